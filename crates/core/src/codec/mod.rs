@@ -1,0 +1,22 @@
+//! Which bytes are commands, entries, events and snapshots made of?
+//!
+//! One versioned format, written by hand because it is a promise: the same bytes are hashed, kept on
+//! disk and sent between members. Numbers are little-endian base-128; texts and lists are preceded
+//! by their length. Reading never allocates more than a small multiple of what was given.
+
+mod answer;
+mod entry;
+mod event;
+mod read;
+mod request;
+mod snapshot;
+mod write;
+
+pub(crate) use answer::{get_outcome, put_outcome};
+pub use entry::{Entry, open_entry, seal_entry};
+pub(crate) use event::{EventRef, SubjectRef, get_event, put_event};
+pub use read::Malformed;
+pub(crate) use read::Reader;
+pub use request::{command_bytes, decode_request, encode_request};
+pub use snapshot::{BadSnapshot, Frozen, SnapshotReader};
+pub(crate) use write::Writer;

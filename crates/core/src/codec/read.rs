@@ -1,0 +1,144 @@
+//! How are numbers, texts and lists read from bytes that may be anything?
+
+use tenure_types::{Mode, Name, Revision, Token};
+
+/// The bytes do not have the form they should have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("malformed bytes")]
+pub struct Malformed;
+
+/// Reads values from the front of a buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn remaining(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Nothing may be left over.
+    pub(crate) fn end(self) -> Result<(), Malformed> {
+        if self.is_empty() { Ok(()) } else { Err(Malformed) }
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        let (&first, rest) = self.0.split_first().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(first)
+    }
+
+    /// A number. Only its shortest form is one, so that equal values have equal bytes.
+    pub(crate) fn number(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let part = u64::from(byte & 0x7f);
+            if shift == 63 && part > 1 {
+                return Err(Malformed);
+            }
+            value |= part << shift;
+            if byte < 0x80 {
+                return if byte == 0 && shift > 0 { Err(Malformed) } else { Ok(value) };
+            }
+        }
+        Err(Malformed)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        u32::try_from(self.number()?).map_err(|_| Malformed)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+        u16::try_from(self.number()?).map_err(|_| Malformed)
+    }
+
+    /// How many items follow, each of at least `item_bytes`, so that no length can make us allocate
+    /// more than was sent.
+    pub(crate) fn len(&mut self, item_bytes: usize) -> Result<usize, Malformed> {
+        let len = usize::try_from(self.number()?).map_err(|_| Malformed)?;
+        let bytes = len.checked_mul(item_bytes).ok_or(Malformed)?;
+        if bytes > self.remaining() { Err(Malformed) } else { Ok(len) }
+    }
+
+    pub(crate) fn raw(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = self.len(1)?;
+        self.raw(len)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<&'a str, Malformed> {
+        core::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
+    }
+
+    pub(crate) fn name(&mut self) -> Result<Name, Malformed> {
+        Name::new(self.text()?).map_err(|_| Malformed)
+    }
+
+    pub(crate) fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    pub(crate) fn optional(&mut self) -> Result<Option<u64>, Malformed> {
+        Ok(self.number()?.checked_sub(1))
+    }
+
+    pub(crate) fn token(&mut self) -> Result<Token, Malformed> {
+        Token::from_u64(self.number()?).ok_or(Malformed)
+    }
+
+    pub(crate) fn revision(&mut self) -> Result<Revision, Malformed> {
+        Ok(Revision(self.number()?))
+    }
+
+    pub(crate) fn mode(&mut self) -> Result<Mode, Malformed> {
+        match self.u8()? {
+            0 => Ok(Mode::Exclusive),
+            1 => Ok(Mode::Shared),
+            2 => Ok(Mode::Slot { of: self.u32()? }),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Writer;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn every_number_reads_back_and_has_one_form() {
+        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut bytes = Vec::new();
+            bytes.put(value);
+            assert_eq!(Reader::new(&bytes).number(), Ok(value));
+        }
+        assert_eq!(Reader::new(&[0x80, 0x00]).number(), Err(Malformed), "not the shortest form");
+        assert_eq!(Reader::new(&[0xff; 10]).number(), Err(Malformed), "above 64 bits");
+    }
+
+    #[test]
+    fn a_length_beyond_what_was_sent_is_refused_before_anything_is_allocated() {
+        let mut bytes = Vec::new();
+        bytes.put(u64::MAX);
+        assert_eq!(Reader::new(&bytes).bytes(), Err(Malformed));
+        assert_eq!(Reader::new(&bytes).len(16), Err(Malformed));
+    }
+}

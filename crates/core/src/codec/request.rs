@@ -1,0 +1,384 @@
+//! Which bytes is a request made of, in the log?
+//!
+//! `request id · principal · command`. The command comes last and stands alone, so that its bytes
+//! are what a repetition is recognised by.
+
+use alloc::vec::Vec;
+use tenure_types::{Handle, LeaseId, Limit};
+
+use super::{Malformed, Reader, Writer};
+use crate::request::{
+    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
+    Request, RequestId, Revoker, Urgency, Wait,
+};
+
+/// Writes a request in its log form.
+pub fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
+    match request.id {
+        RequestId::None => out.put_u8(0),
+        RequestId::Seq { lease, seq, done } => {
+            out.put_u8(1);
+            put_lease_ref(out, lease);
+            out.put(seq);
+            out.put(done);
+        }
+        RequestId::Key(key) => {
+            out.put_u8(2);
+            out.put_bytes(key.as_bytes());
+        }
+    }
+    out.put_bytes(request.principal.as_bytes());
+    put_command(out, &request.command);
+}
+
+/// Reads a request back. Whether its values make sense is for the machine to say.
+pub fn decode_request(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let (principal, id) = get_head(&mut reader)?;
+    let command = get_command(&mut reader)?;
+    reader.end()?;
+    Ok(Request { principal, id, command })
+}
+
+/// The bytes of a request's command alone.
+pub fn command_bytes(bytes: &[u8]) -> Result<&[u8], Malformed> {
+    let mut reader = Reader::new(bytes);
+    get_head(&mut reader)?;
+    let rest = reader.remaining();
+    Ok(&bytes[bytes.len() - rest..])
+}
+
+fn get_head<'a>(reader: &mut Reader<'a>) -> Result<(&'a str, RequestId<'a>), Malformed> {
+    let id = match reader.u8()? {
+        0 => RequestId::None,
+        1 => RequestId::Seq {
+            lease: get_lease_ref(reader)?,
+            seq: reader.number()?,
+            done: reader.number()?,
+        },
+        2 => RequestId::Key(reader.text()?),
+        _ => return Err(Malformed),
+    };
+    Ok((reader.text()?, id))
+}
+
+fn put_command(out: &mut Vec<u8>, command: &Command<'_>) {
+    match command {
+        Command::GrantLease(lease) => {
+            out.put_u8(1);
+            put_new_lease(out, lease);
+        }
+        Command::Renew(leases) => {
+            out.put_u8(2);
+            out.put(leases.len() as u64);
+            leases.iter().for_each(|&lease| put_lease_ref(out, lease));
+        }
+        Command::Revoke { lease, by } => {
+            out.put_u8(3);
+            put_lease_ref(out, *lease);
+            match by {
+                Revoker::Holder => out.put_u8(0),
+                Revoker::Other { reason, urgency } => {
+                    out.put_u8(1);
+                    out.put_bytes(reason.as_bytes());
+                    put_urgency(out, *urgency);
+                }
+            }
+        }
+        Command::Acquire(acquire) => {
+            out.put_u8(4);
+            put_acquire(out, acquire);
+        }
+        Command::Release(hold) => {
+            out.put_u8(5);
+            put_hold(out, hold);
+        }
+        Command::Leave { lease, lock } => {
+            out.put_u8(6);
+            put_lease_ref(out, *lease);
+            out.put_bytes(lock.as_bytes());
+        }
+        Command::Downgrade(hold) => {
+            out.put_u8(7);
+            put_hold(out, hold);
+        }
+        Command::Update { hold, metadata } => {
+            out.put_u8(8);
+            put_hold(out, hold);
+            out.put_bytes(metadata);
+        }
+        Command::Force { lock, token, reason, urgency } => {
+            out.put_u8(9);
+            out.put_bytes(lock.as_bytes());
+            out.put(token.get());
+            out.put_bytes(reason.as_bytes());
+            put_urgency(out, *urgency);
+        }
+        Command::Stopped { lease, created, lock, token } => {
+            out.put_u8(10);
+            out.put(lease.get());
+            out.put(created.0);
+            out.put_bytes(lock.as_bytes());
+            out.put(token.get());
+        }
+        Command::Put(put) => {
+            out.put_u8(11);
+            out.put_bytes(put.key.as_bytes());
+            out.put_bytes(put.value);
+            match put.lease {
+                None => out.put_u8(0),
+                Some(lease) => {
+                    out.put_u8(1);
+                    put_lease_ref(out, lease);
+                }
+            }
+            put_expect(out, &put.expect);
+            put_guard(out, put.guard.as_ref());
+        }
+        Command::Delete { key, expect, guard } => {
+            out.put_u8(12);
+            out.put_bytes(key.as_bytes());
+            put_expect(out, expect);
+            put_guard(out, guard.as_ref());
+        }
+        Command::SetLimits(limits) => {
+            out.put_u8(13);
+            out.put(limits.len() as u64);
+            for (limit, value) in limits {
+                out.put_u8(*limit as u8);
+                out.put(*value);
+            }
+        }
+        Command::Compact { keep } => {
+            out.put_u8(14);
+            out.put(keep.0);
+        }
+        Command::RaiseLevel { level } => {
+            out.put_u8(15);
+            out.put(u64::from(*level));
+        }
+    }
+}
+
+fn get_command<'a>(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
+    Ok(match reader.u8()? {
+        1 => Command::GrantLease(get_new_lease(reader)?),
+        2 => {
+            // The shortest lease reference has two bytes.
+            let len = reader.len(2)?;
+            Command::Renew((0..len).map(|_| get_lease_ref(reader)).collect::<Result<_, _>>()?)
+        }
+        3 => Command::Revoke {
+            lease: get_lease_ref(reader)?,
+            by: match reader.u8()? {
+                0 => Revoker::Holder,
+                1 => Revoker::Other { reason: reader.text()?, urgency: get_urgency(reader)? },
+                _ => return Err(Malformed),
+            },
+        },
+        4 => Command::Acquire(get_acquire(reader)?),
+        5 => Command::Release(get_hold(reader)?),
+        6 => Command::Leave { lease: get_lease_ref(reader)?, lock: reader.text()? },
+        7 => Command::Downgrade(get_hold(reader)?),
+        8 => Command::Update { hold: get_hold(reader)?, metadata: reader.bytes()? },
+        9 => Command::Force {
+            lock: reader.text()?,
+            token: reader.token()?,
+            reason: reader.text()?,
+            urgency: get_urgency(reader)?,
+        },
+        10 => Command::Stopped {
+            lease: get_lease_id(reader)?,
+            created: reader.revision()?,
+            lock: reader.text()?,
+            token: reader.token()?,
+        },
+        11 => Command::Put(Put {
+            key: reader.text()?,
+            value: reader.bytes()?,
+            lease: if reader.flag()? { Some(get_lease_ref(reader)?) } else { None },
+            expect: get_expect(reader)?,
+            guard: get_guard(reader)?,
+        }),
+        12 => Command::Delete {
+            key: reader.text()?,
+            expect: get_expect(reader)?,
+            guard: get_guard(reader)?,
+        },
+        13 => {
+            let len = reader.len(2)?;
+            let limit = |reader: &mut Reader<'a>| {
+                let limit = Limit::from_number(reader.u8()?).ok_or(Malformed)?;
+                Ok((limit, reader.number()?))
+            };
+            Command::SetLimits((0..len).map(|_| limit(reader)).collect::<Result<_, _>>()?)
+        }
+        14 => Command::Compact { keep: reader.revision()? },
+        15 => Command::RaiseLevel { level: reader.u16()? },
+        _ => return Err(Malformed),
+    })
+}
+
+fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
+    match &acquire.lease {
+        AskLease::Existing(lease) => {
+            out.put_u8(0);
+            put_lease_ref(out, *lease);
+        }
+        AskLease::New(lease) => {
+            out.put_u8(1);
+            put_new_lease(out, lease);
+        }
+    }
+    let locks = acquire.locks.as_slice();
+    out.put(locks.len() as u64);
+    for ask in locks {
+        out.put_bytes(ask.lock.as_bytes());
+        out.put_mode(ask.mode);
+    }
+    match acquire.wait {
+        Wait::No => out.put_u8(0),
+        Wait::Unlimited => out.put_u8(1),
+        Wait::Limit { ms } => {
+            out.put_u8(2);
+            out.put(ms);
+        }
+    }
+    out.put_bytes(acquire.metadata);
+    out.put(acquire.lock_delay_ms);
+    out.put_optional(acquire.max_hold_ms);
+    let election = acquire.purpose == Purpose::Election;
+    out.put_u8(u8::from(election) | u8::from(acquire.independent) << 1);
+}
+
+fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
+    let lease = match reader.u8()? {
+        0 => AskLease::Existing(get_lease_ref(reader)?),
+        1 => AskLease::New(get_new_lease(reader)?),
+        _ => return Err(Malformed),
+    };
+    let ask = |reader: &mut Reader<'a>| Ok(Ask { lock: reader.text()?, mode: reader.mode()? });
+    let locks = match reader.len(2)? {
+        1 => Asks::One(ask(reader)?),
+        len => Asks::Many((0..len).map(|_| ask(reader)).collect::<Result<_, _>>()?),
+    };
+    let wait = match reader.u8()? {
+        0 => Wait::No,
+        1 => Wait::Unlimited,
+        2 => Wait::Limit { ms: reader.number()? },
+        _ => return Err(Malformed),
+    };
+    let metadata = reader.bytes()?;
+    let lock_delay_ms = reader.number()?;
+    let max_hold_ms = reader.optional()?;
+    let flags = reader.u8()?;
+    if flags > 3 {
+        return Err(Malformed);
+    }
+    let purpose = if flags & 1 == 1 { Purpose::Election } else { Purpose::Lock };
+    let independent = flags & 2 == 2;
+    Ok(Acquire { lease, locks, wait, metadata, lock_delay_ms, max_hold_ms, purpose, independent })
+}
+
+fn put_lease_ref(out: &mut Vec<u8>, lease: LeaseRef) {
+    match lease {
+        LeaseRef::Id(id) => {
+            out.put_u8(0);
+            out.put(id.get());
+        }
+        LeaseRef::Handle(handle) => {
+            out.put_u8(1);
+            out.put(u64::from(handle.slot));
+            out.put(u64::from(handle.generation));
+        }
+    }
+}
+
+fn get_lease_ref(reader: &mut Reader<'_>) -> Result<LeaseRef, Malformed> {
+    match reader.u8()? {
+        0 => Ok(LeaseRef::Id(get_lease_id(reader)?)),
+        1 => Ok(LeaseRef::Handle(Handle { slot: reader.u32()?, generation: reader.u32()? })),
+        _ => Err(Malformed),
+    }
+}
+
+pub(super) fn get_lease_id(reader: &mut Reader<'_>) -> Result<LeaseId, Malformed> {
+    LeaseId::new(reader.number()?).ok_or(Malformed)
+}
+
+fn put_new_lease(out: &mut Vec<u8>, lease: &NewLease<'_>) {
+    out.put(lease.id.get());
+    out.put(lease.ttl_ms);
+    out.put_bytes(lease.client.as_bytes());
+    out.put_bytes(lease.metadata);
+}
+
+fn get_new_lease<'a>(reader: &mut Reader<'a>) -> Result<NewLease<'a>, Malformed> {
+    Ok(NewLease {
+        id: get_lease_id(reader)?,
+        ttl_ms: reader.number()?,
+        client: reader.text()?,
+        metadata: reader.bytes()?,
+    })
+}
+
+fn put_hold(out: &mut Vec<u8>, hold: &Hold<'_>) {
+    put_lease_ref(out, hold.lease);
+    out.put_bytes(hold.lock.as_bytes());
+    out.put(hold.token.get());
+}
+
+fn get_hold<'a>(reader: &mut Reader<'a>) -> Result<Hold<'a>, Malformed> {
+    Ok(Hold { lease: get_lease_ref(reader)?, lock: reader.text()?, token: reader.token()? })
+}
+
+fn put_urgency(out: &mut Vec<u8>, urgency: Urgency) {
+    out.put_u8(u8::from(urgency == Urgency::Now));
+}
+
+fn get_urgency(reader: &mut Reader<'_>) -> Result<Urgency, Malformed> {
+    Ok(if reader.flag()? { Urgency::Now } else { Urgency::Cooling })
+}
+
+fn put_expect(out: &mut Vec<u8>, expect: &Expect<'_>) {
+    match expect {
+        Expect::Any => out.put_u8(0),
+        Expect::Absent => out.put_u8(1),
+        Expect::Modified(revision) => {
+            out.put_u8(2);
+            out.put(revision.0);
+        }
+        Expect::Value(value) => {
+            out.put_u8(3);
+            out.put_bytes(value);
+        }
+    }
+}
+
+fn get_expect<'a>(reader: &mut Reader<'a>) -> Result<Expect<'a>, Malformed> {
+    match reader.u8()? {
+        0 => Ok(Expect::Any),
+        1 => Ok(Expect::Absent),
+        2 => Ok(Expect::Modified(reader.revision()?)),
+        3 => Ok(Expect::Value(reader.bytes()?)),
+        _ => Err(Malformed),
+    }
+}
+
+fn put_guard(out: &mut Vec<u8>, guard: Option<&Guard<'_>>) {
+    match guard {
+        None => out.put_u8(0),
+        Some(guard) => {
+            out.put_u8(1);
+            out.put_bytes(guard.lock.as_bytes());
+            out.put(guard.token.get());
+        }
+    }
+}
+
+fn get_guard<'a>(reader: &mut Reader<'a>) -> Result<Option<Guard<'a>>, Malformed> {
+    if !reader.flag()? {
+        return Ok(None);
+    }
+    Ok(Some(Guard { lock: reader.text()?, token: reader.token()? }))
+}

@@ -1,0 +1,64 @@
+//! Which bytes is the whole state made of, and how are they written without stopping the machine?
+//!
+//! A snapshot is a head, then frames of records, then a last frame with the hash of all before it.
+//! Records name each other by slot; lists and indexes are derived and not written. Equal states have
+//! equal bytes, wherever they come from.
+//!
+//! `magic · version · (length:4 · section:1 · records)* · length · end · hash:16`
+
+mod read;
+mod rebuild;
+mod record;
+mod write;
+
+pub use read::{BadSnapshot, SnapshotReader};
+pub use write::Frozen;
+
+/// What every snapshot begins with: a name and the version of the format.
+const MAGIC: &[u8; 8] = b"TENURE\x00\x01";
+
+/// A frame is closed when it has this many bytes. One record is never split.
+const FRAME_BYTES: usize = 64 * 1024;
+
+/// The parts of a snapshot, in the order in which they stand.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+enum Section {
+    Head = 1,
+    /// Vacant slots of each slab, in the order in which they will be used; they come first so that
+    /// the number of slots is known before any record is read.
+    Vacant = 2,
+    Leases = 3,
+    Locks = 4,
+    Grants = 5,
+    Places = 6,
+    Waits = 7,
+    Keys = 8,
+    SeqRequests = 9,
+    KeyRequests = 10,
+    KeyRequestOrder = 11,
+    History = 12,
+    End = 13,
+}
+
+impl Section {
+    const ALL: [Section; 13] = [
+        Section::Head,
+        Section::Vacant,
+        Section::Leases,
+        Section::Locks,
+        Section::Grants,
+        Section::Places,
+        Section::Waits,
+        Section::Keys,
+        Section::SeqRequests,
+        Section::KeyRequests,
+        Section::KeyRequestOrder,
+        Section::History,
+        Section::End,
+    ];
+
+    fn from_number(number: u8) -> Option<Section> {
+        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+}

@@ -1,0 +1,290 @@
+//! How is a snapshot read, piece by piece, from bytes that may be anything?
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use tenure_types::Epoch;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::record::{Record, get_hash, get_head, get_slot};
+use super::{MAGIC, Section};
+use crate::codec::{Malformed, Reader};
+use crate::machine::{LEVEL_MAX, Machine};
+use crate::state::history::History;
+use crate::state::slab::{Slab, Slot};
+
+/// How many slabs there are, each with its own list of vacant slots.
+const SLABS: usize = 8;
+
+/// Why a snapshot is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadSnapshot {
+    /// It does not begin like a snapshot of a version that this build knows.
+    #[error("not a snapshot of a known version")]
+    Version,
+    /// It was written by rules newer than this build knows.
+    #[error("the snapshot is at level {level}, this build knows {LEVEL_MAX}")]
+    Level {
+        /// Its level.
+        level: u16,
+    },
+    /// Some of its bytes do not have the form they should have.
+    #[error("malformed bytes in the snapshot")]
+    Malformed,
+    /// Its bytes are not those that were hashed.
+    #[error("the hash of the snapshot does not match")]
+    Hash,
+    /// It is not all there.
+    #[error("the snapshot is incomplete")]
+    Incomplete,
+    /// It is well-formed, but says things that cannot be true together.
+    #[error("the snapshot contradicts itself")]
+    Inconsistent,
+}
+
+impl From<Malformed> for BadSnapshot {
+    fn from(_: Malformed) -> Self {
+        BadSnapshot::Malformed
+    }
+}
+
+/// Reads a snapshot as it arrives. Memory grows with what has arrived, never with what is claimed.
+pub struct SnapshotReader {
+    machine: Box<Machine>,
+    /// The bytes of a frame that is not complete yet.
+    pending: Vec<u8>,
+    hasher: Xxh3Default,
+    section: Section,
+    begun: bool,
+    complete: bool,
+    vacant: [Vacant; SLABS],
+    vacant_at: usize,
+    key_request_order: Vec<Slot>,
+}
+
+#[derive(Default)]
+struct Vacant {
+    used: usize,
+    len: usize,
+    order: Vec<Slot>,
+}
+
+impl Default for SnapshotReader {
+    fn default() -> Self {
+        Self {
+            machine: Box::new(Machine::new(Epoch::default())),
+            pending: Vec::new(),
+            hasher: Xxh3Default::new(),
+            section: Section::Head,
+            begun: false,
+            complete: false,
+            vacant: Default::default(),
+            vacant_at: 0,
+            key_request_order: Vec::new(),
+        }
+    }
+}
+
+impl Machine {
+    /// The state that these bytes are the encoding of.
+    pub fn decode(bytes: &[u8]) -> Result<Machine, BadSnapshot> {
+        let mut reader = SnapshotReader::default();
+        reader.push(bytes)?;
+        reader.finish()
+    }
+}
+
+impl SnapshotReader {
+    /// Reads the next piece.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), BadSnapshot> {
+        if !self.begun {
+            let missing = MAGIC.len() - self.pending.len();
+            let (head, rest) = bytes.split_at(missing.min(bytes.len()));
+            self.pending.extend_from_slice(head);
+            bytes = rest;
+            if !MAGIC.starts_with(&self.pending) {
+                return Err(BadSnapshot::Version);
+            }
+            if self.pending.len() < MAGIC.len() {
+                return Ok(());
+            }
+            self.hasher.update(MAGIC);
+            self.pending.clear();
+            self.begun = true;
+        }
+        self.pending.extend_from_slice(bytes);
+        let pending = core::mem::take(&mut self.pending);
+        let mut rest = &pending[..];
+        while let Some((frame, after)) = next_frame(rest) {
+            self.frame(&rest[..rest.len() - after.len()], frame)?;
+            rest = after;
+        }
+        self.pending = rest.to_vec();
+        Ok(())
+    }
+
+    /// The state, once every piece was read.
+    pub fn finish(mut self) -> Result<Machine, BadSnapshot> {
+        if !self.complete || !self.pending.is_empty() {
+            return Err(BadSnapshot::Incomplete);
+        }
+        self.machine.rebuild(&self.key_request_order)?;
+        if self.machine.check_invariants().is_err() {
+            return Err(BadSnapshot::Inconsistent);
+        }
+        Ok(*self.machine)
+    }
+
+    fn frame(&mut self, whole: &[u8], frame: &[u8]) -> Result<(), BadSnapshot> {
+        if self.complete {
+            return Err(BadSnapshot::Malformed);
+        }
+        let mut reader = Reader::new(frame);
+        let section = Section::from_number(reader.u8()?).ok_or(BadSnapshot::Malformed)?;
+        if section < self.section {
+            return Err(BadSnapshot::Malformed);
+        }
+        let first = section > self.section || self.section == Section::Head;
+        if section > Section::Vacant && self.section <= Section::Vacant {
+            self.vacant_is_complete()?;
+        }
+        self.section = section;
+        if section != Section::End {
+            self.hasher.update(whole);
+        }
+        match section {
+            Section::Head if first => self.head(&mut reader)?,
+            Section::Head => return Err(BadSnapshot::Malformed),
+            Section::Vacant => self.vacant(&mut reader)?,
+            Section::Leases => records(&mut reader, &mut self.machine.leases, &self.vacant[0])?,
+            Section::Locks => records(&mut reader, &mut self.machine.locks, &self.vacant[1])?,
+            Section::Grants => records(&mut reader, &mut self.machine.grants, &self.vacant[2])?,
+            Section::Places => records(&mut reader, &mut self.machine.places, &self.vacant[3])?,
+            Section::Waits => records(&mut reader, &mut self.machine.waits, &self.vacant[4])?,
+            Section::Keys => records(&mut reader, &mut self.machine.keys, &self.vacant[5])?,
+            Section::SeqRequests => {
+                records(&mut reader, &mut self.machine.seq_requests, &self.vacant[6])?;
+            }
+            Section::KeyRequests => {
+                records(&mut reader, &mut self.machine.key_requests, &self.vacant[7])?;
+            }
+            Section::KeyRequestOrder => {
+                while !reader.is_empty() {
+                    self.key_request_order.push(get_slot(&mut reader)?);
+                }
+            }
+            Section::History => self.history(&mut reader)?,
+            Section::End => self.end(&mut reader)?,
+        }
+        reader.end()?;
+        Ok(())
+    }
+
+    fn head(&mut self, reader: &mut Reader<'_>) -> Result<(), BadSnapshot> {
+        let (head, limits) = get_head(reader)?;
+        if head.level > LEVEL_MAX {
+            return Err(BadSnapshot::Level { level: head.level });
+        }
+        let machine = &mut self.machine;
+        machine.clock_ms = head.clock_ms;
+        machine.clock_term = head.clock_term;
+        machine.base_ms = head.base_ms;
+        machine.epoch = head.epoch;
+        machine.counter = head.counter;
+        machine.revision = head.revision;
+        machine.newest_place = head.newest_place;
+        machine.leases_granted = head.leases_granted;
+        machine.level = head.level;
+        machine.quiet_until_ms = head.quiet_until_ms;
+        machine.deadlock_searches_cut = head.deadlock_searches_cut;
+        machine.rolling_hash = head.rolling_hash;
+        machine.limits = limits;
+        machine.history = History::new(head.floor);
+        // The head is read once: nothing may come before what follows it.
+        self.section = Section::Vacant;
+        Ok(())
+    }
+
+    fn vacant(&mut self, reader: &mut Reader<'_>) -> Result<(), BadSnapshot> {
+        if self.vacant_at > 0 {
+            let current = &mut self.vacant[self.vacant_at - 1];
+            if current.order.len() < current.len {
+                while !reader.is_empty() {
+                    current.order.push(get_slot(reader)?);
+                }
+                return Ok(());
+            }
+        }
+        let next = self.vacant.get_mut(self.vacant_at).ok_or(BadSnapshot::Malformed)?;
+        next.used = usize::try_from(reader.number()?).map_err(|_| Malformed)?;
+        next.len = usize::try_from(reader.number()?).map_err(|_| Malformed)?;
+        self.vacant_at += 1;
+        Ok(())
+    }
+
+    fn vacant_is_complete(&self) -> Result<(), BadSnapshot> {
+        let complete = self.section == Section::Vacant
+            && self.vacant_at == SLABS
+            && self.vacant.iter().all(|vacant| vacant.order.len() == vacant.len);
+        if complete { Ok(()) } else { Err(BadSnapshot::Malformed) }
+    }
+
+    fn history(&mut self, reader: &mut Reader<'_>) -> Result<(), BadSnapshot> {
+        while !reader.is_empty() {
+            let revision = reader.revision()?;
+            let events = reader.bytes()?;
+            self.machine.history.append_record(revision, events)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, reader: &mut Reader<'_>) -> Result<(), BadSnapshot> {
+        if get_hash(reader)? != self.hasher.digest128() {
+            return Err(BadSnapshot::Hash);
+        }
+        let machine = &mut self.machine;
+        let [leases, locks, grants, places, waits, keys, seq_requests, key_requests] = &self.vacant;
+        let ordered = order(&mut machine.leases, leases)
+            && order(&mut machine.locks, locks)
+            && order(&mut machine.grants, grants)
+            && order(&mut machine.places, places)
+            && order(&mut machine.waits, waits)
+            && order(&mut machine.keys, keys)
+            && order(&mut machine.seq_requests, seq_requests)
+            && order(&mut machine.key_requests, key_requests);
+        if !ordered {
+            return Err(BadSnapshot::Inconsistent);
+        }
+        self.complete = true;
+        Ok(())
+    }
+}
+
+/// The first frame, if it is all there, and what follows it.
+fn next_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first_chunk::<4>()?;
+    rest.split_at_checked(u32::from_le_bytes(*len) as usize)
+}
+
+fn records<T: Record + Clone>(
+    reader: &mut Reader<'_>,
+    slab: &mut Slab<T>,
+    vacant: &Vacant,
+) -> Result<(), BadSnapshot> {
+    while !reader.is_empty() {
+        let slot = get_slot(reader)?;
+        // Every slot below is a record that was read or a vacant one that was listed, so that no
+        // number can make the slab grow beyond what was sent.
+        if slot.index() > slab.len() + vacant.order.len() {
+            return Err(BadSnapshot::Inconsistent);
+        }
+        if !slab.place(slot, T::get(reader)?) {
+            return Err(BadSnapshot::Inconsistent);
+        }
+    }
+    Ok(())
+}
+
+fn order<T: Clone>(slab: &mut Slab<T>, vacant: &Vacant) -> bool {
+    // Again: no more slots than were sent.
+    vacant.used <= slab.len() + vacant.order.len() && slab.order_vacant(vacant.used, &vacant.order)
+}

@@ -1,0 +1,201 @@
+//! How are lists, indexes and sums made again from the records of a snapshot?
+
+use alloc::vec::Vec;
+use tenure_types::{Name, PlaceNumber, Token};
+
+use super::read::BadSnapshot;
+use crate::machine::Machine;
+use crate::state::due::Kind;
+use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_ORDER, IN_QUEUE, Phase};
+use crate::state::slab::Slot;
+
+impl Machine {
+    /// Links the records and makes everything that is derived. Whatever names a record that is not
+    /// there, or stands twice where it may stand once, is refused.
+    pub(super) fn rebuild(&mut self, key_request_order: &[Slot]) -> Result<(), BadSnapshot> {
+        self.index_leases()?;
+        self.index_locks()?;
+        self.link_grants()?;
+        self.link_places()?;
+        self.link_keys()?;
+        self.link_requests(key_request_order)?;
+        if let Some(until_ms) = self.quiet_until_ms {
+            self.due.insert(until_ms, Kind::Quiet, 0, None);
+        }
+        self.state_bytes = self.weigh();
+        Ok(())
+    }
+
+    /// The weight of the state, summed from its records.
+    pub(crate) fn weigh(&self) -> u64 {
+        use crate::command::weight::{PLACE_BYTES, SEQ_REQUEST_BYTES, WAIT_BYTES};
+        let leases: u64 = self.leases.iter().map(|(_, lease)| lease.weight()).sum();
+        let locks: u64 = self.locks.iter().map(|(_, lock)| lock.weight()).sum();
+        let grants: u64 = self.grants.iter().map(|(_, grant)| grant.weight()).sum();
+        let place = |metadata: &[u8]| PLACE_BYTES + metadata.len() as u64;
+        let places: u64 = self.places.iter().map(|(_, p)| place(p.terms.metadata())).sum();
+        let waits = self.waits.len() as u64 * WAIT_BYTES;
+        let keys: u64 = self.keys.iter().map(|(_, key)| key.weight()).sum();
+        let requests = self.seq_requests.len() as u64 * SEQ_REQUEST_BYTES;
+        leases + locks + grants + places + waits + keys + requests
+    }
+
+    fn index_leases(&mut self) -> Result<(), BadSnapshot> {
+        for (slot, lease) in self.leases.iter() {
+            if self.leases_by_id.insert(lease.id, slot).is_some() {
+                return Err(BadSnapshot::Inconsistent);
+            }
+            self.due.insert(lease.deadline_ms, Kind::Lease, lease.id.get(), Some(slot));
+        }
+        Ok(())
+    }
+
+    fn index_locks(&mut self) -> Result<(), BadSnapshot> {
+        for (slot, lock) in self.locks.iter() {
+            if self.locks_by_name.insert(lock.name.clone(), slot).is_some() {
+                return Err(BadSnapshot::Inconsistent);
+            }
+        }
+        Ok(())
+    }
+
+    fn link_grants(&mut self) -> Result<(), BadSnapshot> {
+        // Holders stand in the order of slots or, without slots, of tokens.
+        let mut order: Vec<(Option<u32>, Token, Slot)> = self
+            .grants
+            .iter()
+            .map(|(slot, grant)| (grant.mode.slot(), grant.token, slot))
+            .collect();
+        order.sort_unstable();
+        let mut tokens: Vec<Token> = order.iter().map(|(_, token, _)| *token).collect();
+        tokens.sort_unstable();
+        if tokens.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(BadSnapshot::Inconsistent);
+        }
+        for (_, token, slot) in order {
+            let grant = self.grants.at(slot);
+            let (lock, state) = (grant.lock, grant.state.clone());
+            if self.locks.get(lock).is_none() {
+                return Err(BadSnapshot::Inconsistent);
+            }
+            self.locks.at_mut(lock).grants.push::<IN_LOCK, _>(&mut self.grants, slot);
+            match state {
+                GrantState::Held(lease) => {
+                    if self.leases.get(lease).is_none() {
+                        return Err(BadSnapshot::Inconsistent);
+                    }
+                    self.leases.at_mut(lease).grants.push::<IN_LEASE, _>(&mut self.grants, slot);
+                    if let Some(due_ms) = self.max_hold_deadline(self.grants.at(slot)) {
+                        self.due.insert(due_ms, Kind::MaxHold, token.get(), Some(slot));
+                    }
+                }
+                GrantState::Over(over) => {
+                    let kind = match over.phase {
+                        Phase::Cooling => Kind::Cooling,
+                        Phase::Delayed => Kind::LockDelay,
+                    };
+                    self.due.insert(over.until_ms, kind, token.get(), Some(slot));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn link_places(&mut self) -> Result<(), BadSnapshot> {
+        let mut waits: Vec<(PlaceNumber, Name, Slot)> = Vec::new();
+        for (slot, wait) in self.waits.iter() {
+            let (Some(place), Some(lock)) =
+                (self.places.get(wait.place), self.locks.get(wait.lock))
+            else {
+                return Err(BadSnapshot::Inconsistent);
+            };
+            waits.push((place.number, lock.name.clone(), slot));
+        }
+        waits.sort_unstable();
+        let mut places: Vec<(PlaceNumber, Slot)> =
+            self.places.iter().map(|(slot, place)| (place.number, slot)).collect();
+        places.sort_unstable();
+        if places.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(BadSnapshot::Inconsistent);
+        }
+        let mut rest = waits.as_slice();
+        for (number, place) in places {
+            let count = rest.iter().take_while(|wait| wait.0 == number).count();
+            let (own, after) = rest.split_at(count);
+            rest = after;
+            let Some((_, _, first)) = own.first() else { return Err(BadSnapshot::Inconsistent) };
+            if own.windows(2).any(|pair| pair[0].1 == pair[1].1) {
+                return Err(BadSnapshot::Inconsistent);
+            }
+            self.places.at_mut(place).first = *first;
+            for (at, (_, _, slot)) in own.iter().enumerate() {
+                let wait = self.waits.at_mut(*slot);
+                wait.next = own.get(at + 1).map(|(_, _, next)| *next);
+                let lock = wait.lock;
+                self.locks.at_mut(lock).queue.push::<IN_QUEUE, _>(&mut self.waits, *slot);
+            }
+            let record = self.places.at(place);
+            let (lease, until_ms) = (record.lease, record.until_ms);
+            if self.leases.get(lease).is_none() {
+                return Err(BadSnapshot::Inconsistent);
+            }
+            let lease = self.leases.at_mut(lease);
+            lease.waits += u32::try_from(count).map_err(|_| BadSnapshot::Inconsistent)?;
+            lease.places.push::<IN_LEASE, _>(&mut self.places, place);
+            if let Some(until_ms) = until_ms {
+                self.due.insert(until_ms.get(), Kind::WaitLimit, number.0, Some(place));
+            }
+        }
+        Ok(())
+    }
+
+    fn link_keys(&mut self) -> Result<(), BadSnapshot> {
+        let keys: Vec<(Name, Slot, Option<Slot>)> =
+            self.keys.iter().map(|(slot, key)| (key.name.clone(), slot, key.lease)).collect();
+        for (name, slot, lease) in keys {
+            if self.keys_by_name.insert(name, slot).is_some() {
+                return Err(BadSnapshot::Inconsistent);
+            }
+            let Some(lease) = lease else { continue };
+            if self.leases.get(lease).is_none() {
+                return Err(BadSnapshot::Inconsistent);
+            }
+            self.leases.at_mut(lease).keys.push::<IN_LEASE, _>(&mut self.keys, slot);
+        }
+        Ok(())
+    }
+
+    fn link_requests(&mut self, order: &[Slot]) -> Result<(), BadSnapshot> {
+        let mut numbered: Vec<(Slot, u64, Slot)> = self
+            .seq_requests
+            .iter()
+            .map(|(slot, request)| (request.lease, request.seq, slot))
+            .collect();
+        numbered.sort_unstable();
+        if numbered.windows(2).any(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)) {
+            return Err(BadSnapshot::Inconsistent);
+        }
+        for (lease, _, slot) in numbered {
+            if self.leases.get(lease).is_none() {
+                return Err(BadSnapshot::Inconsistent);
+            }
+            let list = &mut self.leases.at_mut(lease).requests;
+            list.push::<IN_LEASE, _>(&mut self.seq_requests, slot);
+        }
+        if order.len() != self.key_requests.len() {
+            return Err(BadSnapshot::Inconsistent);
+        }
+        for &slot in order {
+            let Some(request) = self.key_requests.get(slot) else {
+                return Err(BadSnapshot::Inconsistent);
+            };
+            let index = (request.principal.clone(), request.key.clone());
+            self.key_request_bytes += request.weight();
+            if self.key_requests_by_key.insert(index, slot).is_some() {
+                return Err(BadSnapshot::Inconsistent);
+            }
+            self.key_request_order.push::<IN_ORDER, _>(&mut self.key_requests, slot);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,424 @@
+//! Which bytes is each kind of record made of?
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::num::{NonZeroU32, NonZeroU64};
+use tenure_types::{Epoch, Limit, Limits, PlaceNumber, Revision, Term};
+
+use crate::codec::request::get_lease_id;
+use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
+use crate::machine::Machine;
+use crate::request::Purpose;
+use crate::state::due::CLOCK_MAX;
+use crate::state::list::{Link, List};
+use crate::state::record::{
+    Grant, GrantMode, GrantState, Key, KeyRequest, Lease, Lock, Over, Phase, Place, Remembered,
+    SeqRequest, Terms, Wait,
+};
+use crate::state::slab::Slot;
+
+/// A record that can be written and read. Links are derived: reading leaves them empty.
+pub(super) trait Record: Sized {
+    fn put(&self, out: &mut Vec<u8>);
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed>;
+}
+
+/// The numbers of the state that are no records.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    pub(super) clock_ms: u64,
+    pub(super) clock_term: Term,
+    pub(super) base_ms: u64,
+    pub(super) epoch: Epoch,
+    pub(super) counter: u64,
+    pub(super) revision: Revision,
+    pub(super) newest_place: PlaceNumber,
+    pub(super) leases_granted: u64,
+    pub(super) level: u16,
+    pub(super) quiet_until_ms: Option<u64>,
+    pub(super) deadlock_searches_cut: u64,
+    pub(super) rolling_hash: u128,
+    pub(super) floor: Revision,
+}
+
+impl Head {
+    pub(super) fn of(machine: &Machine) -> Self {
+        Self {
+            clock_ms: machine.clock_ms,
+            clock_term: machine.clock_term,
+            base_ms: if mutant!("clock_base_not_in_snapshot") { 0 } else { machine.base_ms },
+            epoch: machine.epoch,
+            counter: if mutant!("token_counter_not_in_snapshot") { 0 } else { machine.counter },
+            revision: machine.revision,
+            newest_place: machine.newest_place,
+            leases_granted: machine.leases_granted,
+            level: machine.level,
+            quiet_until_ms: machine.quiet_until_ms,
+            deadlock_searches_cut: machine.deadlock_searches_cut,
+            rolling_hash: machine.rolling_hash,
+            floor: machine.history.floor(),
+        }
+    }
+}
+
+pub(super) fn put_head(out: &mut Vec<u8>, head: &Head, limits: &Limits) {
+    out.put(head.clock_ms);
+    out.put(head.clock_term.0);
+    out.put(head.base_ms);
+    out.put(u64::from(head.epoch.get()));
+    out.put(head.counter);
+    out.put(head.revision.0);
+    out.put(head.newest_place.0);
+    out.put(head.leases_granted);
+    out.put(u64::from(head.level));
+    out.put_optional(head.quiet_until_ms);
+    out.put(head.deadlock_searches_cut);
+    out.put_raw(&head.rolling_hash.to_le_bytes());
+    out.put(head.floor.0);
+    out.put(Limit::all().count() as u64);
+    Limit::all().for_each(|limit| out.put(limits.get(limit)));
+}
+
+pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(Head, Limits), Malformed> {
+    let head = Head {
+        clock_ms: get_time(reader)?,
+        clock_term: Term(reader.number()?),
+        base_ms: get_time(reader)?,
+        epoch: Epoch::new(reader.u16()?).ok_or(Malformed)?,
+        counter: reader.number()?,
+        revision: reader.revision()?,
+        newest_place: PlaceNumber(reader.number()?),
+        leases_granted: reader.number()?,
+        level: reader.u16()?,
+        quiet_until_ms: get_optional_time(reader)?,
+        deadlock_searches_cut: reader.number()?,
+        rolling_hash: get_hash(reader)?,
+        floor: reader.revision()?,
+    };
+    let mut limits = Limits::default();
+    if reader.number()? != Limit::all().count() as u64 {
+        return Err(Malformed);
+    }
+    for limit in Limit::all() {
+        if !limits.set(limit, reader.number()?) {
+            return Err(Malformed);
+        }
+    }
+    Ok((head, limits))
+}
+
+pub(super) fn get_hash(reader: &mut Reader<'_>) -> Result<u128, Malformed> {
+    let bytes = reader.raw(16)?.try_into().map_err(|_| Malformed)?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+pub(super) fn get_slot(reader: &mut Reader<'_>) -> Result<Slot, Malformed> {
+    Slot::from_number(reader.u32()?).ok_or(Malformed)
+}
+
+fn put_slot(out: &mut Vec<u8>, slot: Slot) {
+    out.put(u64::from(slot.number()));
+}
+
+fn get_time(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let time = reader.number()?;
+    if time > CLOCK_MAX { Err(Malformed) } else { Ok(time) }
+}
+
+fn get_optional_time(reader: &mut Reader<'_>) -> Result<Option<u64>, Malformed> {
+    let time = reader.optional()?;
+    if time.is_some_and(|time| time > CLOCK_MAX) { Err(Malformed) } else { Ok(time) }
+}
+
+impl Record for Lease {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put(self.id.get());
+        out.put(self.created.0);
+        out.put(u64::from(self.generation));
+        out.put(u64::from(self.ttl_ms));
+        out.put(self.deadline_ms);
+        out.put_name(&self.client);
+        out.put_bytes(self.metadata());
+        out.put(self.changed.0);
+        out.put(if mutant!("requests_not_in_snapshot") { 0 } else { self.done });
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Lease {
+            id: get_lease_id(reader)?,
+            created: reader.revision()?,
+            generation: reader.u32()?,
+            ttl_ms: reader.u32()?,
+            deadline_ms: get_time(reader)?,
+            client: reader.name()?,
+            metadata: match reader.bytes()? {
+                [] => None,
+                bytes => Some(Box::new(Box::from(bytes))),
+            },
+            changed: reader.revision()?,
+            grants: List::default(),
+            places: List::default(),
+            waits: 0,
+            keys: List::default(),
+            done: reader.number()?,
+            requests: List::default(),
+        })
+    }
+}
+
+impl Record for Lock {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_name(&self.name);
+        out.put(self.created.0);
+        out.put(self.modified.0);
+        out.put(self.version);
+        out.put(u64::from(self.slots.map_or(0, NonZeroU32::get)));
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Lock {
+            name: reader.name()?,
+            created: reader.revision()?,
+            modified: reader.revision()?,
+            version: reader.number()?,
+            slots: NonZeroU32::new(reader.u32()?),
+            grants: List::default(),
+            queue: List::default(),
+        })
+    }
+}
+
+impl Record for Grant {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_slot(out, self.lock);
+        out.put(self.token.get());
+        out.put(self.place.0);
+        out.put(self.since_ms);
+        match &self.state {
+            GrantState::Held(lease) => {
+                out.put_u8(0);
+                put_slot(out, *lease);
+            }
+            GrantState::Over(over) => {
+                out.put_u8(if over.phase == Phase::Cooling { 1 } else { 2 });
+                out.put(over.until_ms);
+                out.put(over.lease.get());
+                out.put(over.created.0);
+                out.put_name(&over.client);
+            }
+        }
+        put_terms(out, &self.terms);
+        match self.mode {
+            GrantMode::Exclusive => out.put_u8(0),
+            GrantMode::Shared => out.put_u8(1),
+            GrantMode::Slot(slot) => {
+                out.put_u8(2);
+                out.put(u64::from(slot));
+            }
+        }
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Grant {
+            lock: get_slot(reader)?,
+            token: reader.token()?,
+            place: PlaceNumber(reader.number()?),
+            since_ms: get_time(reader)?,
+            state: match reader.u8()? {
+                0 => GrantState::Held(get_slot(reader)?),
+                phase @ (1 | 2) => GrantState::Over(Box::new(Over {
+                    phase: if phase == 1 { Phase::Cooling } else { Phase::Delayed },
+                    until_ms: get_time(reader)?,
+                    lease: get_lease_id(reader)?,
+                    created: reader.revision()?,
+                    client: reader.name()?,
+                })),
+                _ => return Err(Malformed),
+            },
+            terms: get_terms(reader)?,
+            mode: match reader.u8()? {
+                0 => GrantMode::Exclusive,
+                1 => GrantMode::Shared,
+                2 => GrantMode::Slot(reader.u32()?),
+                _ => return Err(Malformed),
+            },
+            in_lock: Link::default(),
+            in_lease: Link::default(),
+        })
+    }
+}
+
+impl Record for Place {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put(self.number.0);
+        put_slot(out, self.lease);
+        out.put(self.created.0);
+        out.put(self.since_ms);
+        out.put_optional(self.until_ms.map(NonZeroU64::get));
+        put_terms(out, &self.terms);
+        out.put_u8(u8::from(self.independent));
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let number = PlaceNumber(reader.number()?);
+        let lease = get_slot(reader)?;
+        Ok(Place {
+            number,
+            lease,
+            // Replaced when its waits are read; a place without any is refused then.
+            first: lease,
+            created: reader.revision()?,
+            since_ms: get_time(reader)?,
+            until_ms: match get_optional_time(reader)? {
+                None => None,
+                Some(until_ms) => Some(NonZeroU64::new(until_ms).ok_or(Malformed)?),
+            },
+            terms: get_terms(reader)?,
+            independent: reader.flag()?,
+            in_lease: Link::default(),
+        })
+    }
+}
+
+impl Record for Wait {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_slot(out, self.place);
+        put_slot(out, self.lock);
+        out.put_mode(self.mode);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Wait {
+            place: get_slot(reader)?,
+            lock: get_slot(reader)?,
+            mode: reader.mode()?,
+            next: None,
+            in_queue: Link::default(),
+        })
+    }
+}
+
+impl Record for Key {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_name(&self.name);
+        out.put_bytes(&self.value);
+        out.put(self.created.0);
+        out.put(self.modified.0);
+        out.put(self.version);
+        out.put_optional(self.lease.map(|lease| u64::from(lease.number())));
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Key {
+            name: reader.name()?,
+            value: Box::from(reader.bytes()?),
+            created: reader.revision()?,
+            modified: reader.revision()?,
+            version: reader.number()?,
+            lease: match reader.optional()? {
+                None => None,
+                Some(number) => {
+                    let number = u32::try_from(number).map_err(|_| Malformed)?;
+                    Some(Slot::from_number(number).ok_or(Malformed)?)
+                }
+            },
+            in_lease: Link::default(),
+        })
+    }
+}
+
+impl Record for SeqRequest {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_slot(out, self.lease);
+        out.put(self.seq);
+        out.put_raw(&self.hash.to_le_bytes());
+        put_remembered(out, &self.answer);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(SeqRequest {
+            lease: get_slot(reader)?,
+            seq: reader.number()?,
+            hash: get_u64(reader)?,
+            answer: get_remembered(reader)?,
+            in_lease: Link::default(),
+        })
+    }
+}
+
+impl Record for KeyRequest {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_bytes(self.principal.as_bytes());
+        out.put_name(&self.key);
+        out.put_raw(&self.hash.to_le_bytes());
+        out.put(self.since_ms);
+        put_remembered(out, &self.answer);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(KeyRequest {
+            principal: Box::from(reader.text()?),
+            key: reader.name()?,
+            hash: get_u64(reader)?,
+            since_ms: get_time(reader)?,
+            answer: get_remembered(reader)?,
+            in_order: Link::default(),
+        })
+    }
+}
+
+fn get_u64(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let bytes = reader.raw(8)?.try_into().map_err(|_| Malformed)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn put_terms(out: &mut Vec<u8>, terms: &Terms) {
+    if terms.is_plain() {
+        return out.put_u8(0);
+    }
+    out.put_u8(1);
+    out.put_bytes(terms.metadata());
+    out.put(terms.lock_delay_ms());
+    out.put_optional(terms.max_hold_ms());
+    out.put_u8(u8::from(terms.purpose() == Purpose::Election));
+}
+
+fn get_terms(reader: &mut Reader<'_>) -> Result<Terms, Malformed> {
+    if !reader.flag()? {
+        return Ok(Terms::default());
+    }
+    let metadata = reader.bytes()?;
+    let lock_delay_ms = reader.number()?;
+    let max_hold_ms = reader.optional()?;
+    let purpose = if reader.flag()? { Purpose::Election } else { Purpose::Lock };
+    let terms = Terms::new(metadata, lock_delay_ms, max_hold_ms, purpose);
+    // Plain terms have one form only, so that equal states have equal bytes.
+    if terms.is_plain() { Err(Malformed) } else { Ok(terms) }
+}
+
+fn put_remembered(out: &mut Vec<u8>, answer: &Remembered) {
+    match answer {
+        Remembered::Ask { lease, created, place } => {
+            out.put_u8(0);
+            out.put(lease.get());
+            out.put(created.0);
+            out.put(place.0);
+        }
+        Remembered::Outcome(outcome) => {
+            out.put_u8(1);
+            put_outcome(out, outcome);
+        }
+    }
+}
+
+fn get_remembered(reader: &mut Reader<'_>) -> Result<Remembered, Malformed> {
+    match reader.u8()? {
+        0 => Ok(Remembered::Ask {
+            lease: get_lease_id(reader)?,
+            created: reader.revision()?,
+            place: PlaceNumber(reader.number()?),
+        }),
+        1 => Ok(Remembered::Outcome(Box::new(get_outcome(reader)?))),
+        _ => Err(Malformed),
+    }
+}

@@ -1,0 +1,53 @@
+//! How are numbers, texts and lists written?
+
+use alloc::vec::Vec;
+use tenure_types::{Mode, Name};
+
+/// Writing values at the end of a buffer.
+pub(crate) trait Writer {
+    fn put_u8(&mut self, value: u8);
+    fn put_raw(&mut self, bytes: &[u8]);
+
+    fn put(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.put_u8((value & 0x7f) as u8 | 0x80);
+            value >>= 7;
+        }
+        self.put_u8((value & 0x7f) as u8);
+    }
+
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        self.put(bytes.len() as u64);
+        self.put_raw(bytes);
+    }
+
+    fn put_name(&mut self, name: &Name) {
+        self.put_bytes(name.as_bytes());
+    }
+
+    /// `None` as 0, a number as itself and one more.
+    fn put_optional(&mut self, value: Option<u64>) {
+        self.put(value.map_or(0, |value| value.saturating_add(1)));
+    }
+
+    fn put_mode(&mut self, mode: Mode) {
+        match mode {
+            Mode::Exclusive => self.put_u8(0),
+            Mode::Shared => self.put_u8(1),
+            Mode::Slot { of } => {
+                self.put_u8(2);
+                self.put(u64::from(of));
+            }
+        }
+    }
+}
+
+impl Writer for Vec<u8> {
+    fn put_u8(&mut self, value: u8) {
+        self.push(value);
+    }
+
+    fn put_raw(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}

@@ -1,0 +1,341 @@
+//! What happens when a lease asks for locks?
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::num::NonZeroU64;
+use tenure_types::{Held, Limit, Mode, PlaceNumber, Refusal};
+
+use super::name;
+use super::queue::Asker;
+use crate::event::Cause;
+use crate::machine::Machine;
+use crate::outcome::{Acquired, Answer, Grants};
+use crate::request::{Acquire, Ask, AskLease, NewLease, Wait};
+use crate::state::due::Kind;
+use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Terms};
+use crate::state::slab::Slot;
+
+/// A lease that asks, before anything is changed for it.
+enum Who<'a> {
+    Known(Slot),
+    New(NewLease<'a>),
+}
+
+/// What a lease already has of what it asks for.
+enum Standing {
+    Nothing,
+    Waits(Slot),
+    Holds(PlaceNumber, Grants),
+}
+
+impl Machine {
+    pub(super) fn acquire(&mut self, acquire: &Acquire<'_>) -> Result<Answer, Refusal> {
+        let asks = self.check_asks(acquire)?;
+        let who = match acquire.lease {
+            AskLease::Existing(lease) => Who::Known(self.live_lease(lease)?),
+            AskLease::New(new) => match self.check_new_lease(&new)? {
+                Some(slot) => Who::Known(slot),
+                None => Who::New(new),
+            },
+        };
+        let ttl_ms = match &who {
+            Who::Known(slot) => u64::from(self.leases.at(*slot).ttl_ms),
+            Who::New(new) => new.ttl_ms,
+        };
+        if acquire.max_hold_ms.is_some_and(|max_hold_ms| max_hold_ms <= ttl_ms) {
+            return Err(Refusal::MaxHoldTooShort { ttl_ms });
+        }
+        if let Who::Known(slot) = who {
+            match self.standing(slot, &asks)? {
+                Standing::Nothing => {}
+                Standing::Waits(place) => {
+                    self.replace_limit(place, acquire.wait);
+                    return Ok(self.queued_answer(place));
+                }
+                Standing::Holds(place, grants) => {
+                    return Ok(self.acquired_answer(slot, place, grants));
+                }
+            }
+        }
+        self.check_room(&who, &asks)?;
+        self.ask(who, acquire, &asks)
+    }
+
+    /// Whether the ask makes sense by itself; its locks in the order of their names.
+    fn check_asks<'a, 'b>(&self, acquire: &'b Acquire<'a>) -> Result<Cow<'b, [Ask<'a>]>, Refusal> {
+        let asks = acquire.locks.as_slice();
+        let (limit, asked) = (Limit::LocksPerAsk, asks.len() as u64);
+        if asks.is_empty() {
+            return Err(Refusal::Limit { limit, bound: self.limits.get(limit), asked });
+        }
+        self.check_limit(limit, asked)?;
+        for ask in asks {
+            self.check_name(ask.lock)?;
+            let (limit, bound) = (Limit::Slots, self.limits.get(Limit::Slots));
+            if let Some(of) = ask.mode.slots()
+                && (of == 0 || u64::from(of) > bound)
+            {
+                return Err(Refusal::Limit { limit, bound, asked: u64::from(of) });
+            }
+        }
+        let sorted = if asks.len() == 1 {
+            Cow::Borrowed(asks)
+        } else {
+            let mut asks = asks.to_vec();
+            asks.sort_unstable_by_key(|ask| ask.lock);
+            if let Some(pair) = asks.windows(2).find(|pair| pair[0].lock == pair[1].lock) {
+                return Err(Refusal::Duplicate { lock: name(pair[0].lock) });
+            }
+            Cow::Owned(asks)
+        };
+        self.check_limit(Limit::MetadataBytes, acquire.metadata.len() as u64)?;
+        if let Wait::Limit { ms } = acquire.wait {
+            self.check_limit(Limit::WaitMs, ms)?;
+        }
+        self.check_limit(Limit::LockDelayMs, acquire.lock_delay_ms)?;
+        if let Some(max_hold_ms) = acquire.max_hold_ms {
+            self.check_limit(Limit::MaxHoldMs, max_hold_ms)?;
+        }
+        Ok(sorted)
+    }
+
+    /// Whether the cluster has room for the ask.
+    fn check_room(&self, who: &Who<'_>, asks: &[Ask<'_>]) -> Result<(), Refusal> {
+        for ask in asks {
+            if let Some(lock) = self.lock_slot(ask.lock) {
+                let slots = self.locks.at(lock).slots.map(core::num::NonZeroU32::get);
+                if slots != ask.mode.slots() {
+                    return Err(Refusal::OtherKind { lock: name(ask.lock), slots });
+                }
+            }
+        }
+        let has = match who {
+            Who::Known(slot) => {
+                let lease = self.leases.at(*slot);
+                u64::from(lease.grants.len) + u64::from(lease.waits)
+            }
+            Who::New(_) => 0,
+        };
+        self.check_limit(Limit::LocksPerLease, has + asks.len() as u64)?;
+        self.check_space()?;
+        if asks.len() as u64 > self.tokens_left() {
+            return Err(Refusal::TokensExhausted);
+        }
+        Ok(())
+    }
+
+    fn ask(
+        &mut self,
+        who: Who<'_>,
+        acquire: &Acquire<'_>,
+        asks: &[Ask<'_>],
+    ) -> Result<Answer, Refusal> {
+        // Places of leases that are due may still stand before us: they go first.
+        for ask in asks {
+            if let Some(lock) = self.lock_slot(ask.lock)
+                && self.locks.at(lock).queue.len > 0
+            {
+                self.touch(lock);
+            }
+        }
+        self.grant_pass();
+
+        let blocked = asks.iter().find(|ask| self.is_blocked(ask));
+        let terms = Terms::new(
+            acquire.metadata,
+            acquire.lock_delay_ms,
+            acquire.max_hold_ms,
+            acquire.purpose,
+        );
+        if blocked.is_none() && !self.is_quiet() {
+            let lease = self.lease_for(who);
+            return Ok(self.grant_at_once(Asker { lease, terms: &terms }, asks));
+        }
+        let until_ms = match acquire.wait {
+            Wait::No | Wait::Limit { ms: 0 } => return Err(self.not_now(blocked)),
+            Wait::Unlimited => None,
+            Wait::Limit { ms } => NonZeroU64::new(self.deadline(ms)),
+        };
+        for ask in asks {
+            let queue = self.lock_slot(ask.lock).map_or(0, |lock| self.locks.at(lock).queue.len);
+            self.check_limit(Limit::WaitersPerLock, u64::from(queue) + 1)?;
+        }
+        let lease = self.lease_for(who);
+        let asker = Asker { lease, terms: &terms };
+        let place = self.add_place(asker, asks, until_ms, acquire.independent);
+        if let Err(deadlock) = self.check_deadlock(place) {
+            self.unlink_place(place);
+            self.newest_place.0 -= 1;
+            return Err(deadlock);
+        }
+        self.emit_place(place, Cause::Queued);
+        Ok(self.queued_answer(place))
+    }
+
+    /// Whether an ask for a lock would not be granted if it came now.
+    fn is_blocked(&self, ask: &Ask<'_>) -> bool {
+        self.lock_slot(ask.lock).is_some_and(|lock| {
+            let overtakes = mutant!("writer_overtaken") && ask.mode == Mode::Shared;
+            self.locks.at(lock).queue.len > 0 && !overtakes || !self.admits(lock, ask.mode)
+        })
+    }
+
+    fn lease_for(&mut self, who: Who<'_>) -> Slot {
+        match who {
+            Who::Known(slot) => slot,
+            Who::New(new) => self.create_lease(&new),
+        }
+    }
+
+    /// Grants an ask that nothing blocks. It takes a place number, but no place.
+    fn grant_at_once(&mut self, asker: Asker<'_>, asks: &[Ask<'_>]) -> Answer {
+        self.newest_place.0 += 1;
+        let place = self.newest_place;
+        let grants = asks
+            .iter()
+            .map(|ask| {
+                let lock = self.lock_for(ask);
+                self.grant_lock(lock, ask.mode, asker, place)
+            })
+            .collect();
+        self.acquired_answer(asker.lease, place, grants)
+    }
+
+    /// Why an ask that does not wait is refused.
+    fn not_now(&self, blocked: Option<&Ask<'_>>) -> Refusal {
+        let quiet = self.quiet_until_ms.filter(|_| self.is_quiet());
+        match (quiet, blocked) {
+            (Some(until_ms), _) => Refusal::Quiet { left_ms: until_ms - self.clock_ms },
+            (None, Some(ask)) => {
+                let lock = self.lock_slot(ask.lock).expect("a lock that blocks exists");
+                Refusal::Held(Box::new(Held {
+                    lock: name(ask.lock),
+                    holder: self.first_holder(lock),
+                    ahead: u64::from(self.locks.at(lock).queue.len),
+                }))
+            }
+            (None, None) => unreachable!("an ask that nothing blocks is granted"),
+        }
+    }
+
+    /// What the lease already has of these locks. Exactly these: its standing. Some of them, or in
+    /// other modes: a refusal, because the two asks cannot be told apart later.
+    fn standing(&self, lease: Slot, asks: &[Ask<'_>]) -> Result<Standing, Refusal> {
+        for ask in asks {
+            let Some(lock) = self.lock_slot(ask.lock) else { continue };
+            let overlap = || Refusal::Overlap { lock: name(ask.lock) };
+            if let Some(grant) = self.grant_of(lease, lock) {
+                let place = self.grants.at(grant).place;
+                let grants = self.same_grants(lease, place, asks).ok_or_else(overlap)?;
+                return Ok(Standing::Holds(place, grants));
+            }
+            if let Some(place) = self.place_of(lease, lock) {
+                if mutant!("reask_takes_second_place") {
+                    continue;
+                }
+                let waits = self
+                    .waits_of(place)
+                    .map(|(_, wait)| (self.locks.at(wait.lock).name.as_bytes(), wait.mode));
+                let asked = asks.iter().map(|ask| (ask.lock.as_bytes(), ask.mode));
+                return if waits.eq(asked) { Ok(Standing::Waits(place)) } else { Err(overlap()) };
+            }
+        }
+        Ok(Standing::Nothing)
+    }
+
+    /// The grants of a place, if they are for exactly these locks and modes.
+    fn same_grants(&self, lease: Slot, place: PlaceNumber, asks: &[Ask<'_>]) -> Option<Grants> {
+        let mut found = self.find_grants(lease, place);
+        if found.len() != asks.len() {
+            return None;
+        }
+        found.sort_unstable_by(|a, b| a.0.lock.cmp(&b.0.lock));
+        let same = found.iter().zip(asks).all(|((grant, mode), ask)| {
+            grant.lock.as_bytes() == ask.lock.as_bytes() && *mode == ask.mode
+        });
+        same.then(|| found.into_iter().map(|(grant, _)| grant).collect())
+    }
+
+    /// The grants in force of a place, in the order of their names; `None` if there are none.
+    pub(super) fn grants_of_place(&self, lease: Slot, place: PlaceNumber) -> Option<Grants> {
+        let mut found = self.find_grants(lease, place);
+        found.sort_unstable_by(|a, b| a.0.lock.cmp(&b.0.lock));
+        (!found.is_empty()).then(|| found.into_iter().map(|(grant, _)| grant).collect())
+    }
+
+    fn find_grants(&self, lease: Slot, place: PlaceNumber) -> Vec<(crate::outcome::Grant, Mode)> {
+        let grants = self.leases.at(lease).grants;
+        grants
+            .iter::<IN_LEASE, _>(&self.grants)
+            .filter(|(_, grant)| grant.place == place)
+            .map(|(_, grant)| {
+                let lock = self.locks.at(grant.lock);
+                let (token, slot) = (grant.token, grant.mode.slot());
+                let shown = crate::outcome::Grant { lock: lock.name.clone(), token, slot };
+                (shown, grant.mode.asked(lock.slots))
+            })
+            .collect()
+    }
+
+    /// The grant by which a lease holds a lock. The shorter of two lists is searched.
+    pub(super) fn grant_of(&self, lease: Slot, lock: Slot) -> Option<Slot> {
+        let of_lock = self.locks.at(lock).grants;
+        let of_lease = self.leases.at(lease).grants;
+        if of_lock.len <= of_lease.len {
+            let held = |state: &GrantState| matches!(state, GrantState::Held(by) if *by == lease);
+            of_lock
+                .iter::<IN_LOCK, _>(&self.grants)
+                .find(|(_, grant)| held(&grant.state))
+                .map(|(slot, _)| slot)
+        } else {
+            of_lease
+                .iter::<IN_LEASE, _>(&self.grants)
+                .find(|(_, grant)| grant.lock == lock)
+                .map(|(slot, _)| slot)
+        }
+    }
+
+    /// The place in which a lease waits for a lock. The shorter of two lists is searched.
+    pub(super) fn place_of(&self, lease: Slot, lock: Slot) -> Option<Slot> {
+        let of_lock = self.locks.at(lock).queue;
+        let of_lease = self.leases.at(lease);
+        if of_lock.len <= of_lease.waits {
+            of_lock
+                .iter::<IN_QUEUE, _>(&self.waits)
+                .find(|(_, wait)| self.places.at(wait.place).lease == lease)
+                .map(|(_, wait)| wait.place)
+        } else {
+            of_lease
+                .places
+                .iter::<IN_LEASE, _>(&self.places)
+                .find(|(place, _)| self.waits_of(*place).any(|(_, wait)| wait.lock == lock))
+                .map(|(place, _)| place)
+        }
+    }
+
+    fn replace_limit(&mut self, place: Slot, wait: Wait) {
+        let until_ms = match wait {
+            Wait::No | Wait::Limit { ms: 0 } => return,
+            Wait::Unlimited => None,
+            Wait::Limit { ms } => NonZeroU64::new(self.deadline(ms)),
+        };
+        let number = self.places.at(place).number.0;
+        if let Some(old) = self.places.at(place).until_ms {
+            self.due.remove(old.get(), Kind::WaitLimit, number);
+        }
+        if let Some(new) = until_ms {
+            self.due.insert(new.get(), Kind::WaitLimit, number, Some(place));
+        }
+        self.places.at_mut(place).until_ms = until_ms;
+    }
+
+    pub(super) fn acquired_answer(
+        &self,
+        lease: Slot,
+        place: PlaceNumber,
+        grants: Grants,
+    ) -> Answer {
+        Answer::Acquired(Acquired { lease: self.lease_grant(lease), place, grants })
+    }
+}

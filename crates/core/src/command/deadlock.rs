@@ -1,0 +1,264 @@
+//! Would this wait close a ring of leases that wait for each other?
+//!
+//! By reduction: suppose every lease that waits for nothing gives back all it holds, grants follow,
+//! and so on. A place that is never granted even so is deadlocked. Looking when a place is added is
+//! enough, because nothing else can close a ring.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use tenure_types::{Mode, PlaceNumber, Refusal, RingLink};
+
+use crate::machine::Machine;
+use crate::state::record::{GrantMode, GrantState, IN_LEASE, IN_LOCK};
+use crate::state::slab::Slot;
+
+/// A search that reaches more places than this is cut short and the ask may wait: a missed
+/// deadlock ends by clock, a false one would be a wrong refusal.
+pub(crate) const SEARCH_MAX: usize = 10_000;
+
+impl Machine {
+    /// Refuses a place, just added, that can never be granted.
+    pub(super) fn check_deadlock(&mut self, place: Slot) -> Result<(), Refusal> {
+        let record = self.places.at(place);
+        let lease = self.leases.at(record.lease);
+        let waits_elsewhere = || {
+            let mut places = lease.places.iter::<IN_LEASE, _>(&self.places);
+            places.any(|(slot, other)| slot != place && !other.independent)
+        };
+        let alone = lease.grants.len == 0 && !waits_elsewhere();
+        if record.independent || alone || mutant!("deadlock_missed") {
+            return Ok(());
+        }
+        let Some(reached) = self.reach(place) else {
+            self.deadlock_searches_cut += 1;
+            return Ok(());
+        };
+        let mut supposed = Supposed::new(self, &reached);
+        supposed.reduce();
+        if supposed.is_stuck(place) {
+            return Err(Refusal::Deadlock { ring: supposed.ring(place) });
+        }
+        Ok(())
+    }
+
+    /// Every place that could keep this one waiting; `None` if there are too many.
+    fn reach(&self, place: Slot) -> Option<BTreeMap<PlaceNumber, Slot>> {
+        let mut places = BTreeMap::new();
+        let mut leases = BTreeSet::new();
+        let mut open = Vec::from([place]);
+        while let Some(place) = open.pop() {
+            let record = self.places.at(place);
+            if !self.is_live(record.lease) || places.insert(record.number, place).is_some() {
+                continue;
+            }
+            if places.len() > SEARCH_MAX {
+                return None;
+            }
+            let mut found = Vec::from([record.lease]);
+            for (slot, wait) in self.waits_of(place) {
+                let lock = self.locks.at(wait.lock);
+                found.extend(lock.grants.iter::<IN_LOCK, _>(&self.grants).filter_map(
+                    |(_, grant)| match grant.state {
+                        GrantState::Held(lease) => Some(lease),
+                        GrantState::Over(_) => None,
+                    },
+                ));
+                // The place directly before reaches all that are before it.
+                open.extend(self.live_before(slot));
+            }
+            for lease in found {
+                if self.is_live(lease) && leases.insert(lease) {
+                    let list = self.leases.at(lease).places;
+                    let waiting = list.iter::<IN_LEASE, _>(&self.places);
+                    open.extend(waiting.filter(|(_, p)| !p.independent).map(|(slot, _)| slot));
+                }
+            }
+        }
+        Some(places)
+    }
+
+    /// The nearest place before a wait whose lease is live.
+    fn live_before(&self, wait: Slot) -> Option<Slot> {
+        let before = |slot: &Slot| self.waits.at(*slot).in_queue.before;
+        core::iter::successors(before(&wait), before)
+            .map(|slot| self.waits.at(slot).place)
+            .find(|&place| self.is_live(self.places.at(place).lease))
+    }
+}
+
+/// The reachable part of the state, in which grants and releases are supposed.
+struct Supposed<'a> {
+    machine: &'a Machine,
+    locks: BTreeMap<Slot, SupposedLock>,
+    /// How many reachable places each lease waits in.
+    waiting: BTreeMap<Slot, usize>,
+    /// Where each lease holds.
+    holding: BTreeMap<Slot, BTreeSet<Slot>>,
+}
+
+#[derive(Default)]
+struct SupposedLock {
+    /// Holders in the order in which they came.
+    holders: Vec<(Slot, GrantMode)>,
+    queue: VecDeque<Slot>,
+}
+
+impl SupposedLock {
+    fn admits(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.holders.is_empty(),
+            Mode::Shared => {
+                if mutant!("false_deadlock_for_shared_holders") {
+                    return self.holders.is_empty();
+                }
+                self.holders.iter().all(|(_, mode)| *mode != GrantMode::Exclusive)
+            }
+            Mode::Slot { of } => self.holders.len() < of as usize,
+        }
+    }
+}
+
+impl<'a> Supposed<'a> {
+    fn new(machine: &'a Machine, reached: &BTreeMap<PlaceNumber, Slot>) -> Self {
+        let mut locks: BTreeMap<Slot, SupposedLock> = BTreeMap::new();
+        let mut waiting = BTreeMap::new();
+        let mut holding: BTreeMap<Slot, BTreeSet<Slot>> = BTreeMap::new();
+        for &place in reached.values() {
+            let record = machine.places.at(place);
+            if !record.independent {
+                *waiting.entry(record.lease).or_insert(0) += 1;
+            }
+            for (_, wait) in machine.waits_of(place) {
+                locks.entry(wait.lock).or_default().queue.push_back(place);
+            }
+        }
+        for (&lock, supposed) in &mut locks {
+            let grants = machine.locks.at(lock).grants;
+            for (_, grant) in grants.iter::<IN_LOCK, _>(&machine.grants) {
+                if let GrantState::Held(lease) = grant.state
+                    && machine.is_live(lease)
+                {
+                    supposed.holders.push((lease, grant.mode));
+                    holding.entry(lease).or_default().insert(lock);
+                }
+            }
+            // Semaphores are kept in the order of slots; who came first is told by the token.
+            if machine.locks.at(lock).slots.is_some() {
+                let token = |lease: &Slot| {
+                    let mut grants = grants.iter::<IN_LOCK, _>(&machine.grants);
+                    let held = grants.find(|(slot, _)| machine.lease_of(*slot) == Some(*lease));
+                    held.map(|(_, grant)| grant.token)
+                };
+                supposed.holders.sort_by_key(|(lease, _)| token(lease));
+            }
+        }
+        Self { machine, locks, waiting, holding }
+    }
+
+    fn reduce(&mut self) {
+        let mut open: Vec<Slot> = self.locks.keys().copied().collect();
+        let holders: Vec<Slot> = self.holding.keys().copied().collect();
+        for lease in holders {
+            self.give_back_if_free(lease, &mut open);
+        }
+        while let Some(lock) = open.pop() {
+            let Some(&place) = self.locks[&lock].queue.front() else { continue };
+            if self.is_grantable(place) {
+                self.grant(place, &mut open);
+            }
+        }
+    }
+
+    fn give_back_if_free(&mut self, lease: Slot, open: &mut Vec<Slot>) {
+        if self.waiting.get(&lease).is_some_and(|&waiting| waiting > 0) {
+            return;
+        }
+        for lock in self.holding.remove(&lease).unwrap_or_default() {
+            if let Some(supposed) = self.locks.get_mut(&lock) {
+                supposed.holders.retain(|(holder, _)| *holder != lease);
+                open.push(lock);
+            }
+        }
+    }
+
+    fn is_grantable(&self, place: Slot) -> bool {
+        self.machine.waits_of(place).all(|(_, wait)| {
+            let lock = &self.locks[&wait.lock];
+            lock.queue.front() == Some(&place) && lock.admits(wait.mode)
+        })
+    }
+
+    fn grant(&mut self, place: Slot, open: &mut Vec<Slot>) {
+        let machine = self.machine;
+        let record = machine.places.at(place);
+        for (_, wait) in machine.waits_of(place) {
+            let lock = self.locks.get_mut(&wait.lock).expect("a reachable place's locks are");
+            lock.queue.pop_front();
+            let mode = match wait.mode {
+                Mode::Exclusive => GrantMode::Exclusive,
+                Mode::Shared => GrantMode::Shared,
+                Mode::Slot { .. } => GrantMode::Slot(0),
+            };
+            lock.holders.push((record.lease, mode));
+            self.holding.entry(record.lease).or_default().insert(wait.lock);
+            open.push(wait.lock);
+        }
+        if !record.independent
+            && let Some(waiting) = self.waiting.get_mut(&record.lease)
+        {
+            *waiting -= 1;
+        }
+        self.give_back_if_free(record.lease, open);
+    }
+
+    fn is_stuck(&self, place: Slot) -> bool {
+        let lock = self.machine.waits.at(self.machine.places.at(place).first).lock;
+        self.locks.get(&lock).is_some_and(|supposed| supposed.queue.contains(&place))
+    }
+
+    /// The path of waits from a stuck place until a lease comes again.
+    fn ring(&self, place: Slot) -> Vec<RingLink> {
+        let mut ring = Vec::new();
+        let mut seen = BTreeSet::new();
+        let mut next = Some(place);
+        while let Some(place) = next {
+            let lease = self.machine.places.at(place).lease;
+            if !seen.insert(lease) {
+                break;
+            }
+            let Some((lock, after)) = self.step(place) else { break };
+            let record = self.machine.leases.at(lease);
+            ring.push(RingLink {
+                lease: record.id,
+                client: record.client.clone(),
+                lock: self.machine.locks.at(lock).name.clone(),
+            });
+            next = after;
+        }
+        ring
+    }
+
+    /// The lock that blocks a stuck place, and the stuck place that blocks that lock.
+    fn step(&self, place: Slot) -> Option<(Slot, Option<Slot>)> {
+        for (_, wait) in self.machine.waits_of(place) {
+            let lock = &self.locks[&wait.lock];
+            if !lock.admits(wait.mode) {
+                let (holder, _) = lock.holders.first()?;
+                return Some((wait.lock, self.stuck_place_of(*holder)));
+            }
+            if lock.queue.front() != Some(&place) {
+                let at = lock.queue.iter().position(|other| *other == place)?;
+                return Some((wait.lock, Some(lock.queue[at - 1])));
+            }
+        }
+        None
+    }
+
+    fn stuck_place_of(&self, lease: Slot) -> Option<Slot> {
+        let places = self.machine.leases.at(lease).places;
+        let mut places = places.iter::<IN_LEASE, _>(&self.machine.places);
+        places
+            .find(|(slot, place)| !place.independent && self.is_stuck(*slot))
+            .map(|(slot, _)| slot)
+    }
+}

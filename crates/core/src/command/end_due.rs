@@ -1,0 +1,112 @@
+//! What ends because its time is over?
+
+use alloc::vec::Vec;
+use tenure_types::Limit;
+
+use super::lease::LeaseEnd;
+use crate::event::Cause;
+use crate::machine::Machine;
+use crate::outcome::Notice;
+use crate::request::Urgency;
+use crate::state::due::{Due, Kind};
+use crate::state::record::Phase;
+use crate::state::slab::Slot;
+
+impl Machine {
+    /// Ends what is due, up to a bounded number of objects, in one revision.
+    ///
+    /// What is left stays due and counts as ended for every question of liveness; the leader ticks
+    /// again at once.
+    pub(crate) fn end_due(&mut self) {
+        if self.due.next().is_none_or(|next| next > self.clock_ms) {
+            return;
+        }
+        let taken = self.take_due();
+        if mutant!("expire_holders_before_waiters") {
+            self.end_taken(&taken);
+            self.grant_pass();
+        }
+        for due in &taken {
+            match (due.kind, due.slot) {
+                (Kind::WaitLimit, Some(place)) => self.end_wait(place),
+                (Kind::Lease, Some(lease))
+                    if self.leases.get(lease).is_some() && !mutant!("place_outlives_lease") =>
+                {
+                    self.end_places(lease, Cause::Expired);
+                }
+                _ => {}
+            }
+        }
+        self.end_taken(&taken);
+        self.finish();
+    }
+
+    fn end_taken(&mut self, taken: &[Due]) {
+        for due in taken {
+            match (due.kind, due.slot) {
+                (Kind::Lease, Some(lease)) if self.leases.get(lease).is_some() => {
+                    self.end_lease(lease, LeaseEnd::Expired);
+                }
+                (Kind::MaxHold, Some(grant)) if self.is_in_phase(grant, None) => {
+                    self.take_away(grant, Cause::MaxHold, "", Urgency::Cooling);
+                }
+                (Kind::Cooling, Some(grant)) if self.is_in_phase(grant, Some(Phase::Cooling)) => {
+                    self.cooled(grant);
+                }
+                (Kind::LockDelay, Some(grant)) if self.is_in_phase(grant, Some(Phase::Delayed)) => {
+                    self.delay_over(grant);
+                }
+                (Kind::Quiet, _) => self.end_quiet(),
+                _ => {}
+            }
+        }
+    }
+
+    /// The things to end now, in the order of (deadline, kind, id). A lease is never split.
+    fn take_due(&self) -> Vec<Due> {
+        let ends_max = self.limits.get(Limit::EndsPerEntry);
+        let mut objects = 0;
+        let mut taken = Vec::new();
+        for due in self.due.until(self.clock_ms) {
+            if objects >= ends_max {
+                break;
+            }
+            objects += match (due.kind, due.slot) {
+                (Kind::Lease, Some(lease)) => self.objects_of(lease),
+                _ => 1,
+            };
+            taken.push(due);
+        }
+        taken
+    }
+
+    /// How many objects end with a lease.
+    fn objects_of(&self, lease: Slot) -> u64 {
+        let lease = self.leases.at(lease);
+        [lease.grants.len, lease.places.len, lease.keys.len]
+            .into_iter()
+            .fold(1, |sum, len| sum + u64::from(len))
+    }
+
+    fn end_wait(&mut self, slot: Slot) {
+        // The place may be gone already, with its lease that was taken before it.
+        let Some(place) = self.places.get(slot) else { return };
+        let (lease, number) = (self.handle(place.lease), place.number);
+        self.remove_place(slot, Cause::WaitTimeout);
+        let revision = self.revision;
+        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision });
+    }
+
+    fn end_quiet(&mut self) {
+        let Some(until_ms) = self.quiet_until_ms.take() else { return };
+        self.due.remove(until_ms, Kind::Quiet, 0);
+        let locks: Vec<Slot> = self.locks_by_name.values().copied().collect();
+        for lock in locks {
+            self.touch(lock);
+        }
+    }
+
+    fn is_in_phase(&self, grant: Slot, phase: Option<Phase>) -> bool {
+        self.grants.get(grant).is_some_and(|grant| grant.phase() == phase)
+    }
+}

@@ -1,0 +1,223 @@
+//! How is a request that comes twice answered without being executed twice?
+
+use alloc::boxed::Box;
+use tenure_types::{LeaseId, Limit, PlaceNumber, Refusal, Revision};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::name;
+use crate::codec::command_bytes;
+use crate::machine::Machine;
+use crate::outcome::{Answer, Outcome};
+use crate::request::{Command, LeaseRef, Request, RequestId};
+use crate::state::list::Link;
+use crate::state::record::{IN_LEASE, IN_ORDER, KeyRequest, Remembered, SeqRequest};
+use crate::state::slab::Slot;
+
+/// How many requests of one lease may be unanswered. Nothing is dropped for room, so this bounds
+/// what a lease can make us remember.
+pub(crate) const SEQ_WINDOW: u64 = 256;
+
+/// How long an idempotency key is remembered. Clients give up after half of it.
+pub(crate) const REMEMBER_MS: u64 = 600_000;
+
+/// What a remembered request of a lease weighs.
+pub(crate) const SEQ_REQUEST_BYTES: u64 = 96;
+
+/// What a remembered idempotency key weighs besides its texts.
+const KEY_REQUEST_BYTES: usize = 128;
+
+impl Machine {
+    /// Executes a request unless it was executed before.
+    pub(super) fn execute_once(
+        &mut self,
+        request: &Request<'_>,
+        bytes: &[u8],
+    ) -> Result<Answer, Refusal> {
+        match request.id {
+            RequestId::None => self.run(&request.command),
+            RequestId::Seq { lease, seq, done } => {
+                let slot = self.live_lease(lease)?;
+                self.execute_numbered(slot, seq, done, &request.command, bytes)
+            }
+            RequestId::Key(key) => self.execute_keyed(request.principal, key, request, bytes),
+        }
+    }
+
+    fn execute_numbered(
+        &mut self,
+        lease: Slot,
+        seq: u64,
+        done: u64,
+        command: &Command<'_>,
+        bytes: &[u8],
+    ) -> Result<Answer, Refusal> {
+        self.forget_requests(lease, done);
+        let record = self.leases.at_mut(lease);
+        record.done = record.done.max(done);
+        let (id, done) = ((record.id, record.created), record.done);
+        if seq <= done {
+            return Err(Refusal::RequestStale);
+        }
+        let hash = request_hash(bytes);
+        let (before, found) = self.find_numbered(lease, seq);
+        if let Some(found) = found
+            && !mutant!("repeated_request_runs_again")
+        {
+            let found = self.seq_requests.at(found);
+            if found.hash != hash {
+                return Err(Refusal::RequestConflict);
+            }
+            return self.repeat(&found.answer);
+        }
+        if seq > done.saturating_add(SEQ_WINDOW) {
+            return Err(Refusal::RequestWindow { window: SEQ_WINDOW });
+        }
+        let result = self.run(command);
+        // The command may have ended the lease; then there is nothing to remember it in.
+        let alive = self.leases.get(lease).is_some_and(|lease| (lease.id, lease.created) == id);
+        if alive && found.is_none() {
+            let answer = self.remember(&result);
+            let in_lease = Link::default();
+            let slot = self.seq_requests.insert(SeqRequest { lease, seq, hash, answer, in_lease });
+            let list = &mut self.leases.at_mut(lease).requests;
+            list.insert_after::<IN_LEASE, _>(&mut self.seq_requests, before, slot);
+            self.state_bytes += SEQ_REQUEST_BYTES;
+        }
+        result
+    }
+
+    fn execute_keyed(
+        &mut self,
+        principal: &str,
+        key: &str,
+        request: &Request<'_>,
+        bytes: &[u8],
+    ) -> Result<Answer, Refusal> {
+        self.check_name(key)?;
+        self.check_limit(Limit::NameBytes, principal.len() as u64)?;
+        self.forget_old_keys();
+        let hash = request_hash(bytes);
+        let index = (Box::from(principal), name(key));
+        if let Some(&found) = self.key_requests_by_key.get(&index) {
+            let found = self.key_requests.at(found);
+            if found.hash != hash {
+                return Err(Refusal::RequestConflict);
+            }
+            return self.repeat(&found.answer);
+        }
+        let requests = self.key_requests.len() as u64;
+        self.check_limit(Limit::Requests, requests + 1)?;
+        let bound = self.limits.get(Limit::RequestBytes);
+        if self.key_request_bytes >= bound {
+            let asked = self.key_request_bytes;
+            return Err(Refusal::Limit { limit: Limit::RequestBytes, bound, asked });
+        }
+        let result = self.run(&request.command);
+        let slot = self.key_requests.insert(KeyRequest {
+            principal: index.0.clone(),
+            key: index.1.clone(),
+            hash,
+            since_ms: self.clock_ms,
+            answer: self.remember(&result),
+            in_order: Link::default(),
+        });
+        self.key_request_order.push::<IN_ORDER, _>(&mut self.key_requests, slot);
+        self.key_requests_by_key.insert(index, slot);
+        self.key_request_bytes += self.key_requests.at(slot).weight();
+        result
+    }
+
+    /// Forgets the requests of a lease up to `done`.
+    pub(super) fn forget_requests(&mut self, lease: Slot, done: u64) {
+        while let Some(first) = self.leases.at(lease).requests.first
+            && self.seq_requests.at(first).seq <= done
+        {
+            let list = &mut self.leases.at_mut(lease).requests;
+            list.remove::<IN_LEASE, _>(&mut self.seq_requests, first);
+            self.seq_requests.remove(first);
+            self.state_bytes -= SEQ_REQUEST_BYTES;
+        }
+    }
+
+    fn forget_old_keys(&mut self) {
+        while let Some(first) = self.key_request_order.first {
+            let oldest = self.key_requests.at(first);
+            if oldest.since_ms.saturating_add(REMEMBER_MS) >= self.clock_ms {
+                return;
+            }
+            self.key_request_order.remove::<IN_ORDER, _>(&mut self.key_requests, first);
+            let gone = self.key_requests.remove(first);
+            self.key_request_bytes -= gone.weight();
+            self.key_requests_by_key.remove(&(gone.principal, gone.key));
+        }
+    }
+
+    /// The record of a number, and the record that it stands or would stand behind. Numbers mostly
+    /// grow, so the search goes from the end.
+    fn find_numbered(&self, lease: Slot, seq: u64) -> (Option<Slot>, Option<Slot>) {
+        let mut at = self.leases.at(lease).requests.last;
+        while let Some(slot) = at {
+            let record = self.seq_requests.at(slot);
+            if record.seq == seq {
+                return (record.in_lease.before, Some(slot));
+            }
+            if record.seq < seq {
+                break;
+            }
+            at = record.in_lease.before;
+        }
+        (at, None)
+    }
+
+    fn remember(&self, result: &Result<Answer, Refusal>) -> Remembered {
+        let ask = |lease: &crate::outcome::LeaseGrant, place| Remembered::Ask {
+            lease: lease.id,
+            created: lease.created,
+            place,
+        };
+        match result {
+            Ok(Answer::Acquired(acquired)) => ask(&acquired.lease, acquired.place),
+            Ok(Answer::Queued(queued)) => ask(&queued.lease, queued.place),
+            other => {
+                let outcome = Outcome { revision: self.revision, result: other.clone() };
+                Remembered::Outcome(Box::new(outcome))
+            }
+        }
+    }
+
+    fn repeat(&self, answer: &Remembered) -> Result<Answer, Refusal> {
+        match answer {
+            Remembered::Outcome(outcome) => outcome.result.clone(),
+            Remembered::Ask { lease, created, place } => {
+                Ok(self.ask_standing(*lease, *created, *place))
+            }
+        }
+    }
+
+    /// What has become of an ask: it waits, it holds, or it is over.
+    fn ask_standing(&self, lease: LeaseId, created: Revision, place: PlaceNumber) -> Answer {
+        let slot = match self.live_lease(LeaseRef::Id(lease)) {
+            Ok(slot) if self.leases.at(slot).created == created => slot,
+            _ => return Answer::Ended,
+        };
+        if let Some(waiting) = self.find_place(slot, place) {
+            return self.queued_answer(waiting);
+        }
+        match self.grants_of_place(slot, place) {
+            Some(grants) => self.acquired_answer(slot, place, grants),
+            None => Answer::Ended,
+        }
+    }
+}
+
+impl KeyRequest {
+    /// What it adds to the bytes of remembered requests.
+    pub(crate) fn weight(&self) -> u64 {
+        (KEY_REQUEST_BYTES + self.principal.len() + self.key.as_bytes().len()) as u64
+    }
+}
+
+/// Recognises a command. It is taken over the command alone: a repetition may count differently.
+fn request_hash(bytes: &[u8]) -> u64 {
+    xxh3_64(command_bytes(bytes).expect("the request was read before"))
+}

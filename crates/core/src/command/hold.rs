@@ -1,0 +1,211 @@
+//! What can a holder do with what it holds, and a waiter with its place?
+
+use tenure_types::{Limit, Mode, Refusal};
+
+use super::name;
+use super::queue::GRANT_BYTES;
+use crate::codec::{EventRef, SubjectRef};
+use crate::event::Cause;
+use crate::machine::Machine;
+use crate::outcome::Answer;
+use crate::request::{Hold, LeaseRef};
+use crate::state::due::Kind;
+use crate::state::record::{Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK};
+use crate::state::slab::Slot;
+
+impl Machine {
+    pub(super) fn release(&mut self, hold: &Hold<'_>) -> Result<Answer, Refusal> {
+        let grant = self.held(hold)?;
+        self.give_back(grant, Cause::Released);
+        Ok(Answer::Released)
+    }
+
+    pub(super) fn leave(&mut self, lease: LeaseRef, lock: &str) -> Result<Answer, Refusal> {
+        self.check_name(lock)?;
+        let lease = self.live_lease(lease)?;
+        let not_waiting = Refusal::NotWaiting { lock: name(lock) };
+        let Some(slot) = self.lock_slot(lock) else { return Err(not_waiting) };
+        if let Some(place) = self.place_of(lease, slot) {
+            self.remove_place(place, Cause::Left);
+            return Ok(Answer::Left);
+        }
+        let grant = self.grant_of(lease, slot).ok_or_else(|| not_waiting.clone())?;
+        let place = self.grants.at(grant).place;
+        self.grants_of_place(lease, place).map(Answer::AlreadyHeld).ok_or(not_waiting)
+    }
+
+    pub(super) fn downgrade(&mut self, hold: &Hold<'_>) -> Result<Answer, Refusal> {
+        let slot = self.held(hold)?;
+        let grant = self.grants.at(slot);
+        if grant.mode != GrantMode::Exclusive {
+            return Err(Refusal::NotExclusive { lock: name(hold.lock) });
+        }
+        if self.tokens_left() == 0 {
+            return Err(Refusal::TokensExhausted);
+        }
+        let due_ms = self.max_hold_deadline(grant);
+        let old = self.grants.at(slot).token;
+        let token = self.next_token();
+        assert!(old < token || cfg!(mutants), "S2: tokens only grow");
+        if let Some(due_ms) = due_ms {
+            self.due.remove(due_ms, Kind::MaxHold, old.get());
+            self.due.insert(due_ms, Kind::MaxHold, token.get(), Some(slot));
+        }
+        let revision = self.begin_revision();
+        let grant = self.grants.at_mut(slot);
+        grant.token = token;
+        grant.mode = GrantMode::Shared;
+        let lock = grant.lock;
+        self.locks.at_mut(lock).change(revision);
+        self.emit_grant(slot, Cause::Downgraded, None, "");
+        self.touch(lock);
+        Ok(Answer::Downgraded { token })
+    }
+
+    pub(super) fn update(&mut self, hold: &Hold<'_>, metadata: &[u8]) -> Result<Answer, Refusal> {
+        self.check_limit(Limit::MetadataBytes, metadata.len() as u64)?;
+        let slot = self.held(hold)?;
+        let old = self.grants.at(slot).terms.clone();
+        if metadata.len() > old.metadata().len() {
+            self.check_space()?;
+        }
+        let revision = self.begin_revision();
+        let grant = self.grants.at_mut(slot);
+        grant.terms = old.with_metadata(metadata);
+        self.state_bytes += metadata.len() as u64;
+        self.state_bytes -= old.metadata().len() as u64;
+        let (lock, token) = (grant.lock, grant.token);
+        let lease = self.leases.at(self.lease_of(slot).expect("a held grant has a lease"));
+        let record = self.locks.at_mut(lock);
+        let modified = record.modified;
+        record.change(revision);
+        self.history.emit(
+            revision,
+            &EventRef {
+                lease: Some(lease.id),
+                client: Some(lease.client.as_bytes()),
+                token: Some(token),
+                value: Some(metadata),
+                previous: Some((modified, old.metadata())),
+                ..EventRef::new(Cause::Updated, SubjectRef::Lock(record.name.as_bytes()))
+            },
+        );
+        Ok(Answer::Updated { version: record.version })
+    }
+
+    /// The grant that a live lease holds under exactly this token.
+    fn held(&self, hold: &Hold<'_>) -> Result<Slot, Refusal> {
+        self.check_name(hold.lock)?;
+        let lease = self.live_lease(hold.lease)?;
+        self.lock_slot(hold.lock)
+            .and_then(|lock| self.grant_of(lease, lock))
+            .filter(|&grant| {
+                self.grants.at(grant).token == hold.token || mutant!("release_without_token_check")
+            })
+            .ok_or_else(|| Refusal::NotHolder { lock: name(hold.lock) })
+    }
+
+    /// Ends a grant on its holder's own word.
+    pub(super) fn give_back(&mut self, grant: Slot, cause: Cause) {
+        self.emit_grant(grant, cause, None, "");
+        self.detach(grant);
+        self.remove_grant(grant);
+    }
+
+    /// Takes a grant from its lease.
+    pub(super) fn detach(&mut self, slot: Slot) {
+        let grant = self.grants.at(slot);
+        let GrantState::Held(lease) = grant.state else {
+            unreachable!("only a held grant is detached")
+        };
+        if let Some(due_ms) = self.max_hold_deadline(grant) {
+            self.due.remove(due_ms, Kind::MaxHold, grant.token.get());
+        }
+        if grant.is_election() {
+            self.now.vacant.push(grant.lock);
+        }
+        self.leases.at_mut(lease).grants.remove::<IN_LEASE, _>(&mut self.grants, slot);
+    }
+
+    /// Removes a grant that no lease has any more; its lock is touched.
+    pub(super) fn remove_grant(&mut self, slot: Slot) {
+        let lock = self.grants.at(slot).lock;
+        self.locks.at_mut(lock).grants.remove::<IN_LOCK, _>(&mut self.grants, slot);
+        let grant = self.grants.remove(slot);
+        self.state_bytes -= grant.weight();
+        self.touch(lock);
+    }
+
+    /// An event about a grant, which is a change of its lock.
+    pub(super) fn emit_grant(
+        &mut self,
+        slot: Slot,
+        cause: Cause,
+        left_ms: Option<u64>,
+        reason: &str,
+    ) {
+        let revision = self.begin_revision();
+        let grant = self.grants.at(slot);
+        let lock = self.locks.at_mut(grant.lock);
+        if cause != Cause::Downgraded {
+            lock.change(revision);
+        }
+        let (lease, client) = match &grant.state {
+            GrantState::Held(lease) => {
+                let lease = self.leases.at(*lease);
+                (lease.id, &lease.client)
+            }
+            GrantState::Over(over) => (over.lease, &over.client),
+        };
+        self.history.emit(
+            revision,
+            &EventRef {
+                lease: Some(lease),
+                client: Some(client.as_bytes()),
+                token: Some(grant.token),
+                mode: Some(grant.mode.asked(lock.slots)),
+                slot: grant.mode.slot(),
+                left_ms,
+                reason: (!reason.is_empty()).then_some(reason),
+                ..EventRef::new(cause, SubjectRef::Lock(lock.name.as_bytes()))
+            },
+        );
+    }
+
+    /// The lease that holds a grant.
+    pub(crate) fn lease_of(&self, grant: Slot) -> Option<Slot> {
+        match self.grants.at(grant).state {
+            GrantState::Held(lease) => Some(lease),
+            GrantState::Over(_) => None,
+        }
+    }
+
+    /// When a held grant is taken away because it was held long enough.
+    pub(crate) fn max_hold_deadline(&self, grant: &Grant) -> Option<u64> {
+        let GrantState::Held(lease) = grant.state else { return None };
+        let max_hold_ms = grant.terms.max_hold_ms()?;
+        let ttl_ms = u64::from(self.leases.at(lease).ttl_ms);
+        Some(super::queue::max_hold_due(grant.since_ms, max_hold_ms, ttl_ms))
+    }
+
+    /// Whether a live lease holds the lock under this token.
+    pub(super) fn is_guarded(&self, lock: &str, token: tenure_types::Token) -> bool {
+        let Some(lock) = self.lock_slot(lock) else { return false };
+        self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants).any(|(_, grant)| {
+            let GrantState::Held(lease) = grant.state else { return false };
+            (grant.token == token || mutant!("guard_ignores_token")) && self.is_live(lease)
+        })
+    }
+}
+
+impl Grant {
+    /// What the grant adds to the weight of the state.
+    pub(crate) fn weight(&self) -> u64 {
+        GRANT_BYTES + self.terms.metadata().len() as u64
+    }
+
+    /// The mode as it was asked for.
+    pub(crate) fn asked_mode(&self, slots: Option<core::num::NonZeroU32>) -> Mode {
+        self.mode.asked(slots)
+    }
+}

@@ -1,0 +1,165 @@
+//! How is the small fenced store beside the locks written?
+
+use alloc::boxed::Box;
+use tenure_types::{Limit, Refusal, Revision};
+
+use super::name;
+use crate::codec::{EventRef, SubjectRef};
+use crate::event::Cause;
+use crate::machine::Machine;
+use crate::outcome::{Answer, KeyWritten};
+use crate::request::{Expect, Guard, Put};
+use crate::state::list::Link;
+use crate::state::record::{IN_LEASE, Key};
+use crate::state::slab::Slot;
+
+/// What a key weighs besides its texts.
+pub(crate) const KEY_BYTES: u64 = 96;
+
+impl Machine {
+    pub(super) fn put(&mut self, put: &Put<'_>) -> Result<Answer, Refusal> {
+        self.check_name(put.key)?;
+        self.check_limit(Limit::ValueBytes, put.value.len() as u64)?;
+        self.check_guard(put.guard.as_ref())?;
+        let lease = put.lease.map(|lease| self.live_lease(lease)).transpose()?;
+        let found = self.keys_by_name.get(put.key.as_bytes()).copied();
+        self.check_expected(found, put.expect)?;
+        let bound_to = found.and_then(|slot| self.keys.at(slot).lease);
+        if let Some(lease) = lease.filter(|&lease| bound_to != Some(lease)) {
+            let keys = u64::from(self.leases.at(lease).keys.len);
+            self.check_limit(Limit::KeysPerLease, keys + 1)?;
+        }
+        self.check_space()?;
+        let revision = self.begin_revision();
+        let previous = found.map(|slot| {
+            let key = self.keys.at(slot);
+            (key.modified, key.value.clone())
+        });
+        let slot = match found {
+            Some(slot) => self.rewrite_key(slot, put.value, revision),
+            None => self.create_key(put.key, put.value, revision),
+        };
+        self.bind_key(slot, lease);
+        let lease = lease.map(|lease| self.leases.at(lease));
+        self.history.emit(
+            revision,
+            &EventRef {
+                lease: lease.map(|lease| lease.id),
+                client: lease.map(|lease| lease.client.as_bytes()),
+                value: Some(put.value),
+                previous: previous.as_ref().map(|(modified, value)| (*modified, &**value)),
+                ..EventRef::new(Cause::KeyPut, SubjectRef::Key(put.key.as_bytes()))
+            },
+        );
+        let key = self.keys.at(slot);
+        Ok(Answer::Put(KeyWritten { version: key.version, created: key.created }))
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        key: &str,
+        expect: Expect<'_>,
+        guard: Option<&Guard<'_>>,
+    ) -> Result<Answer, Refusal> {
+        self.check_name(key)?;
+        self.check_guard(guard)?;
+        let found = self.keys_by_name.get(key.as_bytes()).copied();
+        self.check_expected(found, expect)?;
+        if let Some(slot) = found {
+            self.delete_key(slot);
+        }
+        Ok(Answer::Deleted { existed: found.is_some() })
+    }
+
+    /// Deletes a key and says so.
+    pub(super) fn delete_key(&mut self, slot: Slot) {
+        let bound_to = self.keys.at(slot).lease;
+        self.bind_key(slot, None);
+        let key = self.keys.remove(slot);
+        self.keys_by_name.remove(&key.name);
+        self.state_bytes -= key.weight();
+        let revision = self.begin_revision();
+        let lease = bound_to.map(|lease| self.leases.at(lease));
+        self.history.emit(
+            revision,
+            &EventRef {
+                lease: lease.map(|lease| lease.id),
+                client: lease.map(|lease| lease.client.as_bytes()),
+                previous: Some((key.modified, &key.value)),
+                ..EventRef::new(Cause::KeyDeleted, SubjectRef::Key(key.name.as_bytes()))
+            },
+        );
+    }
+
+    fn create_key(&mut self, key: &str, value: &[u8], revision: Revision) -> Slot {
+        let record = Key {
+            name: name(key),
+            value: Box::from(value),
+            created: revision,
+            modified: revision,
+            version: 1,
+            lease: None,
+            in_lease: Link::default(),
+        };
+        self.state_bytes += record.weight();
+        let index = record.name.clone();
+        let slot = self.keys.insert(record);
+        self.keys_by_name.insert(index, slot);
+        slot
+    }
+
+    fn rewrite_key(&mut self, slot: Slot, value: &[u8], revision: Revision) -> Slot {
+        let key = self.keys.at_mut(slot);
+        self.state_bytes += value.len() as u64;
+        self.state_bytes -= key.value.len() as u64;
+        key.value = Box::from(value);
+        key.modified = revision;
+        key.version += 1;
+        slot
+    }
+
+    /// Makes a key end with this lease and no other.
+    fn bind_key(&mut self, slot: Slot, lease: Option<Slot>) {
+        let old = self.keys.at(slot).lease;
+        if old == lease {
+            return;
+        }
+        if let Some(old) = old {
+            self.leases.at_mut(old).keys.remove::<IN_LEASE, _>(&mut self.keys, slot);
+        }
+        if let Some(new) = lease {
+            self.leases.at_mut(new).keys.push::<IN_LEASE, _>(&mut self.keys, slot);
+        }
+        self.keys.at_mut(slot).lease = lease;
+    }
+
+    fn check_guard(&self, guard: Option<&Guard<'_>>) -> Result<(), Refusal> {
+        let Some(guard) = guard else { return Ok(()) };
+        self.check_name(guard.lock)?;
+        if self.is_guarded(guard.lock, guard.token) {
+            return Ok(());
+        }
+        Err(Refusal::GuardFailed { lock: name(guard.lock) })
+    }
+
+    fn check_expected(&self, found: Option<Slot>, expect: Expect<'_>) -> Result<(), Refusal> {
+        let found = found.map(|slot| self.keys.at(slot));
+        let as_expected = match expect {
+            Expect::Any => true,
+            Expect::Absent => found.is_none(),
+            Expect::Modified(revision) => found.is_some_and(|key| key.modified == revision),
+            Expect::Value(value) => found.is_some_and(|key| *key.value == *value),
+        };
+        if as_expected {
+            return Ok(());
+        }
+        Err(Refusal::CompareFailed { modified: found.map(|key| key.modified) })
+    }
+}
+
+impl Key {
+    /// What the key adds to the weight of the state.
+    pub(crate) fn weight(&self) -> u64 {
+        KEY_BYTES + (self.name.as_bytes().len() + self.value.len()) as u64
+    }
+}

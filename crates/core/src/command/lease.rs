@@ -1,0 +1,242 @@
+//! How is a lease granted, renewed, revoked, and what ends with it?
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use tenure_types::{Handle, Limit, Refusal, Revision, Token};
+
+use super::{RENEW_MAX, name};
+use crate::codec::{EventRef, SubjectRef};
+use crate::event::Cause;
+use crate::machine::Machine;
+use crate::outcome::{Answer, LeaseGrant, Notice, Renewal};
+use crate::request::{LeaseRef, NewLease, Revoker, Urgency};
+use crate::state::due::Kind;
+use crate::state::list::List;
+use crate::state::record::{IN_LEASE, Lease};
+use crate::state::slab::Slot;
+
+/// What a lease weighs besides its texts.
+pub(crate) const LEASE_BYTES: u64 = 128;
+
+/// How the grants of a lease end with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LeaseEnd<'a> {
+    /// Its client has stopped and says so.
+    Asked,
+    /// It was not renewed in time.
+    Expired,
+    /// Somebody else ends it.
+    TakenAway { reason: &'a str, urgency: Urgency },
+}
+
+impl LeaseEnd<'_> {
+    pub(super) fn cause(self) -> Cause {
+        match self {
+            LeaseEnd::Expired => Cause::Expired,
+            LeaseEnd::Asked | LeaseEnd::TakenAway { .. } => Cause::Revoked,
+        }
+    }
+}
+
+impl Machine {
+    pub(super) fn grant_lease(&mut self, new: &NewLease<'_>) -> Result<Answer, Refusal> {
+        let slot = match self.check_new_lease(new)? {
+            Some(slot) => slot,
+            None => self.create_lease(new),
+        };
+        Ok(Answer::LeaseGranted(self.lease_grant(slot)))
+    }
+
+    /// Says whether a lease may be granted; `Some` if it was granted before, by the same request.
+    pub(super) fn check_new_lease(&self, new: &NewLease<'_>) -> Result<Option<Slot>, Refusal> {
+        self.check_name(new.client)?;
+        self.check_limit(Limit::MetadataBytes, new.metadata.len() as u64)?;
+        let ttl_min = self.limits.get(Limit::TtlMinMs);
+        if new.ttl_ms < ttl_min {
+            let (limit, asked) = (Limit::TtlMinMs, new.ttl_ms);
+            return Err(Refusal::Limit { limit, bound: ttl_min, asked });
+        }
+        self.check_limit(Limit::TtlMaxMs, new.ttl_ms)?;
+        if let Some(&slot) = self.leases_by_id.get(&new.id) {
+            let lease = self.leases.at(slot);
+            let same = lease.client.as_bytes() == new.client.as_bytes()
+                && u64::from(lease.ttl_ms) == new.ttl_ms
+                && lease.metadata() == new.metadata;
+            // A lease that is due is as good as gone, but its number is taken until it really is.
+            return if same && self.is_live(slot) {
+                Ok(Some(slot))
+            } else {
+                Err(Refusal::LeaseExists { lease: new.id })
+            };
+        }
+        self.check_limit(Limit::Leases, self.leases.len() as u64 + 1)?;
+        self.check_space()?;
+        Ok(None)
+    }
+
+    pub(super) fn create_lease(&mut self, new: &NewLease<'_>) -> Slot {
+        let created = self.begin_revision();
+        self.leases_granted += 1;
+        let deadline_ms = self.deadline(new.ttl_ms);
+        let metadata = (!new.metadata.is_empty()).then(|| Box::new(Box::from(new.metadata)));
+        let slot = self.leases.insert(Lease {
+            id: new.id,
+            created,
+            generation: generation(self.leases_granted),
+            ttl_ms: u32::try_from(new.ttl_ms).expect("a ttl is within its limit's range"),
+            deadline_ms,
+            client: name(new.client),
+            metadata,
+            changed: Revision(0),
+            grants: List::default(),
+            places: List::default(),
+            waits: 0,
+            keys: List::default(),
+            done: 0,
+            requests: List::default(),
+        });
+        self.leases_by_id.insert(new.id, slot);
+        self.due.insert(deadline_ms, Kind::Lease, new.id.get(), Some(slot));
+        self.state_bytes += LEASE_BYTES + (new.client.len() + new.metadata.len()) as u64;
+        self.emit(&EventRef {
+            lease: Some(new.id),
+            client: Some(new.client.as_bytes()),
+            ..EventRef::new(Cause::LeaseGranted, SubjectRef::Lease(new.id))
+        });
+        slot
+    }
+
+    pub(super) fn lease_grant(&self, slot: Slot) -> LeaseGrant {
+        let lease = self.leases.at(slot);
+        LeaseGrant {
+            id: lease.id,
+            created: lease.created,
+            handle: self.handle(slot),
+            ttl_ms: u64::from(lease.ttl_ms),
+        }
+    }
+
+    pub(crate) fn handle(&self, slot: Slot) -> Handle {
+        Handle { slot: slot.number(), generation: self.leases.at(slot).generation }
+    }
+
+    pub(super) fn renew(&mut self, leases: &[LeaseRef]) -> Result<Answer, Refusal> {
+        if leases.len() > RENEW_MAX {
+            return Err(Refusal::TooManyInCommand { max: RENEW_MAX as u64 });
+        }
+        Ok(Answer::Renewed(leases.iter().map(|&lease| self.renew_one(lease)).collect()))
+    }
+
+    fn renew_one(&mut self, lease: LeaseRef) -> Option<Renewal> {
+        let mut slot = self.live_lease(lease).ok();
+        if mutant!("renewal_revives_ended_lease")
+            && let LeaseRef::Id(id) = lease
+        {
+            slot = self.leases_by_id.get(&id).copied();
+        }
+        let slot = slot?;
+        let lease = self.leases.at(slot);
+        let (id, old, ttl_ms) = (lease.id.get(), lease.deadline_ms, u64::from(lease.ttl_ms));
+        let changed = lease.changed;
+        let new = self.deadline(ttl_ms);
+        assert!(old <= new, "T1: a renewal never shortens a lease");
+        if old != new {
+            self.due.remove(old, Kind::Lease, id);
+            self.due.insert(new, Kind::Lease, id, Some(slot));
+            self.leases.at_mut(slot).deadline_ms = new;
+        }
+        Some(Renewal { ttl_ms, changed })
+    }
+
+    pub(super) fn revoke(&mut self, lease: LeaseRef, by: Revoker<'_>) -> Result<Answer, Refusal> {
+        let slot = self.live_lease(lease)?;
+        let end = match by {
+            Revoker::Holder => LeaseEnd::Asked,
+            Revoker::Other { reason, urgency } => {
+                self.check_limit(Limit::MetadataBytes, reason.len() as u64)?;
+                LeaseEnd::TakenAway { reason, urgency }
+            }
+        };
+        self.end_places(slot, end.cause());
+        self.end_lease(slot, end);
+        Ok(Answer::Revoked)
+    }
+
+    /// Removes every place of a lease. Always before its locks are given back, or it would be
+    /// granted what it gives back.
+    pub(super) fn end_places(&mut self, lease: Slot, cause: Cause) {
+        while let Some(place) = self.leases.at(lease).places.first {
+            self.remove_place(place, cause);
+        }
+    }
+
+    /// Ends a lease that waits for nothing any more: its grants, its keys, itself.
+    pub(super) fn end_lease(&mut self, slot: Slot, end: LeaseEnd<'_>) {
+        let lease = self.leases.at(slot);
+        let mut grants: Vec<(Token, Slot)> = lease
+            .grants
+            .iter::<IN_LEASE, _>(&self.grants)
+            .map(|(slot, grant)| (grant.token, slot))
+            .collect();
+        grants.sort_unstable();
+        for (_, grant) in grants {
+            match end {
+                LeaseEnd::Asked => self.give_back(grant, Cause::Revoked),
+                LeaseEnd::Expired => self.expire_grant(grant),
+                LeaseEnd::TakenAway { reason, urgency } => {
+                    self.take_away(grant, Cause::Revoked, reason, urgency);
+                }
+            }
+        }
+        let lease = self.leases.at(slot);
+        let mut keys: Vec<_> = lease
+            .keys
+            .iter::<IN_LEASE, _>(&self.keys)
+            .map(|(slot, key)| (key.name.clone(), slot))
+            .collect();
+        keys.sort_unstable();
+        for (_, key) in keys {
+            self.delete_key(key);
+        }
+        self.forget_requests(slot, u64::MAX);
+        self.remove_lease(slot, end);
+    }
+
+    fn remove_lease(&mut self, slot: Slot, end: LeaseEnd<'_>) {
+        let handle = self.handle(slot);
+        let lease = self.leases.remove(slot);
+        self.leases_by_id.remove(&lease.id);
+        self.due.remove(lease.deadline_ms, Kind::Lease, lease.id.get());
+        self.state_bytes -= lease.weight();
+        self.emit(&EventRef {
+            lease: Some(lease.id),
+            client: Some(lease.client.as_bytes()),
+            ..EventRef::new(end.cause(), SubjectRef::Lease(lease.id))
+        });
+        if !matches!(end, LeaseEnd::Asked) {
+            let revision = self.revision;
+            self.now.notices.push(Notice::LeaseEnded {
+                lease: handle,
+                revision,
+                cause: end.cause(),
+            });
+        }
+    }
+}
+
+/// Tells the leases of one slot apart: the number of the lease among all granted, modulo 2^32.
+#[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
+fn generation(leases_granted: u64) -> u32 {
+    leases_granted as u32
+}
+
+impl Lease {
+    pub(crate) fn metadata(&self) -> &[u8] {
+        self.metadata.as_ref().map_or(&[], |metadata| metadata)
+    }
+
+    /// What the lease adds to the weight of the state.
+    pub(crate) fn weight(&self) -> u64 {
+        LEASE_BYTES + (self.client.as_bytes().len() + self.metadata().len()) as u64
+    }
+}

@@ -1,0 +1,128 @@
+//! What does each command do? One file per command or group of commands that share their rules.
+
+mod acquire;
+mod deadlock;
+mod end_due;
+mod exactly_once;
+mod hold;
+mod key;
+mod lease;
+mod queue;
+mod settings;
+mod take_away;
+
+use tenure_types::{InvalidName, Limit, Name, Refusal};
+
+use crate::codec::decode_request;
+use crate::machine::Machine;
+use crate::outcome::{Answer, Outcome};
+use crate::request::{Command, LeaseRef};
+use crate::state::slab::Slot;
+
+pub(crate) use exactly_once::SEQ_WINDOW;
+
+/// What records weigh besides their texts.
+pub(crate) mod weight {
+    pub(crate) use super::exactly_once::SEQ_REQUEST_BYTES;
+    pub(crate) use super::queue::{PLACE_BYTES, WAIT_BYTES};
+}
+
+/// Leases in one renewal; a client with more sends several.
+const RENEW_MAX: usize = 4_096;
+
+/// Settings in one command.
+const SETTINGS_MAX: usize = 32;
+
+impl Machine {
+    /// Executes one request in log form.
+    pub(crate) fn execute(&mut self, bytes: &[u8]) -> Outcome {
+        let result = match decode_request(bytes) {
+            Ok(request) => self.execute_once(&request, bytes),
+            Err(_) => Err(Refusal::Malformed),
+        };
+        Outcome { revision: self.revision, result }
+    }
+
+    /// Executes a command, whether or not it was executed before.
+    fn run(&mut self, command: &Command<'_>) -> Result<Answer, Refusal> {
+        let result = match command {
+            Command::GrantLease(lease) => self.grant_lease(lease),
+            Command::Renew(leases) => self.renew(leases),
+            Command::Revoke { lease, by } => self.revoke(*lease, *by),
+            Command::Acquire(acquire) => self.acquire(acquire),
+            Command::Release(hold) => self.release(hold),
+            Command::Leave { lease, lock } => self.leave(*lease, lock),
+            Command::Downgrade(hold) => self.downgrade(hold),
+            Command::Update { hold, metadata } => self.update(hold, metadata),
+            Command::Force { lock, token, reason, urgency } => {
+                self.force(lock, *token, reason, *urgency)
+            }
+            Command::Stopped { lease, created, lock, token } => {
+                self.stopped(*lease, *created, lock, *token)
+            }
+            Command::Put(put) => self.put(put),
+            Command::Delete { key, expect, guard } => self.delete(key, *expect, guard.as_ref()),
+            Command::SetLimits(limits) => self.set_limits(limits),
+            Command::Compact { keep } => self.compact(*keep),
+            Command::RaiseLevel { level } => self.raise_level(*level),
+        };
+        self.finish();
+        result
+    }
+
+    /// The live lease that a command means.
+    pub(crate) fn live_lease(&self, lease: LeaseRef) -> Result<Slot, Refusal> {
+        let slot = match lease {
+            LeaseRef::Id(id) => self.leases_by_id.get(&id).copied(),
+            LeaseRef::Handle(handle) => Slot::from_number(handle.slot).filter(|&slot| {
+                self.leases.get(slot).is_some_and(|lease| {
+                    lease.generation == handle.generation || mutant!("handle_ignores_generation")
+                })
+            }),
+        };
+        slot.filter(|&slot| self.is_live(slot)).ok_or(Refusal::LeaseNotFound)
+    }
+
+    /// Whether a lease has not reached its deadline.
+    pub(crate) fn is_live(&self, lease: Slot) -> bool {
+        self.leases.at(lease).deadline_ms > self.clock_ms
+    }
+
+    /// The lock of this name, if it exists.
+    pub(crate) fn lock_slot(&self, lock: &str) -> Option<Slot> {
+        self.locks_by_name.get(lock.as_bytes()).copied()
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), Refusal> {
+        let bound = self.limits.get(Limit::NameBytes);
+        let asked = name.len() as u64;
+        match Name::check(name) {
+            Ok(()) if asked <= bound => Ok(()),
+            Ok(()) | Err(InvalidName::TooLong) => {
+                Err(Refusal::Limit { limit: Limit::NameBytes, bound, asked })
+            }
+            Err(InvalidName::Empty | InvalidName::Control) => Err(Refusal::InvalidName),
+        }
+    }
+
+    /// Refuses what is above a limit.
+    fn check_limit(&self, limit: Limit, asked: u64) -> Result<(), Refusal> {
+        let bound = self.limits.get(limit);
+        if asked > bound { Err(Refusal::Limit { limit, bound, asked }) } else { Ok(()) }
+    }
+
+    /// Refuses growth when the state is full. Giving back and renewing are never refused.
+    fn check_space(&self) -> Result<(), Refusal> {
+        let bound = self.limits.get(Limit::StateBytes);
+        let asked = self.state_bytes;
+        if asked >= bound {
+            return Err(Refusal::Limit { limit: Limit::StateBytes, bound, asked });
+        }
+        Ok(())
+    }
+}
+
+/// A name that was checked before.
+fn name(text: &str) -> Name {
+    Name::new(text).expect("the name was checked before")
+}

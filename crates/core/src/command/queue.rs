@@ -1,0 +1,440 @@
+//! Who is next, and how does a place become a grant?
+
+use alloc::vec::Vec;
+use core::num::{NonZeroU32, NonZeroU64};
+use tenure_types::{Mode, Name, PlaceNumber};
+
+use crate::codec::{EventRef, SubjectRef};
+use crate::event::Cause;
+use crate::machine::Machine;
+use crate::outcome::{self, Answer, Notice};
+use crate::request::{Ask, Purpose};
+use crate::state::due::Kind;
+use crate::state::list::{Link, List};
+use crate::state::record::{
+    Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Lock, Place, Terms, Wait,
+};
+use crate::state::slab::Slot;
+
+/// What the records weigh besides their texts.
+pub(crate) const LOCK_BYTES: u64 = 96;
+pub(crate) const GRANT_BYTES: u64 = 64;
+pub(crate) const PLACE_BYTES: u64 = 64;
+pub(crate) const WAIT_BYTES: u64 = 32;
+
+/// What a new place or grant is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker<'a> {
+    pub(super) lease: Slot,
+    pub(super) terms: &'a Terms,
+}
+
+impl Machine {
+    /// The lock of this name, made if it does not exist.
+    pub(super) fn lock_for(&mut self, ask: &Ask<'_>) -> Slot {
+        let created = self.coming_revision();
+        let name = super::name(ask.lock);
+        let slots = ask.mode.slots().and_then(NonZeroU32::new);
+        match self.locks_by_name.entry(name) {
+            alloc::collections::btree_map::Entry::Occupied(found) => *found.get(),
+            alloc::collections::btree_map::Entry::Vacant(vacant) => {
+                self.state_bytes += LOCK_BYTES + ask.lock.len() as u64;
+                let slot = self.locks.insert(Lock {
+                    name: vacant.key().clone(),
+                    created,
+                    modified: created,
+                    version: 0,
+                    slots,
+                    grants: List::default(),
+                    queue: List::default(),
+                });
+                *vacant.insert(slot)
+            }
+        }
+    }
+
+    /// Notes that the queue of a lock may move, and that the lock may be idle.
+    pub(super) fn touch(&mut self, lock: Slot) {
+        let record = self.locks.at(lock);
+        if record.queue.len == 0 {
+            self.now.idle.push(lock);
+        } else if !mutant!("release_forgets_waiters") {
+            self.now.touched.insert((record.name.clone(), lock));
+        }
+    }
+
+    /// Grants whatever the touched queues allow, in the order of the locks' names.
+    pub(crate) fn grant_pass(&mut self) {
+        while let Some((_, lock)) = self.now.touched.pop_first() {
+            while let Some(first) = self.locks.at(lock).queue.first {
+                let place = self.waits.at(first).place;
+                let live = self.is_live(self.places.at(place).lease);
+                if !live && !mutant!("grant_to_dead_waiter") {
+                    self.remove_place(place, Cause::Expired);
+                } else if self.is_grantable(place) {
+                    self.grant_place(place);
+                } else {
+                    break;
+                }
+            }
+            self.now.idle.push(lock);
+        }
+    }
+
+    /// Whether a place can be granted in all its locks now.
+    fn is_grantable(&self, place: Slot) -> bool {
+        if self.is_quiet() {
+            return false;
+        }
+        let mut locks = 0;
+        for (slot, wait) in self.waits_of(place) {
+            locks += 1;
+            let lock = self.locks.at(wait.lock);
+            if lock.queue.first != Some(slot) || !self.admits(wait.lock, wait.mode) {
+                return false;
+            }
+        }
+        locks <= self.tokens_left()
+    }
+
+    /// Whether a lock's holders leave room for one more of this mode.
+    pub(crate) fn admits(&self, lock: Slot, mode: Mode) -> bool {
+        let lock = self.locks.at(lock);
+        match mode {
+            Mode::Exclusive => lock.grants.len == 0 || mutant!("second_exclusive_holder"),
+            // Shared and exclusive grants never stand together, so the first tells for all.
+            Mode::Shared => lock
+                .grants
+                .first
+                .is_none_or(|first| self.grants.at(first).mode == GrantMode::Shared),
+            Mode::Slot { of } => lock.grants.len < of,
+        }
+    }
+
+    /// Whether nothing may be granted because the cluster was restored.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet_until_ms.is_some_and(|until| until > self.clock_ms)
+    }
+
+    /// The waits of a place, in the order of their locks' names.
+    pub(crate) fn waits_of(&self, place: Slot) -> impl Iterator<Item = (Slot, &Wait)> {
+        let mut next = Some(self.places.at(place).first);
+        core::iter::from_fn(move || {
+            let slot = next?;
+            let wait = self.waits.at(slot);
+            next = wait.next;
+            Some((slot, wait))
+        })
+    }
+
+    /// Puts a place at the end of the queues of its locks. `asks` are in the order of names.
+    pub(super) fn add_place(
+        &mut self,
+        asker: Asker<'_>,
+        asks: &[Ask<'_>],
+        until_ms: Option<NonZeroU64>,
+        independent: bool,
+    ) -> Slot {
+        self.newest_place.0 += 1;
+        let created = self.coming_revision();
+        let mut first = None;
+        for ask in asks.iter().rev() {
+            let lock = self.lock_for(ask);
+            first = Some(self.waits.insert(Wait {
+                // The place comes last, when its first wait is known.
+                place: lock,
+                lock,
+                mode: ask.mode,
+                next: first,
+                in_queue: Link::default(),
+            }));
+        }
+        let place = self.places.insert(Place {
+            number: self.newest_place,
+            lease: asker.lease,
+            first: first.expect("an ask names at least one lock"),
+            created,
+            since_ms: self.clock_ms,
+            until_ms,
+            terms: asker.terms.clone(),
+            independent,
+            in_lease: Link::default(),
+        });
+        let mut next = first;
+        while let Some(slot) = next {
+            let wait = self.waits.at_mut(slot);
+            wait.place = place;
+            next = wait.next;
+            let lock = wait.lock;
+            self.locks.at_mut(lock).queue.push::<IN_QUEUE, _>(&mut self.waits, slot);
+            self.state_bytes += WAIT_BYTES;
+        }
+        let lease = self.leases.at_mut(asker.lease);
+        lease.waits += u32::try_from(asks.len()).expect("an ask is within its limit");
+        lease.places.push::<IN_LEASE, _>(&mut self.places, place);
+        if let Some(until_ms) = until_ms {
+            self.due.insert(until_ms.get(), Kind::WaitLimit, self.newest_place.0, Some(place));
+        }
+        self.state_bytes += PLACE_BYTES + asker.terms.metadata().len() as u64;
+        place
+    }
+
+    /// Removes a place and says so, lock by lock.
+    pub(super) fn remove_place(&mut self, place: Slot, cause: Cause) {
+        self.emit_place(place, cause);
+        self.unlink_place(place);
+    }
+
+    /// One event for each lock of a place.
+    pub(super) fn emit_place(&mut self, place: Slot, cause: Cause) {
+        let revision = self.begin_revision();
+        let record = self.places.at(place);
+        let lease = self.leases.at(record.lease);
+        let mut next = Some(record.first);
+        while let Some(slot) = next {
+            let wait = self.waits.at(slot);
+            next = wait.next;
+            self.history.emit(
+                revision,
+                &EventRef {
+                    lease: Some(lease.id),
+                    client: Some(lease.client.as_bytes()),
+                    mode: Some(wait.mode),
+                    place: Some(record.number),
+                    ..EventRef::new(
+                        cause,
+                        SubjectRef::Lock(self.locks.at(wait.lock).name.as_bytes()),
+                    )
+                },
+            );
+        }
+    }
+
+    /// Takes a place out of its queues and its lease, without a word. Its locks are touched.
+    pub(super) fn unlink_place(&mut self, place: Slot) -> Place {
+        let mut next = Some(self.places.at(place).first);
+        let mut locks = 0;
+        while let Some(slot) = next {
+            let lock = self.waits.at(slot).lock;
+            self.locks.at_mut(lock).queue.remove::<IN_QUEUE, _>(&mut self.waits, slot);
+            next = self.waits.remove(slot).next;
+            self.touch(lock);
+            self.state_bytes -= WAIT_BYTES;
+            locks += 1;
+        }
+        let lease = self.leases.at_mut(self.places.at(place).lease);
+        lease.waits -= locks;
+        lease.places.remove::<IN_LEASE, _>(&mut self.places, place);
+        let record = self.places.remove(place);
+        if let Some(until_ms) = record.until_ms {
+            self.due.remove(until_ms.get(), Kind::WaitLimit, record.number.0);
+        }
+        self.state_bytes -= PLACE_BYTES + record.terms.metadata().len() as u64;
+        record
+    }
+
+    /// Grants a waiting place in all its locks and tells its lease.
+    fn grant_place(&mut self, place: Slot) {
+        let waits: Vec<(Slot, Mode)> =
+            self.waits_of(place).map(|(_, wait)| (wait.lock, wait.mode)).collect();
+        let record = self.unlink_place(place);
+        let grants = waits
+            .into_iter()
+            .map(|(lock, mode)| {
+                let asker = Asker { lease: record.lease, terms: &record.terms };
+                self.grant_lock(lock, mode, asker, record.number)
+            })
+            .collect();
+        self.now.notices.push(Notice::Granted {
+            lease: self.handle(record.lease),
+            place: record.number,
+            revision: self.revision,
+            grants,
+        });
+    }
+
+    /// Grants one lock.
+    pub(super) fn grant_lock(
+        &mut self,
+        lock: Slot,
+        mode: Mode,
+        asker: Asker<'_>,
+        place: PlaceNumber,
+    ) -> outcome::Grant {
+        let token = self.next_token();
+        let (mode_now, before) = self.seat(lock, mode);
+        let grant = self.grants.insert(Grant {
+            lock,
+            token,
+            place,
+            since_ms: self.clock_ms,
+            state: GrantState::Held(asker.lease),
+            terms: asker.terms.clone(),
+            mode: mode_now,
+            in_lock: Link::default(),
+            in_lease: Link::default(),
+        });
+        let revision = self.begin_revision();
+        let record = self.locks.at_mut(lock);
+        record.grants.insert_after::<IN_LOCK, _>(&mut self.grants, before, grant);
+        record.change(revision);
+        let lease = self.leases.at_mut(asker.lease);
+        lease.grants.push::<IN_LEASE, _>(&mut self.grants, grant);
+        if let Some(max_hold_ms) = asker.terms.max_hold_ms() {
+            // Acted on one ttl early, so that the holder has stopped when the time is over.
+            let due_ms = max_hold_due(self.clock_ms, max_hold_ms, u64::from(lease.ttl_ms));
+            self.due.insert(due_ms, Kind::MaxHold, token.get(), Some(grant));
+        }
+        let metadata = asker.terms.metadata();
+        self.state_bytes += GRANT_BYTES + metadata.len() as u64;
+        let slot = mode_now.slot();
+        let lease = self.leases.at(asker.lease);
+        let record = self.locks.at(lock);
+        self.history.emit(
+            revision,
+            &EventRef {
+                lease: Some(lease.id),
+                client: Some(lease.client.as_bytes()),
+                token: Some(token),
+                mode: Some(mode),
+                slot,
+                place: Some(place),
+                value: (!metadata.is_empty()).then_some(metadata),
+                ..EventRef::new(Cause::Granted, SubjectRef::Lock(record.name.as_bytes()))
+            },
+        );
+        outcome::Grant { lock: record.name.clone(), token, slot }
+    }
+
+    /// Where in a lock's grants a new one goes: for a semaphore the lowest free slot.
+    fn seat(&self, lock: Slot, mode: Mode) -> (GrantMode, Option<Slot>) {
+        let grants = self.locks.at(lock).grants;
+        match mode {
+            Mode::Exclusive => (GrantMode::Exclusive, grants.last),
+            Mode::Shared => (GrantMode::Shared, grants.last),
+            Mode::Slot { .. } => {
+                let mut free = 0;
+                let mut before = None;
+                for (slot, grant) in grants.iter::<IN_LOCK, _>(&self.grants) {
+                    if grant.mode != GrantMode::Slot(free) {
+                        break;
+                    }
+                    free += 1;
+                    before = Some(slot);
+                }
+                (GrantMode::Slot(free), before)
+            }
+        }
+    }
+
+    /// Says of each election that lost its leader, and has no new one, that it is vacant.
+    pub(crate) fn announce_vacancies(&mut self) {
+        if self.now.vacant.is_empty() {
+            return;
+        }
+        let mut locks: Vec<(Name, Slot)> = core::mem::take(&mut self.now.vacant)
+            .into_iter()
+            .map(|lock| (self.locks.at(lock).name.clone(), lock))
+            .collect();
+        locks.sort_unstable();
+        locks.dedup();
+        for (name, lock) in locks {
+            let grants = self.locks.at(lock).grants;
+            let held = grants.iter::<IN_LOCK, _>(&self.grants).any(|(_, grant)| grant.is_held());
+            if !held {
+                self.emit(&EventRef::new(Cause::Vacant, SubjectRef::Lock(name.as_bytes())));
+            }
+        }
+    }
+
+    /// Lets go of locks that nobody holds or waits for.
+    pub(crate) fn drop_idle_locks(&mut self) {
+        while let Some(lock) = self.now.idle.pop() {
+            let Some(record) = self.locks.get(lock) else { continue };
+            if record.grants.len > 0 || record.queue.len > 0 {
+                continue;
+            }
+            let gone = self.locks.remove(lock);
+            self.locks_by_name.remove(&gone.name);
+            self.state_bytes -= gone.weight();
+        }
+    }
+
+    /// The place of a lease with this number, if it waits.
+    pub(super) fn find_place(&self, lease: Slot, number: PlaceNumber) -> Option<Slot> {
+        let places = self.leases.at(lease).places;
+        places
+            .iter::<IN_LEASE, _>(&self.places)
+            .find(|(_, place)| place.number == number)
+            .map(|(slot, _)| slot)
+    }
+
+    pub(super) fn queued_answer(&self, place: Slot) -> Answer {
+        let record = self.places.at(place);
+        let ahead = self.waits_of(place).map(|(slot, _)| self.count_ahead(slot)).max();
+        Answer::Queued(outcome::Queued {
+            lease: self.lease_grant(record.lease),
+            place: record.number,
+            ahead: ahead.unwrap_or(0),
+        })
+    }
+
+    /// How many places are before a wait in its queue. The last one, which is the one that just
+    /// came, is told without counting.
+    pub(crate) fn count_ahead(&self, wait: Slot) -> u64 {
+        let record = self.waits.at(wait);
+        if record.in_queue.after.is_none() {
+            return u64::from(self.locks.at(record.lock).queue.len) - 1;
+        }
+        let before = |slot: &Slot| self.waits.at(*slot).in_queue.before;
+        core::iter::successors(before(&wait), before).count() as u64
+    }
+}
+
+impl Lock {
+    /// Notes that the holders or their metadata changed.
+    pub(super) fn change(&mut self, revision: tenure_types::Revision) {
+        self.modified = revision;
+        self.version += 1;
+    }
+
+    /// What the lock adds to the weight of the state.
+    pub(crate) fn weight(&self) -> u64 {
+        LOCK_BYTES + self.name.as_bytes().len() as u64
+    }
+}
+
+impl Grant {
+    /// Whether it still is its holder's.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.state, GrantState::Held(_))
+    }
+
+    pub(crate) fn is_election(&self) -> bool {
+        self.terms.purpose() == Purpose::Election
+    }
+}
+
+impl GrantMode {
+    pub(crate) fn slot(self) -> Option<u32> {
+        match self {
+            GrantMode::Slot(slot) => Some(slot),
+            GrantMode::Exclusive | GrantMode::Shared => None,
+        }
+    }
+
+    /// The mode as it was asked for.
+    pub(crate) fn asked(self, slots: Option<NonZeroU32>) -> Mode {
+        match self {
+            GrantMode::Exclusive => Mode::Exclusive,
+            GrantMode::Shared => Mode::Shared,
+            GrantMode::Slot(_) => Mode::Slot { of: slots.map_or(0, NonZeroU32::get) },
+        }
+    }
+}
+
+/// When a grant with a longest hold is taken away.
+pub(crate) fn max_hold_due(since_ms: u64, max_hold_ms: u64, ttl_ms: u64) -> u64 {
+    let hold_ms = max_hold_ms.saturating_sub(ttl_ms);
+    since_ms.saturating_add(hold_ms).min(crate::state::due::CLOCK_MAX)
+}

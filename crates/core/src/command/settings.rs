@@ -1,0 +1,48 @@
+//! How are the cluster's settings changed, and old history given up?
+
+use tenure_types::{Limit, Refusal, Revision};
+
+use super::SETTINGS_MAX;
+use crate::codec::{EventRef, SubjectRef};
+use crate::event::Cause;
+use crate::machine::{LEVEL_MAX, Machine};
+use crate::outcome::Answer;
+
+impl Machine {
+    pub(super) fn set_limits(&mut self, limits: &[(Limit, u64)]) -> Result<Answer, Refusal> {
+        if limits.len() > SETTINGS_MAX {
+            return Err(Refusal::TooManyInCommand { max: SETTINGS_MAX as u64 });
+        }
+        let mut new = self.limits.clone();
+        for &(limit, asked) in limits {
+            if !new.set(limit, asked) {
+                return Err(Refusal::InvalidLimit { limit, asked });
+            }
+        }
+        if !limits.is_empty() {
+            self.limits = new;
+            self.emit(&EventRef::new(Cause::LimitsSet, SubjectRef::Settings));
+        }
+        Ok(Answer::LimitsSet)
+    }
+
+    pub(super) fn compact(&mut self, keep: Revision) -> Result<Answer, Refusal> {
+        if keep > self.revision.next() {
+            return Err(Refusal::FutureRevision { asked: keep, newest: self.revision });
+        }
+        let keep = if mutant!("compaction_off_by_one") { keep.next() } else { keep };
+        self.history.compact(keep);
+        Ok(Answer::Compacted { floor: self.history.floor() })
+    }
+
+    pub(super) fn raise_level(&mut self, level: u16) -> Result<Answer, Refusal> {
+        if level < self.level || level > LEVEL_MAX {
+            return Err(Refusal::InvalidLevel { from: self.level, to: LEVEL_MAX });
+        }
+        if level > self.level {
+            self.level = level;
+            self.emit(&EventRef::new(Cause::LevelRaised, SubjectRef::Settings));
+        }
+        Ok(Answer::LevelRaised)
+    }
+}

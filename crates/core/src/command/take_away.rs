@@ -1,0 +1,225 @@
+//! How does a holder lose a lock without having asked for it, and who is kept out meanwhile?
+
+use alloc::boxed::Box;
+use tenure_types::{Holder, HolderState, LeaseId, Limit, Refusal, Revision, Token};
+
+use super::name;
+use crate::event::Cause;
+use crate::machine::Machine;
+use crate::outcome::{Answer, Notice};
+use crate::request::Urgency;
+use crate::state::due::Kind;
+use crate::state::record::{Grant, GrantState, IN_LOCK, Over, Phase};
+use crate::state::slab::Slot;
+
+impl Machine {
+    pub(super) fn force(
+        &mut self,
+        lock: &str,
+        token: Token,
+        reason: &str,
+        urgency: Urgency,
+    ) -> Result<Answer, Refusal> {
+        self.check_name(lock)?;
+        self.check_limit(Limit::MetadataBytes, reason.len() as u64)?;
+        let outdated = |machine: &Self, slot: Option<Slot>| Refusal::TokenOutdated {
+            lock: name(lock),
+            holder: slot.and_then(|slot| machine.first_holder(slot)).map(Box::new),
+        };
+        let Some(slot) = self.lock_slot(lock) else { return Err(outdated(self, None)) };
+        let found = self
+            .grant_with_token(slot, token)
+            .filter(|&grant| self.grants.at(grant).phase() != Some(Phase::Delayed));
+        let Some(grant) = found else { return Err(outdated(self, Some(slot))) };
+        let left_ms = match (self.grants.at(grant).phase(), urgency) {
+            (None, _) => self.take_away(grant, Cause::Forced, reason, urgency),
+            (Some(_), Urgency::Now) => self.cooled(grant),
+            (Some(_), Urgency::Cooling) => Some(self.left_ms(grant)),
+        };
+        Ok(Answer::Forced { left_ms: left_ms.unwrap_or(0) })
+    }
+
+    pub(super) fn stopped(
+        &mut self,
+        lease: LeaseId,
+        created: Revision,
+        lock: &str,
+        token: Token,
+    ) -> Result<Answer, Refusal> {
+        self.check_name(lock)?;
+        let cools = |grant: &Grant| match &grant.state {
+            GrantState::Over(over) => {
+                over.phase == Phase::Cooling && (over.lease, over.created) == (lease, created)
+            }
+            GrantState::Held(_) => false,
+        };
+        let found = self.lock_slot(lock).and_then(|slot| {
+            if mutant!("stopped_without_token_check") {
+                let grants = self.locks.at(slot).grants;
+                let mut grants = grants.iter::<IN_LOCK, _>(&self.grants);
+                return grants
+                    .find(|(_, grant)| grant.phase() == Some(Phase::Cooling))
+                    .map(|g| g.0);
+            }
+            self.grant_with_token(slot, token).filter(|&grant| cools(self.grants.at(grant)))
+        });
+        let grant = found.ok_or_else(|| Refusal::NotCooling { lock: name(lock) })?;
+        self.cooled(grant);
+        Ok(Answer::Stopped)
+    }
+
+    /// Takes a grant away from its holder; for how much longer nobody may have the lock.
+    pub(super) fn take_away(
+        &mut self,
+        slot: Slot,
+        cause: Cause,
+        reason: &str,
+        urgency: Urgency,
+    ) -> Option<u64> {
+        let lease = self.lease_of(slot).expect("only a held grant is taken away");
+        // As it stands at this entry: a renewal that comes later does not make others wait longer.
+        let cooling_until_ms = self.leases.at(lease).deadline_ms;
+        let cools = urgency == Urgency::Cooling
+            && cooling_until_ms > self.clock_ms
+            && !mutant!("force_frees_at_once");
+        let keep_out =
+            if cools { Some((Phase::Cooling, cooling_until_ms)) } else { self.delay_of(slot) };
+        self.lose(slot, cause, reason, keep_out)
+    }
+
+    /// Ends a grant because its lease was not renewed.
+    pub(super) fn expire_grant(&mut self, slot: Slot) {
+        let keep_out = self.delay_of(slot);
+        self.lose(slot, Cause::Expired, "", keep_out);
+    }
+
+    /// Ends the cooling of a grant; for how much longer its lock-delay keeps others out.
+    pub(super) fn cooled(&mut self, slot: Slot) -> Option<u64> {
+        let delay = self.delay_of(slot);
+        let left_ms = delay.map(|(_, until_ms)| until_ms - self.clock_ms);
+        self.emit_grant(slot, Cause::Cooled, left_ms, "");
+        let grant = self.grants.at_mut(slot);
+        let (token, GrantState::Over(over)) = (grant.token, &mut grant.state) else {
+            unreachable!("a cooling grant is over")
+        };
+        self.due.remove(over.until_ms, Kind::Cooling, token.get());
+        match delay {
+            Some((phase, until_ms)) => {
+                over.phase = phase;
+                over.until_ms = until_ms;
+                self.due.insert(until_ms, Kind::LockDelay, token.get(), Some(slot));
+            }
+            None => self.remove_grant(slot),
+        }
+        left_ms
+    }
+
+    /// Ends the lock-delay of a grant.
+    pub(super) fn delay_over(&mut self, slot: Slot) {
+        self.emit_grant(slot, Cause::DelayOver, None, "");
+        let grant = self.grants.at(slot);
+        let GrantState::Over(over) = &grant.state else { unreachable!("a delayed grant is over") };
+        self.due.remove(over.until_ms, Kind::LockDelay, grant.token.get());
+        self.remove_grant(slot);
+    }
+
+    /// The lock-delay that begins now, if the grant has one.
+    fn delay_of(&self, slot: Slot) -> Option<(Phase, u64)> {
+        let delay_ms = self.grants.at(slot).terms.lock_delay_ms();
+        let until_ms = self.deadline(delay_ms);
+        // At the very end of the clock's range no time is left to wait.
+        let waits = until_ms > self.clock_ms && !mutant!("lock_delay_forgotten");
+        waits.then_some((Phase::Delayed, until_ms))
+    }
+
+    fn lose(
+        &mut self,
+        slot: Slot,
+        cause: Cause,
+        reason: &str,
+        keep_out: Option<(Phase, u64)>,
+    ) -> Option<u64> {
+        let left_ms = keep_out.map(|(_, until_ms)| until_ms - self.clock_ms);
+        self.emit_grant(slot, cause, left_ms, reason);
+        let revision = self.revision;
+        let lease = self.lease_of(slot).expect("only a held grant is lost");
+        let handle = self.handle(lease);
+        self.leases.at_mut(lease).changed = revision;
+        self.detach(slot);
+        let grant = self.grants.at_mut(slot);
+        let (lock, token) = (grant.lock, grant.token);
+        self.now.notices.push(Notice::Lost {
+            lease: handle,
+            lock: self.locks.at(lock).name.clone(),
+            token,
+            revision,
+            cause,
+        });
+        match keep_out {
+            Some((phase, until_ms)) => {
+                let lease = self.leases.at(lease);
+                grant.state = GrantState::Over(Box::new(Over {
+                    phase,
+                    until_ms,
+                    lease: lease.id,
+                    created: lease.created,
+                    client: lease.client.clone(),
+                }));
+                let kind = match phase {
+                    Phase::Cooling => Kind::Cooling,
+                    Phase::Delayed => Kind::LockDelay,
+                };
+                self.due.insert(until_ms, kind, token.get(), Some(slot));
+            }
+            None => self.remove_grant(slot),
+        }
+        left_ms
+    }
+
+    fn grant_with_token(&self, lock: Slot, token: Token) -> Option<Slot> {
+        let grants = self.locks.at(lock).grants;
+        let mut grants = grants.iter::<IN_LOCK, _>(&self.grants);
+        grants.find(|(_, grant)| grant.token == token).map(|(slot, _)| slot)
+    }
+
+    fn left_ms(&self, slot: Slot) -> u64 {
+        match &self.grants.at(slot).state {
+            GrantState::Over(over) => over.until_ms.saturating_sub(self.clock_ms),
+            GrantState::Held(_) => 0,
+        }
+    }
+
+    /// Who has a lock, as shown to one who does not.
+    pub(super) fn first_holder(&self, lock: Slot) -> Option<Holder> {
+        let first = self.locks.at(lock).grants.first?;
+        let grant = self.grants.at(first);
+        let (lease, client) = match &grant.state {
+            GrantState::Held(lease) => {
+                let lease = self.leases.at(*lease);
+                (lease.id, lease.client.clone())
+            }
+            GrantState::Over(over) => (over.lease, over.client.clone()),
+        };
+        let held_ms = self.clock_ms.saturating_sub(grant.since_ms);
+        Some(Holder { lease, client, token: grant.token, held_ms, state: self.holder_state(first) })
+    }
+
+    pub(crate) fn holder_state(&self, grant: Slot) -> HolderState {
+        let left_ms = self.left_ms(grant);
+        match self.grants.at(grant).phase() {
+            None => HolderState::Held,
+            Some(Phase::Cooling) => HolderState::Cooling { left_ms },
+            Some(Phase::Delayed) => HolderState::Delayed { left_ms },
+        }
+    }
+}
+
+impl Grant {
+    /// In what way it is over; `None` while it is held.
+    pub(crate) fn phase(&self) -> Option<Phase> {
+        match &self.state {
+            GrantState::Held(_) => None,
+            GrantState::Over(over) => Some(over.phase),
+        }
+    }
+}

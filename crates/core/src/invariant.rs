@@ -1,0 +1,252 @@
+//! What must be true of every state, whatever was applied?
+//!
+//! These checks look at the whole state. They run after every command in tests and simulations, and
+//! once when a snapshot is read; the numbers are those of `ARCHITECTURE.md`.
+
+use alloc::format;
+use alloc::string::String;
+use tenure_types::{Revision, Token};
+
+use crate::machine::Machine;
+use crate::state::due::Kind;
+use crate::state::record::{Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Phase};
+use crate::state::slab::Slot;
+
+/// A broken invariant.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{invariant}: {detail}")]
+pub struct Violation {
+    /// Its number in `ARCHITECTURE.md`.
+    pub invariant: &'static str,
+    /// What was seen.
+    pub detail: String,
+}
+
+fn ensure(holds: bool, invariant: &'static str, detail: &str) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(Violation { invariant, detail: String::from(detail) }) }
+}
+
+impl Machine {
+    /// Checks the whole state.
+    pub fn check_invariants(&self) -> Result<(), Violation> {
+        self.check_locks()?;
+        self.check_grants()?;
+        self.check_places()?;
+        self.check_leases()?;
+        self.check_requests()?;
+        self.check_history()?;
+        self.check_sums()
+    }
+
+    /// S1: at every revision an exclusive lock has at most one holder, and no lock more than it
+    /// has room for. Q2: no first place could be granted.
+    fn check_locks(&self) -> Result<(), Violation> {
+        for (slot, lock) in self.locks.iter() {
+            let grants = || lock.grants.iter::<IN_LOCK, _>(&self.grants).map(|(_, grant)| grant);
+            let exclusive = grants().filter(|grant| grant.mode == GrantMode::Exclusive).count();
+            ensure(
+                exclusive == 0 || lock.grants.len == 1,
+                "S1",
+                &format!("lock `{}` is held by others beside an exclusive holder", lock.name),
+            )?;
+            let slots = lock.slots.map(core::num::NonZeroU32::get);
+            for grant in grants() {
+                let fits = match (grant.mode, slots) {
+                    (GrantMode::Slot(number), Some(of)) => number < of,
+                    (GrantMode::Exclusive | GrantMode::Shared, None) => true,
+                    _ => false,
+                };
+                ensure(fits, "S1", &format!("a grant of lock `{}` has no room", lock.name))?;
+            }
+            let seats = || grants().map(|grant| (grant.mode.slot(), grant.token));
+            ensure(
+                seats().zip(seats().skip(1)).all(|(a, b)| match (a.0, b.0) {
+                    (Some(a), Some(b)) => a < b,
+                    _ => a.1 < b.1,
+                }),
+                "S1",
+                &format!("two grants of lock `{}` share a slot or stand out of order", lock.name),
+            )?;
+            ensure(
+                lock.grants.len > 0 || lock.queue.len > 0,
+                "Q2",
+                &format!("lock `{}` exists for nobody", lock.name),
+            )?;
+            ensure(
+                self.locks_by_name.get(&lock.name) == Some(&slot),
+                "S9",
+                &format!("lock `{}` is not in the index", lock.name),
+            )?;
+            self.check_queue(slot)?;
+        }
+        ensure(self.locks.len() == self.locks_by_name.len(), "S9", "the index has other locks")
+    }
+
+    fn check_queue(&self, slot: Slot) -> Result<(), Violation> {
+        let lock = self.locks.at(slot);
+        let mut before = None;
+        for (_, wait) in lock.queue.iter::<IN_QUEUE, _>(&self.waits) {
+            let number = self.places.at(wait.place).number;
+            ensure(
+                before < Some(number),
+                "Q1",
+                &format!("queue of `{}` is out of order", lock.name),
+            )?;
+            ensure(wait.lock == slot, "Q1", "a wait stands in another lock's queue")?;
+            ensure(
+                wait.mode.slots() == lock.slots.map(core::num::NonZeroU32::get),
+                "S1",
+                "a place waits for another kind of lock",
+            )?;
+            before = Some(number);
+        }
+        if let Some(first) = lock.queue.first {
+            let place = self.waits.at(first).place;
+            let granted = self.could_be_granted(place);
+            ensure(
+                !granted,
+                "Q2",
+                &format!("the first place of `{}` could be granted", lock.name),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn could_be_granted(&self, place: Slot) -> bool {
+        let record = self.places.at(place);
+        let locks = self.waits_of(place).count() as u64;
+        !self.is_quiet()
+            && self.is_live(record.lease)
+            && locks <= self.tokens_left()
+            && self.waits_of(place).all(|(slot, wait)| {
+                self.locks.at(wait.lock).queue.first == Some(slot)
+                    && self.admits(wait.lock, wait.mode)
+            })
+    }
+
+    /// S2: no token is above the newest, and no two grants share one.
+    fn check_grants(&self) -> Result<(), Violation> {
+        let newest = Token::new(self.epoch, self.counter).map_or(0, Token::get);
+        for (slot, grant) in self.grants.iter() {
+            ensure(grant.token.get() <= newest, "S2", "a grant has a token that was never given")?;
+            ensure(grant.place <= self.newest_place, "Q3", "a grant has a place that never was")?;
+            ensure(grant.since_ms <= self.clock_ms, "T1", "a grant is from the future")?;
+            if let GrantState::Over(over) = &grant.state {
+                let kind = match over.phase {
+                    Phase::Cooling => Kind::Cooling,
+                    Phase::Delayed => Kind::LockDelay,
+                };
+                let due = self.due.contains(over.until_ms, kind, grant.token.get(), Some(slot));
+                ensure(due, "T2", "a grant that keeps others out never ends")?;
+            }
+            self.check_max_hold(slot, grant)?;
+        }
+        let in_locks: usize = self.locks.iter().map(|(_, lock)| lock.grants.len as usize).sum();
+        ensure(in_locks == self.grants.len(), "S9", "a grant belongs to no lock")
+    }
+
+    fn check_max_hold(&self, slot: Slot, grant: &Grant) -> Result<(), Violation> {
+        let Some(due_ms) = self.max_hold_deadline(grant) else { return Ok(()) };
+        let due = self.due.contains(due_ms, Kind::MaxHold, grant.token.get(), Some(slot));
+        ensure(due, "T2", "a grant is held beyond its longest hold")
+    }
+
+    /// Q3: each place stands once in the queue of each of its locks.
+    fn check_places(&self) -> Result<(), Violation> {
+        let mut waits = 0;
+        for (slot, place) in self.places.iter() {
+            ensure(place.number <= self.newest_place, "Q3", "a place was never given")?;
+            let names = || self.waits_of(slot).map(|(_, wait)| &self.locks.at(wait.lock).name);
+            let ordered = names().zip(names().skip(1)).all(|(a, b)| a < b);
+            ensure(ordered, "Q3", "a place stands twice in a queue, or out of order")?;
+            waits += names().count();
+            if let Some(until_ms) = place.until_ms {
+                let number = place.number.0;
+                let due = self.due.contains(until_ms.get(), Kind::WaitLimit, number, Some(slot));
+                ensure(due, "Q2", "a wait with a limit never ends")?;
+            }
+        }
+        let in_queues: usize = self.locks.iter().map(|(_, lock)| lock.queue.len as usize).sum();
+        ensure(waits == self.waits.len() && in_queues == waits, "Q3", "a wait belongs to no place")
+    }
+
+    /// S5: whatever belongs to a lease belongs to one that exists.
+    fn check_leases(&self) -> Result<(), Violation> {
+        let (mut grants, mut places, mut keys) = (0, 0, 0);
+        for (slot, lease) in self.leases.iter() {
+            let due = self.due.contains(lease.deadline_ms, Kind::Lease, lease.id.get(), Some(slot));
+            ensure(due, "T1", "a lease never ends")?;
+            ensure(lease.created <= self.revision, "S5", "a lease is from the future")?;
+            ensure(
+                self.leases_by_id.get(&lease.id) == Some(&slot),
+                "S9",
+                "a lease is not indexed",
+            )?;
+            let mut held = lease.grants.iter::<IN_LEASE, _>(&self.grants);
+            ensure(
+                held.all(|(_, grant)| matches!(grant.state, GrantState::Held(by) if by == slot)),
+                "S5",
+                "a lease lists a grant that is not its own",
+            )?;
+            let mut waiting = lease.places.iter::<IN_LEASE, _>(&self.places);
+            ensure(waiting.all(|(_, place)| place.lease == slot), "Q3", "a place has two leases")?;
+            let waits: usize = lease
+                .places
+                .iter::<IN_LEASE, _>(&self.places)
+                .map(|(slot, _)| self.waits_of(slot).count())
+                .sum();
+            ensure(waits == lease.waits as usize, "Q3", "a lease miscounts what it waits for")?;
+            grants += lease.grants.len as usize;
+            places += lease.places.len as usize;
+            keys += lease.keys.len as usize;
+        }
+        ensure(self.leases.len() == self.leases_by_id.len(), "S9", "the index has other leases")?;
+        let held = self.grants.iter().filter(|(_, grant)| grant.is_held()).count();
+        ensure(grants == held, "S5", "a grant is held by a lease that has ended")?;
+        ensure(places == self.places.len(), "Q2", "a place outlives its lease")?;
+        let leased = self.keys.iter().filter(|(_, key)| key.lease.is_some()).count();
+        ensure(keys == leased, "S5", "a key outlives its lease")
+    }
+
+    /// S7: what is remembered of requests is in order and within its bounds.
+    fn check_requests(&self) -> Result<(), Violation> {
+        let mut remembered = 0;
+        for (_, lease) in self.leases.iter() {
+            let seqs =
+                || lease.requests.iter::<IN_LEASE, _>(&self.seq_requests).map(|(_, r)| r.seq);
+            let ordered = seqs().zip(seqs().skip(1)).all(|(a, b)| a < b);
+            ensure(ordered, "S7", "requests of a lease are out of order")?;
+            let last = lease.done.saturating_add(crate::command::SEQ_WINDOW);
+            let within = seqs().all(|seq| seq > lease.done && seq <= last);
+            ensure(within, "S7", "a request is remembered outside the window")?;
+            remembered += lease.requests.len as usize;
+        }
+        ensure(remembered == self.seq_requests.len(), "S7", "a request outlives its lease")?;
+        let bytes: u64 = self.key_requests.iter().map(|(_, request)| request.weight()).sum();
+        ensure(bytes == self.key_request_bytes, "S7", "idempotency keys are miscounted")?;
+        let indexed = self.key_requests_by_key.len() == self.key_requests.len()
+            && self.key_request_order.len as usize == self.key_requests.len();
+        ensure(indexed, "S7", "an idempotency key is not indexed")
+    }
+
+    /// W3: history is whole from its floor to the newest revision.
+    fn check_history(&self) -> Result<(), Violation> {
+        let mut next = self.history.floor();
+        for (revision, _) in self.history.records(Revision(0)) {
+            ensure(revision == next, "W3", "history has a gap")?;
+            next = revision.next();
+        }
+        ensure(next == self.revision.next(), "W3", "history does not reach the newest revision")
+    }
+
+    fn check_sums(&self) -> Result<(), Violation> {
+        ensure(self.base_ms <= self.clock_ms, "T1", "the clock is behind its base")?;
+        ensure(self.weigh() == self.state_bytes, "S9", "the weight of the state is miscounted")?;
+        let deadlines = self.leases.len()
+            + self.places.iter().filter(|(_, place)| place.until_ms.is_some()).count()
+            + self.grants.iter().filter(|(_, grant)| !grant.is_held()).count()
+            + self.grants.iter().filter(|(_, g)| self.max_hold_deadline(g).is_some()).count()
+            + usize::from(self.quiet_until_ms.is_some());
+        ensure(self.due.len() == deadlines, "S9", "something is due that does not exist")
+    }
+}

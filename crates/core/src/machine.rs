@@ -1,0 +1,254 @@
+//! How does an entry of the log change the state?
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use tenure_types::{
+    Epoch, LeaseId, Limit, Limits, Name, PlaceNumber, Refusal, Revision, Term, Token,
+};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::codec::{EventRef, open_entry, put_outcome};
+use crate::outcome::{Effects, Notice, Outcome};
+use crate::state::due::{CLOCK_MAX, DueSet};
+use crate::state::history::History;
+use crate::state::list::List;
+use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqRequest, Wait};
+use crate::state::slab::{Slab, Slot};
+
+/// The newest rule book that this build knows. A cluster moves to it by command, once every member
+/// does.
+pub const LEVEL_MAX: u16 = 1;
+
+/// The state machine: everything the cluster has agreed on.
+pub struct Machine {
+    pub(crate) clock_ms: u64,
+    /// The term whose leader's count `clock_ms` follows.
+    pub(crate) clock_term: Term,
+    /// The clock at the end of the entries of all earlier terms.
+    pub(crate) base_ms: u64,
+    pub(crate) epoch: Epoch,
+    /// The counter of the newest token.
+    pub(crate) counter: u64,
+    pub(crate) revision: Revision,
+    /// The number of the newest place.
+    pub(crate) newest_place: PlaceNumber,
+    /// How many leases were ever granted.
+    pub(crate) leases_granted: u64,
+    pub(crate) level: u16,
+    /// After a restore nothing is granted before this.
+    pub(crate) quiet_until_ms: Option<u64>,
+    /// Asks that were let wait because the search for a deadlock was cut short.
+    pub(crate) deadlock_searches_cut: u64,
+    pub(crate) limits: Limits,
+    pub(crate) state_bytes: u64,
+    /// Over everything applied and everything answered.
+    pub(crate) rolling_hash: u128,
+
+    pub(crate) leases: Slab<Lease>,
+    pub(crate) locks: Slab<Lock>,
+    pub(crate) grants: Slab<Grant>,
+    pub(crate) places: Slab<Place>,
+    pub(crate) waits: Slab<Wait>,
+    pub(crate) keys: Slab<Key>,
+    pub(crate) seq_requests: Slab<SeqRequest>,
+    pub(crate) key_requests: Slab<KeyRequest>,
+    /// Idempotency keys, oldest first.
+    pub(crate) key_request_order: List,
+    pub(crate) key_request_bytes: u64,
+    pub(crate) history: History,
+
+    // Derived from the records: never part of a snapshot, rebuilt when one is read.
+    pub(crate) leases_by_id: BTreeMap<LeaseId, Slot>,
+    pub(crate) locks_by_name: BTreeMap<Name, Slot>,
+    pub(crate) keys_by_name: BTreeMap<Name, Slot>,
+    pub(crate) key_requests_by_key: BTreeMap<(Box<str>, Name), Slot>,
+    pub(crate) due: DueSet,
+
+    // Of the command being executed; empty between commands.
+    pub(crate) now: Work,
+}
+
+/// What a command has touched so far and must look after before it is done.
+#[derive(Default)]
+pub(crate) struct Work {
+    /// Whether a revision was begun.
+    pub(crate) emitting: bool,
+    /// Locks whose queues may move, in the order of their names.
+    pub(crate) touched: BTreeSet<(Name, Slot)>,
+    /// Locks that may have neither grant nor queue any more.
+    pub(crate) idle: Vec<Slot>,
+    /// Locks that an election's leader has lost.
+    pub(crate) vacant: Vec<Slot>,
+    pub(crate) notices: Vec<Notice>,
+    /// For hashing outcomes.
+    pub(crate) buffer: Vec<u8>,
+}
+
+impl Machine {
+    /// The state of a new cluster.
+    pub fn new(epoch: Epoch) -> Self {
+        let revision = epoch.revision(Revision(0));
+        Self {
+            clock_ms: 0,
+            clock_term: Term(0),
+            base_ms: 0,
+            epoch,
+            counter: 0,
+            revision,
+            newest_place: PlaceNumber(0),
+            leases_granted: 0,
+            level: LEVEL_MAX,
+            quiet_until_ms: None,
+            deadlock_searches_cut: 0,
+            limits: Limits::default(),
+            state_bytes: 0,
+            rolling_hash: 0,
+            leases: Slab::default(),
+            locks: Slab::default(),
+            grants: Slab::default(),
+            places: Slab::default(),
+            waits: Slab::default(),
+            keys: Slab::default(),
+            seq_requests: Slab::default(),
+            key_requests: Slab::default(),
+            key_request_order: List::default(),
+            key_request_bytes: 0,
+            history: History::new(revision.next()),
+            leases_by_id: BTreeMap::new(),
+            locks_by_name: BTreeMap::new(),
+            keys_by_name: BTreeMap::new(),
+            key_requests_by_key: BTreeMap::new(),
+            due: DueSet::default(),
+            now: Work::default(),
+        }
+    }
+
+    /// Applies one entry of the log.
+    ///
+    /// `payload` is `None` for entries that the log makes for itself. `effects` is cleared and then
+    /// has one outcome for each command, in order. Nothing that can stand in a log makes this panic.
+    pub fn apply(&mut self, log_term: Term, payload: Option<&[u8]>, effects: &mut Effects) {
+        effects.clear();
+        if log_term != self.clock_term {
+            self.clock_term = log_term;
+            self.base_ms = self.clock_ms;
+            #[cfg(mutants)]
+            if mutant!("full_ttl_on_new_term") {
+                self.renew_all();
+            }
+        }
+        let Some(payload) = payload else { return };
+        if let Ok(entry) = open_entry(payload) {
+            if entry.term == log_term || mutant!("wrong_term_entry_counts") {
+                // Time first: whatever is due ends before any command can see it.
+                self.advance_clock(entry.count_ms);
+                self.end_due();
+                for request in entry {
+                    let outcome = self.execute(request);
+                    effects.outcomes.push(outcome);
+                    self.debug_check();
+                }
+            } else {
+                let refused = Err(Refusal::NotLeader);
+                let revision = self.revision;
+                effects
+                    .outcomes
+                    .extend(entry.map(|_| Outcome { revision, result: refused.clone() }));
+            }
+        }
+        self.roll_hash(log_term, payload, &effects.outcomes);
+        core::mem::swap(&mut self.now.notices, &mut effects.notices);
+    }
+
+    fn advance_clock(&mut self, count_ms: u64) {
+        let clock_ms = self.base_ms.saturating_add(count_ms).min(CLOCK_MAX);
+        // A clock that stands still is safe; one that goes back would revive what has ended.
+        self.clock_ms = self.clock_ms.max(clock_ms);
+    }
+
+    /// The deadline of something that lasts so long from now.
+    pub(crate) fn deadline(&self, ms: u64) -> u64 {
+        self.clock_ms.saturating_add(ms).min(CLOCK_MAX)
+    }
+
+    /// The next token. The caller has made sure that there is one.
+    pub(crate) fn next_token(&mut self) -> Token {
+        self.counter += 1;
+        let counter = if mutant!("token_from_revision") {
+            self.coming_revision().0 & Token::COUNTER_MAX
+        } else {
+            self.counter
+        };
+        Token::new(self.epoch, counter).expect("S2: tokens are left, the caller asked")
+    }
+
+    /// How many tokens this epoch has left.
+    pub(crate) fn tokens_left(&self) -> u64 {
+        Token::COUNTER_MAX - self.counter
+    }
+
+    /// The revision that the command being executed has, or will have if it changes anything.
+    pub(crate) fn coming_revision(&self) -> Revision {
+        if self.now.emitting { self.revision } else { self.revision.next() }
+    }
+
+    /// Begins the revision of the command being executed, unless it has begun.
+    pub(crate) fn begin_revision(&mut self) -> Revision {
+        self.revision = self.coming_revision();
+        self.now.emitting = true;
+        self.revision
+    }
+
+    /// Adds an event to the revision of the command being executed.
+    pub(crate) fn emit(&mut self, event: &EventRef<'_>) {
+        let revision = self.begin_revision();
+        self.history.emit(revision, event);
+    }
+
+    /// Serves the queues that have moved, tidies up, and closes the revision.
+    pub(crate) fn finish(&mut self) {
+        self.grant_pass();
+        self.announce_vacancies();
+        self.drop_idle_locks();
+        if self.now.emitting {
+            self.now.emitting = false;
+            self.history.commit();
+            self.trim_history();
+        }
+    }
+
+    pub(crate) fn trim_history(&mut self) {
+        let revisions = self.limits.get(Limit::HistoryRevisions);
+        let bytes = self.limits.get(Limit::HistoryBytes);
+        loop {
+            let kept = (self.revision.0 + 1).saturating_sub(self.history.floor().0);
+            let over = kept > revisions || self.history.bytes() > bytes && kept > 1;
+            if !over || !self.history.drop_oldest() {
+                return;
+            }
+        }
+    }
+
+    fn roll_hash(&mut self, log_term: Term, payload: &[u8], outcomes: &[Outcome]) {
+        let buffer = &mut self.now.buffer;
+        buffer.clear();
+        buffer.extend_from_slice(&self.rolling_hash.to_le_bytes());
+        buffer.extend_from_slice(&log_term.0.to_le_bytes());
+        outcomes.iter().for_each(|outcome| put_outcome(buffer, outcome));
+        let mut hasher = Xxh3Default::new();
+        hasher.update(buffer);
+        hasher.update(payload);
+        self.rolling_hash = hasher.digest128();
+    }
+
+    /// Whole-state checks after every command, in debug builds and while the state is small.
+    fn debug_check(&self) {
+        #[cfg(all(debug_assertions, not(mutants)))]
+        if self.leases.len() + self.locks.len() < 64
+            && let Err(violation) = self.check_invariants()
+        {
+            panic!("{}: {}", violation.invariant, violation.detail);
+        }
+    }
+}

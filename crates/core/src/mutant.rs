@@ -1,0 +1,81 @@
+//! Which bugs can be planted, to show that the checks would find them?
+//!
+//! Only a build with `--cfg mutants` contains them, all at once; one is chosen at run time. In every
+//! other build `mutant!` is the constant `false`.
+
+#[cfg(mutants)]
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+#[cfg(mutants)]
+static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Name and the invariants that may catch each planted bug, by number from 1.
+#[cfg(mutants)]
+pub const ALL: &[(&str, &[&str])] = &[
+    ("expire_holders_before_waiters", &["S3", "Q1"]),
+    ("token_from_revision", &["S2"]),
+    ("token_counter_not_in_snapshot", &["S10", "S2"]),
+    ("requests_not_in_snapshot", &["S10", "S7"]),
+    ("clock_base_not_in_snapshot", &["S10"]),
+    ("grant_to_dead_waiter", &["S3"]),
+    ("compaction_off_by_one", &["W3"]),
+    ("release_without_token_check", &["S4"]),
+    ("hash_order", &["S9"]),
+    ("second_exclusive_holder", &["S1"]),
+    ("writer_overtaken", &["Q1"]),
+    ("place_outlives_lease", &["Q2"]),
+    ("release_forgets_waiters", &["Q2"]),
+    ("reask_takes_second_place", &["Q3"]),
+    ("renewal_revives_ended_lease", &["S5"]),
+    ("handle_ignores_generation", &["S5"]),
+    ("repeated_request_runs_again", &["S7"]),
+    ("full_ttl_on_new_term", &["T1"]),
+    ("wrong_term_entry_counts", &["T1"]),
+    ("stopped_without_token_check", &["S4"]),
+    ("force_frees_at_once", &["T2"]),
+    ("lock_delay_forgotten", &["T2"]),
+    ("false_deadlock_for_shared_holders", &["D1"]),
+    ("deadlock_missed", &["D1"]),
+    ("guard_ignores_token", &["S4"]),
+    ("restore_keeps_epoch", &["S2"]),
+];
+
+/// Chooses a planted bug by number; 0 for none.
+#[cfg(mutants)]
+pub fn select(number: usize) {
+    CHOSEN.store(number, Ordering::Relaxed);
+}
+
+/// Whether the planted bug of this name is chosen.
+#[cfg(mutants)]
+pub(crate) fn chosen(name: &str) -> bool {
+    let number = CHOSEN.load(Ordering::Relaxed);
+    number > 0 && ALL.get(number - 1).is_some_and(|(chosen, _)| *chosen == name)
+}
+
+#[cfg(mutants)]
+impl crate::Machine {
+    /// The planted bug of lease systems that give every lease its full ttl at each election.
+    pub(crate) fn renew_all(&mut self) {
+        let leases: alloc::vec::Vec<_> = self.leases.iter().map(|(slot, _)| slot).collect();
+        for slot in leases {
+            let lease = self.leases.at(slot);
+            let (id, old) = (lease.id.get(), lease.deadline_ms);
+            let new = self.deadline(u64::from(lease.ttl_ms));
+            self.due.remove(old, crate::state::due::Kind::Lease, id);
+            self.due.insert(new, crate::state::due::Kind::Lease, id, Some(slot));
+            self.leases.at_mut(slot).deadline_ms = new;
+        }
+    }
+}
+
+/// Whether the planted bug of this name is chosen; `false` in every ordinary build.
+macro_rules! mutant {
+    ($name:literal) => {{
+        #[cfg(mutants)]
+        let chosen = $crate::mutant::chosen($name);
+        #[cfg(not(mutants))]
+        let chosen = false;
+        chosen
+    }};
+}

@@ -1,0 +1,165 @@
+//! Who has the lock, who is before me, what are they waiting for, and when can it be mine?
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use tenure_types::{LeaseId, Name};
+
+use crate::machine::Machine;
+use crate::request::LeaseRef;
+use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
+use crate::state::slab::Slot;
+use crate::view::{LockView, WaiterView};
+
+/// A chain of waits is shown up to this many steps; longer ones say that they go on.
+const CHAIN_MAX: usize = 32;
+
+/// Everything a waiter wants to know about a lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explained {
+    /// The lock and its holders.
+    pub lock: LockView,
+    /// The places before the asker, or the whole queue for one who does not wait; the first
+    /// few.
+    pub ahead: Vec<WaiterView>,
+    /// The asker's own place.
+    pub own: Option<WaiterView>,
+    /// Who waits for whom, from the lock's first holder on.
+    pub chain: Chain,
+    /// When the lock can be free.
+    pub freed: Freed,
+}
+
+/// Who waits for whom: each lease has the lock before it and waits for the lock after it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Chain {
+    /// The steps.
+    pub steps: Vec<ChainStep>,
+    /// Whether it goes on beyond what is shown.
+    pub goes_on: bool,
+}
+
+/// One step of a chain.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChainStep {
+    /// The lock.
+    pub lock: Name,
+    /// Who has it.
+    pub holder: LeaseId,
+    /// By name.
+    pub client: Name,
+}
+
+/// When a lock can be free for the next one, without anybody's help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Freed {
+    /// It is free.
+    Now,
+    /// So long from now if its holders fall silent, by the machine's clock; earlier if they
+    /// release.
+    IfSilentMs(u64),
+    /// So long from now at the latest, whatever its holders do, by the machine's clock.
+    AtLatestMs(u64),
+}
+
+impl Machine {
+    /// Explains a lock to a lease, or to anybody. `None` if nobody holds or awaits it.
+    ///
+    /// At most `max` places are shown, counted from the head of the queue.
+    pub fn explain(&self, lease: Option<LeaseRef>, lock: &str, max: usize) -> Option<Explained> {
+        let slot = self.lock_slot(lock)?;
+        let asker = lease.and_then(|lease| self.live_lease(lease).ok());
+        let mut ahead = Vec::new();
+        let mut own = None;
+        let mut behind = None;
+        let queue = self.locks.at(slot).queue;
+        for (at, (wait, record)) in queue.iter::<IN_QUEUE, _>(&self.waits).enumerate() {
+            let place = self.places.at(record.place);
+            if Some(place.lease) == asker {
+                own = Some(self.waiter_view(wait, at as u64, behind));
+                break;
+            }
+            if ahead.len() < max {
+                ahead.push(self.waiter_view(wait, at as u64, behind));
+            } else if asker.is_none() {
+                break;
+            }
+            behind = Some(place.number);
+        }
+        let lock = self.lock(lock)?;
+        Some(Explained { lock, ahead, own, chain: self.chain(slot), freed: self.freed(slot) })
+    }
+
+    /// Follows the first holder of each lock to the lock that it waits for.
+    fn chain(&self, lock: Slot) -> Chain {
+        let mut chain = Chain::default();
+        let mut seen = BTreeSet::new();
+        let mut next = Some(lock);
+        while let Some(lock) = next {
+            let record = self.locks.at(lock);
+            let holder = record.grants.iter::<IN_LOCK, _>(&self.grants).find_map(|(_, grant)| {
+                match grant.state {
+                    GrantState::Held(lease) => Some(lease),
+                    GrantState::Over(_) => None,
+                }
+            });
+            let Some(holder) = holder else { break };
+            if chain.steps.len() == CHAIN_MAX || !seen.insert(holder) {
+                chain.goes_on = true;
+                break;
+            }
+            let lease = self.leases.at(holder);
+            chain.steps.push(ChainStep {
+                lock: record.name.clone(),
+                holder: lease.id,
+                client: lease.client.clone(),
+            });
+            next = self.awaited_lock(holder);
+        }
+        chain
+    }
+
+    /// The lock that keeps a lease's oldest place waiting.
+    fn awaited_lock(&self, lease: Slot) -> Option<Slot> {
+        let places = self.leases.at(lease).places;
+        let (place, _) = places.iter::<IN_LEASE, _>(&self.places).next()?;
+        let blocks = |wait: &crate::state::record::Wait, slot: Slot| {
+            self.locks.at(wait.lock).queue.first != Some(slot) || !self.admits(wait.lock, wait.mode)
+        };
+        let mut waits = self.waits_of(place);
+        waits.find(|(slot, wait)| blocks(wait, *slot)).map(|(_, wait)| wait.lock)
+    }
+
+    /// When the next exclusive ask could have the lock: when its last holder is gone.
+    fn freed(&self, lock: Slot) -> Freed {
+        let mut latest = 0;
+        let mut certain = true;
+        for (_, grant) in self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants) {
+            let delay_ms = grant.terms.lock_delay_ms();
+            let until_ms = match &grant.state {
+                GrantState::Over(over) => {
+                    let cools = over.phase == crate::state::record::Phase::Cooling;
+                    over.until_ms.saturating_add(if cools { delay_ms } else { 0 })
+                }
+                GrantState::Held(lease) => {
+                    let lease = self.leases.at(*lease);
+                    let silent_ms = lease.deadline_ms;
+                    let max_hold_ms = grant.terms.max_hold_ms().map(|ms| grant.since_ms + ms);
+                    certain &= max_hold_ms.is_some();
+                    let ends_ms = match max_hold_ms {
+                        Some(max_hold_ms) => max_hold_ms,
+                        None => silent_ms,
+                    };
+                    ends_ms.saturating_add(delay_ms)
+                }
+            };
+            latest = latest.max(until_ms.saturating_sub(self.clock_ms));
+        }
+        if self.locks.at(lock).grants.len == 0 {
+            Freed::Now
+        } else if certain {
+            Freed::AtLatestMs(latest)
+        } else {
+            Freed::IfSilentMs(latest)
+        }
+    }
+}

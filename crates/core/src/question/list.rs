@@ -1,0 +1,199 @@
+//! What does a lock, queue, lease or key look like, alone or in a list?
+//!
+//! Lists are read in pages: each call reads at most as many records as it was asked for.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Bound;
+use tenure_types::{LeaseId, Name, PlaceNumber};
+
+use crate::machine::Machine;
+use crate::request::LeaseRef;
+use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
+use crate::state::slab::Slot;
+use crate::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
+
+impl Machine {
+    /// A lock, if anybody holds or awaits it.
+    pub fn lock(&self, lock: &str) -> Option<LockView> {
+        self.lock_slot(lock).map(|slot| self.lock_view(slot))
+    }
+
+    /// The locks whose names begin with `prefix`, in the order of names, after one of them.
+    pub fn locks(&self, prefix: &str, after: Option<&str>, max: usize) -> Vec<LockView> {
+        self.locks_by_name
+            .range::<[u8], _>((start(prefix, after), Bound::Unbounded))
+            .take_while(|(name, _)| name.as_bytes().starts_with(prefix.as_bytes()))
+            .take(max)
+            .map(|(_, slot)| self.lock_view(*slot))
+            .collect()
+    }
+
+    /// The places in a lock's queue, first to last, after one of them.
+    ///
+    /// Pages of a long queue cost a walk to their beginning.
+    pub fn queue(&self, lock: &str, after: Option<PlaceNumber>, max: usize) -> Vec<WaiterView> {
+        let Some(slot) = self.lock_slot(lock) else { return Vec::new() };
+        let queue = self.locks.at(slot).queue;
+        let mut behind = None;
+        let mut views = Vec::new();
+        for (ahead, (slot, wait)) in queue.iter::<IN_QUEUE, _>(&self.waits).enumerate() {
+            let number = self.places.at(wait.place).number;
+            if after.is_none_or(|after| number > after) {
+                if views.len() == max {
+                    break;
+                }
+                views.push(self.waiter_view(slot, ahead as u64, behind));
+            }
+            behind = Some(number);
+        }
+        views
+    }
+
+    /// A live lease.
+    pub fn lease(&self, lease: LeaseRef) -> Option<LeaseView> {
+        self.live_lease(lease).ok().map(|slot| self.lease_view(slot))
+    }
+
+    /// Live leases in the order of their ids, after one of them.
+    pub fn leases(&self, after: Option<LeaseId>, max: usize) -> Vec<LeaseView> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.leases_by_id
+            .range((start, Bound::Unbounded))
+            .filter(|(_, slot)| self.is_live(**slot))
+            .take(max)
+            .map(|(_, slot)| self.lease_view(*slot))
+            .collect()
+    }
+
+    /// A key.
+    pub fn key(&self, key: &str) -> Option<KeyView> {
+        self.keys_by_name.get(key.as_bytes()).map(|slot| self.key_view(*slot))
+    }
+
+    /// The keys whose names begin with `prefix`, in the order of names, after one of them.
+    pub fn keys(&self, prefix: &str, after: Option<&str>, max: usize) -> Vec<KeyView> {
+        self.keys_by_name
+            .range::<[u8], _>((start(prefix, after), Bound::Unbounded))
+            .take_while(|(name, _)| name.as_bytes().starts_with(prefix.as_bytes()))
+            .take(max)
+            .map(|(_, slot)| self.key_view(*slot))
+            .collect()
+    }
+
+    fn lock_view(&self, slot: Slot) -> LockView {
+        let lock = self.locks.at(slot);
+        let holders = lock.grants.iter::<IN_LOCK, _>(&self.grants);
+        LockView {
+            lock: lock.name.clone(),
+            slots: lock.slots.map(core::num::NonZeroU32::get),
+            created: lock.created,
+            modified: lock.modified,
+            version: lock.version,
+            holders: holders.map(|(slot, _)| self.holder_view(slot)).collect(),
+            waiting: u64::from(lock.queue.len),
+        }
+    }
+
+    fn holder_view(&self, slot: Slot) -> HolderView {
+        let grant = self.grants.at(slot);
+        let (lease, lease_created, client) = match &grant.state {
+            GrantState::Held(lease) => {
+                let lease = self.leases.at(*lease);
+                (lease.id, lease.created, lease.client.clone())
+            }
+            GrantState::Over(over) => (over.lease, over.created, over.client.clone()),
+        };
+        HolderView {
+            lease,
+            lease_created,
+            client,
+            token: grant.token,
+            mode: grant.asked_mode(self.locks.at(grant.lock).slots),
+            slot: grant.mode.slot(),
+            place: grant.place,
+            held_ms: self.clock_ms.saturating_sub(grant.since_ms),
+            state: self.holder_state(slot),
+            purpose: grant.terms.purpose(),
+            metadata: Box::from(grant.terms.metadata()),
+            lock_delay_ms: grant.terms.lock_delay_ms(),
+            max_hold_ms: grant.terms.max_hold_ms(),
+        }
+    }
+
+    pub(super) fn waiter_view(
+        &self,
+        slot: Slot,
+        ahead: u64,
+        behind: Option<PlaceNumber>,
+    ) -> WaiterView {
+        let wait = self.waits.at(slot);
+        let place = self.places.at(wait.place);
+        let lease = self.leases.at(place.lease);
+        let locks =
+            self.waits_of(wait.place).map(|(_, wait)| self.locks.at(wait.lock).name.clone());
+        WaiterView {
+            place: place.number,
+            lease: lease.id,
+            client: lease.client.clone(),
+            mode: wait.mode,
+            created: place.created,
+            ahead,
+            behind,
+            waiting_ms: self.clock_ms.saturating_sub(place.since_ms),
+            left_ms: place.until_ms.map(|until_ms| until_ms.get().saturating_sub(self.clock_ms)),
+            purpose: place.terms.purpose(),
+            locks: locks.collect(),
+        }
+    }
+
+    fn lease_view(&self, slot: Slot) -> LeaseView {
+        let lease = self.leases.at(slot);
+        let mut holds: Vec<_> = lease
+            .grants
+            .iter::<IN_LEASE, _>(&self.grants)
+            .map(|(_, grant)| (self.locks.at(grant.lock).name.clone(), grant.token))
+            .collect();
+        holds.sort_unstable();
+        let mut keys: Vec<Name> =
+            lease.keys.iter::<IN_LEASE, _>(&self.keys).map(|(_, key)| key.name.clone()).collect();
+        keys.sort_unstable();
+        let waits = lease.places.iter::<IN_LEASE, _>(&self.places).flat_map(|(slot, place)| {
+            self.waits_of(slot)
+                .map(|(_, wait)| (place.number, self.locks.at(wait.lock).name.clone()))
+        });
+        LeaseView {
+            id: lease.id,
+            created: lease.created,
+            handle: self.handle(slot),
+            ttl_ms: u64::from(lease.ttl_ms),
+            left_ms: lease.deadline_ms.saturating_sub(self.clock_ms),
+            client: lease.client.clone(),
+            metadata: Box::from(lease.metadata()),
+            changed: lease.changed,
+            holds,
+            waits: waits.collect(),
+            keys,
+        }
+    }
+
+    fn key_view(&self, slot: Slot) -> KeyView {
+        let key = self.keys.at(slot);
+        KeyView {
+            key: key.name.clone(),
+            value: key.value.clone(),
+            created: key.created,
+            modified: key.modified,
+            version: key.version,
+            lease: key.lease.map(|lease| self.leases.at(lease).id),
+        }
+    }
+}
+
+/// Where a page begins.
+fn start<'a>(prefix: &'a str, after: Option<&'a str>) -> Bound<&'a [u8]> {
+    match after {
+        Some(after) if after >= prefix => Bound::Excluded(after.as_bytes()),
+        _ => Bound::Included(prefix.as_bytes()),
+    }
+}

@@ -1,0 +1,68 @@
+//! What can the machine be asked without changing it?
+
+mod events;
+mod explain;
+mod list;
+mod stats;
+
+pub use events::{Compacted, Events, Filter};
+pub use explain::{Chain, ChainStep, Explained, Freed};
+pub use stats::Stats;
+
+use tenure_types::{Epoch, Limits, Revision, Term};
+
+use crate::machine::Machine;
+
+impl Machine {
+    /// The machine's clock.
+    pub fn clock_ms(&self) -> u64 {
+        self.clock_ms
+    }
+
+    /// The term whose leader's count the clock follows.
+    pub fn clock_term(&self) -> Term {
+        self.clock_term
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The oldest revision whose events can be asked for.
+    pub fn floor(&self) -> Revision {
+        self.history.floor()
+    }
+
+    /// How often the cluster was restored.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The rule book in force.
+    pub fn level(&self) -> u16 {
+        self.level
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The weight of the state that its limit is compared with.
+    pub fn state_bytes(&self) -> u64 {
+        self.state_bytes
+    }
+
+    /// When the next thing ends, by the machine's clock. A leader appends an entry at that moment
+    /// if nothing else does; a moment that has passed means that more is due than one entry ends.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.due.next()
+    }
+
+    /// Hash over everything applied and answered since the cluster began, or since the snapshot
+    /// that it was read from was made: members that differ have diverged.
+    pub fn rolling_hash(&self) -> u128 {
+        self.rolling_hash
+    }
+}

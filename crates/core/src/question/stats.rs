@@ -1,0 +1,54 @@
+//! How much is there of everything?
+
+use crate::machine::Machine;
+
+/// Counts and memory of the whole state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Leases, those that are due among them.
+    pub leases: u64,
+    /// Locks that are held or awaited.
+    pub locks: u64,
+    /// Grants in force, cooling and delayed ones among them.
+    pub grants: u64,
+    /// Places in queues.
+    pub places: u64,
+    /// Keys.
+    pub keys: u64,
+    /// Remembered requests, of leases and by idempotency key.
+    pub requests: u64,
+    /// Deadlines pending.
+    pub deadlines: u64,
+    /// Asks that were let wait because the search for a deadlock was cut short.
+    pub deadlock_searches_cut: u64,
+    /// Bytes of history.
+    pub history_bytes: u64,
+    /// Memory of the records, without the indexes and without what records point to.
+    pub record_bytes: u64,
+}
+
+impl Machine {
+    /// Counts of the whole state, told without going through it.
+    pub fn stats(&self) -> Stats {
+        let record_bytes = self.leases.heap_bytes()
+            + self.locks.heap_bytes()
+            + self.grants.heap_bytes()
+            + self.places.heap_bytes()
+            + self.waits.heap_bytes()
+            + self.keys.heap_bytes()
+            + self.seq_requests.heap_bytes()
+            + self.key_requests.heap_bytes();
+        Stats {
+            leases: self.leases.len() as u64,
+            locks: self.locks.len() as u64,
+            grants: self.grants.len() as u64,
+            places: self.places.len() as u64,
+            keys: self.keys.len() as u64,
+            requests: (self.seq_requests.len() + self.key_requests.len()) as u64,
+            deadlines: self.due.len() as u64,
+            deadlock_searches_cut: self.deadlock_searches_cut,
+            history_bytes: self.history.bytes(),
+            record_bytes: record_bytes as u64,
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What can the machine be asked to do?
+//!
+//! Requests borrow from the bytes they were read from: a command is looked at once, in apply, and
+//! nothing of it is copied unless it becomes state.
+
+use alloc::vec::Vec;
+use tenure_types::{Handle, LeaseId, Limit, Mode, Revision, Token};
+
+/// One command with what makes it safe to send twice.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// Who asks, as the door knows them; empty for nobody in particular. Only idempotency keys are
+    /// kept apart by it.
+    pub principal: &'a str,
+    /// How the machine recognises a repetition.
+    pub id: RequestId<'a>,
+    /// What is asked.
+    pub command: Command<'a>,
+}
+
+/// How the machine recognises that it has seen a request before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestId<'a> {
+    /// It does not; the command is harmless to repeat, or its sender takes the risk.
+    None,
+    /// By a number that the holder of a lease counts up.
+    Seq {
+        /// Whose numbers.
+        lease: LeaseRef,
+        /// This one; the first is 1.
+        seq: u64,
+        /// Every request up to this one is answered or given up for ever.
+        done: u64,
+    },
+    /// By a key of the principal, remembered for ten minutes of the machine's clock.
+    Key(&'a str),
+}
+
+/// How a command names a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeaseRef {
+    /// By number: whichever lease has it now.
+    Id(LeaseId),
+    /// By place and generation: this lease and no other.
+    Handle(Handle),
+}
+
+/// Everything that changes state, apart from the passing of time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command<'a> {
+    /// Grant a lease.
+    GrantLease(NewLease<'a>),
+    /// Renew leases: each live one counts its ttl anew.
+    Renew(Vec<LeaseRef>),
+    /// End a lease and everything bound to it.
+    Revoke {
+        /// Which.
+        lease: LeaseRef,
+        /// On whose word.
+        by: Revoker<'a>,
+    },
+    /// Acquire locks, all or none.
+    Acquire(Acquire<'a>),
+    /// Give a lock back.
+    Release(Hold<'a>),
+    /// Leave the queue, with every lock of the ask that this one belongs to.
+    Leave {
+        /// Whose place.
+        lease: LeaseRef,
+        /// One of the locks it waits for.
+        lock: &'a str,
+    },
+    /// Turn an exclusive hold into a shared one, without a gap.
+    Downgrade(Hold<'a>),
+    /// Replace the metadata of a held lock; in an election, the leader's value.
+    Update {
+        /// Of which grant.
+        hold: Hold<'a>,
+        /// The new metadata.
+        metadata: &'a [u8],
+    },
+    /// Take a lock away from its holder.
+    Force {
+        /// Which lock.
+        lock: &'a str,
+        /// The token that was shown to whoever decided this.
+        token: Token,
+        /// Why, for the record.
+        reason: &'a str,
+        /// Whether the holder may stop first.
+        urgency: Urgency,
+    },
+    /// The holder of a lock that was taken away says that it has stopped.
+    Stopped {
+        /// The lease that held, which may have ended since.
+        lease: LeaseId,
+        /// The revision that created it.
+        created: Revision,
+        /// Which lock.
+        lock: &'a str,
+        /// Under which token.
+        token: Token,
+    },
+    /// Write a key.
+    Put(Put<'a>),
+    /// Delete a key; one that does not exist is no error.
+    Delete {
+        /// Which.
+        key: &'a str,
+        /// Only if it is so.
+        expect: Expect<'a>,
+        /// Only while this lock is held.
+        guard: Option<Guard<'a>>,
+    },
+    /// Set limits, all or none.
+    SetLimits(Vec<(Limit, u64)>),
+    /// Forget the history before a revision.
+    Compact {
+        /// The oldest revision to keep.
+        keep: Revision,
+    },
+    /// Let every member apply by a newer rule book.
+    RaiseLevel {
+        /// The new level.
+        level: u16,
+    },
+}
+
+/// A lease to be granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewLease<'a> {
+    /// Its number, asked for or drawn by whoever proposes.
+    pub id: LeaseId,
+    /// How long it lives after a renewal.
+    pub ttl_ms: u64,
+    /// The client's name.
+    pub client: &'a str,
+    /// Whatever the client wants to be known by; may be empty.
+    pub metadata: &'a [u8],
+}
+
+/// On whose word a lease is revoked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Revoker<'a> {
+    /// Its own client, which has stopped its work.
+    Holder,
+    /// Somebody else: its locks cool first.
+    Other {
+        /// Why, for the record.
+        reason: &'a str,
+        /// Whether the holder may stop first.
+        urgency: Urgency,
+    },
+}
+
+/// Whether a holder whose lock is taken away may stop before others start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// The lock cools until the holder confirms or its lease would have ended.
+    Cooling,
+    /// At once. Only a fence protects the resource then.
+    Now,
+}
+
+/// Locks to be acquired.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Acquire<'a> {
+    /// For whom.
+    pub lease: AskLease<'a>,
+    /// Which locks, in which modes, in any order.
+    pub locks: Asks<'a>,
+    /// How long to wait.
+    pub wait: Wait,
+    /// What the grants will carry; in an election, the candidate's value. May be empty.
+    pub metadata: &'a [u8],
+    /// How long nobody may have the lock after an end that the holder did not ask for.
+    pub lock_delay_ms: u64,
+    /// How long the lock may be held at most.
+    pub max_hold_ms: Option<u64>,
+    /// Whether this is a lock or a candidacy.
+    pub purpose: Purpose,
+    /// Whether the lease's other work goes on while it waits, so that this wait closes no ring.
+    pub independent: bool,
+}
+
+/// For which lease locks are acquired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AskLease<'a> {
+    /// One that exists.
+    Existing(LeaseRef),
+    /// One that is granted by the same command.
+    New(NewLease<'a>),
+}
+
+/// The locks of one ask. One is the common case and needs no allocation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Asks<'a> {
+    /// One lock.
+    One(Ask<'a>),
+    /// Any other number of them.
+    Many(Vec<Ask<'a>>),
+}
+
+impl<'a> Asks<'a> {
+    /// The locks, as a slice.
+    pub fn as_slice(&self) -> &[Ask<'a>] {
+        match self {
+            Asks::One(ask) => core::slice::from_ref(ask),
+            Asks::Many(asks) => asks,
+        }
+    }
+}
+
+/// One lock of an ask.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Ask<'a> {
+    /// Which.
+    pub lock: &'a str,
+    /// How.
+    pub mode: Mode,
+}
+
+/// How long an ask waits for its turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// Until it is granted.
+    Unlimited,
+    /// At most so long, by the machine's clock. Zero is [`Wait::No`].
+    Limit {
+        /// So long.
+        ms: u64,
+    },
+}
+
+/// What a grant is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A lock.
+    Lock,
+    /// Leadership: observers see when it is vacant.
+    Election,
+}
+
+/// A held lock, named so exactly that no late command can mean another grant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hold<'a> {
+    /// The holder.
+    pub lease: LeaseRef,
+    /// The lock.
+    pub lock: &'a str,
+    /// The token of the grant.
+    pub token: Token,
+}
+
+/// A key to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Put<'a> {
+    /// Which.
+    pub key: &'a str,
+    /// The new value.
+    pub value: &'a [u8],
+    /// The lease that the key ends with.
+    pub lease: Option<LeaseRef>,
+    /// Only if the key is so.
+    pub expect: Expect<'a>,
+    /// Only while this lock is held.
+    pub guard: Option<Guard<'a>>,
+}
+
+/// How a key must be for a write to happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expect<'a> {
+    /// In any way.
+    Any,
+    /// Not there.
+    Absent,
+    /// Last changed at this revision.
+    Modified(Revision),
+    /// Of this value.
+    Value(&'a [u8]),
+}
+
+/// A lock that must be held, under this token, for a write to happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guard<'a> {
+    /// The lock.
+    pub lock: &'a str,
+    /// The token.
+    pub token: Token,
+}

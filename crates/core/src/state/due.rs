@@ -1,0 +1,84 @@
+//! What ends next, and in which order do things end that are due together?
+
+use alloc::collections::BTreeMap;
+
+use super::slab::Slot;
+
+/// The clock and every deadline stay below this, so that a deadline and a kind fit one number.
+pub(crate) const CLOCK_MAX: u64 = (1 << 60) - 1;
+
+/// What kind of thing is due. The order is the order of ends at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    WaitLimit = 0,
+    Lease = 1,
+    MaxHold = 2,
+    Cooling = 3,
+    LockDelay = 4,
+    Quiet = 5,
+}
+
+/// Everything with a deadline, ordered by (deadline, kind, id). It is derived: it is never part
+/// of a snapshot, and rebuilt when one is read.
+#[derive(Clone, Default)]
+pub(crate) struct DueSet(BTreeMap<(u64, u64), Option<Slot>>);
+
+/// One thing that is due: its kind and, except for the quiet period, the slot of its record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Due {
+    pub(crate) kind: Kind,
+    pub(crate) slot: Option<Slot>,
+}
+
+impl DueSet {
+    pub(crate) fn insert(&mut self, deadline_ms: u64, kind: Kind, id: u64, slot: Option<Slot>) {
+        let replaced = self.0.insert(key(deadline_ms, kind, id), slot);
+        assert!(replaced.is_none(), "a thing is due once");
+    }
+
+    pub(crate) fn remove(&mut self, deadline_ms: u64, kind: Kind, id: u64) {
+        let removed = self.0.remove(&key(deadline_ms, kind, id));
+        assert!(removed.is_some(), "a thing with a deadline is due");
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.0.first_key_value().map(|(&(when, _), _)| when >> 3)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The things due at `clock_ms`, first to last.
+    pub(crate) fn until(&self, clock_ms: u64) -> impl Iterator<Item = Due> {
+        let end = (clock_ms.min(CLOCK_MAX) + 1) << 3;
+        self.0.range(..(end, 0)).map(|(&(when, _), &slot)| Due { kind: kind_of(when), slot })
+    }
+
+    pub(crate) fn contains(
+        &self,
+        deadline_ms: u64,
+        kind: Kind,
+        id: u64,
+        slot: Option<Slot>,
+    ) -> bool {
+        self.0.get(&key(deadline_ms, kind, id)) == Some(&slot)
+    }
+}
+
+fn key(deadline_ms: u64, kind: Kind, id: u64) -> (u64, u64) {
+    assert!(deadline_ms <= CLOCK_MAX, "a deadline is within the clock's range");
+    (deadline_ms << 3 | kind as u64, id)
+}
+
+fn kind_of(when: u64) -> Kind {
+    match when & 7 {
+        0 => Kind::WaitLimit,
+        1 => Kind::Lease,
+        2 => Kind::MaxHold,
+        3 => Kind::Cooling,
+        4 => Kind::LockDelay,
+        _ => Kind::Quiet,
+    }
+}

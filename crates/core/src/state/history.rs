@@ -1,0 +1,207 @@
+//! What has happened, from which revision on, and how is old history given up?
+//!
+//! Events are kept in the form they are written in, one record per revision, in segments. Which
+//! segment a record is in is no part of the state; which records there are is.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use tenure_types::Revision;
+
+use crate::codec::{EventRef, Malformed, Reader, get_event, put_event};
+
+/// A segment is closed at this size: small enough to skip through, large enough that there are few.
+const SEGMENT_BYTES: usize = 64 * 1024;
+
+/// Length and revision before the events of a record.
+const HEAD: usize = 4 + 8;
+
+#[derive(Clone, Default)]
+struct Segment {
+    first: Revision,
+    last: Revision,
+    bytes: Vec<u8>,
+}
+
+/// The events of the newest revisions.
+#[derive(Clone)]
+pub(crate) struct History {
+    /// The oldest revision that can be asked for.
+    floor: Revision,
+    closed: VecDeque<Arc<Segment>>,
+    open: Segment,
+    /// Where the oldest kept record starts in the first segment.
+    skip: usize,
+    /// Bytes of all kept records.
+    bytes: u64,
+    /// Where the record being written starts, while one is.
+    writing: Option<usize>,
+}
+
+impl History {
+    pub(crate) fn new(floor: Revision) -> Self {
+        Self {
+            floor,
+            closed: VecDeque::new(),
+            open: Segment::default(),
+            skip: 0,
+            bytes: 0,
+            writing: None,
+        }
+    }
+
+    pub(crate) fn floor(&self) -> Revision {
+        self.floor
+    }
+
+    /// Bytes of all kept records.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds an event to the record of `revision`, which is begun by its first event.
+    pub(crate) fn emit(&mut self, revision: Revision, event: &EventRef<'_>) {
+        if self.writing.is_none() {
+            self.begin(revision);
+        }
+        put_event(&mut self.open.bytes, event);
+    }
+
+    /// Completes the record that was begun, if any.
+    pub(crate) fn commit(&mut self) {
+        let Some(start) = self.writing.take() else { return };
+        let len = self.open.bytes.len() - start - 4;
+        let len_bytes = u32::try_from(len).expect("a record is bounded by what one command can do");
+        self.open.bytes[start..start + 4].copy_from_slice(&len_bytes.to_le_bytes());
+        self.bytes += (len + 4) as u64;
+    }
+
+    /// Takes back a record as it stands in a snapshot.
+    pub(crate) fn append_record(
+        &mut self,
+        revision: Revision,
+        events: &[u8],
+    ) -> Result<(), Malformed> {
+        let mut reader = Reader::new(events);
+        while !reader.is_empty() {
+            get_event(&mut reader)?.to_owned()?;
+        }
+        self.begin(revision);
+        self.open.bytes.extend_from_slice(events);
+        self.commit();
+        Ok(())
+    }
+
+    /// Gives up everything before `keep`.
+    pub(crate) fn compact(&mut self, keep: Revision) {
+        while self.floor < keep && self.drop_oldest() {}
+        // Nothing is kept: then the floor is simply where the next record may be.
+        self.floor = self.floor.max(keep);
+    }
+
+    /// Gives up the oldest revision; `false` if there is none.
+    pub(crate) fn drop_oldest(&mut self) -> bool {
+        let Some((revision, len)) = self.oldest() else { return false };
+        self.skip += len;
+        self.bytes -= len as u64;
+        self.floor = revision.next();
+        let first = self.closed.front().map_or(&self.open, |segment| segment);
+        if self.skip == first.bytes.len() {
+            self.skip = 0;
+            if self.closed.pop_front().is_none() {
+                self.open.bytes.clear();
+            }
+        }
+        true
+    }
+
+    /// The kept records from a revision on: revision and events.
+    pub(crate) fn records(&self, from: Revision) -> impl Iterator<Item = (Revision, &[u8])> {
+        let segments = self.closed.iter().map(|segment| &**segment).chain([&self.open]);
+        segments
+            .enumerate()
+            .filter(move |(_, segment)| segment.last >= from)
+            .flat_map(|(number, segment)| Records {
+                bytes: &segment.bytes[if number == 0 { self.skip } else { 0 }..],
+            })
+            .filter(move |&(revision, _)| revision >= from)
+    }
+
+    fn begin(&mut self, revision: Revision) {
+        if self.open.bytes.len() >= SEGMENT_BYTES {
+            let open = core::mem::take(&mut self.open);
+            self.open.bytes.reserve(SEGMENT_BYTES);
+            self.closed.push_back(Arc::new(open));
+        }
+        if self.open.bytes.is_empty() {
+            self.open.first = revision;
+        }
+        self.open.last = revision;
+        self.writing = Some(self.open.bytes.len());
+        self.open.bytes.extend_from_slice(&[0; 4]);
+        self.open.bytes.extend_from_slice(&revision.0.to_le_bytes());
+    }
+
+    fn oldest(&self) -> Option<(Revision, usize)> {
+        let first = self.closed.front().map_or(&self.open, |segment| segment);
+        let (revision, events) = Records { bytes: &first.bytes[self.skip..] }.next()?;
+        Some((revision, HEAD + events.len()))
+    }
+}
+
+struct Records<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = (Revision, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (len, rest) = self.bytes.split_first_chunk::<4>()?;
+        let (record, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        let (revision, events) = record.split_first_chunk::<8>()?;
+        self.bytes = rest;
+        Some((Revision(u64::from_le_bytes(*revision)), events))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::SubjectRef;
+    use crate::event::Cause;
+
+    fn filled(revisions: u64) -> History {
+        let mut history = History::new(Revision(1));
+        let name = [b'n'; 500];
+        for revision in 1..=revisions {
+            let event = EventRef::new(Cause::Granted, SubjectRef::Lock(&name));
+            history.emit(Revision(revision), &event);
+            history.commit();
+        }
+        history
+    }
+
+    #[test]
+    fn every_revision_is_found_across_segments() {
+        let history = filled(1_000);
+        assert!(history.closed.len() > 3, "the test needs several segments");
+        for from in [1, 2, 128, 500, 1_000] {
+            let found: Vec<u64> = history.records(Revision(from)).map(|(r, _)| r.0).collect();
+            assert_eq!(found, (from..=1_000).collect::<Vec<_>>());
+        }
+        assert_eq!(history.records(Revision(1_001)).count(), 0);
+    }
+
+    #[test]
+    fn compaction_keeps_exactly_what_it_says() {
+        for keep in [1, 2, 129, 130, 131, 1_000, 1_001] {
+            let mut history = filled(1_000);
+            history.compact(Revision(keep));
+            assert_eq!(history.floor(), Revision(keep));
+            assert_eq!(history.records(Revision(0)).count() as u64, 1_001 - keep);
+            let bytes: usize = history.records(Revision(0)).map(|(_, e)| e.len() + HEAD).sum();
+            assert_eq!(history.bytes(), bytes as u64);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! How are records of a slab strung together without memory of their own?
+
+use super::slab::{Slab, Slot};
+
+/// The neighbours of a record in one list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) before: Option<Slot>,
+    pub(crate) after: Option<Slot>,
+}
+
+/// The ends and the length of a list. Leaving it from anywhere takes one step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct List {
+    pub(crate) first: Option<Slot>,
+    pub(crate) last: Option<Slot>,
+    pub(crate) len: u32,
+}
+
+/// A record that can stand in list number `L`.
+pub(crate) trait Linked<const L: usize> {
+    fn link(&self) -> &Link;
+    fn link_mut(&mut self) -> &mut Link;
+}
+
+impl List {
+    /// Puts a record at the end.
+    pub(crate) fn push<const L: usize, T: Linked<L> + Clone>(
+        &mut self,
+        slab: &mut Slab<T>,
+        slot: Slot,
+    ) {
+        self.insert_after::<L, T>(slab, self.last, slot);
+    }
+
+    /// Puts a record behind another, or first.
+    pub(crate) fn insert_after<const L: usize, T: Linked<L> + Clone>(
+        &mut self,
+        slab: &mut Slab<T>,
+        before: Option<Slot>,
+        slot: Slot,
+    ) {
+        let after = match before {
+            Some(before) => slab.at(before).link().after,
+            None => self.first,
+        };
+        *slab.at_mut(slot).link_mut() = Link { before, after };
+        match before {
+            Some(before) => slab.at_mut(before).link_mut().after = Some(slot),
+            None => self.first = Some(slot),
+        }
+        match after {
+            Some(after) => slab.at_mut(after).link_mut().before = Some(slot),
+            None => self.last = Some(slot),
+        }
+        self.len += 1;
+    }
+
+    /// Takes a record out.
+    pub(crate) fn remove<const L: usize, T: Linked<L> + Clone>(
+        &mut self,
+        slab: &mut Slab<T>,
+        slot: Slot,
+    ) {
+        let Link { before, after } = *slab.at(slot).link();
+        match before {
+            Some(before) => slab.at_mut(before).link_mut().after = after,
+            None => self.first = after,
+        }
+        match after {
+            Some(after) => slab.at_mut(after).link_mut().before = before,
+            None => self.last = before,
+        }
+        self.len -= 1;
+    }
+
+    /// The records, first to last.
+    pub(crate) fn iter<'a, const L: usize, T: Linked<L>>(
+        &self,
+        slab: &'a Slab<T>,
+    ) -> impl Iterator<Item = (Slot, &'a T)> + use<'a, L, T> {
+        let mut next = self.first;
+        core::iter::from_fn(move || {
+            let slot = next?;
+            let record = slab.at(slot);
+            next = record.link().after;
+            Some((slot, record))
+        })
+    }
+}

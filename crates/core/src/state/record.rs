@@ -1,0 +1,277 @@
+//! What is known about each lease, lock, grant, place, key and remembered request?
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::num::NonZeroU64;
+use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Revision, Token};
+
+use super::list::{Link, Linked, List};
+use super::slab::Slot;
+use crate::outcome::Outcome;
+use crate::request::Purpose;
+
+/// A client's standing, for a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Lease {
+    pub(crate) id: LeaseId,
+    pub(crate) created: Revision,
+    /// With the slot, a name that is not used again.
+    pub(crate) generation: u32,
+    pub(crate) ttl_ms: u32,
+    /// It is live while this is ahead of the clock.
+    pub(crate) deadline_ms: u64,
+    pub(crate) client: Name,
+    pub(crate) metadata: Option<Box<Box<[u8]>>>,
+    /// The newest loss of a lock that the holder did not ask for.
+    pub(crate) changed: Revision,
+    /// Grants that are held.
+    pub(crate) grants: List,
+    /// Places in queues, in the order of their numbers.
+    pub(crate) places: List,
+    /// How many locks these places wait for.
+    pub(crate) waits: u32,
+    /// Keys that end with it.
+    pub(crate) keys: List,
+    /// Every request up to this number is answered or given up.
+    pub(crate) done: u64,
+    /// Remembered requests, in the order of their numbers.
+    pub(crate) requests: List,
+}
+
+/// A named right to act. It exists while it has a grant or a queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Lock {
+    pub(crate) name: Name,
+    pub(crate) created: Revision,
+    pub(crate) modified: Revision,
+    pub(crate) version: u64,
+    /// How many slots a semaphore has.
+    pub(crate) slots: Option<core::num::NonZeroU32>,
+    /// Grants in force, in the order of slots or, without slots, of tokens.
+    pub(crate) grants: List,
+    /// Waits, in the order of place numbers.
+    pub(crate) queue: List,
+}
+
+/// What the grants of an ask carry. Most ask for nothing special, which costs no memory; the locks
+/// of one ask share what they have.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Terms(Option<Arc<Special>>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Special {
+    metadata: Box<[u8]>,
+    lock_delay_ms: u64,
+    max_hold_ms: Option<u64>,
+    purpose: Purpose,
+}
+
+impl Terms {
+    pub(crate) fn new(
+        metadata: &[u8],
+        lock_delay_ms: u64,
+        max_hold_ms: Option<u64>,
+        purpose: Purpose,
+    ) -> Self {
+        let plain = metadata.is_empty()
+            && lock_delay_ms == 0
+            && max_hold_ms.is_none()
+            && purpose == Purpose::Lock;
+        if plain {
+            return Self(None);
+        }
+        let metadata = Box::from(metadata);
+        Self(Some(Arc::new(Special { metadata, lock_delay_ms, max_hold_ms, purpose })))
+    }
+
+    pub(crate) fn with_metadata(&self, metadata: &[u8]) -> Self {
+        Self::new(metadata, self.lock_delay_ms(), self.max_hold_ms(), self.purpose())
+    }
+
+    pub(crate) fn metadata(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |special| &special.metadata)
+    }
+
+    pub(crate) fn lock_delay_ms(&self) -> u64 {
+        self.0.as_ref().map_or(0, |special| special.lock_delay_ms)
+    }
+
+    pub(crate) fn max_hold_ms(&self) -> Option<u64> {
+        self.0.as_ref().and_then(|special| special.max_hold_ms)
+    }
+
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.0.as_ref().map_or(Purpose::Lock, |special| special.purpose)
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// One lock granted to one lease, until nobody is kept out by it any more.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    pub(crate) lock: Slot,
+    pub(crate) token: Token,
+    /// The place it was granted to; the grants of one ask share it.
+    pub(crate) place: PlaceNumber,
+    /// The clock when it was granted.
+    pub(crate) since_ms: u64,
+    pub(crate) state: GrantState,
+    pub(crate) terms: Terms,
+    pub(crate) mode: GrantMode,
+    pub(crate) in_lock: Link,
+    pub(crate) in_lease: Link,
+}
+
+/// How a grant is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GrantMode {
+    Exclusive,
+    Shared,
+    Slot(u32),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum GrantState {
+    /// By this lease.
+    Held(Slot),
+    /// It was taken away or ended unasked, and keeps others out for a while.
+    Over(Box<Over>),
+}
+
+/// What remains of a holder whose grant still keeps others out.
+#[derive(Clone, Debug)]
+pub(crate) struct Over {
+    pub(crate) phase: Phase,
+    pub(crate) until_ms: u64,
+    pub(crate) lease: LeaseId,
+    pub(crate) created: Revision,
+    pub(crate) client: Name,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Cooling,
+    Delayed,
+}
+
+/// An ask that waits, with all its locks.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) number: PlaceNumber,
+    pub(crate) lease: Slot,
+    /// Its first wait; the others are linked behind it in the order of their locks' names.
+    pub(crate) first: Slot,
+    /// The revision at which it came.
+    pub(crate) created: Revision,
+    /// The clock when it came.
+    pub(crate) since_ms: u64,
+    /// When its wait is over. Clocks start at 1 ms or later for anything that waits.
+    pub(crate) until_ms: Option<NonZeroU64>,
+    pub(crate) terms: Terms,
+    pub(crate) independent: bool,
+    pub(crate) in_lease: Link,
+}
+
+/// A place's standing in the queue of one lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    pub(crate) place: Slot,
+    pub(crate) lock: Slot,
+    pub(crate) mode: Mode,
+    /// The next lock of the same place.
+    pub(crate) next: Option<Slot>,
+    pub(crate) in_queue: Link,
+}
+
+/// A small fenced value.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    pub(crate) name: Name,
+    pub(crate) value: Box<[u8]>,
+    pub(crate) created: Revision,
+    pub(crate) modified: Revision,
+    pub(crate) version: u64,
+    pub(crate) lease: Option<Slot>,
+    pub(crate) in_lease: Link,
+}
+
+/// A request that its lease numbered.
+#[derive(Clone, Debug)]
+pub(crate) struct SeqRequest {
+    pub(crate) lease: Slot,
+    pub(crate) seq: u64,
+    pub(crate) hash: u64,
+    pub(crate) answer: Remembered,
+    pub(crate) in_lease: Link,
+}
+
+/// A request that came with an idempotency key.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyRequest {
+    /// Empty for nobody in particular, so not a [`Name`].
+    pub(crate) principal: Box<str>,
+    pub(crate) key: Name,
+    pub(crate) hash: u64,
+    /// The clock when it came.
+    pub(crate) since_ms: u64,
+    pub(crate) answer: Remembered,
+    pub(crate) in_order: Link,
+}
+
+/// What a repeated request is answered with.
+#[derive(Clone, Debug)]
+pub(crate) enum Remembered {
+    /// The present standing of a place.
+    Ask { lease: LeaseId, created: Revision, place: PlaceNumber },
+    /// What it was answered the first time.
+    Outcome(Box<Outcome>),
+}
+
+macro_rules! linked {
+    ($($record:ident $list:literal $field:ident,)+) => {$(
+        impl Linked<$list> for $record {
+            fn link(&self) -> &Link {
+                &self.$field
+            }
+            fn link_mut(&mut self) -> &mut Link {
+                &mut self.$field
+            }
+        }
+    )+};
+}
+
+/// The lists a grant stands in.
+pub(crate) const IN_LOCK: usize = 0;
+/// The list that a record of any kind stands in because of its lease.
+pub(crate) const IN_LEASE: usize = 1;
+/// The list of a wait in its lock's queue.
+pub(crate) const IN_QUEUE: usize = 2;
+/// The list of idempotency keys, oldest first.
+pub(crate) const IN_ORDER: usize = 3;
+
+linked! {
+    Grant 0 in_lock,
+    Grant 1 in_lease,
+    Place 1 in_lease,
+    Key 1 in_lease,
+    SeqRequest 1 in_lease,
+    Wait 2 in_queue,
+    KeyRequest 3 in_order,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_stay_within_their_budget() {
+        // A held lock is a lock, a grant and an index entry of some 60 bytes; a waiter a place and a
+        // wait; a lease itself and two index entries of some 60 bytes together.
+        assert!(size_of::<Lock>() + size_of::<Grant>() <= 190);
+        assert!(size_of::<Place>() + size_of::<Wait>() <= 150);
+        assert!(size_of::<Lease>() <= 190);
+    }
+}

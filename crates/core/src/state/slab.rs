@@ -1,0 +1,305 @@
+//! How are records kept so that they are dense, named by small numbers, and copied without a stop?
+//!
+//! Which slot is used next is part of the state: every member and every replay chooses alike.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+/// Records per chunk: one chunk is what a write copies while a frozen copy is being read.
+const CHUNK: usize = 256;
+
+/// The place of a record in its slab.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Slot(NonZeroU32);
+
+impl Slot {
+    /// The slot with this number, counted from 0.
+    pub(crate) fn from_index(index: usize) -> Option<Self> {
+        let index = u32::try_from(index).ok()?.checked_add(1)?;
+        NonZeroU32::new(index).map(Self)
+    }
+
+    /// Its number, counted from 0.
+    pub(crate) fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+
+    /// Its number as it is shown in handles.
+    pub(crate) fn number(self) -> u32 {
+        self.0.get() - 1
+    }
+
+    /// The slot that a handle shows.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        number.checked_add(1).and_then(NonZeroU32::new).map(Self)
+    }
+}
+
+#[derive(Clone)]
+enum Entry<T> {
+    Vacant { next: Option<Slot> },
+    Full(T),
+}
+
+type Block<T> = Box<[Entry<T>]>;
+
+/// A chunk is shared only while a frozen copy exists, so that writing costs no atomic operation
+/// at any other time.
+enum Chunk<T> {
+    Own(Block<T>),
+    Shared(Arc<Block<T>>),
+}
+
+impl<T> Chunk<T> {
+    fn entries(&self) -> &[Entry<T>] {
+        match self {
+            Chunk::Own(block) => block,
+            Chunk::Shared(block) => block,
+        }
+    }
+}
+
+impl<T: Clone> Chunk<T> {
+    fn entries_mut(&mut self) -> &mut [Entry<T>] {
+        if let Chunk::Shared(block) = self {
+            let empty = Arc::new(Block::from([]));
+            let block = core::mem::replace(block, empty);
+            // The frozen copy may be gone already; then the chunk is taken back without copying.
+            let own = Arc::try_unwrap(block).unwrap_or_else(|shared| Block::clone(&shared));
+            *self = Chunk::Own(own);
+        }
+        match self {
+            Chunk::Own(block) => block,
+            Chunk::Shared(_) => unreachable!("the chunk was made our own above"),
+        }
+    }
+}
+
+/// Records of one kind, named by slots.
+pub(crate) struct Slab<T> {
+    chunks: Vec<Chunk<T>>,
+    /// Slots ever used; the next new one has this number.
+    used: usize,
+    /// Records there are.
+    len: usize,
+    /// The vacant slot to use next; the others are linked behind it.
+    free: Option<Slot>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), used: 0, len: 0, free: None }
+    }
+}
+
+impl<T> Slab<T> {
+    /// How many records there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The record in a slot that is known to be full.
+    pub(crate) fn at(&self, slot: Slot) -> &T {
+        self.get(slot).expect("a linked slot is full")
+    }
+
+    /// The record in a slot, if it is full.
+    pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
+        let index = slot.index();
+        match self.chunks.get(index / CHUNK)?.entries().get(index % CHUNK)? {
+            Entry::Full(record) => Some(record),
+            Entry::Vacant { .. } => None,
+        }
+    }
+
+    /// All records with their slots, in the order of slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &T)> {
+        self.chunks.iter().flat_map(Chunk::entries).enumerate().filter_map(|(index, entry)| {
+            match entry {
+                Entry::Full(record) => Some((Slot::from_index(index)?, record)),
+                Entry::Vacant { .. } => None,
+            }
+        })
+    }
+
+    /// The vacant slots below [`Slab::used`], in the order in which they will be used.
+    pub(crate) fn vacant(&self) -> impl Iterator<Item = Slot> {
+        let mut next = self.free;
+        core::iter::from_fn(move || {
+            let slot = next?;
+            let index = slot.index();
+            next = match &self.chunks[index / CHUNK].entries()[index % CHUNK] {
+                Entry::Vacant { next } => *next,
+                Entry::Full(_) => unreachable!("the free list links vacant slots"),
+            };
+            Some(slot)
+        })
+    }
+
+    /// Slots ever used.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Bytes that the records take, with the vacant slots among them.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.chunks.len() * (CHUNK * size_of::<Entry<T>>() + size_of::<Chunk<T>>())
+    }
+}
+
+impl<T: Clone> Slab<T> {
+    /// The record in a slot that is known to be full, to be changed.
+    pub(crate) fn at_mut(&mut self, slot: Slot) -> &mut T {
+        match self.entry_mut(slot) {
+            Entry::Full(record) => record,
+            Entry::Vacant { .. } => unreachable!("a linked slot is full"),
+        }
+    }
+
+    /// Keeps a record and says where.
+    pub(crate) fn insert(&mut self, record: T) -> Slot {
+        let slot = self.free.unwrap_or_else(|| self.grow());
+        let entry = self.entry_mut(slot);
+        let Entry::Vacant { next } = *entry else { unreachable!("the free slot is vacant") };
+        *entry = Entry::Full(record);
+        self.free = next;
+        self.len += 1;
+        slot
+    }
+
+    /// Takes the record out of a slot that is known to be full.
+    pub(crate) fn remove(&mut self, slot: Slot) -> T {
+        let vacant = Entry::Vacant { next: self.free };
+        match core::mem::replace(self.entry_mut(slot), vacant) {
+            Entry::Full(record) => {
+                self.free = Some(slot);
+                self.len -= 1;
+                record
+            }
+            Entry::Vacant { .. } => unreachable!("a linked slot is full"),
+        }
+    }
+
+    /// A copy of everything, as it is now, that costs one step per chunk.
+    pub(crate) fn freeze(&mut self) -> Self {
+        let share = |chunk: &mut Chunk<T>| {
+            let block = match chunk {
+                Chunk::Shared(block) => Arc::clone(block),
+                Chunk::Own(own) => {
+                    let block = Arc::new(core::mem::replace(own, Block::from([])));
+                    *chunk = Chunk::Shared(Arc::clone(&block));
+                    block
+                }
+            };
+            Chunk::Shared(block)
+        };
+        Self {
+            chunks: self.chunks.iter_mut().map(share).collect(),
+            used: self.used,
+            len: self.len,
+            free: self.free,
+        }
+    }
+
+    /// Makes room for a record at a slot of its own choice, when a snapshot is read. `false` if the
+    /// slot is taken or out of order.
+    pub(crate) fn place(&mut self, slot: Slot, record: T) -> bool {
+        // Slots come in ascending order, so everything between the last one and this is vacant.
+        if slot.index() < self.used {
+            return false;
+        }
+        while self.used < slot.index() {
+            self.grow_one();
+        }
+        let new = self.grow_one();
+        *self.entry_mut(new) = Entry::Full(record);
+        self.len += 1;
+        true
+    }
+
+    /// Puts the vacant slots of a snapshot in order. `false` unless these are exactly all of them.
+    pub(crate) fn order_vacant(&mut self, used: usize, order: &[Slot]) -> bool {
+        if used < self.used || used - self.len != order.len() {
+            return false;
+        }
+        while self.used < used {
+            self.grow_one();
+        }
+        let mut next = None;
+        for &slot in order.iter().rev() {
+            if slot.index() >= used || self.get(slot).is_some() {
+                return false;
+            }
+            *self.entry_mut(slot) = Entry::Vacant { next };
+            next = Some(slot);
+        }
+        self.free = next;
+        // A slot named twice would make a ring or a short list.
+        self.vacant().take(order.len() + 1).count() == order.len()
+    }
+
+    fn entry_mut(&mut self, slot: Slot) -> &mut Entry<T> {
+        let index = slot.index();
+        &mut self.chunks[index / CHUNK].entries_mut()[index % CHUNK]
+    }
+
+    fn grow(&mut self) -> Slot {
+        let slot = self.grow_one();
+        self.free = Some(slot);
+        slot
+    }
+
+    fn grow_one(&mut self) -> Slot {
+        if self.used.is_multiple_of(CHUNK) {
+            let block = (0..CHUNK).map(|_| Entry::Vacant { next: None }).collect();
+            self.chunks.push(Chunk::Own(block));
+        }
+        let slot = Slot::from_index(self.used).expect("fewer than 2^32 records, by the limits");
+        self.used += 1;
+        slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slot_freed_last_is_used_next() {
+        let mut slab = Slab::default();
+        let slots: Vec<Slot> = (0..5).map(|n| slab.insert(n)).collect();
+        slab.remove(slots[1]);
+        slab.remove(slots[3]);
+        assert_eq!(slab.insert(7), slots[3]);
+        assert_eq!(slab.insert(8), slots[1]);
+        assert_eq!(slab.insert(9).index(), 5);
+    }
+
+    #[test]
+    fn a_frozen_copy_keeps_what_is_changed_afterwards() {
+        let mut slab = Slab::default();
+        let slots: Vec<Slot> = (0..1_000).map(|n| slab.insert(n)).collect();
+        let frozen = slab.freeze();
+        *slab.at_mut(slots[500]) = 0;
+        slab.remove(slots[2]);
+        assert_eq!((*frozen.at(slots[500]), *frozen.at(slots[2])), (500, 2));
+        assert_eq!(frozen.len(), 1_000);
+        drop(frozen);
+        *slab.at_mut(slots[700]) = 1;
+        assert_eq!(slab.iter().count(), 999);
+    }
+
+    #[test]
+    fn vacant_slots_named_twice_or_not_at_all_are_noticed() {
+        let mut slab = Slab::default();
+        assert!(slab.place(Slot::from_index(3).unwrap(), 'x'));
+        let slot = |index| Slot::from_index(index).unwrap();
+        assert!(!slab.order_vacant(5, &[slot(0), slot(1), slot(2)]));
+        assert!(!slab.order_vacant(4, &[slot(0), slot(1), slot(1)]));
+        assert!(!slab.order_vacant(4, &[slot(0), slot(1), slot(3)]));
+        assert!(slab.order_vacant(4, &[slot(2), slot(0), slot(1)]));
+        assert_eq!(slab.insert('y'), slot(2));
+    }
+}

@@ -1,0 +1,301 @@
+//! Which answers mean that a rule said no, and what should the caller do about each?
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::{HolderState, LeaseId, Limit, Name, Revision, Token};
+
+/// Who has a lock, as shown to one who does not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The lease that holds, or held before the lock was taken away.
+    pub lease: LeaseId,
+    /// The client of that lease.
+    pub client: Name,
+    /// The token of the grant.
+    pub token: Token,
+    /// For how long, by the machine's clock.
+    pub held_ms: u64,
+    /// Whether it still holds, or only keeps others out.
+    pub state: HolderState,
+}
+
+/// One step of a ring of waits: this lease waits for this lock, which the next one of the ring has
+/// or stands before it for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RingLink {
+    /// Who waits.
+    pub lease: LeaseId,
+    /// By name.
+    pub client: Name,
+    /// For what.
+    pub lock: Name,
+}
+
+/// The machine decided no. Nothing was changed.
+///
+/// [`Refusal::reason`] is the stable word for programs, `Display` the sentence for people,
+/// [`Refusal::advice`] what to do next.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The entry was proposed by a leader of another term; none of its commands happened.
+    #[error("the leader changed before this was agreed on")]
+    NotLeader,
+    /// The bytes are no command.
+    #[error("the command cannot be read")]
+    Malformed,
+    /// The command needs a newer rule book than the cluster has agreed on.
+    #[error("the cluster is not yet at level {level}")]
+    LevelTooLow {
+        /// The level that has it.
+        level: u16,
+    },
+    /// A level below the present one, or one this member does not know.
+    #[error("the level can be raised from {from} up to {to}")]
+    InvalidLevel {
+        /// The present level.
+        from: u16,
+        /// The highest this member knows.
+        to: u16,
+    },
+    /// A name is empty or has a control character.
+    #[error("a name is empty or has control characters")]
+    InvalidName,
+    /// A limit of the cluster.
+    #[error("`{}` is limited to {bound}, asked for {asked}", limit.name())]
+    Limit {
+        /// Which.
+        limit: Limit,
+        /// Its value.
+        bound: u64,
+        /// What the command would have needed.
+        asked: u64,
+    },
+    /// A limit cannot be set to this value.
+    #[error("`{}` can be set to {} up to {}, not {asked}", limit.name(), limit.range().start(), limit.range().end())]
+    InvalidLimit {
+        /// Which.
+        limit: Limit,
+        /// To what.
+        asked: u64,
+    },
+    /// More than may stand in one command.
+    #[error("at most {max} in one command")]
+    TooManyInCommand {
+        /// The bound.
+        max: u64,
+    },
+    /// No live lease has this id or handle.
+    #[error("the lease is unknown or has ended")]
+    LeaseNotFound,
+    /// The id is in use by a lease with another client, ttl or metadata.
+    #[error("lease {lease} exists")]
+    LeaseExists {
+        /// The id.
+        lease: LeaseId,
+    },
+    /// Somebody has the lock, and the ask was not to wait.
+    #[error("lock `{}` is held", .0.lock)]
+    Held(Box<Held>),
+    /// The limit of the wait passed; the place is gone.
+    #[error("the wait is over, the lock was not acquired")]
+    WaitTimeout,
+    /// The lease holds or awaits some of these locks, in another mode or with others.
+    #[error("the lease already holds or awaits lock `{lock}` in another way")]
+    Overlap {
+        /// One of them.
+        lock: Name,
+    },
+    /// The same lock twice in one ask.
+    #[error("lock `{lock}` stands twice in one ask")]
+    Duplicate {
+        /// Which.
+        lock: Name,
+    },
+    /// The lock is a semaphore with another number of slots, or none at all.
+    #[error("lock `{lock}` has {} slots", slots.unwrap_or(0))]
+    OtherKind {
+        /// Which.
+        lock: Name,
+        /// How many slots it has now; `None` for a plain lock.
+        slots: Option<u32>,
+    },
+    /// Waiting would close a ring of leases that wait for each other.
+    #[error("waiting would close a ring of {} waits", .ring.len())]
+    Deadlock {
+        /// The ring, starting with the asker.
+        ring: Vec<RingLink>,
+    },
+    /// The lease does not hold this lock under this token.
+    #[error("lock `{lock}` is not held by this lease with this token")]
+    NotHolder {
+        /// Which.
+        lock: Name,
+    },
+    /// The lease does not wait for this lock.
+    #[error("the lease does not wait for lock `{lock}`")]
+    NotWaiting {
+        /// Which.
+        lock: Name,
+    },
+    /// Only an exclusive grant can be downgraded.
+    #[error("lock `{lock}` is not held exclusively")]
+    NotExclusive {
+        /// Which.
+        lock: Name,
+    },
+    /// No grant of the lock has the token that was shown.
+    #[error("lock `{lock}` is not held under this token")]
+    TokenOutdated {
+        /// Which.
+        lock: Name,
+        /// Who has it now.
+        holder: Option<Box<Holder>>,
+    },
+    /// Nothing cools under this lease, lock and token.
+    #[error("no grant of lock `{lock}` cools under this token")]
+    NotCooling {
+        /// Which.
+        lock: Name,
+    },
+    /// `max_hold` must exceed the ttl, because it is acted on one ttl early.
+    #[error("max_hold must be more than the ttl of {ttl_ms} ms")]
+    MaxHoldTooShort {
+        /// The ttl of the lease.
+        ttl_ms: u64,
+    },
+    /// The key is not as the condition says.
+    #[error("the key is not as expected")]
+    CompareFailed {
+        /// When it was last changed; `None` if it does not exist.
+        modified: Option<Revision>,
+    },
+    /// No live grant of the guarding lock has the token.
+    #[error("lock `{lock}` is not held under the guarding token")]
+    GuardFailed {
+        /// Which.
+        lock: Name,
+    },
+    /// The request was answered or given up before.
+    #[error("the request was answered or given up before")]
+    RequestStale,
+    /// The same request id came with another command.
+    #[error("the request id was used for another command")]
+    RequestConflict,
+    /// Too many requests of the lease are unanswered.
+    #[error("at most {window} requests of a lease may be unanswered")]
+    RequestWindow {
+        /// The bound.
+        window: u64,
+    },
+    /// Every token of this epoch is used.
+    #[error("every token of this epoch is used")]
+    TokensExhausted,
+    /// The cluster was restored and waits until every old lease would have ended.
+    #[error("the cluster was restored; locks are granted in {left_ms} ms")]
+    Quiet {
+        /// For how much longer, by the machine's clock.
+        left_ms: u64,
+    },
+    /// The revision has not been reached.
+    #[error("revision {asked} has not been reached; the newest is {newest}")]
+    FutureRevision {
+        /// What was asked for.
+        asked: Revision,
+        /// What there is.
+        newest: Revision,
+    },
+}
+
+/// Details of [`Refusal::Held`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// The lock that was not free.
+    pub lock: Name,
+    /// Who has it; `None` if it is only that others wait before.
+    pub holder: Option<Holder>,
+    /// How many wait for it already.
+    pub ahead: u64,
+}
+
+impl Refusal {
+    /// The stable word for programs, the same on every door.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Refusal::NotLeader => "NOT_LEADER",
+            Refusal::Malformed => "MALFORMED",
+            Refusal::LevelTooLow { .. } => "LEVEL_TOO_LOW",
+            Refusal::InvalidLevel { .. } => "INVALID_LEVEL",
+            Refusal::InvalidName => "INVALID_NAME",
+            Refusal::Limit { limit, .. } => limit.reason(),
+            Refusal::InvalidLimit { .. } => "INVALID_LIMIT",
+            Refusal::TooManyInCommand { .. } => "TOO_MANY_IN_COMMAND",
+            Refusal::LeaseNotFound => "LEASE_NOT_FOUND",
+            Refusal::LeaseExists { .. } => "LEASE_EXISTS",
+            Refusal::Held(_) => "HELD",
+            Refusal::WaitTimeout => "WAIT_TIMEOUT",
+            Refusal::Overlap { .. } => "OVERLAP",
+            Refusal::Duplicate { .. } => "DUPLICATE_LOCK",
+            Refusal::OtherKind { .. } => "OTHER_KIND",
+            Refusal::Deadlock { .. } => "DEADLOCK",
+            Refusal::NotHolder { .. } => "NOT_HOLDER",
+            Refusal::NotWaiting { .. } => "NOT_WAITING",
+            Refusal::NotExclusive { .. } => "NOT_EXCLUSIVE",
+            Refusal::TokenOutdated { .. } => "TOKEN_OUTDATED",
+            Refusal::NotCooling { .. } => "NOT_COOLING",
+            Refusal::MaxHoldTooShort { .. } => "MAX_HOLD_TOO_SHORT",
+            Refusal::CompareFailed { .. } => "COMPARE_FAILED",
+            Refusal::GuardFailed { .. } => "GUARD_FAILED",
+            Refusal::RequestStale => "REQUEST_STALE",
+            Refusal::RequestConflict => "REQUEST_ID_CONFLICT",
+            Refusal::RequestWindow { .. } => "REQUEST_WINDOW",
+            Refusal::TokensExhausted => "TOKENS_EXHAUSTED",
+            Refusal::Quiet { .. } => "QUIET",
+            Refusal::FutureRevision { .. } => "FUTURE_REVISION",
+        }
+    }
+
+    /// What to do next, in a few words.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Refusal::NotLeader => "send it again; nothing happened",
+            Refusal::Malformed => "use a client of the cluster's version",
+            Refusal::LevelTooLow { .. } => "upgrade every member, then raise the level",
+            Refusal::InvalidLevel { .. } => "name a level in this range",
+            Refusal::InvalidName => "use 1 to 512 bytes of UTF-8 without control characters",
+            Refusal::Limit { limit, .. } => match limit {
+                Limit::StateBytes => "release locks, delete keys, or raise the limit",
+                Limit::WaitersPerLock => "try again later, or split the lock",
+                Limit::Leases | Limit::LocksPerLease | Limit::KeysPerLease => {
+                    "end what is not needed, or raise the limit"
+                }
+                Limit::Requests | Limit::RequestBytes => "try again later",
+                _ => "stay within the limit, or raise it",
+            },
+            Refusal::InvalidLimit { .. } => "name a value in this range",
+            Refusal::TooManyInCommand { .. } => "split the command",
+            Refusal::LeaseNotFound => "stop the work, take a new lease and ask again",
+            Refusal::LeaseExists { .. } => "ask for another id, or let one be chosen",
+            Refusal::Held(_) => "wait in the queue",
+            Refusal::WaitTimeout => "ask again, or wait longer",
+            Refusal::Overlap { .. } => "release or leave first, or use another lease",
+            Refusal::Duplicate { .. } => "name each lock once",
+            Refusal::OtherKind { .. } => "ask with the slots the lock has",
+            Refusal::Deadlock { .. } => "release what you hold, then ask for all at once",
+            Refusal::NotHolder { .. } => "stop the work; the lock is not yours",
+            Refusal::NotWaiting { .. } => "nothing: the place is gone",
+            Refusal::NotExclusive { .. } => "nothing: it is shared already, or a semaphore",
+            Refusal::TokenOutdated { .. } => "look at the holder, then name its token",
+            Refusal::NotCooling { .. } => "nothing: the lock has gone on",
+            Refusal::MaxHoldTooShort { .. } => "use a longer max_hold or a shorter ttl",
+            Refusal::CompareFailed { .. } => "read the key again",
+            Refusal::GuardFailed { .. } => "stop the work; the lock is not yours",
+            Refusal::RequestStale => "use a new request id",
+            Refusal::RequestConflict => "use a new request id",
+            Refusal::RequestWindow { .. } => "wait for earlier answers",
+            Refusal::TokensExhausted => "back up and restore with a new epoch",
+            Refusal::Quiet { .. } => "wait in the queue",
+            Refusal::FutureRevision { .. } => "name a revision that exists",
+        }
+    }
+}

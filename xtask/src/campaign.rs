@@ -1,0 +1,179 @@
+//! How is a long run cut into chunks, and where are its totals kept?
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+use crate::cargo::{cargo, hand_over};
+use crate::clock::Stopwatch;
+use crate::programs::{self, SIM};
+use crate::repo::Repo;
+use crate::said;
+use crate::workspace::Workspace;
+
+/// Where the totals are written, one row per campaign.
+const RECORD: &str = "docs/campaigns.md";
+/// Sequences per chunk: what an interrupt can lose, about as long as a layer of `test`.
+const CHUNK: u64 = 20_000;
+const HEADER: &str = "# Campaigns\n\nWhat the long runs did. `cargo xtask campaign` adds the rows.\n\
+    \n| campaign | commit | totals |\n|---|---|---|\n";
+
+/// Which campaign, and how much of it.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    name: Name,
+    /// How many sequences of commands to try
+    #[arg(long, default_value_t = 2_000_000)]
+    sequences: u64,
+    /// The first sequence, to go on where another campaign ended
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Name {
+    /// The machine against its model
+    Model,
+}
+
+/// One piece of a campaign.
+#[derive(Debug, PartialEq)]
+struct Chunk {
+    from: u64,
+    sequences: u64,
+}
+
+/// `cargo xtask campaign`
+pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
+    match args.name {
+        Name::Model => model(repo, args),
+    }
+}
+
+fn model(repo: &Repo, args: &Args) -> Result<ExitCode> {
+    ensure!(args.sequences > 0, "a campaign needs at least one sequence");
+    Workspace::load(repo)?.require(SIM)?;
+    let commit = repo.commit(RECORD)?;
+    let before = read_record(&repo.path(RECORD))?;
+    // Built before the first chunk, so that cargo need not speak between the progress lines.
+    let mut build = cargo(repo, "build");
+    build.args(["--profile", "sim", "--package", SIM]);
+    ensure!(hand_over(build)? == ExitCode::SUCCESS, "the model does not build");
+    let watch = Stopwatch::start();
+    let mut totals = BTreeMap::new();
+    for chunk in chunks(args.from, args.sequences) {
+        let (numbers, failed) = run_chunk(repo, &chunk)?;
+        add(&mut totals, &numbers);
+        let line = totals_line("model", args.from, &totals);
+        // Written after every chunk: an interrupt then needs no handler to keep the totals.
+        let row = format!("| model | {commit} | {line} |\n");
+        write_record(&repo.path(RECORD), &format!("{before}{row}"))?;
+        println!("{line}, of {}, in {}s", args.sequences, watch.elapsed().as_secs());
+        ensure!(!failed, "the chunk from {} found a violation; its output is above", chunk.from);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs one chunk; says its numbers and whether it failed.
+fn run_chunk(repo: &Repo, chunk: &Chunk) -> Result<(BTreeMap<String, u64>, bool)> {
+    let mut command = programs::model_command(repo);
+    command.args(["--sequences", &chunk.sequences.to_string()]);
+    command.args(["--from", &chunk.from.to_string()]);
+    command.env("CARGO_TERM_QUIET", "true");
+    let output = command.stderr(Stdio::inherit()).output().context("cannot start the model")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers = text.lines().next_back().and_then(|line| said::fields("model", line));
+    if output.status.success() {
+        let numbers = numbers.context("the model's last line is not `model sequences=…`")?;
+        let violations = said::field(&numbers, "violations")?;
+        return Ok((numbers, violations > 0));
+    }
+    print!("{text}");
+    let mut numbers = numbers.unwrap_or_default();
+    // A run that broke off before its last line still counts as one.
+    let violations = numbers.entry("violations".to_owned()).or_default();
+    *violations = (*violations).max(1);
+    Ok((numbers, true))
+}
+
+fn chunks(from: u64, sequences: u64) -> impl Iterator<Item = Chunk> {
+    (0..sequences.div_ceil(CHUNK)).map(move |index| {
+        let done = index * CHUNK;
+        Chunk { from: from + done, sequences: CHUNK.min(sequences - done) }
+    })
+}
+
+fn add(totals: &mut BTreeMap<String, u64>, numbers: &BTreeMap<String, u64>) {
+    for (name, number) in numbers {
+        // Where a chunk began is not something to add up.
+        if name != "from" {
+            *totals.entry(name.clone()).or_default() += number;
+        }
+    }
+}
+
+/// `model from=0 sequences=40000 commands=9 violations=0`: what was tried first, other numbers of
+/// the program in order, violations last.
+fn totals_line(word: &str, from: u64, totals: &BTreeMap<String, u64>) -> String {
+    let number = |name: &str| totals.get(name).copied().unwrap_or(0);
+    let mut line = format!("{word} from={from} sequences={}", number("sequences"));
+    for (name, value) in totals {
+        if name != "sequences" && name != "violations" {
+            line.push_str(&format!(" {name}={value}"));
+        }
+    }
+    line.push_str(&format!(" violations={}", number("violations")));
+    line
+}
+
+fn read_record(path: &Path) -> Result<String> {
+    if !path.exists() {
+        return Ok(HEADER.to_owned());
+    }
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(if text.ends_with('\n') { text } else { text + "\n" })
+}
+
+fn write_record(path: &Path, text: &str) -> Result<()> {
+    // Written beside and renamed, so that an interrupt leaves the old rows or the new ones.
+    let beside = path.with_extension("md.new");
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    }
+    fs::write(&beside, text).with_context(|| format!("cannot write {}", beside.display()))?;
+    fs::rename(&beside, path).with_context(|| format!("cannot replace {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_every_sequence_once() {
+        let all: Vec<Chunk> = chunks(100, 45_000).collect();
+        let expected = [
+            Chunk { from: 100, sequences: 20_000 },
+            Chunk { from: 20_100, sequences: 20_000 },
+            Chunk { from: 40_100, sequences: 5_000 },
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn totals_add_up_and_name_where_they_began() {
+        let mut totals = BTreeMap::new();
+        for line in [
+            "model from=7 sequences=2 commands=10 violations=0",
+            "model from=9 sequences=2 commands=11 violations=1",
+        ] {
+            add(&mut totals, &said::fields("model", line).unwrap());
+        }
+        let line = totals_line("model", 7, &totals);
+        assert_eq!(line, "model from=7 sequences=4 commands=21 violations=1");
+    }
+}

@@ -1,0 +1,62 @@
+//! How is cargo started as a child process?
+
+use std::ffi::OsString;
+use std::process::{Command, ExitCode, ExitStatus};
+
+use anyhow::{Context, Result};
+
+use crate::repo::Repo;
+
+/// A cargo command at the top of the repository, ready for more arguments.
+///
+/// Children stay in our process group, so an interrupt typed at the terminal reaches them too.
+pub(crate) fn cargo(repo: &Repo, subcommand: &str) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from(env!("CARGO")));
+    let mut command = Command::new(program);
+    command.current_dir(repo.root()).arg(subcommand);
+    // `cargo fmt` resolves nothing and does not know the flag.
+    if subcommand != "fmt" && in_ci() && repo.path("Cargo.lock").is_file() {
+        command.arg("--locked");
+    }
+    command
+}
+
+/// Whether continuous integration started us.
+pub(crate) fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
+/// Adds compiler flags to those the caller's environment already asks for.
+pub(crate) fn add_rustflags(command: &mut Command, flags: &str) {
+    let before = std::env::var("RUSTFLAGS").unwrap_or_default();
+    command.env("RUSTFLAGS", format!("{before} {flags}").trim());
+}
+
+/// Runs a command on our own terminal and hands its exit code on.
+pub(crate) fn hand_over(mut command: Command) -> Result<ExitCode> {
+    let status = command.status().with_context(|| format!("cannot start {}", shown(&command)))?;
+    Ok(exit_code(status))
+}
+
+/// The command as one would type it, without its environment.
+pub(crate) fn shown(command: &Command) -> String {
+    let mut words = vec!["cargo".to_owned()];
+    words.extend(command.get_args().map(|arg| arg.to_string_lossy().into_owned()));
+    words.join(" ")
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    // A child that a signal ended has no code; any failure will do.
+    status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formatting_is_never_told_about_the_lock_file() {
+        let repo = Repo::find().unwrap();
+        assert_eq!(shown(&cargo(&repo, "fmt")), "cargo fmt");
+    }
+}

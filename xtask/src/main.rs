@@ -1,0 +1,99 @@
+//! Which daily commands does this repository have?
+
+mod campaign;
+mod cargo;
+mod clock;
+mod fix;
+mod fuzz;
+mod programs;
+mod repo;
+mod said;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::repo::Repo;
+
+/// The daily commands of this repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every layer of tests, or those named; what continuous integration runs; edits nothing
+    Test(test::Args),
+    /// Format the code and apply the lints that can be applied
+    Fix,
+    /// Compare the machine with its model: arguments go to `tenure-sim model`
+    Model(programs::Passed),
+    /// Plant bugs and see each one caught: arguments go to `tenure-sim mutants`
+    Mutants(programs::Passed),
+    /// Measure in release: NAME and arguments go to `tenure-bench`
+    Bench(programs::Named),
+    /// Replay the committed inputs, look for new ones, or list the targets
+    #[command(subcommand)]
+    Fuzz(fuzz::Command),
+    /// Run for long and record the totals in docs/campaigns.md
+    Campaign(campaign::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let Some(command) = cli.command else {
+        Cli::command().print_help()?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let repo = Repo::find()?;
+    match command {
+        Command::Test(args) => test::run(&repo, &args),
+        Command::Fix => fix::run(&repo),
+        Command::Model(args) => programs::model(&repo, &args),
+        Command::Mutants(args) => programs::mutants(&repo, &args),
+        Command::Bench(args) => programs::bench(&repo, &args),
+        Command::Fuzz(command) => fuzz::run(&repo, &command),
+        Command::Campaign(args) => campaign::run(&repo, &args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_one_line_that_says_what_it_does() {
+        for command in Cli::command().get_subcommands() {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(!about.is_empty(), "`{}` says what it does", command.get_name());
+            assert!(!about.contains('\n'), "`{}` says it in one line", command.get_name());
+        }
+    }
+
+    #[test]
+    fn arguments_with_hyphens_reach_the_program() {
+        let cli = Cli::parse_from(["cargo xtask", "model", "--sequences", "7", "--from", "3"]);
+        let Some(Command::Model(passed)) = cli.command else { panic!("model was parsed") };
+        assert_eq!(passed.args, ["--sequences", "7", "--from", "3"]);
+    }
+}

@@ -1,0 +1,75 @@
+//! How are the programs of the workspace built and started?
+
+use std::process::{Command, ExitCode};
+
+use anyhow::Result;
+
+use crate::cargo::{add_rustflags, cargo, hand_over};
+use crate::repo::Repo;
+use crate::workspace::Workspace;
+
+/// The package with the model and the planted bugs.
+pub(crate) const SIM: &str = "tenure-sim";
+/// The package with the benchmarks.
+pub(crate) const BENCH: &str = "tenure-bench";
+
+/// Arguments that go to the program as they are.
+#[derive(clap::Args)]
+pub(crate) struct Passed {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) args: Vec<String>,
+}
+
+/// A benchmark and the arguments that go to it as they are.
+#[derive(clap::Args)]
+pub(crate) struct Named {
+    name: String,
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+/// The model, at release speed with every assertion on.
+pub(crate) fn model_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "run");
+    command.args(["--profile", "sim", "--package", SIM, "--", "model"]);
+    command
+}
+
+/// The planted bugs.
+pub(crate) fn mutants_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "run");
+    add_rustflags(&mut command, "--cfg mutants");
+    // A directory of their own: other flags in the shared one would compile everything again,
+    // each way.
+    command.args(["--target-dir", "target/mutants", "--profile", "sim", "--package", SIM]);
+    command.args(["--", "mutants"]);
+    command
+}
+
+/// One benchmark.
+pub(crate) fn bench_command(repo: &Repo, name: &str) -> Command {
+    let mut command = cargo(repo, "run");
+    command.args(["--profile", "release", "--package", BENCH, "--", name]);
+    command
+}
+
+/// `cargo xtask model`
+pub(crate) fn model(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
+    start(repo, SIM, model_command(repo), &passed.args)
+}
+
+/// `cargo xtask mutants`
+pub(crate) fn mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
+    start(repo, SIM, mutants_command(repo), &passed.args)
+}
+
+/// `cargo xtask bench`
+pub(crate) fn bench(repo: &Repo, named: &Named) -> Result<ExitCode> {
+    start(repo, BENCH, bench_command(repo, &named.name), &named.args)
+}
+
+fn start(repo: &Repo, package: &str, mut command: Command, args: &[String]) -> Result<ExitCode> {
+    Workspace::load(repo)?.require(package)?;
+    command.args(args);
+    hand_over(command)
+}

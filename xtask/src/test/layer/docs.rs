@@ -1,0 +1,36 @@
+//! Does the documentation build without warnings, and do its examples run?
+
+use anyhow::Result;
+
+use crate::cargo::cargo;
+use crate::said;
+
+use super::{Report, Stage, counted};
+
+pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+    let mut doc = cargo(stage.repo, "doc");
+    // Always strict: a broken link in the documentation is seen nowhere else.
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    doc.args(["--no-deps", "--workspace", "--message-format=json-render-diagnostics"]);
+    let built = stage.log.run(doc)?;
+    let root = stage.repo.root().to_string_lossy();
+    let pages = said::built(&root, built.lines());
+    let crates = pages.iter().filter(|file| file.ends_with("index.html")).count() as u64;
+
+    let mut test = cargo(stage.repo, "test");
+    test.args(["--doc", "--workspace", "--no-fail-fast"]);
+    let ran = stage.log.run(test)?;
+    let tests = said::tests(ran.lines());
+
+    let did = format!(
+        "documented {}, ran {}",
+        counted(crates, "crate"),
+        counted(tests.passed, "example")
+    );
+    let report = Report::did(crates, did).with_tests(tests);
+    Ok(match (built.status.success(), ran.status.success()) {
+        (true, true) => report,
+        (false, _) => report.because("the documentation has warnings or errors"),
+        (true, false) => report.because("an example does not run"),
+    })
+}

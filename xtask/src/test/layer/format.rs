@@ -1,0 +1,24 @@
+//! Is every file formatted?
+
+use anyhow::Result;
+
+use crate::cargo::cargo;
+
+use super::{Report, Stage, counted};
+
+pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+    let mut command = cargo(stage.repo, "fmt");
+    // Only when it talks does rustfmt say which files it saw.
+    command.args(["--all", "--", "--check", "--verbose"]);
+    let finished = stage.log.run(command)?;
+    let mut seen: Vec<&str> =
+        finished.lines().filter_map(|line| line.strip_prefix("Formatting ")).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    let files = seen.len() as u64;
+    let report = Report::did(files, format!("checked {}", counted(files, "file")));
+    if finished.status.success() {
+        return Ok(report);
+    }
+    Ok(report.because("some are not formatted; `cargo xtask fix` formats them"))
+}

@@ -1,0 +1,58 @@
+//! Does the machine agree with its model?
+
+use anyhow::Result;
+
+use crate::programs::model_command;
+use crate::said;
+
+use super::{Report, Stage};
+
+/// Enough that every pair of commands meets many times; some seconds at release speed.
+const SEQUENCES: u64 = 20_000;
+
+pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+    let mut command = model_command(stage.repo);
+    command.args(["--sequences", &SEQUENCES.to_string()]);
+    let finished = stage.log.run(command)?;
+    let report = judge(finished.last_line())?;
+    if report.problem.is_none() && !finished.status.success() {
+        return Ok(report.because("the program failed"));
+    }
+    Ok(report)
+}
+
+fn judge(line: &str) -> Result<Report> {
+    let Some(fields) = said::fields("model", line) else {
+        return Ok(Report::failed("its last line is not `model sequences=…`".to_owned()));
+    };
+    let sequences = said::field(&fields, "sequences")?;
+    let commands = said::field(&fields, "commands")?;
+    let violations = said::field(&fields, "violations")?;
+    let report = Report::did(sequences.min(commands), line);
+    if violations > 0 {
+        return Ok(report.because("the machine and its model disagree"));
+    }
+    if sequences < SEQUENCES {
+        return Ok(report.because(format!("fewer than {SEQUENCES} sequences")));
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(line: &str) -> Option<String> {
+        judge(line).unwrap().settled().problem
+    }
+
+    #[test]
+    fn only_enough_sequences_without_violation_pass() {
+        assert_eq!(problem("model sequences=20000 commands=9 violations=0"), None);
+        assert!(problem("model sequences=20000 commands=9 violations=1").is_some());
+        assert!(problem("model sequences=19999 commands=9 violations=0").is_some());
+        assert!(problem("model sequences=20000 commands=0 violations=0").is_some());
+        assert!(problem("done").is_some());
+        assert!(judge("model sequences=20000 commands=9").is_err());
+    }
+}

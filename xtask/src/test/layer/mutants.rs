@@ -1,0 +1,51 @@
+//! Is each planted bug caught?
+
+use anyhow::Result;
+
+use crate::programs::mutants_command;
+use crate::said;
+
+use super::{Report, Stage};
+
+/// Fewer would mean that the planted bugs were not compiled in.
+const PLANTED_MIN: u64 = 10;
+
+pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+    let finished = stage.log.run(mutants_command(stage.repo))?;
+    let report = judge(finished.lines());
+    if report.problem.is_none() && !finished.status.success() {
+        return Ok(report.because("the program failed"));
+    }
+    Ok(report)
+}
+
+fn judge<'a>(lines: impl Iterator<Item = &'a str>) -> Report {
+    let Some((caught, planted)) = lines.filter_map(said::caught).last() else {
+        return Report::failed("no line says `mutants caught=n/n`".to_owned());
+    };
+    let report = Report::did(planted, format!("caught {caught} of {planted} planted bugs"));
+    if caught != planted {
+        return report.because("a planted bug was not caught");
+    }
+    if planted < PLANTED_MIN {
+        return report.because(format!("fewer than {PLANTED_MIN} bugs are planted"));
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(line: &str) -> Option<String> {
+        judge([line].into_iter()).problem
+    }
+
+    #[test]
+    fn only_all_of_enough_pass() {
+        assert_eq!(problem("mutants caught=10/10"), None);
+        assert!(problem("mutants caught=11/12").is_some());
+        assert!(problem("mutants caught=9/9").is_some());
+        assert!(problem("mutants").is_some());
+    }
+}

@@ -1,0 +1,156 @@
+//! How do the layers of tests run, and what is said at the end?
+
+mod layer;
+mod log;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::builder::PossibleValuesParser;
+
+use crate::clock::Stopwatch;
+use crate::repo::Repo;
+use crate::said::Tests;
+use crate::workspace::Workspace;
+
+use self::layer::{LAYERS, Layer, Report, Stage};
+use self::log::{Log, Show};
+
+/// How many of its last lines a failed layer shows: a screen.
+const TAIL_LINES: usize = 60;
+
+/// What to run, and how much of it to show.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The layers to run; all of them if none is named
+    #[arg(value_name = "LAYER", value_parser = PossibleValuesParser::new(layer::names()))]
+    layers: Vec<String>,
+    /// List the layers and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Show everything the layers print
+    #[arg(long)]
+    verbose: bool,
+    /// Let warnings fail the lint layer, as in continuous integration
+    #[arg(long)]
+    strict: bool,
+}
+
+/// One layer after it ran.
+struct Ran {
+    name: &'static str,
+    seconds: u64,
+    report: Report,
+}
+
+/// `cargo xtask test`
+pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
+    if args.list {
+        LAYERS.iter().for_each(|layer| println!("{:8} {}", layer.name, layer.about));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let wanted = |layer: &&Layer| {
+        args.layers.is_empty() || args.layers.iter().any(|name| name == layer.name)
+    };
+    let mut all = Vec::new();
+    // A failed layer does not hide what the later ones have to say.
+    for layer in LAYERS.iter().filter(wanted) {
+        all.push(run_layer(repo, args, layer)?);
+    }
+    println!();
+    recap(&all).iter().for_each(|line| println!("{line}"));
+    let tests = closing(&all);
+    println!("\n{} passed, {} failed", tests.passed, tests.failed);
+    let good = all.iter().all(|ran| ran.report.problem.is_none());
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_layer(repo: &Repo, args: &Args, layer: &Layer) -> Result<Ran> {
+    let watch = Stopwatch::start();
+    let show = if args.verbose { Show::Everything } else { Show::Progress };
+    let mut stage = Stage { repo, log: Log::create(repo, layer.name, show)?, strict: args.strict };
+    let report = needed(repo, layer).and_then(|()| (layer.run)(&mut stage));
+    let report = report.unwrap_or_else(|error| Report::failed(format!("{error:#}"))).settled();
+    stage.log.clear_progress();
+    if report.problem.is_some() && !args.verbose {
+        stage.log.tail(TAIL_LINES).iter().for_each(|line| eprintln!("  {line}"));
+        eprintln!("  (all of it is in {})", stage.log.name());
+    }
+    let ran = Ran { name: layer.name, seconds: watch.elapsed().as_secs(), report };
+    println!("{}", summary(&ran));
+    Ok(ran)
+}
+
+fn needed(repo: &Repo, layer: &Layer) -> Result<()> {
+    let Some(package) = layer.package else { return Ok(()) };
+    Workspace::load(repo)?.require(package)
+}
+
+/// The one line of a layer.
+fn summary(ran: &Ran) -> String {
+    format!("layer {}: {}, in {}s", ran.name, ran.report.sentence(), ran.seconds)
+}
+
+/// All layers as a table, the failed ones last, where the eye is.
+fn recap(all: &[Ran]) -> Vec<String> {
+    let (good, bad): (Vec<&Ran>, Vec<&Ran>) =
+        all.iter().partition(|ran| ran.report.problem.is_none());
+    let row = |word: &str, ran: &Ran| {
+        format!("{word:6}  {:8}  {:>4}s  {}", ran.name, ran.seconds, ran.report.sentence())
+    };
+    let good = good.iter().map(|ran| row("ok", ran));
+    good.chain(bad.iter().map(|ran| row("FAILED", ran))).collect()
+}
+
+/// The tests of all layers that count theirs. A layer that failed without a failed test, because
+/// it did not compile for example, counts as one: a failed run never says that nothing failed.
+fn closing(all: &[Ran]) -> Tests {
+    let mut sum = Tests::default();
+    for ran in all {
+        sum += ran.report.tests;
+        if ran.report.problem.is_some() && ran.report.tests.failed == 0 {
+            sum.failed += 1;
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(name: &'static str, report: Report) -> Ran {
+        Ran { name, seconds: 3, report: report.settled() }
+    }
+
+    #[test]
+    fn a_layer_says_what_it_did_in_one_line() {
+        let line = summary(&ran("format", Report::did(7, "7 files are formatted")));
+        assert_eq!(line, "layer format: 7 files are formatted, in 3s");
+    }
+
+    #[test]
+    fn a_layer_that_did_nothing_failed() {
+        let line = summary(&ran("unit", Report::did(0, "ran 0 tests")));
+        assert_eq!(line, "layer unit: failed: it did nothing (ran 0 tests), in 3s");
+    }
+
+    #[test]
+    fn the_recap_ends_with_the_failed_layers() {
+        let all = [ran("lint", Report::failed("no".into())), ran("unit", Report::did(1, "ran"))];
+        let names: Vec<bool> = recap(&all).iter().map(|row| row.starts_with("FAILED")).collect();
+        assert_eq!(names, [false, true]);
+    }
+
+    #[test]
+    fn a_failed_run_never_closes_with_zero_failed() {
+        let counted = Report::did(5, "ran").with_tests(Tests { passed: 5, failed: 0 });
+        let mixed = Report::did(5, "ran").with_tests(Tests { passed: 3, failed: 2 });
+        let all = [
+            ran("unit", counted),
+            ran("fuzz", mixed.because("2 tests failed")),
+            ran("lint", Report::failed("did not compile".into())),
+        ];
+        assert_eq!(closing(&all), Tests { passed: 8, failed: 3 });
+    }
+}

@@ -1,0 +1,90 @@
+//! Does the project speak of itself alone, not of the machines and tools it was written with?
+
+use super::source::has_word;
+use super::{Found, Tree};
+
+/// Where things are on some machine. Written in parts, so that this list does not find itself.
+const PLACES: &[&str] = &[concat!("/", "work/"), concat!("/", "root/"), concat!("/", "farm/")];
+
+/// Words about how the text came to be, as written.
+const WORDS: &[&str] = &[concat!("A", "I"), concat!("LL", "M"), concat!("LL", "Ms")];
+
+/// The same, in whatever case.
+const PHRASES: &[&str] = &[
+    concat!("clau", "de"),
+    concat!("agent ", "session"),
+    concat!("agent ", "sessions"),
+    concat!("developer ", "session"),
+    concat!("developer ", "sessions"),
+];
+
+pub(super) fn look(tree: &Tree) -> Found {
+    let mut found = Found::default();
+    for (name, bytes) in tree.bytes() {
+        found.looked_at += 1;
+        // A name is text that people see as well.
+        look_at_line(name, None, name, &mut found);
+        // Places are looked for in corpora and other bytes too; words there are accidents.
+        for (index, line) in String::from_utf8_lossy(bytes).lines().enumerate() {
+            if let Some(place) = PLACES.iter().find(|place| has_place(line, place)) {
+                let what = format!("`{place}` is a place on some machine");
+                found.fault(name, Some(index + 1), what);
+            }
+        }
+    }
+    for (name, text) in tree.texts() {
+        for (index, line) in text.lines().enumerate() {
+            look_at_line(name, Some(index + 1), line, &mut found);
+        }
+    }
+    found
+}
+
+fn look_at_line(name: &str, number: Option<usize>, line: &str, found: &mut Found) {
+    let lower = line.to_lowercase();
+    let word = WORDS.iter().find(|word| has_word(line, word));
+    let phrase = PHRASES.iter().find(|phrase| has_word(&lower, phrase));
+    if let Some(word) = word.or(phrase) {
+        found.fault(name, number, format!("`{word}` is not about this project"));
+    }
+}
+
+/// Whether an absolute path begins there; `a/b/` within a longer path or address does not count.
+fn has_place(line: &str, place: &str) -> bool {
+    line.match_indices(place).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '*' | '}'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::faults;
+    use super::*;
+
+    #[test]
+    fn every_place_is_found() {
+        for place in PLACES {
+            let text = format!("fine\nsee {place}main\n");
+            let expected = format!("a.md:2: `{place}` is a place on some machine");
+            assert_eq!(faults(look, &[("a.md", &text)]), [expected]);
+        }
+    }
+
+    #[test]
+    fn every_word_is_found() {
+        for word in WORDS.iter().chain(PHRASES) {
+            let text = format!("fine\nby {word}, today\n");
+            let expected = format!("a.md:2: `{word}` is not about this project");
+            assert_eq!(faults(look, &[("a.md", &text)]), [expected]);
+        }
+        let shouted = PHRASES[0].to_uppercase();
+        assert_eq!(faults(look, &[(&format!("{shouted}.md"), "")]).len(), 1);
+    }
+
+    #[test]
+    fn parts_of_longer_words_and_paths_are_fine() {
+        let text = format!("MAIN LLVM target{p}x https://example.org{p}x", p = PLACES[0]);
+        assert!(faults(look, &[("a.md", &text)]).is_empty());
+    }
+}

@@ -1,0 +1,86 @@
+//! Is every invariant that the code cites written down in ARCHITECTURE.md?
+//!
+//! Code cites one at the start of a message: `assert!(a < b, "S1: tokens only grow")`. The map has
+//! an item, a heading or a row that begins with it: `- **S1** tokens only grow`.
+
+use std::collections::BTreeSet;
+
+use super::source::Source;
+use super::{Found, Tree};
+
+const MAP: &str = "ARCHITECTURE.md";
+
+pub(super) fn look(tree: &Tree) -> Found {
+    let mut found = Found::default();
+    let map = tree.text(MAP).unwrap_or_default();
+    let written: BTreeSet<&str> = map.lines().filter_map(written).collect();
+    found.looked_at += written.len() as u64;
+    for (name, text) in tree.rust() {
+        for literal in Source::read(text).literals() {
+            let Some(id) = cited(&literal.text) else { continue };
+            found.looked_at += 1;
+            if !written.contains(id) {
+                let what = format!("`{id}` is not among the numbered invariants of {MAP}");
+                found.fault(name, Some(literal.line), what);
+            }
+        }
+    }
+    found
+}
+
+/// The invariant that a line of the map gives. A line of prose that begins with one only speaks of
+/// it, so there must be a mark before it, or a full stop or colon behind.
+fn written(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let rest = line.trim_start_matches(|c: char| c.is_ascii_digit() || " .*-|#`".contains(c));
+    let id = leading_id(rest)?;
+    let behind = &rest[id.len()..];
+    let whole = !behind.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let marked = rest.len() < line.len() || behind.starts_with(['.', ':']);
+    (whole && marked).then_some(id)
+}
+
+/// The invariant that a message begins with, if a colon follows.
+fn cited(message: &str) -> Option<&str> {
+    let id = leading_id(message)?;
+    message[id.len()..].starts_with(':').then_some(id)
+}
+
+/// A capital and digits at the start.
+fn leading_id(text: &str) -> Option<&str> {
+    let digits = text.strip_prefix(|c: char| c.is_ascii_uppercase())?;
+    let len = digits.bytes().take_while(u8::is_ascii_digit).count();
+    (len > 0).then(|| &text[..1 + len])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::faults;
+    use super::*;
+
+    #[test]
+    fn a_cited_invariant_that_is_written_passes() {
+        for line in
+            ["- **S1** tokens", "1. S1: tokens", "| S1 | tokens |", "S1. tokens", "### `S1`"]
+        {
+            let code = "//! A\nfn f() { assert!(a < b, \"S1: tokens only grow\"); }\n";
+            assert!(faults(look, &[(MAP, line), ("a.rs", code)]).is_empty(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_cited_invariant_that_is_not_written_fails() {
+        let code = "//! A\nfn f() { assert!(a < b, \"S12: tokens only grow\"); }\n";
+        let map = "- **S1** tokens\nS12 was dropped\n- **S120** other\n";
+        let expected = ["a.rs:2: `S12` is not among the numbered invariants of ARCHITECTURE.md"];
+        assert_eq!(faults(look, &[(MAP, map), ("a.rs", code)]), expected);
+    }
+
+    #[test]
+    fn other_messages_cite_nothing() {
+        for message in ["tokens only grow", "S: x", "S1 x", "s1: x", "1: x", "see S9: x", "S1a: x"]
+        {
+            assert_eq!(cited(message), None, "{message}");
+        }
+    }
+}
