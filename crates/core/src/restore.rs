@@ -6,6 +6,7 @@ use tenure_types::{Epoch, Term};
 use crate::machine::Machine;
 use crate::state::due::{DueSet, Kind};
 use crate::state::history::History;
+use crate::state::record::GrantState;
 use crate::state::slab::{Slab, Slot};
 
 impl Machine {
@@ -19,7 +20,7 @@ impl Machine {
         if epoch <= self.epoch {
             return false;
         }
-        let longest_ttl = self.leases.iter().map(|(_, lease)| u64::from(lease.ttl_ms)).max();
+        let quiet_until_ms = if waive_quiet { None } else { self.last_work_ms() };
         self.end_everything_leased();
         if !mutant!("restore_keeps_epoch") {
             self.epoch = epoch;
@@ -29,14 +30,22 @@ impl Machine {
         self.history = History::new(self.revision.next());
         self.clock_term = Term(0);
         self.base_ms = self.clock_ms;
-        self.quiet_until_ms = match longest_ttl {
-            Some(ttl_ms) if !waive_quiet => Some(self.deadline(ttl_ms)),
-            _ => None,
-        };
+        self.quiet_until_ms = quiet_until_ms;
         if let Some(until_ms) = self.quiet_until_ms {
             self.due.insert(until_ms, Kind::Quiet, 0, None);
         }
         true
+    }
+
+    /// Until when a holder of the old incarnation can be at work: a lease may have been renewed
+    /// after the backup, a lock taken away may still cool, and an earlier restore may not be over.
+    fn last_work_ms(&self) -> Option<u64> {
+        let leases = self.leases.iter().map(|(_, lease)| self.deadline(u64::from(lease.ttl_ms)));
+        let grants = self.grants.iter().filter_map(|(_, grant)| match &grant.state {
+            GrantState::Over(over) => Some(over.until_ms),
+            GrantState::Held(_) => None,
+        });
+        leases.chain(grants).chain(self.quiet_until_ms).filter(|&until| until > self.clock_ms).max()
     }
 
     /// Leases, places, grants, leased keys and numbered requests go, without hand-over.

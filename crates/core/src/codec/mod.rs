@@ -18,5 +18,5 @@ pub(crate) use event::{EventRef, SubjectRef, get_event, put_event};
 pub use read::Malformed;
 pub(crate) use read::Reader;
 pub use request::{command_bytes, decode_request, encode_request};
-pub use snapshot::{BadSnapshot, Frozen, SnapshotReader};
+pub use snapshot::{BadSnapshot, Frozen, SnapshotReader, snapshot_hash};
 pub(crate) use write::Writer;

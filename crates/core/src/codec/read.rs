@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn optional(&mut self) -> Result<Option<u64>, Malformed> {
-        Ok(self.number()?.checked_sub(1))
+        if self.flag()? { self.number().map(Some) } else { Ok(None) }
     }
 
     pub(crate) fn token(&mut self) -> Result<Token, Malformed> {

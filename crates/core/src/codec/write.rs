@@ -25,9 +25,11 @@ pub(crate) trait Writer {
         self.put_bytes(name.as_bytes());
     }
 
-    /// `None` as 0, a number as itself and one more.
     fn put_optional(&mut self, value: Option<u64>) {
-        self.put(value.map_or(0, |value| value.saturating_add(1)));
+        self.put_u8(u8::from(value.is_some()));
+        if let Some(value) = value {
+            self.put(value);
+        }
     }
 
     fn put_mode(&mut self, mode: Mode) {

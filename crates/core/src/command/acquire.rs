@@ -1,6 +1,5 @@
 //! What happens when a lease asks for locks?
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
@@ -22,6 +21,29 @@ enum Who<'a> {
     New(NewLease<'a>),
 }
 
+/// One lock of an ask, with its record if it exists. Finding it is the dearest part of an ask, so it
+/// is done once.
+#[derive(Clone, Copy)]
+pub(super) struct Located<'a> {
+    pub(super) ask: Ask<'a>,
+    pub(super) lock: Option<Slot>,
+}
+
+/// The locks of an ask, in the order of their names.
+enum Sorted<'a> {
+    One([Located<'a>; 1]),
+    Many(Vec<Located<'a>>),
+}
+
+impl<'a> Sorted<'a> {
+    fn as_slice(&self) -> &[Located<'a>] {
+        match self {
+            Sorted::One(one) => one,
+            Sorted::Many(many) => many,
+        }
+    }
+}
+
 /// What a lease already has of what it asks for.
 enum Standing {
     Nothing,
@@ -32,6 +54,7 @@ enum Standing {
 impl Machine {
     pub(super) fn acquire(&mut self, acquire: &Acquire<'_>) -> Result<Answer, Refusal> {
         let asks = self.check_asks(acquire)?;
+        let asks = asks.as_slice();
         let who = match acquire.lease {
             AskLease::Existing(lease) => Who::Known(self.live_lease(lease)?),
             AskLease::New(new) => match self.check_new_lease(&new)? {
@@ -47,7 +70,7 @@ impl Machine {
             return Err(Refusal::MaxHoldTooShort { ttl_ms });
         }
         if let Who::Known(slot) = who {
-            match self.standing(slot, &asks)? {
+            match self.standing(slot, asks)? {
                 Standing::Nothing => {}
                 Standing::Waits(place) => {
                     self.replace_limit(place, acquire.wait);
@@ -58,12 +81,12 @@ impl Machine {
                 }
             }
         }
-        self.check_room(&who, &asks)?;
-        self.ask(who, acquire, &asks)
+        self.check_room(&who, asks)?;
+        self.ask(who, acquire, asks)
     }
 
     /// Whether the ask makes sense by itself; its locks in the order of their names.
-    fn check_asks<'a, 'b>(&self, acquire: &'b Acquire<'a>) -> Result<Cow<'b, [Ask<'a>]>, Refusal> {
+    fn check_asks<'a>(&self, acquire: &Acquire<'a>) -> Result<Sorted<'a>, Refusal> {
         let asks = acquire.locks.as_slice();
         let (limit, asked) = (Limit::LocksPerAsk, asks.len() as u64);
         if asks.is_empty() {
@@ -79,15 +102,16 @@ impl Machine {
                 return Err(Refusal::Limit { limit, bound, asked: u64::from(of) });
             }
         }
-        let sorted = if asks.len() == 1 {
-            Cow::Borrowed(asks)
+        let locate = |ask: &Ask<'a>| Located { ask: *ask, lock: self.lock_slot(ask.lock) };
+        let sorted = if let [only] = asks {
+            Sorted::One([locate(only)])
         } else {
-            let mut asks = asks.to_vec();
-            asks.sort_unstable_by_key(|ask| ask.lock);
-            if let Some(pair) = asks.windows(2).find(|pair| pair[0].lock == pair[1].lock) {
-                return Err(Refusal::Duplicate { lock: name(pair[0].lock) });
+            let mut asks: Vec<Located<'a>> = asks.iter().map(locate).collect();
+            asks.sort_unstable_by_key(|located| located.ask.lock);
+            if let Some(pair) = asks.windows(2).find(|pair| pair[0].ask.lock == pair[1].ask.lock) {
+                return Err(Refusal::Duplicate { lock: name(pair[0].ask.lock) });
             }
-            Cow::Owned(asks)
+            Sorted::Many(asks)
         };
         self.check_limit(Limit::MetadataBytes, acquire.metadata.len() as u64)?;
         if let Wait::Limit { ms } = acquire.wait {
@@ -101,10 +125,10 @@ impl Machine {
     }
 
     /// Whether the cluster has room for the ask.
-    fn check_room(&self, who: &Who<'_>, asks: &[Ask<'_>]) -> Result<(), Refusal> {
-        for ask in asks {
-            if let Some(lock) = self.lock_slot(ask.lock) {
-                let slots = self.locks.at(lock).slots.map(core::num::NonZeroU32::get);
+    fn check_room(&self, who: &Who<'_>, asks: &[Located<'_>]) -> Result<(), Refusal> {
+        for Located { ask, lock } in asks {
+            if let Some(lock) = lock {
+                let slots = self.locks.at(*lock).slots.map(core::num::NonZeroU32::get);
                 if slots != ask.mode.slots() {
                     return Err(Refusal::OtherKind { lock: name(ask.lock), slots });
                 }
@@ -129,19 +153,17 @@ impl Machine {
         &mut self,
         who: Who<'_>,
         acquire: &Acquire<'_>,
-        asks: &[Ask<'_>],
+        asks: &[Located<'_>],
     ) -> Result<Answer, Refusal> {
         // Places of leases that are due may still stand before us: they go first.
-        for ask in asks {
-            if let Some(lock) = self.lock_slot(ask.lock)
-                && self.locks.at(lock).queue.len > 0
-            {
+        for lock in asks.iter().filter_map(|located| located.lock) {
+            if self.locks.at(lock).queue.len > 0 {
                 self.touch(lock);
             }
         }
         self.grant_pass();
 
-        let blocked = asks.iter().find(|ask| self.is_blocked(ask));
+        let blocked = asks.iter().find(|located| self.is_blocked(located));
         let terms = Terms::new(
             acquire.metadata,
             acquire.lock_delay_ms,
@@ -157,8 +179,8 @@ impl Machine {
             Wait::Unlimited => None,
             Wait::Limit { ms } => NonZeroU64::new(self.deadline(ms)),
         };
-        for ask in asks {
-            let queue = self.lock_slot(ask.lock).map_or(0, |lock| self.locks.at(lock).queue.len);
+        for located in asks {
+            let queue = located.lock.map_or(0, |lock| self.locks.at(lock).queue.len);
             self.check_limit(Limit::WaitersPerLock, u64::from(queue) + 1)?;
         }
         let lease = self.lease_for(who);
@@ -174,11 +196,11 @@ impl Machine {
     }
 
     /// Whether an ask for a lock would not be granted if it came now.
-    fn is_blocked(&self, ask: &Ask<'_>) -> bool {
-        self.lock_slot(ask.lock).is_some_and(|lock| {
-            let overtakes = mutant!("writer_overtaken") && ask.mode == Mode::Shared;
-            self.locks.at(lock).queue.len > 0 && !overtakes || !self.admits(lock, ask.mode)
-        })
+    fn is_blocked(&self, located: &Located<'_>) -> bool {
+        let Some(lock) = located.lock else { return false };
+        let mode = located.ask.mode;
+        let overtakes = mutant!("writer_overtaken") && mode == Mode::Shared;
+        self.locks.at(lock).queue.len > 0 && !overtakes || !self.admits(lock, mode)
     }
 
     fn lease_for(&mut self, who: Who<'_>) -> Slot {
@@ -189,28 +211,29 @@ impl Machine {
     }
 
     /// Grants an ask that nothing blocks. It takes a place number, but no place.
-    fn grant_at_once(&mut self, asker: Asker<'_>, asks: &[Ask<'_>]) -> Answer {
+    fn grant_at_once(&mut self, asker: Asker<'_>, asks: &[Located<'_>]) -> Answer {
         self.newest_place.0 += 1;
         let place = self.newest_place;
         let grants = asks
             .iter()
-            .map(|ask| {
-                let lock = self.lock_for(ask);
-                self.grant_lock(lock, ask.mode, asker, place)
+            .map(|located| {
+                let lock = self.lock_for(located);
+                self.grant_lock(lock, located.ask.mode, asker, place)
             })
             .collect();
         self.acquired_answer(asker.lease, place, grants)
     }
 
     /// Why an ask that does not wait is refused.
-    fn not_now(&self, blocked: Option<&Ask<'_>>) -> Refusal {
-        let quiet = self.quiet_until_ms.filter(|_| self.is_quiet());
-        match (quiet, blocked) {
-            (Some(until_ms), _) => Refusal::Quiet { left_ms: until_ms - self.clock_ms },
-            (None, Some(ask)) => {
-                let lock = self.lock_slot(ask.lock).expect("a lock that blocks exists");
+    fn not_now(&self, blocked: Option<&Located<'_>>) -> Refusal {
+        match (self.quiet_until_ms, blocked) {
+            (Some(until_ms), _) => {
+                Refusal::Quiet { left_ms: until_ms.saturating_sub(self.clock_ms) }
+            }
+            (None, Some(located)) => {
+                let lock = located.lock.expect("a lock that blocks exists");
                 Refusal::Held(Box::new(Held {
-                    lock: name(ask.lock),
+                    lock: name(located.ask.lock),
                     holder: self.first_holder(lock),
                     ahead: u64::from(self.locks.at(lock).queue.len),
                 }))
@@ -221,9 +244,9 @@ impl Machine {
 
     /// What the lease already has of these locks. Exactly these: its standing. Some of them, or in
     /// other modes: a refusal, because the two asks cannot be told apart later.
-    fn standing(&self, lease: Slot, asks: &[Ask<'_>]) -> Result<Standing, Refusal> {
-        for ask in asks {
-            let Some(lock) = self.lock_slot(ask.lock) else { continue };
+    fn standing(&self, lease: Slot, asks: &[Located<'_>]) -> Result<Standing, Refusal> {
+        for Located { ask, lock } in asks {
+            let Some(lock) = *lock else { continue };
             let overlap = || Refusal::Overlap { lock: name(ask.lock) };
             if let Some(grant) = self.grant_of(lease, lock) {
                 let place = self.grants.at(grant).place;
@@ -237,7 +260,7 @@ impl Machine {
                 let waits = self
                     .waits_of(place)
                     .map(|(_, wait)| (self.locks.at(wait.lock).name.as_bytes(), wait.mode));
-                let asked = asks.iter().map(|ask| (ask.lock.as_bytes(), ask.mode));
+                let asked = asks.iter().map(|other| (other.ask.lock.as_bytes(), other.ask.mode));
                 return if waits.eq(asked) { Ok(Standing::Waits(place)) } else { Err(overlap()) };
             }
         }
@@ -245,13 +268,18 @@ impl Machine {
     }
 
     /// The grants of a place, if they are for exactly these locks and modes.
-    fn same_grants(&self, lease: Slot, place: PlaceNumber, asks: &[Ask<'_>]) -> Option<Grants> {
+    fn same_grants(
+        &self,
+        lease: Slot,
+        place: PlaceNumber,
+        asks: &[Located<'_>],
+    ) -> Option<Grants> {
         let mut found = self.find_grants(lease, place);
         if found.len() != asks.len() {
             return None;
         }
         found.sort_unstable_by(|a, b| a.0.lock.cmp(&b.0.lock));
-        let same = found.iter().zip(asks).all(|((grant, mode), ask)| {
+        let same = found.iter().zip(asks).all(|((grant, mode), Located { ask, .. })| {
             grant.lock.as_bytes() == ask.lock.as_bytes() && *mode == ask.mode
         });
         same.then(|| found.into_iter().map(|(grant, _)| grant).collect())

@@ -4,11 +4,12 @@ use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
 use tenure_types::{Mode, Name, PlaceNumber};
 
+use super::acquire::Located;
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{self, Answer, Notice};
-use crate::request::{Ask, Purpose};
+use crate::request::Purpose;
 use crate::state::due::Kind;
 use crate::state::list::{Link, List};
 use crate::state::record::{
@@ -31,26 +32,26 @@ pub(super) struct Asker<'a> {
 
 impl Machine {
     /// The lock of this name, made if it does not exist.
-    pub(super) fn lock_for(&mut self, ask: &Ask<'_>) -> Slot {
+    pub(super) fn lock_for(&mut self, located: &Located<'_>) -> Slot {
+        if let Some(lock) = located.lock {
+            return lock;
+        }
+        let ask = &located.ask;
         let created = self.coming_revision();
         let name = super::name(ask.lock);
         let slots = ask.mode.slots().and_then(NonZeroU32::new);
-        match self.locks_by_name.entry(name) {
-            alloc::collections::btree_map::Entry::Occupied(found) => *found.get(),
-            alloc::collections::btree_map::Entry::Vacant(vacant) => {
-                self.state_bytes += LOCK_BYTES + ask.lock.len() as u64;
-                let slot = self.locks.insert(Lock {
-                    name: vacant.key().clone(),
-                    created,
-                    modified: created,
-                    version: 0,
-                    slots,
-                    grants: List::default(),
-                    queue: List::default(),
-                });
-                *vacant.insert(slot)
-            }
-        }
+        self.state_bytes += LOCK_BYTES + ask.lock.len() as u64;
+        let slot = self.locks.insert(Lock {
+            name: name.clone(),
+            created,
+            modified: created,
+            version: 0,
+            slots,
+            grants: List::default(),
+            queue: List::default(),
+        });
+        self.locks_by_name.insert(name, slot);
+        slot
     }
 
     /// Notes that the queue of a lock may move, and that the lock may be idle.
@@ -111,9 +112,10 @@ impl Machine {
         }
     }
 
-    /// Whether nothing may be granted because the cluster was restored.
+    /// Whether nothing may be granted because the cluster was restored. It lasts until it is ended
+    /// with what else is due, so that its end and the grants that follow are one.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.quiet_until_ms.is_some_and(|until| until > self.clock_ms)
+        self.quiet_until_ms.is_some()
     }
 
     /// The waits of a place, in the order of their locks' names.
@@ -131,20 +133,20 @@ impl Machine {
     pub(super) fn add_place(
         &mut self,
         asker: Asker<'_>,
-        asks: &[Ask<'_>],
+        asks: &[Located<'_>],
         until_ms: Option<NonZeroU64>,
         independent: bool,
     ) -> Slot {
         self.newest_place.0 += 1;
         let created = self.coming_revision();
         let mut first = None;
-        for ask in asks.iter().rev() {
-            let lock = self.lock_for(ask);
+        for located in asks.iter().rev() {
+            let lock = self.lock_for(located);
             first = Some(self.waits.insert(Wait {
                 // The place comes last, when its first wait is known.
                 place: lock,
                 lock,
-                mode: ask.mode,
+                mode: located.ask.mode,
                 next: first,
                 in_queue: Link::default(),
             }));

@@ -11,7 +11,7 @@ mod rebuild;
 mod record;
 mod write;
 
-pub use read::{BadSnapshot, SnapshotReader};
+pub use read::{BadSnapshot, SnapshotReader, snapshot_hash};
 pub use write::Frozen;
 
 /// What every snapshot begins with: a name and the version of the format.

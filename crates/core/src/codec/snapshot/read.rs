@@ -259,6 +259,11 @@ impl SnapshotReader {
     }
 }
 
+/// The hash that a snapshot with these bytes before its last frame ends with.
+pub fn snapshot_hash(bytes: &[u8]) -> u128 {
+    xxhash_rust::xxh3::xxh3_128(bytes)
+}
+
 /// The first frame, if it is all there, and what follows it.
 fn next_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;

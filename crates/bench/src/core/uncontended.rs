@@ -1,0 +1,114 @@
+//! How many acquires and releases of free locks can one core apply, through decode, with events?
+
+use std::time::Duration;
+
+use tenure_core::request::{LeaseRef, RequestId, Wait};
+use tenure_types::{Handle, Token};
+
+use super::load::{Load, acquire, encoded_as, release, sealed, token};
+use crate::clock::timed;
+use crate::figure::Figures;
+
+/// Clients; each lock is used by one of them.
+const LEASES: u64 = 1_000;
+
+/// Rounds of each measurement; the median counts.
+const ROUNDS: usize = 5;
+
+pub(crate) fn measure(scale: u64, figures: &mut Figures) {
+    let all = 1_000_000 / scale;
+    let random = rate(all, all, Numbered::No);
+    figures.add(
+        "apply_per_s",
+        random,
+        format!("commands/s, acquire or release at random over {all} locks (to reach: 1,000,000)"),
+    );
+    let hot = rate(1_000, all, Numbered::No);
+    figures.add("apply_hot_per_s", hot, "commands/s, the same over 1,000 locks");
+    let numbered = rate(all, all, Numbered::Yes);
+    figures.add(
+        "apply_numbered_per_s",
+        numbered,
+        format!("commands/s over {all} locks, every request remembered until its answer is known"),
+    );
+}
+
+/// Whether requests carry a number, so that a repetition is recognised.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbered {
+    No,
+    Yes,
+}
+
+fn rate(locks: u64, commands: u64, numbered: Numbered) -> f64 {
+    let mut load = Load::new();
+    let leases = load.leases(LEASES, 3_600_000);
+    let mut clients = Clients::new(locks, leases, numbered);
+    // Half of the locks are held when the measurement starts, and so it stays.
+    let filling = clients.toggle((0..locks).filter(|lock| lock % 2 == 0).collect());
+    load.apply_all(&filling);
+    let mut times: Vec<Duration> = (0..ROUNDS)
+        .map(|_| {
+            let order = (0..commands).map(|_| clients.rng.u64(..locks)).collect();
+            let entries = sealed(load.clock_ms, &clients.toggle(order));
+            timed(|| entries.iter().for_each(|entry| load.apply(entry))).1
+        })
+        .collect();
+    times.sort();
+    let granted = clients.tokens;
+    assert!(load.machine.stats().grants > 0 && granted > 0, "the load did something");
+    commands as f64 / times[ROUNDS / 2].as_secs_f64()
+}
+
+/// What the clients know: which locks they hold, and under which token.
+struct Clients {
+    rng: fastrand::Rng,
+    names: Vec<String>,
+    held: Vec<Option<Token>>,
+    leases: Vec<Handle>,
+    tokens: u64,
+    numbered: Numbered,
+    seqs: Vec<u64>,
+}
+
+impl Clients {
+    fn new(locks: u64, leases: Vec<Handle>, numbered: Numbered) -> Self {
+        Self {
+            rng: fastrand::Rng::with_seed(7),
+            names: (0..locks).map(|lock| format!("jobs/import/{lock:08}")).collect(),
+            held: (0..locks).map(|_| None).collect(),
+            seqs: leases.iter().map(|_| 0).collect(),
+            leases,
+            tokens: 0,
+            numbered,
+        }
+    }
+
+    /// Releases each lock that is held, acquires each that is not.
+    fn toggle(&mut self, locks: Vec<u64>) -> Vec<Vec<u8>> {
+        locks.into_iter().map(|lock| self.toggle_one(usize::try_from(lock).expect("an index"))).collect()
+    }
+
+    fn toggle_one(&mut self, lock: usize) -> Vec<u8> {
+        let client = lock % self.leases.len();
+        let lease = self.leases[client];
+        self.seqs[client] += 1;
+        let seq = self.seqs[client];
+        let id = match self.numbered {
+            Numbered::No => RequestId::None,
+            // A client that waits for one answer before it asks again.
+            Numbered::Yes => {
+                RequestId::Seq { lease: LeaseRef::Handle(lease), seq, done: seq - 1 }
+            }
+        };
+        let name = &self.names[lock];
+        match self.held[lock].take() {
+            Some(token) => encoded_as(id, release(lease, name, token)),
+            None => {
+                self.tokens += 1;
+                self.held[lock] = Some(token(self.tokens));
+                encoded_as(id, acquire(lease, name, Wait::No))
+            }
+        }
+    }
+}

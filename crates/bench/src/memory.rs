@@ -1,0 +1,104 @@
+//! How much memory does one lock, waiter or lease take?
+//!
+//! Each kind is built in a process of its own, and what the process grew by is divided by how
+//! many there are: indexes, spare room and the allocator's own needs are all in it.
+
+use std::process::Command as Process;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use tenure_core::request::{Acquire, Command, Wait};
+use tenure_types::{Handle, Limit};
+
+use crate::core::load::{Load, acquire, encoded};
+use crate::figure::Figures;
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    Lock,
+    Waiter,
+    Lease,
+}
+
+pub(crate) fn measure(scale: u64, figures: &mut Figures) -> Result<()> {
+    let count = 1_000_000 / scale;
+    for (kind, name) in [
+        (Kind::Lock, "bytes_per_held_lock"),
+        (Kind::Waiter, "bytes_per_waiter"),
+        (Kind::Lease, "bytes_per_lease"),
+    ] {
+        let bytes = in_own_process(kind, count)?;
+        figures.add(name, bytes, format!("bytes, of {count}, by what the process grew (to reach: 250)"));
+    }
+    Ok(())
+}
+
+fn in_own_process(kind: Kind, count: u64) -> Result<f64> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let kind = kind.to_possible_value().context("every kind has a name")?;
+    let output = Process::new(program)
+        .args(["memory", kind.get_name(), &count.to_string()])
+        .output()
+        .context("starting a process to measure memory in")?;
+    ensure!(output.status.success(), "measuring memory failed: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout)?.trim().parse().context("reading the measured bytes")
+}
+
+/// Builds `count` objects and says what one of them takes.
+pub(crate) fn bytes_per_object(kind: Kind, count: u64) -> Result<f64> {
+    let mut load = Load::new();
+    // History has its own limit; it is kept out of the picture.
+    load.apply_all(&[encoded(Command::SetLimits(vec![(Limit::HistoryRevisions, 1)]))]);
+    let name = |lock: u64| format!("jobs/import/{lock:08}");
+    let before = match kind {
+        Kind::Lock => {
+            let leases = load.leases(1_000, 3_600_000);
+            let before = resident_bytes()?;
+            for lock in 0..count {
+                let lease = leases[usize::try_from(lock % 1_000)?];
+                load.apply_all(&[encoded(acquire(lease, &name(lock), Wait::No))]);
+            }
+            before
+        }
+        Kind::Waiter => {
+            // A lease can wait for a lock once, so a thousand leases wait for a thousand locks each.
+            let leases = load.leases(1_000, 3_600_000);
+            let locks = count.div_ceil(1_000) + 1;
+            let holder = load.leases_from(1_001, 1, 3_600_000);
+            for lock in 0..locks {
+                load.apply_all(&[encoded(acquire(holder[0], &name(lock), Wait::No))]);
+            }
+            let before = resident_bytes()?;
+            for waiter in 0..count {
+                let lease = leases[usize::try_from(waiter % 1_000)?];
+                let lock = name(waiter / 1_000);
+                load.apply_all(&[encoded(independent(lease, &lock))]);
+            }
+            before
+        }
+        Kind::Lease => {
+            let before = resident_bytes()?;
+            load.leases(count, 3_600_000);
+            before
+        }
+    };
+    let grown = resident_bytes()?.saturating_sub(before);
+    Ok(grown as f64 / count as f64)
+}
+
+/// A wait that closes no ring, so that no search for one is part of the measurement.
+fn independent(lease: Handle, lock: &str) -> Command<'_> {
+    match acquire(lease, lock, Wait::Unlimited) {
+        Command::Acquire(acquire) => Command::Acquire(Acquire { independent: true, ..acquire }),
+        other => other,
+    }
+}
+
+/// What this process has in memory.
+fn resident_bytes() -> Result<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").context("reading this process's memory")?;
+    let pages: u64 = statm.split_whitespace().nth(1).context("statm has a second field")?.parse()?;
+    // The page size of every platform this benchmark runs on.
+    Ok(pages * 4_096)
+}

@@ -1,0 +1,229 @@
+//! Which command does an action stand for?
+
+use tenure_core::codec::encode_request;
+use tenure_core::request::{
+    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
+    Request, RequestId, Revoker, Urgency, Wait,
+};
+use tenure_types::{LeaseId, Limit, Mode, Revision, Token};
+
+use super::stage::Stage;
+use super::words::{Words, number, span};
+
+/// The request in log form.
+pub(super) fn encode(stage: &mut Stage, words: &Words) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut send = |id: RequestId<'_>, command: Command<'_>| {
+        let principal = words.option("as").unwrap_or("");
+        encode_request(&Request { principal, id, command }, &mut out);
+    };
+    let first = words.at(0);
+    let once = words.option("once").map_or(RequestId::None, RequestId::Key);
+    match first {
+        "unreadable" => return vec![255, 255],
+        "renew" => {
+            let times = words.number("times").and_then(|n| usize::try_from(n).ok()).unwrap_or(1);
+            let leases = words.plain[1..].iter().map(|name| stage.lease_ref(name, words));
+            let leases: Vec<LeaseRef> = leases.collect();
+            send(once, Command::Renew(leases.repeat(times)));
+        }
+        "revoke" => {
+            let lease = stage.lease_ref(words.at(1), words);
+            let reason = words.option("reason").unwrap_or("");
+            let by = Revoker::Other { reason, urgency: urgency(words) };
+            send(once, Command::Revoke { lease, by });
+        }
+        "force" => {
+            let lock = words.at(1);
+            let token = token(words.number("token").expect("force names a token"));
+            let reason = words.option("reason").unwrap_or("");
+            send(once, Command::Force { lock, token, reason, urgency: urgency(words) });
+        }
+        "put" => send(once, put(words.at(1), words.at(2), None, words)),
+        "delete" => send(once, delete(words.at(1), words)),
+        "limits" => {
+            let times = words.number("times").and_then(|n| usize::try_from(n).ok()).unwrap_or(1);
+            let limits: Vec<(Limit, u64)> = words
+                .options()
+                .filter_map(|(name, value)| Some((Limit::from_name(name)?, number(value))))
+                .collect();
+            send(once, Command::SetLimits(limits.repeat(times)));
+        }
+        "compact" => send(once, Command::Compact { keep: Revision(number(words.at(1))) }),
+        "level" => {
+            let level = number(words.at(1)).try_into().expect("a level");
+            send(once, Command::RaiseLevel { level });
+        }
+        name => {
+            actor_command(stage, name, words, &mut send);
+            // Token 0 is none: no request has it, so it is written in by hand.
+            if words.number("token") == Some(0) {
+                *out.last_mut().expect("a request has bytes") = 0;
+            }
+        }
+    }
+    out
+}
+
+fn actor_command(
+    stage: &mut Stage,
+    name: &str,
+    words: &Words,
+    send: &mut dyn FnMut(RequestId<'_>, Command<'_>),
+) {
+    stage.actor(name);
+    if let Some(id) = words.number("id") {
+        stage.actor(name).id = id;
+    }
+    if let Some(client) = words.option("client") {
+        client.clone_into(&mut stage.actor(name).client);
+    }
+    let lease = stage.lease_ref(name, words);
+    let request = match (words.seq, words.option("once")) {
+        (Some((seq, done)), _) => RequestId::Seq { lease, seq, done },
+        (None, Some(key)) => RequestId::Key(key),
+        (None, None) => RequestId::None,
+    };
+    let id = LeaseId::new(stage.actor(name).id).expect("a lease's number");
+    let client = stage.actor(name).client.clone();
+    let new_lease = |ttl_ms: u64| {
+        let metadata = words.option("lease-meta").unwrap_or("").as_bytes();
+        NewLease { id, ttl_ms, client: &client, metadata }
+    };
+    let current = |lock: &str| match words.number("token") {
+        Some(0) => token(1),
+        Some(number) => token(number),
+        None => token(stage.token(name, lock)),
+    };
+    match words.at(1) {
+        "lease" => {
+            let new = NewLease { metadata: meta(words), ..new_lease(span(words.at(2))) };
+            send(request, Command::GrantLease(new));
+        }
+        "renew" => {
+            let times = words.number("times").and_then(|n| usize::try_from(n).ok()).unwrap_or(1);
+            send(request, Command::Renew(vec![lease; times]));
+        }
+        "revoke" => send(request, Command::Revoke { lease, by: Revoker::Holder }),
+        verb @ ("lock" | "campaign") => {
+            let lease = match words.span("lease") {
+                Some(ttl_ms) => AskLease::New(new_lease(ttl_ms)),
+                None => AskLease::Existing(lease),
+            };
+            let metadata = words.option("value").unwrap_or_else(|| meta_text(words)).as_bytes();
+            let acquire = Acquire {
+                lease,
+                locks: asks(words),
+                wait: wait(words),
+                metadata,
+                lock_delay_ms: words.span("delay").unwrap_or(0),
+                max_hold_ms: words.span("max"),
+                purpose: if verb == "lock" { Purpose::Lock } else { Purpose::Election },
+                independent: words.flag("independent"),
+            };
+            send(request, Command::Acquire(acquire));
+        }
+        "unlock" | "resign" => {
+            let lock = words.at(2);
+            send(request, Command::Release(Hold { lease, lock, token: current(lock) }));
+        }
+        "leave" => send(request, Command::Leave { lease, lock: words.at(2) }),
+        "downgrade" => {
+            let lock = words.at(2);
+            send(request, Command::Downgrade(Hold { lease, lock, token: current(lock) }));
+        }
+        "update" | "proclaim" => {
+            let (lock, metadata) = (words.at(2), words.at(3).as_bytes());
+            let hold = Hold { lease, lock, token: current(lock) };
+            send(request, Command::Update { hold, metadata });
+        }
+        "stopped" => {
+            let lock = words.at(2);
+            let newest = stage.actors[name].leases.last().expect("one who had a lease");
+            let created = words.number("created").map_or(newest.created, Revision);
+            let (lease, token) = (newest.id, current(lock));
+            send(request, Command::Stopped { lease, created, lock, token });
+        }
+        "put" => send(request, put(words.at(2), words.at(3), Some(lease), words)),
+        // Written under the lease's request numbers, but not bound to it.
+        "put-free" => send(request, put(words.at(2), words.at(3), None, words)),
+        "delete" => send(request, delete(words.at(2), words)),
+        verb => panic!("nobody knows how to `{verb}`"),
+    }
+}
+
+fn meta_text(words: &Words) -> &str {
+    words.option("meta").unwrap_or("")
+}
+
+fn meta(words: &Words) -> &[u8] {
+    meta_text(words).as_bytes()
+}
+
+fn urgency(words: &Words) -> Urgency {
+    if words.flag("now") { Urgency::Now } else { Urgency::Cooling }
+}
+
+fn token(number: u64) -> Token {
+    Token::from_u64(number).expect("a token")
+}
+
+fn wait(words: &Words) -> Wait {
+    match words.span("wait") {
+        Some(ms) => Wait::Limit { ms },
+        None if words.flag("try") => Wait::No,
+        None => Wait::Unlimited,
+    }
+}
+
+/// The locks asked for: `a b:shared c:slots=3`; a flag or option counts for those that say nothing.
+fn asks(words: &Words) -> Asks<'_> {
+    let slots = |of: &str| Mode::Slot { of: of.parse().expect("a number of slots") };
+    let usual = match words.option("slots") {
+        Some(of) => slots(of),
+        None if words.flag("shared") => Mode::Shared,
+        None => Mode::Exclusive,
+    };
+    let ask = |word: &'_ String| -> (usize, Mode) {
+        match word.rsplit_once(':') {
+            Some((lock, "shared")) => (lock.len(), Mode::Shared),
+            Some((lock, "exclusive")) => (lock.len(), Mode::Exclusive),
+            Some((lock, of)) if of.starts_with("slots-") => (lock.len(), slots(&of[6..])),
+            _ => (word.len(), usual),
+        }
+    };
+    let mut asks: Vec<Ask<'_>> = words.plain[2..]
+        .iter()
+        .map(|word| {
+            let (len, mode) = ask(word);
+            Ask { lock: &word[..len], mode }
+        })
+        .collect();
+    if asks.len() == 1 { Asks::One(asks.remove(0)) } else { Asks::Many(asks) }
+}
+
+fn put<'a>(key: &'a str, value: &'a str, lease: Option<LeaseRef>, words: &'a Words) -> Command<'a> {
+    let (expect, guard) = (expect(words), guard(words));
+    Command::Put(Put { key, value: value.as_bytes(), lease, expect, guard })
+}
+
+fn delete<'a>(key: &'a str, words: &'a Words) -> Command<'a> {
+    Command::Delete { key, expect: expect(words), guard: guard(words) }
+}
+
+/// `if=absent`, `if=modified:5`, `if=value:x`.
+fn expect(words: &Words) -> Expect<'_> {
+    match words.option("if").map(|word| word.split_once(':').unwrap_or((word, ""))) {
+        None => Expect::Any,
+        Some(("absent", _)) => Expect::Absent,
+        Some(("modified", revision)) => Expect::Modified(Revision(number(revision))),
+        Some(("value", value)) => Expect::Value(value.as_bytes()),
+        Some((word, _)) => panic!("`if={word}` is no condition"),
+    }
+}
+
+/// `guard=deploy:1`.
+fn guard(words: &Words) -> Option<Guard<'_>> {
+    let (lock, number_) = words.option("guard")?.rsplit_once(':').expect("`guard=lock:token`");
+    Some(Guard { lock, token: token(number(number_)) })
+}

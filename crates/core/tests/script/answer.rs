@@ -1,0 +1,158 @@
+//! What did the machine answer, and whom did it tell, in words?
+
+use tenure_core::outcome::{Answer, Effects, Grants, Notice, Outcome, Renewal};
+use tenure_types::{Handle, Holder, HolderState, Refusal};
+
+use super::words::show_span;
+
+/// All answers of an entry, then all its notices.
+pub(super) fn show(effects: &Effects, name_of: impl Fn(Handle) -> String) -> String {
+    let answers: Vec<String> = effects.outcomes.iter().map(outcome).collect();
+    let notices = effects.notices.iter().map(|told| notice(told, &name_of));
+    let mut parts: Vec<String> = Vec::new();
+    if !answers.is_empty() {
+        parts.push(answers.join(" + "));
+    }
+    parts.extend(notices);
+    if parts.is_empty() { String::from("-") } else { parts.join("; ") }
+}
+
+fn outcome(outcome: &Outcome) -> String {
+    match &outcome.result {
+        Ok(answer) => show_answer(answer),
+        Err(refusal) => format!("refused {}", show_refusal(refusal)),
+    }
+}
+
+fn show_answer(answer: &Answer) -> String {
+    match answer {
+        Answer::LeaseGranted(lease) => format!("granted (created={})", lease.created),
+        Answer::Renewed(renewals) => {
+            renewals.iter().map(|r| renewal(r.as_ref())).collect::<Vec<_>>().join(", ")
+        }
+        Answer::Revoked => String::from("revoked"),
+        Answer::Acquired(acquired) => {
+            format!("held {} (place={})", grants(&acquired.grants), acquired.place)
+        }
+        Answer::Queued(queued) => format!("queued ahead={} (place={})", queued.ahead, queued.place),
+        Answer::Ended => String::from("ended"),
+        Answer::Released => String::from("released"),
+        Answer::Left => String::from("left"),
+        Answer::AlreadyHeld(held) => format!("already held {}", grants(held)),
+        Answer::Downgraded { token } => format!("shared token={token}"),
+        Answer::Updated { version } => format!("updated version={version}"),
+        Answer::Forced { left_ms: 0 } => String::from("forced"),
+        Answer::Forced { left_ms } => format!("forced, free in {}", show_span(*left_ms)),
+        Answer::Stopped => String::from("stopped"),
+        Answer::Put(key) => format!("written version={} (created={})", key.version, key.created),
+        Answer::Deleted { existed: true } => String::from("deleted"),
+        Answer::Deleted { existed: false } => String::from("absent"),
+        Answer::LimitsSet => String::from("set"),
+        Answer::Compacted { floor } => format!("kept from {floor}"),
+        Answer::LevelRaised => String::from("raised"),
+    }
+}
+
+fn renewal(renewal: Option<&Renewal>) -> String {
+    match renewal {
+        None => String::from("gone"),
+        Some(renewal) if renewal.changed.0 == 0 => String::from("renewed"),
+        Some(renewal) => format!("renewed, lost something at {}", renewal.changed),
+    }
+}
+
+fn grants(grants: &Grants) -> String {
+    let one = |grant: &tenure_core::outcome::Grant| match grant.slot {
+        Some(slot) => format!("token={} slot={slot}", grant.token),
+        None => format!("token={}", grant.token),
+    };
+    match grants {
+        Grants::One(grant) => one(grant),
+        Grants::Many(grants) => grants
+            .iter()
+            .map(|grant| format!("{} {}", grant.lock, one(grant)))
+            .collect::<Vec<_>>()
+            .join(", "),
+    }
+}
+
+fn notice(notice: &Notice, name_of: &impl Fn(Handle) -> String) -> String {
+    match notice {
+        Notice::Granted { lease, place, grants: given, .. } => {
+            format!("{} held {} (place={place})", name_of(*lease), grants(given))
+        }
+        Notice::Lost { lease, lock, token, cause, .. } => {
+            let name = name_of(*lease);
+            let why = match cause.word() {
+                "expired" => String::new(),
+                word => format!(", {word}"),
+            };
+            format!("{name} lost {lock}{why} (token={token})")
+        }
+        Notice::WaitEnded { lease, place, .. } => {
+            format!("{} wait over (place={place})", name_of(*lease))
+        }
+        Notice::LeaseEnded { lease, cause, .. } => format!("{} {}", name_of(*lease), cause.word()),
+    }
+}
+
+/// The reason for programs, in small letters, and what else the refusal says.
+fn show_refusal(refusal: &Refusal) -> String {
+    let reason = refusal.reason().to_lowercase().replace('_', "-");
+    let details = match refusal {
+        Refusal::Limit { limit, bound, asked } => {
+            format!("{} is {bound}, asked {asked}", limit.name())
+        }
+        Refusal::InvalidLimit { limit, asked } => format!("{} to {asked}", limit.name()),
+        Refusal::InvalidLevel { from, to } => format!("{from} to {to}"),
+        Refusal::TooManyInCommand { max } => format!("max {max}"),
+        Refusal::LeaseExists { lease } => format!("lease {lease}"),
+        Refusal::Held(held) => {
+            let by = held.holder.as_ref().map_or_else(|| String::from("nobody"), holder);
+            format!("{} by {by}, {} ahead", held.lock, held.ahead)
+        }
+        Refusal::Overlap { lock }
+        | Refusal::Duplicate { lock }
+        | Refusal::NotHolder { lock }
+        | Refusal::NotWaiting { lock }
+        | Refusal::NotExclusive { lock }
+        | Refusal::NotCooling { lock }
+        | Refusal::GuardFailed { lock } => lock.to_string(),
+        Refusal::OtherKind { lock, slots } => match slots {
+            Some(slots) => format!("{lock} has {slots} slots"),
+            None => format!("{lock} has no slots"),
+        },
+        // The ring is what the refusal is about: it is never left out.
+        Refusal::Deadlock { ring } => {
+            let steps = ring.iter().map(|link| format!("{} {}", link.client, link.lock));
+            return format!("{reason}: {}", steps.collect::<Vec<_>>().join(", "));
+        }
+        Refusal::TokenOutdated { lock, holder: has } => match has {
+            Some(has) => format!("{lock} by {}", holder(has)),
+            None => format!("{lock} by nobody"),
+        },
+        Refusal::MaxHoldTooShort { ttl_ms } => format!("ttl {}", show_span(*ttl_ms)),
+        Refusal::CompareFailed { modified } => match modified {
+            Some(modified) => format!("modified {modified}"),
+            None => String::from("no such key"),
+        },
+        Refusal::RequestWindow { window } => format!("{window}"),
+        Refusal::Quiet { left_ms } => format!("{} left", show_span(*left_ms)),
+        Refusal::FutureRevision { asked, newest } => format!("asked {asked}, newest {newest}"),
+        _ => return reason,
+    };
+    format!("{reason} ({details})")
+}
+
+fn holder(holder: &Holder) -> String {
+    let state = holder_state(holder.state);
+    format!("{} token={} for {}{state}", holder.client, holder.token, show_span(holder.held_ms))
+}
+
+pub(super) fn holder_state(state: HolderState) -> String {
+    match state {
+        HolderState::Held => String::new(),
+        HolderState::Cooling { left_ms } => format!(" cooling {}", show_span(left_ms)),
+        HolderState::Delayed { left_ms } => format!(" delayed {}", show_span(left_ms)),
+    }
+}

@@ -1,0 +1,106 @@
+//! Which words is an action made of?
+
+use std::collections::BTreeMap;
+
+/// Words that say how, not what.
+const FLAGS: [&str; 7] =
+    ["shared", "try", "independent", "now", "by-handle", "old-handle", "waive"];
+
+/// An action, taken apart: `A lock deploy shared wait=5s #3/0`.
+#[derive(Default)]
+pub(super) struct Words {
+    /// What, in order.
+    pub(super) plain: Vec<String>,
+    flags: Vec<String>,
+    options: BTreeMap<String, String>,
+    /// Number of the request, and up to which the earlier ones are answered.
+    pub(super) seq: Option<(u64, u64)>,
+}
+
+impl Words {
+    pub(super) fn of(action: &str) -> Self {
+        let mut words = Words::default();
+        for word in action.split(' ').filter(|word| !word.is_empty()) {
+            if FLAGS.contains(&word) {
+                words.flags.push(word.to_owned());
+            } else if let Some(seq) = word.strip_prefix('#') {
+                let (seq, done) = seq.split_once('/').expect("a request is written #seq/done");
+                words.seq = Some((number(seq), number(done)));
+            } else if let Some((key, value)) = word.split_once('=').filter(|(key, _)| {
+                key.bytes().all(|b| b.is_ascii_lowercase() || b == b'-' || b == b'_')
+            }) {
+                words.options.insert(key.to_owned(), text(value));
+            } else {
+                words.plain.push(text(word));
+            }
+        }
+        words
+    }
+
+    pub(super) fn flag(&self, flag: &str) -> bool {
+        self.flags.iter().any(|word| word == flag)
+    }
+
+    pub(super) fn option(&self, key: &str) -> Option<&str> {
+        self.options.get(key).map(String::as_str)
+    }
+
+    pub(super) fn number(&self, key: &str) -> Option<u64> {
+        self.option(key).map(number)
+    }
+
+    pub(super) fn span(&self, key: &str) -> Option<u64> {
+        self.option(key).map(span)
+    }
+
+    pub(super) fn options(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.options.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    pub(super) fn at(&self, at: usize) -> &str {
+        self.plain.get(at).map_or_else(|| panic!("a word is missing"), String::as_str)
+    }
+}
+
+/// A text: `x*4097` is so many times `x`, `""` is empty, `^G` is a control character.
+fn text(word: &str) -> String {
+    if let Some((part, times)) = word.split_once('*')
+        && let Ok(times) = times.parse()
+    {
+        return part.repeat(times);
+    }
+    word.replace("\"\"", "").replace("^G", "\u{7}")
+}
+
+pub(super) fn number(word: &str) -> u64 {
+    word.parse().unwrap_or_else(|_| panic!("`{word}` is no number"))
+}
+
+/// A time: `500ms`, `10s`, `5m`, `24h`.
+pub(super) fn span(word: &str) -> u64 {
+    let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &word[digits.len()..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => panic!("`{word}` is no time"),
+    };
+    number(digits) * unit
+}
+
+/// A time as it is written in expectations.
+pub(super) fn show_span(ms: u64) -> String {
+    if ms.is_multiple_of(1_000) { format!("{}s", ms / 1_000) } else { format!("{ms}ms") }
+}
+
+/// Bytes as they are written in expectations.
+pub(super) fn show_bytes(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return String::from("\"\"");
+    }
+    if bytes.len() > 64 {
+        return format!("{} bytes", bytes.len());
+    }
+    String::from_utf8_lossy(bytes).into_owned()
+}

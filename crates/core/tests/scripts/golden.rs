@@ -1,0 +1,146 @@
+//! Are the bytes of the log and of snapshots still those that were promised?
+//!
+//! The files are never written again: a newer version must read them and write the same bytes.
+
+use tenure_core::Machine;
+use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
+use tenure_core::request::{
+    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
+    Request, RequestId, Revoker, Urgency, Wait,
+};
+use tenure_types::{Handle, LeaseId, Limit, Mode, Revision, Term, Token};
+
+use crate::script::play;
+use crate::snapshots::EVERYTHING;
+
+#[test]
+fn an_entry_with_every_command_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/entry.hex"));
+    let entry = open_entry(&bytes).expect("the entry can be opened");
+    assert_eq!((entry.term, entry.count_ms), (Term(7), 12_345));
+    let read: Vec<Request<'_>> =
+        entry.map(|request| decode_request(request).expect("every request can be read")).collect();
+    assert_eq!(read, every_command());
+    assert_eq!(hex(&write_entry(&read)), hex(&bytes));
+}
+
+#[test]
+fn a_snapshot_with_every_record_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/snapshot.hex"));
+    let machine = Machine::decode(&bytes).expect("the snapshot can be read");
+    assert_eq!(hex(&machine.encode()), hex(&bytes));
+    let stats = machine.stats();
+    assert_eq!((stats.leases, stats.locks, stats.grants, stats.places), (4, 7, 9, 5));
+    assert_eq!((stats.keys, stats.requests, stats.deadlines), (2, 5, 8));
+    assert_eq!(machine.lock("pool").expect("a semaphore").slots, Some(2));
+    assert_eq!(&*machine.key("free").expect("a key").value, b"w");
+    assert_eq!(machine.lease(LeaseRef::Id(id(1))).expect("a lease").holds.len(), 5);
+}
+
+#[test]
+fn the_same_script_still_gives_the_same_snapshot() {
+    let bytes = play(EVERYTHING).machine.encode();
+    assert_eq!(hex(&bytes), hex(&unhex(include_str!("../golden/snapshot.hex"))));
+}
+
+fn id(number: u64) -> LeaseId {
+    LeaseId::new(number).expect("a lease's number")
+}
+
+fn token(number: u64) -> Token {
+    Token::from_u64(number).expect("a token")
+}
+
+/// Every command, and every form of its parts, at least once.
+fn every_command() -> Vec<Request<'static>> {
+    let lease = LeaseRef::Id(id(1));
+    let handle = LeaseRef::Handle(Handle { slot: 3, generation: 70_000 });
+    let hold = Hold { lease, lock: "deploy", token: token(5) };
+    let new = NewLease { id: id(1 << 40), ttl_ms: 10_000, client: "host/1", metadata: b"m" };
+    let guard = Some(Guard { lock: "deploy", token: token(1 << 48 | 5) });
+    let one = Acquire {
+        lease: AskLease::Existing(handle),
+        locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
+        wait: Wait::No,
+        metadata: b"",
+        lock_delay_ms: 0,
+        max_hold_ms: None,
+        purpose: Purpose::Lock,
+        independent: false,
+    };
+    let many = Acquire {
+        lease: AskLease::New(new),
+        locks: Asks::Many(vec![
+            Ask { lock: "data", mode: Mode::Shared },
+            Ask { lock: "pool", mode: Mode::Slot { of: 300 } },
+        ]),
+        wait: Wait::Limit { ms: 5_000 },
+        metadata: b"value",
+        lock_delay_ms: 1_000,
+        max_hold_ms: Some(60_000),
+        purpose: Purpose::Election,
+        independent: true,
+    };
+    let patient = Acquire { wait: Wait::Unlimited, ..one.clone() };
+    let put = Put { key: "k", value: b"v", lease: Some(lease), expect: Expect::Any, guard };
+    let (reason, cooling, now) = ("stuck", Urgency::Cooling, Urgency::Now);
+    let commands = vec![
+        Command::GrantLease(new),
+        Command::Renew(vec![lease, handle]),
+        Command::Revoke { lease, by: Revoker::Holder },
+        Command::Revoke { lease: handle, by: Revoker::Other { reason, urgency: cooling } },
+        Command::Revoke { lease, by: Revoker::Other { reason: "", urgency: now } },
+        Command::Acquire(one),
+        Command::Acquire(many),
+        Command::Acquire(patient),
+        Command::Release(hold),
+        Command::Leave { lease, lock: "deploy" },
+        Command::Downgrade(hold),
+        Command::Update { hold, metadata: b"new" },
+        Command::Force { lock: "deploy", token: token(5), reason, urgency: cooling },
+        Command::Force { lock: "deploy", token: token(5), reason: "", urgency: now },
+        Command::Stopped { lease: id(1), created: Revision(9), lock: "deploy", token: token(5) },
+        Command::Put(put),
+        Command::Put(Put { lease: None, expect: Expect::Absent, guard: None, ..put }),
+        Command::Delete { key: "k", expect: Expect::Modified(Revision(300)), guard: None },
+        Command::Delete { key: "k", expect: Expect::Value(b"v"), guard },
+        Command::SetLimits(vec![(Limit::Slots, 8), (Limit::EndsPerEntry, 4_096)]),
+        Command::Compact { keep: Revision(1 << 33) },
+        Command::RaiseLevel { level: 1 },
+    ];
+    let mut requests: Vec<Request<'_>> = commands
+        .into_iter()
+        .map(|command| Request { principal: "", id: RequestId::None, command })
+        .collect();
+    requests[0].id = RequestId::Key("idem");
+    requests[0].principal = "ann";
+    requests[1].id = RequestId::Seq { lease, seq: 200, done: 128 };
+    requests[2].id = RequestId::Seq { lease: handle, seq: 1, done: 0 };
+    requests
+}
+
+fn write_entry(requests: &[Request<'_>]) -> Vec<u8> {
+    let bytes: Vec<Vec<u8>> = requests
+        .iter()
+        .map(|request| {
+            let mut out = Vec::new();
+            encode_request(request, &mut out);
+            out
+        })
+        .collect();
+    seal_entry(Term(7), 12_345, bytes.iter().map(Vec::as_slice))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for line in bytes.chunks(32) {
+        line.iter().for_each(|byte| out += &format!("{byte:02x}"));
+        out.push('\n');
+    }
+    out
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
+    digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).expect("two digits")).collect()
+}

@@ -1,0 +1,26 @@
+//! Does the machine behave over time as its rules say?
+//!
+//! Every test is a script that can be read without knowing the program; `script/mod.rs` says how.
+
+#[path = "../script/mod.rs"]
+mod script;
+
+mod clock_and_terms;
+mod deadlock;
+mod elections;
+mod exactly_once;
+mod exclusive;
+mod golden;
+mod history;
+mod keys;
+mod learned;
+mod leases;
+mod limits;
+mod questions;
+mod restore_and_epoch;
+mod semaphores;
+mod several_locks;
+mod shared;
+mod snapshots;
+mod taking_away;
+mod waiting;

@@ -1,0 +1,183 @@
+//! What becomes of a backup when a new incarnation of the cluster starts from it?
+
+use crate::script::check;
+
+const BACKUP: &str = "
+         0s  A lease 10s               granted
+         0s  B lease 60s               granted
+         0s  A lock deploy             held token=1
+         0s  B lock deploy             queued ahead=0
+         0s  A put leased v            written version=1
+         0s  put free v                written version=1
+         0s  put once v once=abc       written version=1
+         0s  B lock deploy #1/0        queued ahead=0
+         0s  B lock other once=ask     held token=2
+         5s  -                         -
+";
+
+fn check_backup(script: &str) {
+    check(&format!("{BACKUP}{script}"));
+}
+
+#[test]
+fn leases_places_grants_and_what_is_bound_to_them_are_gone_and_free_keys_stay() {
+    check_backup("
+         5s  restore epoch=1           restored
+         5s  epoch                     1
+         5s  leases                    nothing
+         5s  list                      nothing
+         5s  keys                      free=v, once=v
+         5s  stats                     leases=0 locks=0 grants=0 places=0 keys=2 requests=2 deadlines=1 cut=0
+         5s  weight                    202
+    ");
+}
+
+#[test]
+fn every_token_and_revision_is_above_those_of_the_old_incarnation() {
+    check_backup(
+        "
+         5s  revision                  8 (floor 1)
+         5s  restore epoch=1 waive     restored
+         5s  revision                  281474976710664 (floor 281474976710665)
+         5s  events all from 8         compacted, history begins at 281474976710665
+         0s  A lock deploy lease=10s   held token=281474976710657 (place=4)
+         0s  revision                  281474976710665
+         0s  put free w guard=deploy:1  refused guard-failed
+    ",
+    );
+}
+
+#[test]
+fn nothing_is_granted_before_the_longest_old_lease_would_have_ended() {
+    check_backup(
+        "
+         5s  restore epoch=1           restored
+         0s  A lock deploy try lease=10s  refused quiet (60s left)
+         0s  leases                    nothing
+         0s  A lock deploy lease=70s   queued ahead=0
+        10s  B lock other lease=70s    queued ahead=0
+        10s  C lock deploy lease=70s   queued ahead=1
+        20s  C lock third try          refused quiet (40s left)
+        59s  -                         -
+        59s  show deploy               nobody | A C
+        60s  -                         A held token=281474976710657; B held token=281474976710658
+        61s  A unlock deploy           released; C held token=281474976710659
+        62s  C lock third try          held token=281474976710660
+    ",
+    );
+}
+
+#[test]
+fn during_the_quiet_keys_and_leases_work() {
+    check_backup(
+        "
+         5s  restore epoch=1           restored
+         0s  A lease 10s               granted
+         0s  put free w                written version=2
+         9s  A renew                   renewed
+         9s  due                       24s
+    ",
+    );
+}
+
+#[test]
+fn waits_of_the_quiet_can_run_out_or_be_left() {
+    check_backup(
+        "
+         5s  restore epoch=1                    restored
+         0s  A lock deploy lease=70s wait=5s    queued ahead=0
+         0s  B lock deploy lease=70s            queued ahead=1
+         0s  C lock deploy lease=70s            queued ahead=2
+         5s  -                                  A wait over
+         6s  B leave deploy                     left
+         6s  show deploy                        nobody | C
+    ",
+    );
+}
+
+#[test]
+fn the_operator_may_waive_the_quiet() {
+    check_backup(
+        "
+         5s  restore epoch=1 waive     restored
+         0s  A lock deploy try lease=10s  held token=281474976710657
+    ",
+    );
+}
+
+#[test]
+fn without_leases_in_the_backup_there_is_no_quiet() {
+    check(
+        "
+         0s  put k v                   written version=1
+         5s  restore epoch=1           restored
+         0s  due                       nothing
+         0s  A lock deploy lease=10s   held token=281474976710657
+    ",
+    );
+}
+
+#[test]
+fn an_epoch_that_is_not_higher_changes_nothing() {
+    check_backup(
+        "
+         5s  restore epoch=0           refused
+         5s  show deploy               A token=1 | B
+         5s  restore epoch=3           restored
+         5s  restore epoch=3           refused
+         5s  restore epoch=2 waive     refused
+         5s  epoch                     3
+    ",
+    );
+}
+
+#[test]
+fn what_was_asked_with_a_key_is_remembered_and_what_held_by_it_has_ended() {
+    check_backup(
+        "
+         5s  restore epoch=1 waive     restored
+         0s  put once v once=abc       written version=1
+         0s  put once w once=abc       refused request-id-conflict
+         0s  B lock other once=ask     ended
+         0s  B lock deploy #1/0        refused lease-not-found
+         0s  list                      nothing
+    ",
+    );
+}
+
+#[test]
+fn the_clock_goes_on_and_the_first_leader_counts_from_there() {
+    check_backup(
+        "
+         5s  clock                     5s (term 1)
+         5s  restore epoch=1           restored
+         5s  clock                     5s (term 0)
+         1s  -                         -
+         1s  clock                     6s (term 1)
+    ",
+    );
+}
+
+#[test]
+fn an_old_handle_means_no_lease_of_the_new_incarnation() {
+    check_backup(
+        "
+         5s  restore epoch=1 waive     restored
+         0s  A lease 10s               granted
+         0s  A renew old-handle        gone
+         0s  A renew by-handle         renewed
+    ",
+    );
+}
+
+#[test]
+fn limits_outlive_a_restore() {
+    check(
+        "
+         0s  limits slots=8            set
+         5s  restore epoch=9           restored
+         5s  limit slots               8
+         5s  level?                    1
+    ",
+    );
+}

@@ -1,0 +1,149 @@
+//! What would no well-meaning client send?
+
+use tenure_core::request::{LeaseRef, Purpose, Urgency, Wait};
+use tenure_types::{Handle, LeaseId, Limit, Mode, Revision, Token};
+
+use super::step::{
+    Item, OwnedAcquire, OwnedAskLease, OwnedCommand, OwnedExpect, OwnedId, OwnedRequest,
+};
+use super::{Generator, Kind, command};
+use crate::observe::View;
+
+/// Bytes: random ones, or those of a request with something broken.
+pub(super) fn raw(made: &mut Generator, view: &View) -> Item {
+    if made.rng.bool() {
+        let len = made.rng.usize(..24);
+        return Item::Raw((0..len).map(|_| made.rng.u8(..)).collect());
+    }
+    let kind = if made.rng.bool() { Kind::Acquire } else { Kind::Put };
+    let mut bytes = Item::Request(Box::new(command::request(made, view, kind))).bytes();
+    if bytes.is_empty() {
+        return Item::Raw(bytes);
+    }
+    let at = made.rng.usize(..bytes.len());
+    match made.rng.u32(..3) {
+        0 => bytes.truncate(at),
+        1 => bytes.push(made.rng.u8(..)),
+        _ => bytes[at] ^= 1 << made.rng.u32(..8),
+    }
+    Item::Raw(bytes)
+}
+
+/// A command with a value that is out of every range.
+pub(super) fn request(made: &mut Generator, view: &View) -> OwnedRequest {
+    let lease = command::lease_ref(made, view);
+    let name = bad_name(made);
+    let token = Token::from_u64(u64::MAX).expect("not zero");
+    let command = match made.rng.u32(..18) {
+        0 => {
+            let ttl_ms = *[0, 1, 999, 3_600_001, u64::MAX].get(made.rng.usize(..5)).unwrap_or(&0);
+            let mut new = command::new_lease(made);
+            new.ttl_ms = ttl_ms;
+            OwnedCommand::GrantLease(new)
+        }
+        1 => {
+            let mut new = command::new_lease(made);
+            new.client = name;
+            OwnedCommand::GrantLease(new)
+        }
+        2 => {
+            let mut new = command::new_lease(made);
+            new.metadata = vec![7; 4_097];
+            OwnedCommand::GrantLease(new)
+        }
+        3 => OwnedCommand::Acquire(ask(lease, vec![(name, Mode::Exclusive)], Wait::No)),
+        4 => {
+            let many = if made.rng.bool() { 65 } else { 0 };
+            let locks = (0..many).map(|n| (format!("many/{n}"), Mode::Shared)).collect();
+            OwnedCommand::Acquire(ask(lease, locks, Wait::Unlimited))
+        }
+        5 => {
+            let of = if made.rng.bool() { 0 } else { 1_025 };
+            OwnedCommand::Acquire(ask(lease, vec![("a".into(), Mode::Slot { of })], Wait::No))
+        }
+        6 => {
+            let locks = ["b", "a", "b", "a"].map(|lock| (lock.to_owned(), Mode::Exclusive));
+            OwnedCommand::Acquire(ask(lease, locks.to_vec(), Wait::No))
+        }
+        7 => {
+            let mut ask = ask(lease, vec![("a".into(), Mode::Exclusive)], Wait::No);
+            match made.rng.u32(..5) {
+                0 => ask.wait = Wait::Limit { ms: u64::MAX },
+                1 => ask.lock_delay_ms = u64::MAX,
+                2 => ask.max_hold_ms = Some(u64::MAX),
+                3 => ask.max_hold_ms = Some(0),
+                _ => ask.metadata = vec![1; 5_000],
+            }
+            OwnedCommand::Acquire(ask)
+        }
+        8 => OwnedCommand::Renew(vec![lease; if made.rng.u32(..40) == 0 { 4_097 } else { 0 }]),
+        9 => OwnedCommand::Leave { lease, lock: name },
+        10 => OwnedCommand::Force {
+            lock: if made.rng.bool() { name } else { "a".into() },
+            token,
+            reason: "r".repeat(if made.rng.bool() { 0 } else { 4_097 }),
+            urgency: Urgency::Now,
+        },
+        11 => OwnedCommand::Stopped {
+            lease: LeaseId::new(i64::MAX as u64).expect("within 63 bits"),
+            created: Revision(u64::MAX),
+            lock: if made.rng.bool() { name } else { "a".into() },
+            token,
+        },
+        12 => OwnedCommand::Put {
+            key: if made.rng.bool() { name } else { "k".into() },
+            value: vec![0; if made.rng.bool() { 3 } else { 32_769 }],
+            lease: Some(LeaseRef::Handle(Handle { slot: u32::MAX, generation: u32::MAX })),
+            expect: OwnedExpect::Modified(Revision(u64::MAX)),
+            guard: made.rng.bool().then(|| (bad_name(made), token)),
+        },
+        13 => OwnedCommand::Delete { key: name, expect: OwnedExpect::Absent, guard: None },
+        14 => {
+            let many = if made.rng.bool() { 33 } else { 1 };
+            OwnedCommand::SetLimits(vec![
+                (Limit::TtlMaxMs, if many == 1 { 0 } else { 5_000 });
+                many
+            ])
+        }
+        15 => OwnedCommand::Compact { keep: Revision(u64::MAX - made.rng.u64(..2)) },
+        16 => OwnedCommand::RaiseLevel {
+            level: *[0, 2, u16::MAX].get(made.rng.usize(..3)).unwrap_or(&0),
+        },
+        _ => OwnedCommand::Revoke { lease, other: Some(("r".repeat(4_097), Urgency::Cooling)) },
+    };
+    let mut request = OwnedRequest::plain(command);
+    match made.rng.u32(..12) {
+        0 => request.id = OwnedId::Key(bad_name(made)),
+        1 => {
+            request.id = OwnedId::Key("x".into());
+            request.principal = "p".repeat(513);
+        }
+        2 => request.id = OwnedId::Seq { lease, seq: u64::MAX, done: 0 },
+        3 => request.id = OwnedId::Seq { lease, seq: 300, done: 0 },
+        4 => request.id = OwnedId::Seq { lease, seq: 0, done: 0 },
+        _ => {}
+    }
+    request
+}
+
+fn ask(lease: LeaseRef, locks: Vec<(String, Mode)>, wait: Wait) -> OwnedAcquire {
+    OwnedAcquire {
+        lease: OwnedAskLease::Existing(lease),
+        locks,
+        wait,
+        metadata: Vec::new(),
+        lock_delay_ms: 0,
+        max_hold_ms: None,
+        purpose: Purpose::Lock,
+        independent: false,
+    }
+}
+
+fn bad_name(made: &mut Generator) -> String {
+    match made.rng.u32(..4) {
+        0 => String::new(),
+        1 => "a\nb".into(),
+        2 => "x".repeat(513),
+        _ => "\u{85}".into(),
+    }
+}

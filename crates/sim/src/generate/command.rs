@@ -1,0 +1,385 @@
+//! Which command, about which lease, lock and token?
+//!
+//! Most commands are about what is there now; a share of them is late, and names what was there.
+
+use tenure_core::request::{LeaseRef, Purpose, Urgency, Wait};
+use tenure_types::{HolderState, LeaseId, Limit, Mode, Revision, Token};
+
+use super::memory::{PastGrant, pick};
+use super::step::{
+    OwnedAcquire, OwnedAskLease, OwnedCommand, OwnedExpect, OwnedHold, OwnedId, OwnedLease,
+    OwnedRequest,
+};
+use super::{Generator, Kind, absurd};
+use crate::observe::View;
+
+/// Few ttls, so that several things are due at the same moment.
+const TTLS: [u64; 5] = [1_000, 1_500, 2_000, 3_000, 5_000];
+
+/// A request of this kind.
+pub(super) fn request(made: &mut Generator, view: &View, kind: Kind) -> OwnedRequest {
+    match kind {
+        Kind::Absurd => return absurd::request(made, view),
+        Kind::Retry => {
+            if let Some(request) = retry(made, view) {
+                return request;
+            }
+        }
+        _ => {}
+    }
+    let command = command(made, view, kind);
+    let mut request = OwnedRequest::plain(command);
+    if made.rng.u32(..100) < made.swarm.ids {
+        identify(made, view, &mut request);
+    }
+    request
+}
+
+fn command(made: &mut Generator, view: &View, kind: Kind) -> OwnedCommand {
+    match kind {
+        Kind::GrantLease => OwnedCommand::GrantLease(new_lease(made)),
+        Kind::Renew => {
+            let many = made.rng.usize(1..=3);
+            OwnedCommand::Renew((0..many).map(|_| lease_ref(made, view)).collect())
+        }
+        Kind::Revoke => OwnedCommand::Revoke {
+            lease: lease_ref(made, view),
+            other: made.rng.bool().then(|| (reason(made), urgency(made))),
+        },
+        Kind::Release => OwnedCommand::Release(hold(made, view)),
+        Kind::Leave => leave(made, view),
+        Kind::Downgrade => OwnedCommand::Downgrade(hold(made, view)),
+        Kind::Update => OwnedCommand::Update { hold: hold(made, view), metadata: metadata(made) },
+        Kind::Force => {
+            let grant = grant(made, view);
+            let (reason, urgency) = (reason(made), urgency(made));
+            OwnedCommand::Force { lock: grant.lock, token: grant.token, reason, urgency }
+        }
+        Kind::Stopped => stopped(made, view),
+        Kind::Put => put(made, view),
+        Kind::Delete => OwnedCommand::Delete {
+            key: key(made),
+            expect: expect(made, view),
+            guard: guard(made, view),
+        },
+        Kind::SetLimits => OwnedCommand::SetLimits(some_limits(made, view)),
+        Kind::Compact => {
+            let span = view.revision.0.saturating_sub(view.floor.0) + 3;
+            OwnedCommand::Compact { keep: Revision(view.floor.0 + made.rng.u64(..span)) }
+        }
+        Kind::RaiseLevel => OwnedCommand::RaiseLevel { level: 1 },
+        Kind::Acquire | Kind::Retry | Kind::Absurd | Kind::Raw => {
+            OwnedCommand::Acquire(acquire(made, view))
+        }
+    }
+}
+
+/// An earlier request again: as it was, or with something changed.
+fn retry(made: &mut Generator, view: &View) -> Option<OwnedRequest> {
+    let mut request = pick(&mut made.rng, &made.memory.requests)?.clone();
+    match made.rng.u32(..8) {
+        0 => request.command = command(made, view, Kind::Release),
+        1 => {
+            if let OwnedCommand::Acquire(acquire) = &mut request.command {
+                acquire.wait = Wait::Limit { ms: 700 };
+            }
+        }
+        2 => {
+            if let OwnedId::Seq { done, seq, .. } = &mut request.id {
+                *done = if made.rng.bool() { *seq } else { seq.saturating_sub(1) };
+            }
+        }
+        _ => {}
+    }
+    Some(request)
+}
+
+fn identify(made: &mut Generator, view: &View, request: &mut OwnedRequest) {
+    if made.rng.u32(..3) == 0 {
+        made.memory.next_key += 1;
+        // Few keys and two principals: the same key under another principal is another request.
+        let number = made.memory.next_key - made.rng.u64(..=1).min(made.memory.next_key - 1);
+        request.id = OwnedId::Key(format!("r{number}"));
+        request.principal = ["", "p", "q"][made.rng.usize(..3)].to_owned();
+        return;
+    }
+    let Some(lease) = pick(&mut made.rng, &view.leases) else { return };
+    let seq = made.memory.next_seq(lease.id, lease.created);
+    let done = if made.rng.u32(..3) == 0 { seq.saturating_sub(made.rng.u64(1..4)) } else { 0 };
+    let by_handle = made.rng.u32(..100) < made.swarm.handles;
+    let reference = if by_handle { LeaseRef::Handle(lease.handle) } else { LeaseRef::Id(lease.id) };
+    request.id = OwnedId::Seq { lease: reference, seq, done };
+}
+
+/// A lease to be granted: mostly one of few ids, so that ids are used again.
+pub(super) fn new_lease(made: &mut Generator) -> OwnedLease {
+    let client = made.rng.usize(..made.swarm.clients);
+    let number = client as u64 + 1 + if made.rng.u32(..4) == 0 { 10 } else { 0 };
+    OwnedLease {
+        id: LeaseId::new(number).expect("small and positive"),
+        // One ttl per client, mostly: a lease asked for twice must be the same to be answered.
+        ttl_ms: if made.rng.u32(..5) == 0 {
+            TTLS[made.rng.usize(..TTLS.len())]
+        } else {
+            TTLS[client % TTLS.len()]
+        },
+        client: format!("c{client}"),
+        metadata: if made.rng.u32(..10) == 0 { metadata(made) } else { Vec::new() },
+    }
+}
+
+/// A lease by id or handle, mostly a live one.
+pub(super) fn lease_ref(made: &mut Generator, view: &View) -> LeaseRef {
+    let by_handle = made.rng.u32(..100) < made.swarm.handles;
+    let stale = made.rng.u32(..100) < made.swarm.stale;
+    let found = if stale || view.leases.is_empty() {
+        pick(&mut made.rng, &made.memory.leases).map(|(id, _, handle)| (*id, *handle))
+    } else {
+        pick(&mut made.rng, &view.leases).map(|lease| (lease.id, lease.handle))
+    };
+    match found {
+        Some((_, handle)) if by_handle => LeaseRef::Handle(handle),
+        Some((id, _)) => LeaseRef::Id(id),
+        None => LeaseRef::Id(LeaseId::new(1).expect("one is positive")),
+    }
+}
+
+/// A lease by id, or by its handle if it still lives.
+fn reference(made: &mut Generator, view: &View, lease: LeaseId, created: Revision) -> LeaseRef {
+    if made.rng.u32(..100) < made.swarm.handles {
+        let known = &made.memory.leases;
+        let past = known.iter().find(|(id, since, _)| (*id, *since) == (lease, created));
+        let live = view.leases.iter().find(|live| (live.id, live.created) == (lease, created));
+        if let Some(handle) = live.map(|live| live.handle).or(past.map(|past| past.2)) {
+            return LeaseRef::Handle(handle);
+        }
+    }
+    LeaseRef::Id(lease)
+}
+
+/// A grant: mostly one in force, sometimes one of the past.
+fn grant(made: &mut Generator, view: &View) -> PastGrant {
+    let stale = made.rng.u32(..100) < made.swarm.stale;
+    if !stale {
+        let all: usize = view.locks.iter().map(|lock| lock.holders.len()).sum();
+        if all > 0 {
+            let index = made.rng.usize(..all);
+            let grants = view
+                .locks
+                .iter()
+                .flat_map(|lock| lock.holders.iter().map(move |holder| (lock, holder)));
+            if let Some((lock, holder)) = grants.skip(index).take(1).next() {
+                return PastGrant {
+                    lock: lock.lock.as_str().to_owned(),
+                    token: holder.token,
+                    lease: holder.lease,
+                    created: holder.lease_created,
+                };
+            }
+        }
+    }
+    if let Some(grant) = made.memory.grant(&mut made.rng) {
+        return grant.clone();
+    }
+    PastGrant {
+        lock: made.swarm.locks[0].0.clone(),
+        token: Token::from_u64(1).expect("one is not zero"),
+        lease: LeaseId::new(1).expect("one is positive"),
+        created: Revision(1),
+    }
+}
+
+fn hold(made: &mut Generator, view: &View) -> OwnedHold {
+    let grant = grant(made, view);
+    let mut lease = reference(made, view, grant.lease, grant.created);
+    let mut lock = grant.lock;
+    // The right token from the wrong lease, or for the wrong lock.
+    match made.rng.u32(..25) {
+        0 => lease = lease_ref(made, view),
+        1 => lock = any_lock(made),
+        _ => {}
+    }
+    OwnedHold { lease, lock, token: grant.token }
+}
+
+fn leave(made: &mut Generator, view: &View) -> OwnedCommand {
+    let waiting: Vec<_> = view.leases.iter().filter(|lease| !lease.waits.is_empty()).collect();
+    if let Some(lease) = pick(&mut made.rng, &waiting)
+        && made.rng.u32(..4) > 0
+    {
+        let lock = pick(&mut made.rng, &lease.waits).map(|(_, lock)| lock.as_str().to_owned());
+        let lock = lock.unwrap_or_default();
+        let lease = reference(made, view, lease.id, lease.created);
+        return OwnedCommand::Leave { lease, lock };
+    }
+    let grant = grant(made, view);
+    let lease = if made.rng.bool() {
+        reference(made, view, grant.lease, grant.created)
+    } else {
+        lease_ref(made, view)
+    };
+    OwnedCommand::Leave { lease, lock: grant.lock }
+}
+
+fn stopped(made: &mut Generator, view: &View) -> OwnedCommand {
+    let cooling: Vec<PastGrant> = view
+        .locks
+        .iter()
+        .flat_map(|lock| lock.holders.iter().map(move |holder| (lock, holder)))
+        .filter(|(_, holder)| matches!(holder.state, HolderState::Cooling { .. }))
+        .map(|(lock, holder)| PastGrant {
+            lock: lock.lock.as_str().to_owned(),
+            token: holder.token,
+            lease: holder.lease,
+            created: holder.lease_created,
+        })
+        .collect();
+    let found = pick(&mut made.rng, &cooling).cloned();
+    let mut grant = found.unwrap_or_else(|| grant(made, view));
+    match made.rng.u32(..16) {
+        0 => grant.created = grant.created.next(),
+        1 => grant.lock = any_lock(made),
+        2 => grant.lease = new_lease(made).id,
+        _ => {}
+    }
+    let PastGrant { lock, token, lease, created } = grant;
+    OwnedCommand::Stopped { lease, created, lock, token }
+}
+
+fn acquire(made: &mut Generator, view: &View) -> OwnedAcquire {
+    let swarm = made.swarm.clone();
+    let rng = &mut made.rng;
+    let multi = rng.u32(..100) < swarm.multi;
+    let many = if multi { rng.usize(2..=3.min(swarm.locks.len())) } else { 1 };
+    let mut choice: Vec<usize> = (0..swarm.locks.len()).collect();
+    rng.shuffle(&mut choice);
+    let locks = choice
+        .iter()
+        .take(many)
+        .map(|index| {
+            let (name, slots) = &swarm.locks[*index];
+            let mode = match slots {
+                _ if rng.u32(..40) == 0 => Mode::Slot { of: rng.u32(1..=3) },
+                Some(_) if rng.u32(..40) == 0 => Mode::Exclusive,
+                Some(of) => Mode::Slot { of: *of },
+                None if rng.u32(..100) < swarm.shared => Mode::Shared,
+                None => Mode::Exclusive,
+            };
+            (name.clone(), mode)
+        })
+        .collect();
+    let wait = match () {
+        () if rng.u32(..100) < swarm.tries => {
+            if rng.bool() {
+                Wait::No
+            } else {
+                Wait::Limit { ms: 0 }
+            }
+        }
+        () if rng.u32(..100) < swarm.limited => Wait::Limit { ms: rng.u64(1..30) * 100 },
+        () => Wait::Unlimited,
+    };
+    let lock_delay_ms = if rng.u32(..100) < swarm.delay { rng.u64(1..20) * 100 } else { 0 };
+    let max_hold_ms = (rng.u32(..100) < swarm.max_hold).then(|| rng.u64(8..80) * 100);
+    let purpose = if rng.u32(..100) < swarm.elections { Purpose::Election } else { Purpose::Lock };
+    let independent = rng.u32(..100) < swarm.independent;
+    let new = rng.u32(..100) < swarm.new_lease || view.leases.is_empty();
+    let lease = if new {
+        OwnedAskLease::New(new_lease(made))
+    } else {
+        OwnedAskLease::Existing(lease_ref(made, view))
+    };
+    let metadata = if made.rng.u32(..4) == 0 { metadata(made) } else { Vec::new() };
+    OwnedAcquire { lease, locks, wait, metadata, lock_delay_ms, max_hold_ms, purpose, independent }
+}
+
+fn put(made: &mut Generator, view: &View) -> OwnedCommand {
+    // Now and then a large value: the only way to a full state in few commands.
+    let value = if made.rng.u32(..12) == 0 { vec![b'v'; 20_000] } else { metadata(made) };
+    OwnedCommand::Put {
+        key: key(made),
+        value,
+        lease: made.rng.bool().then(|| lease_ref(made, view)),
+        expect: expect(made, view),
+        guard: guard(made, view),
+    }
+}
+
+fn key(made: &mut Generator) -> String {
+    pick(&mut made.rng, &made.swarm.keys).cloned().unwrap_or_default()
+}
+
+fn any_lock(made: &mut Generator) -> String {
+    pick(&mut made.rng, &made.swarm.locks).map(|(lock, _)| lock.clone()).unwrap_or_default()
+}
+
+fn expect(made: &mut Generator, view: &View) -> OwnedExpect {
+    let key = pick(&mut made.rng, &view.keys);
+    match (made.rng.u32(..10), key) {
+        (0, _) => OwnedExpect::Absent,
+        (1, Some(key)) => OwnedExpect::Modified(key.modified),
+        (2, Some(key)) => OwnedExpect::Value(key.value.to_vec()),
+        (3, _) => OwnedExpect::Value(metadata(made)),
+        (4, _) => OwnedExpect::Modified(view.revision),
+        _ => OwnedExpect::Any,
+    }
+}
+
+fn guard(made: &mut Generator, view: &View) -> Option<(String, Token)> {
+    (made.rng.u32(..100) < made.swarm.guards).then(|| {
+        let grant = grant(made, view);
+        (grant.lock, grant.token)
+    })
+}
+
+fn metadata(made: &mut Generator) -> Vec<u8> {
+    let len = made.rng.usize(..6);
+    vec![b'm'; len]
+}
+
+fn reason(made: &mut Generator) -> String {
+    ["", "stuck", "deploy"][made.rng.usize(..3)].to_owned()
+}
+
+fn urgency(made: &mut Generator) -> Urgency {
+    if made.rng.u32(..3) == 0 { Urgency::Now } else { Urgency::Cooling }
+}
+
+/// Limits that a short sequence hits.
+pub(super) fn tight_limits(made: &mut Generator, view: &View) -> Vec<(Limit, u64)> {
+    let many = made.rng.usize(1..=5);
+    (0..many).map(|_| one_limit(made, view)).collect()
+}
+
+fn some_limits(made: &mut Generator, view: &View) -> Vec<(Limit, u64)> {
+    let many = made.rng.usize(..=3);
+    (0..many)
+        .map(|_| {
+            let (limit, value) = one_limit(made, view);
+            // Back to the default as often, or everything ends up refused.
+            (limit, if made.rng.bool() { limit.default_value() } else { value })
+        })
+        .collect()
+}
+
+fn one_limit(made: &mut Generator, view: &View) -> (Limit, u64) {
+    let rng = &mut made.rng;
+    // History bytes stay at their default: how they are counted is the machine's own affair.
+    match rng.u32(..17) {
+        0 => (Limit::WaitersPerLock, rng.u64(0..=3)),
+        1 => (Limit::Leases, rng.u64(1..=4)),
+        2 => (Limit::LocksPerLease, rng.u64(1..=4)),
+        3 => (Limit::KeysPerLease, rng.u64(0..=2)),
+        4..=6 => (Limit::EndsPerEntry, rng.u64(1..=3)),
+        7 => (Limit::HistoryRevisions, rng.u64(3..=12)),
+        8 => (Limit::StateBytes, 65_536.max(view.state_bytes / 2)),
+        9 => (Limit::Requests, rng.u64(0..=3)),
+        10 => (Limit::RequestBytes, rng.u64(0..=400)),
+        11 => (Limit::LocksPerAsk, rng.u64(1..=2)),
+        12 => (Limit::MetadataBytes, rng.u64(0..=4)),
+        13 => (Limit::TtlMaxMs, rng.u64(1..=4) * 1_000),
+        14 => (Limit::LockDelayMs, rng.u64(0..=10) * 100),
+        15 => (Limit::NameBytes, rng.u64(1..=35)),
+        _ => (Limit::WaitMs, rng.u64(1..=20) * 100),
+    }
+}

@@ -1,0 +1,115 @@
+//! What does the generator remember of what the machine answered?
+//!
+//! Tokens, leases and handles of the past make the interesting commands: those that come late.
+
+use fastrand::Rng;
+use tenure_core::outcome::{Answer, Effects, LeaseGrant};
+use tenure_types::{Handle, LeaseId, Revision, Token};
+
+use super::step::{Item, OwnedRequest, Step};
+use crate::observe::View;
+
+/// How much of the past is kept: enough to be late, little enough to meet the present.
+const KEPT: usize = 24;
+
+/// A grant that was seen.
+#[derive(Clone, Debug)]
+pub(super) struct PastGrant {
+    /// Of which lock.
+    pub lock: String,
+    /// Under which token.
+    pub token: Token,
+    /// To which lease.
+    pub lease: LeaseId,
+    /// Created then.
+    pub created: Revision,
+}
+
+/// What the generator remembers.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// Grants, the newest last.
+    pub grants: Vec<PastGrant>,
+    /// Leases, the newest last.
+    pub leases: Vec<(LeaseId, Revision, Handle)>,
+    /// Requests worth repeating: those with an id, and asks.
+    pub requests: Vec<OwnedRequest>,
+    /// For each lease, the next number of its requests.
+    pub seqs: Vec<(LeaseId, Revision, u64)>,
+    /// The next key of a request.
+    pub next_key: u64,
+}
+
+impl Memory {
+    /// Learns from a step.
+    pub(super) fn learn(&mut self, step: &Step, effects: &Effects, after: &View) {
+        if let Step::Entry { items, .. } = step {
+            for item in items {
+                if let Item::Request(request) = item {
+                    let asks = matches!(request.command, super::step::OwnedCommand::Acquire(_));
+                    if request.id != super::step::OwnedId::None || asks {
+                        push(&mut self.requests, (**request).clone());
+                    }
+                }
+            }
+        }
+        for outcome in &effects.outcomes {
+            match &outcome.result {
+                Ok(Answer::LeaseGranted(lease)) => self.learn_lease(lease),
+                Ok(Answer::Acquired(acquired)) => self.learn_lease(&acquired.lease),
+                Ok(Answer::Queued(queued)) => self.learn_lease(&queued.lease),
+                _ => {}
+            }
+        }
+        for lock in &after.locks {
+            for holder in &lock.holders {
+                if self.grants.iter().all(|past| past.token != holder.token) {
+                    push(
+                        &mut self.grants,
+                        PastGrant {
+                            lock: lock.lock.as_str().to_owned(),
+                            token: holder.token,
+                            lease: holder.lease,
+                            created: holder.lease_created,
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    fn learn_lease(&mut self, lease: &LeaseGrant) {
+        let known = (lease.id, lease.created, lease.handle);
+        if !self.leases.contains(&known) {
+            push(&mut self.leases, known);
+        }
+    }
+
+    /// The next number of a lease's requests.
+    pub(super) fn next_seq(&mut self, lease: LeaseId, created: Revision) -> u64 {
+        let found = self.seqs.iter_mut().find(|(id, since, _)| (*id, *since) == (lease, created));
+        if let Some((_, _, next)) = found {
+            *next += 1;
+            return *next;
+        }
+        push(&mut self.seqs, (lease, created, 1));
+        1
+    }
+
+    /// Some grant of the past.
+    pub(super) fn grant(&self, rng: &mut Rng) -> Option<&PastGrant> {
+        pick(rng, &self.grants)
+    }
+}
+
+/// One of them.
+pub(super) fn pick<'a, T>(rng: &mut Rng, all: &'a [T]) -> Option<&'a T> {
+    if all.is_empty() { None } else { all.get(rng.usize(..all.len())) }
+}
+
+fn push<T>(list: &mut Vec<T>, item: T) {
+    if list.len() >= KEPT {
+        list.remove(0);
+    }
+    list.push(item);
+}

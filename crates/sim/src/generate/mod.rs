@@ -1,0 +1,158 @@
+//! Which step comes next?
+//!
+//! Everything is drawn from one seed. Steps are made one at a time, so that they can use what the
+//! machine answered; once made they are concrete and run again without the generator.
+
+mod absurd;
+mod command;
+mod memory;
+pub mod step;
+mod swarm;
+
+use fastrand::Rng;
+use tenure_core::outcome::Effects;
+
+pub use step::{Item, OwnedRequest, Step};
+
+use crate::observe::View;
+use memory::Memory;
+use swarm::{Kind, Swarm};
+
+/// Makes the steps of one sequence.
+pub struct Generator {
+    rng: Rng,
+    swarm: Swarm,
+    memory: Memory,
+    term: u64,
+    /// The clock when the present term began, as the rules have it.
+    base: u64,
+    count: u64,
+    epoch: u16,
+    /// How many commands are still to come.
+    left: usize,
+    first: bool,
+}
+
+impl Generator {
+    /// A generator for about `commands` commands.
+    pub fn new(seed: u64, commands: usize) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let swarm = Swarm::draw(&mut rng);
+        // Lengths differ: short sequences are cheap and find what is shallow.
+        let left = rng.usize(commands.div_ceil(4)..=commands.max(1));
+        Self {
+            rng,
+            swarm,
+            memory: Memory::default(),
+            term: 1,
+            base: 0,
+            count: 0,
+            epoch: 0,
+            left,
+            first: true,
+        }
+    }
+
+    /// The next step, or `None` at the end.
+    pub fn next(&mut self, view: &View) -> Option<Step> {
+        if self.left == 0 {
+            return None;
+        }
+        if std::mem::take(&mut self.first) && self.swarm.tight {
+            let limits = command::tight_limits(self, view);
+            let request = OwnedRequest::plain(step::OwnedCommand::SetLimits(limits));
+            return Some(self.entry(vec![Item::Request(Box::new(request))]));
+        }
+        let roll = self.rng.u32(..1_000);
+        let swarm = &self.swarm;
+        let (leaders, snapshots) = (swarm.leaders, swarm.leaders + swarm.snapshots);
+        let restores = snapshots + swarm.restores;
+        if roll < leaders {
+            return Some(self.change_leader(view));
+        }
+        if roll < snapshots {
+            return Some(Step::Snapshot);
+        }
+        if roll < restores {
+            return Some(self.restore(view));
+        }
+        if roll >= 997 {
+            let len = self.rng.usize(..=1);
+            let payload = (0..len).map(|_| self.rng.u8(..)).collect();
+            return Some(Step::Unreadable { log_term: self.term, payload });
+        }
+        self.advance(view);
+        let many = self.rng.usize(1..=self.swarm.batch).min(self.left);
+        // Sometimes time passes and nobody asks for anything.
+        let many = if self.rng.u32(..20) == 0 { 0 } else { many };
+        self.left -= many.max(1);
+        let items = (0..many).map(|_| self.item(view)).collect();
+        Some(self.entry(items))
+    }
+
+    /// Learns what a step did.
+    pub fn learn(&mut self, step: &Step, effects: &Effects, after: &View) {
+        self.memory.learn(step, effects, after);
+        if let Step::Restore { epoch, .. } = step {
+            self.epoch = self.epoch.max(*epoch);
+        }
+    }
+
+    fn entry(&mut self, items: Vec<Item>) -> Step {
+        // An entry sealed under one term and logged under another happens when a leader changes
+        // in between; none of its commands may happen.
+        let payload_term = match self.rng.u32(..60) {
+            0 => self.term + 1,
+            1 => self.term.saturating_sub(1),
+            _ => self.term,
+        };
+        Step::Entry { log_term: self.term, payload_term, count_ms: self.count, items }
+    }
+
+    fn change_leader(&mut self, view: &View) -> Step {
+        self.term += self.rng.u64(1..=3);
+        self.base = view.clock;
+        self.count = 0;
+        Step::Empty { log_term: self.term }
+    }
+
+    fn restore(&mut self, view: &View) -> Step {
+        self.base = view.clock;
+        self.count = 0;
+        self.term += 1;
+        // Now and then an epoch that is not above the present one, which changes nothing.
+        let epoch = if self.rng.u32(..6) == 0 { self.epoch } else { self.epoch + 1 };
+        Step::Restore { epoch, waive_quiet: self.rng.u32(..3) == 0 }
+    }
+
+    /// Moves the leader's count.
+    fn advance(&mut self, view: &View) {
+        let roll = self.rng.u32(..100);
+        let (leaps, edges) = (self.swarm.leaps, self.swarm.leaps + self.swarm.edges);
+        if self.swarm.end_of_time && self.rng.u32(..150) == 0 {
+            self.count = if self.rng.bool() { u64::MAX } else { (1 << 60) - 2_000 };
+        } else if self.swarm.silences && self.rng.u32(..60) == 0 {
+            let long = 600_000 + self.rng.u64(0..=2);
+            self.count = self.count.saturating_add(long);
+        } else if roll < leaps {
+            self.count = self.count.saturating_add(self.rng.u64(900..7_000));
+        } else if let Some(due) = view.next_due.filter(|_| roll < edges) {
+            // One before, exactly at, or one after: where off-by-one mistakes live.
+            let target = (due + self.rng.u64(0..=2)).saturating_sub(1);
+            self.count = self.count.max(target.saturating_sub(self.base));
+        } else if self.rng.bool() {
+            self.count = self.count.saturating_add(self.rng.u64(1..300));
+        } else if self.rng.u32(..40) == 0 {
+            // A count that went back: the clock must not.
+            self.count = self.count.saturating_sub(self.rng.u64(1..2_000));
+        }
+    }
+
+    fn item(&mut self, view: &View) -> Item {
+        let kind = self.swarm.kind(&mut self.rng);
+        if kind == Kind::Raw {
+            return absurd::raw(self, view);
+        }
+        Item::Request(Box::new(command::request(self, view, kind)))
+    }
+}

@@ -1,0 +1,331 @@
+//! What is one step of a sequence, in a form that can be kept and run again?
+//!
+//! Requests borrow from the bytes they were read from; these own theirs, so that a failing sequence
+//! can be run again with some of its steps left out.
+
+use tenure_core::codec;
+use tenure_core::request::{
+    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
+    Request, RequestId, Revoker, Urgency, Wait,
+};
+use tenure_types::{LeaseId, Limit, Mode, Revision, Token};
+
+/// One step.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// An entry with a payload.
+    Entry {
+        /// The term the log has for it.
+        log_term: u64,
+        /// The term inside the payload.
+        payload_term: u64,
+        /// How long the leader had counted.
+        count_ms: u64,
+        /// Its commands.
+        items: Vec<Item>,
+    },
+    /// An entry of the log itself.
+    Empty {
+        /// Its term.
+        log_term: u64,
+    },
+    /// An entry whose frame cannot be read.
+    Unreadable {
+        /// Its term.
+        log_term: u64,
+        /// The bytes: too few for any frame.
+        payload: Vec<u8>,
+    },
+    /// Read back what the machine writes, and let both go on.
+    Snapshot,
+    /// Turn the state into the first one of a new incarnation.
+    Restore {
+        /// Of this epoch.
+        epoch: u16,
+        /// Whether locks are granted at once.
+        waive_quiet: bool,
+    },
+}
+
+impl Step {
+    /// How many commands it has.
+    pub fn commands(&self) -> usize {
+        match self {
+            Step::Entry { items, .. } => items.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// One command of an entry.
+#[derive(Clone, Debug)]
+pub enum Item {
+    /// A request.
+    Request(Box<OwnedRequest>),
+    /// Bytes that may or may not be one.
+    Raw(Vec<u8>),
+}
+
+impl Item {
+    /// Its log form.
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Item::Request(request) => {
+                let mut out = Vec::new();
+                codec::encode_request(&request.lend(), &mut out);
+                out
+            }
+            Item::Raw(bytes) => bytes.clone(),
+        }
+    }
+}
+
+/// A request that owns its parts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OwnedRequest {
+    /// Who asks.
+    pub principal: String,
+    /// How a repetition is recognised.
+    pub id: OwnedId,
+    /// What is asked.
+    pub command: OwnedCommand,
+}
+
+/// [`RequestId`], owned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the fields are those of the borrowed type")]
+pub enum OwnedId {
+    /// None.
+    None,
+    /// A number of a lease.
+    Seq { lease: LeaseRef, seq: u64, done: u64 },
+    /// A key of the principal.
+    Key(String),
+}
+
+/// [`NewLease`], owned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the fields are those of the borrowed type")]
+pub struct OwnedLease {
+    pub id: LeaseId,
+    pub ttl_ms: u64,
+    pub client: String,
+    pub metadata: Vec<u8>,
+}
+
+/// [`AskLease`], owned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OwnedAskLease {
+    /// One that exists.
+    Existing(LeaseRef),
+    /// A new one.
+    New(OwnedLease),
+}
+
+/// [`Acquire`], owned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the fields are those of the borrowed type")]
+pub struct OwnedAcquire {
+    pub lease: OwnedAskLease,
+    pub locks: Vec<(String, Mode)>,
+    pub wait: Wait,
+    pub metadata: Vec<u8>,
+    pub lock_delay_ms: u64,
+    pub max_hold_ms: Option<u64>,
+    pub purpose: Purpose,
+    pub independent: bool,
+}
+
+/// [`Hold`], owned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the fields are those of the borrowed type")]
+pub struct OwnedHold {
+    pub lease: LeaseRef,
+    pub lock: String,
+    pub token: Token,
+}
+
+impl OwnedHold {
+    fn lend(&self) -> Hold<'_> {
+        Hold { lease: self.lease, lock: &self.lock, token: self.token }
+    }
+}
+
+/// [`Expect`], owned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OwnedExpect {
+    /// Anything.
+    Any,
+    /// No key.
+    Absent,
+    /// Last changed then.
+    Modified(Revision),
+    /// This value.
+    Value(Vec<u8>),
+}
+
+impl OwnedExpect {
+    fn lend(&self) -> Expect<'_> {
+        match self {
+            OwnedExpect::Any => Expect::Any,
+            OwnedExpect::Absent => Expect::Absent,
+            OwnedExpect::Modified(revision) => Expect::Modified(*revision),
+            OwnedExpect::Value(value) => Expect::Value(value),
+        }
+    }
+}
+
+/// A lock and the token that must hold it.
+pub type OwnedGuard = (String, Token);
+
+/// [`Command`], owned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "variants and fields are those of the borrowed type")]
+pub enum OwnedCommand {
+    GrantLease(OwnedLease),
+    Renew(Vec<LeaseRef>),
+    /// `None` for the holder's own word.
+    Revoke {
+        lease: LeaseRef,
+        other: Option<(String, Urgency)>,
+    },
+    Acquire(OwnedAcquire),
+    Release(OwnedHold),
+    Leave {
+        lease: LeaseRef,
+        lock: String,
+    },
+    Downgrade(OwnedHold),
+    Update {
+        hold: OwnedHold,
+        metadata: Vec<u8>,
+    },
+    Force {
+        lock: String,
+        token: Token,
+        reason: String,
+        urgency: Urgency,
+    },
+    Stopped {
+        lease: LeaseId,
+        created: Revision,
+        lock: String,
+        token: Token,
+    },
+    Put {
+        key: String,
+        value: Vec<u8>,
+        lease: Option<LeaseRef>,
+        expect: OwnedExpect,
+        guard: Option<OwnedGuard>,
+    },
+    Delete {
+        key: String,
+        expect: OwnedExpect,
+        guard: Option<OwnedGuard>,
+    },
+    SetLimits(Vec<(Limit, u64)>),
+    Compact {
+        keep: Revision,
+    },
+    RaiseLevel {
+        level: u16,
+    },
+}
+
+impl OwnedRequest {
+    /// A request without an id.
+    pub fn plain(command: OwnedCommand) -> Self {
+        Self { principal: String::new(), id: OwnedId::None, command }
+    }
+
+    /// The request as the machine knows it.
+    pub fn lend(&self) -> Request<'_> {
+        Request {
+            principal: &self.principal,
+            id: match &self.id {
+                OwnedId::None => RequestId::None,
+                OwnedId::Seq { lease, seq, done } => {
+                    RequestId::Seq { lease: *lease, seq: *seq, done: *done }
+                }
+                OwnedId::Key(key) => RequestId::Key(key),
+            },
+            command: self.command.lend(),
+        }
+    }
+}
+
+impl OwnedCommand {
+    fn lend(&self) -> Command<'_> {
+        match self {
+            OwnedCommand::GrantLease(lease) => Command::GrantLease(lend_lease(lease)),
+            OwnedCommand::Renew(leases) => Command::Renew(leases.clone()),
+            OwnedCommand::Revoke { lease, other } => Command::Revoke {
+                lease: *lease,
+                by: match other {
+                    None => Revoker::Holder,
+                    Some((reason, urgency)) => Revoker::Other { reason, urgency: *urgency },
+                },
+            },
+            OwnedCommand::Acquire(acquire) => Command::Acquire(lend_acquire(acquire)),
+            OwnedCommand::Release(hold) => Command::Release(hold.lend()),
+            OwnedCommand::Leave { lease, lock } => Command::Leave { lease: *lease, lock },
+            OwnedCommand::Downgrade(hold) => Command::Downgrade(hold.lend()),
+            OwnedCommand::Update { hold, metadata } => {
+                Command::Update { hold: hold.lend(), metadata }
+            }
+            OwnedCommand::Force { lock, token, reason, urgency } => {
+                Command::Force { lock, token: *token, reason, urgency: *urgency }
+            }
+            OwnedCommand::Stopped { lease, created, lock, token } => {
+                Command::Stopped { lease: *lease, created: *created, lock, token: *token }
+            }
+            OwnedCommand::Put { key, value, lease, expect, guard } => Command::Put(Put {
+                key,
+                value,
+                lease: *lease,
+                expect: expect.lend(),
+                guard: lend_guard(guard.as_ref()),
+            }),
+            OwnedCommand::Delete { key, expect, guard } => {
+                Command::Delete { key, expect: expect.lend(), guard: lend_guard(guard.as_ref()) }
+            }
+            OwnedCommand::SetLimits(limits) => Command::SetLimits(limits.clone()),
+            OwnedCommand::Compact { keep } => Command::Compact { keep: *keep },
+            OwnedCommand::RaiseLevel { level } => Command::RaiseLevel { level: *level },
+        }
+    }
+}
+
+fn lend_lease(lease: &OwnedLease) -> NewLease<'_> {
+    NewLease {
+        id: lease.id,
+        ttl_ms: lease.ttl_ms,
+        client: &lease.client,
+        metadata: &lease.metadata,
+    }
+}
+
+fn lend_guard(guard: Option<&OwnedGuard>) -> Option<Guard<'_>> {
+    guard.map(|(lock, token)| Guard { lock, token: *token })
+}
+
+fn lend_acquire(acquire: &OwnedAcquire) -> Acquire<'_> {
+    Acquire {
+        lease: match &acquire.lease {
+            OwnedAskLease::Existing(lease) => AskLease::Existing(*lease),
+            OwnedAskLease::New(lease) => AskLease::New(lend_lease(lease)),
+        },
+        // One lock has one form only, or equal commands would not have equal bytes.
+        locks: match acquire.locks.as_slice() {
+            [(lock, mode)] => Asks::One(Ask { lock, mode: *mode }),
+            many => Asks::Many(many.iter().map(|(lock, mode)| Ask { lock, mode: *mode }).collect()),
+        },
+        wait: acquire.wait,
+        metadata: &acquire.metadata,
+        lock_delay_ms: acquire.lock_delay_ms,
+        max_hold_ms: acquire.max_hold_ms,
+        purpose: acquire.purpose,
+        independent: acquire.independent,
+    }
+}

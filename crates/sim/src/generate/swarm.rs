@@ -1,0 +1,210 @@
+//! What is this sequence mostly about?
+//!
+//! Each sequence draws its own weights and leaves some features out. A sequence in which everything
+//! happens a little never gets deep into anything: queues stay short when every second command
+//! is a revocation.
+
+use fastrand::Rng;
+
+/// A kind of command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names are those of the commands")]
+pub(super) enum Kind {
+    GrantLease,
+    Renew,
+    Revoke,
+    Acquire,
+    Release,
+    Leave,
+    Downgrade,
+    Update,
+    Force,
+    Stopped,
+    Put,
+    Delete,
+    SetLimits,
+    Compact,
+    RaiseLevel,
+    /// An earlier request again.
+    Retry,
+    /// Something no client would send.
+    Absurd,
+    /// Bytes.
+    Raw,
+}
+
+const KINDS: [(Kind, u32); 18] = [
+    (Kind::GrantLease, 12),
+    (Kind::Renew, 12),
+    (Kind::Revoke, 4),
+    (Kind::Acquire, 45),
+    (Kind::Release, 15),
+    (Kind::Leave, 6),
+    (Kind::Downgrade, 6),
+    (Kind::Update, 5),
+    (Kind::Force, 8),
+    (Kind::Stopped, 8),
+    (Kind::Put, 10),
+    (Kind::Delete, 5),
+    (Kind::SetLimits, 3),
+    (Kind::Compact, 2),
+    (Kind::RaiseLevel, 1),
+    (Kind::Retry, 10),
+    (Kind::Absurd, 4),
+    (Kind::Raw, 2),
+];
+
+/// The character of one sequence.
+#[derive(Clone, Debug)]
+pub(super) struct Swarm {
+    weights: Vec<(Kind, u32)>,
+    total: u32,
+    /// How many clients take part.
+    pub clients: usize,
+    /// The locks, each with the slots it mostly has.
+    pub locks: Vec<(String, Option<u32>)>,
+    /// The keys.
+    pub keys: Vec<String>,
+    /// Of 100 asks, how many are for several locks.
+    pub multi: u32,
+    /// Of 100 asks, how many are shared.
+    pub shared: u32,
+    /// Of 100 asks, how many do not wait.
+    pub tries: u32,
+    /// Of 100 waits, how many have a limit.
+    pub limited: u32,
+    /// Of 100 asks, how many are independent.
+    pub independent: u32,
+    /// Of 100 asks, how many are candidacies.
+    pub elections: u32,
+    /// Of 100 asks, how many have a `max_hold`.
+    pub max_hold: u32,
+    /// Of 100 asks, how many have a lock-delay.
+    pub delay: u32,
+    /// Of 100 asks, how many bring their own lease.
+    pub new_lease: u32,
+    /// Of 100 names of a lease, how many are handles.
+    pub handles: u32,
+    /// Of 100 requests, how many have an id.
+    pub ids: u32,
+    /// Of 100 writes, how many are guarded.
+    pub guards: u32,
+    /// Of 100 names of a lease or token, how many are of the past.
+    pub stale: u32,
+    /// Of 100 entries, how many move the clock far.
+    pub leaps: u32,
+    /// Of 100 entries, how many move the clock to the edge of something due.
+    pub edges: u32,
+    /// Of 1,000 steps, how many change the leader.
+    pub leaders: u32,
+    /// Of 1,000 steps, how many are snapshots.
+    pub snapshots: u32,
+    /// Of 1,000 steps, how many restore.
+    pub restores: u32,
+    /// The most commands in one entry.
+    pub batch: usize,
+    /// Whether the first entry sets limits that are soon hit.
+    pub tight: bool,
+    /// Whether a count may be the largest there is, which ends all time.
+    pub end_of_time: bool,
+    /// Whether long silences happen, after which keys of requests are forgotten.
+    pub silences: bool,
+}
+
+/// Names with common prefixes, one of them too long to be kept inline.
+const LOCKS: [&str; 7] = [
+    "a",
+    "a/b",
+    "a/bc",
+    "db/primary/shard-0123456789-abcdefghijkl",
+    "db/primary",
+    "job",
+    "\u{3c9}",
+];
+
+impl Swarm {
+    /// Draws a character.
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        let mut weights: Vec<(Kind, u32)> = Vec::with_capacity(KINDS.len());
+        for (kind, weight) in KINDS {
+            // Without leases and asks nothing happens at all.
+            let needed = matches!(kind, Kind::Acquire | Kind::GrantLease);
+            if needed || rng.u32(..100) < 70 {
+                weights.push((kind, weight * rng.u32(1..=4)));
+            }
+        }
+        // Now and then a sequence is about two or three commands only.
+        if rng.u32(..8) == 0 {
+            let needed = |kind: Kind| matches!(kind, Kind::Acquire | Kind::GrantLease);
+            let mut others: Vec<(Kind, u32)> =
+                weights.iter().copied().filter(|(kind, _)| !needed(*kind)).collect();
+            rng.shuffle(&mut others);
+            others.truncate(3);
+            weights.retain(|(kind, _)| needed(*kind));
+            weights.extend(others);
+        }
+        let mut names: Vec<&str> = LOCKS.to_vec();
+        rng.shuffle(&mut names);
+        names.truncate(rng.usize(3..=6));
+        if !names.iter().any(|name| name.len() > 30) {
+            names[0] = LOCKS[3];
+        }
+        let semaphores = often(rng, 50);
+        let locks: Vec<(String, Option<u32>)> = names
+            .iter()
+            .map(|name| {
+                let slots = (rng.u32(..100) < semaphores).then(|| rng.u32(1..=3));
+                ((*name).to_owned(), slots)
+            })
+            .collect();
+        // Keys may be called like locks: a watch by name sees both.
+        let mut keys = vec!["k".to_owned(), "k/1".to_owned()];
+        keys.push(locks[0].0.clone());
+        Self {
+            total: weights.iter().map(|(_, weight)| weight).sum(),
+            weights,
+            clients: rng.usize(2..=5),
+            locks,
+            keys,
+            multi: often(rng, 60),
+            shared: often(rng, 70),
+            tries: often(rng, 40),
+            limited: often(rng, 60),
+            independent: often(rng, 40),
+            elections: often(rng, 60),
+            max_hold: often(rng, 40),
+            delay: often(rng, 60),
+            new_lease: often(rng, 30),
+            handles: often(rng, 60),
+            ids: often(rng, 60),
+            guards: often(rng, 60),
+            stale: often(rng, 20),
+            leaps: often(rng, 15),
+            edges: often(rng, 50),
+            leaders: often(rng, 60),
+            snapshots: often(rng, 40),
+            restores: if rng.u32(..3) == 0 { rng.u32(5..40) } else { 0 },
+            batch: rng.usize(1..=4),
+            tight: rng.u32(..3) == 0,
+            end_of_time: rng.u32(..60) == 0,
+            silences: rng.u32(..6) == 0,
+        }
+    }
+
+    /// A kind of command, by the weights.
+    pub(super) fn kind(&self, rng: &mut Rng) -> Kind {
+        let mut left = rng.u32(..self.total.max(1));
+        for (kind, weight) in &self.weights {
+            if left < *weight {
+                return *kind;
+            }
+            left -= weight;
+        }
+        Kind::Acquire
+    }
+}
+
+/// A share up to `most`, and in every third sequence none.
+fn often(rng: &mut Rng, most: u32) -> u32 {
+    if rng.u32(..3) == 0 { 0 } else { rng.u32(1..=most) }
+}

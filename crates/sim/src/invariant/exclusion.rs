@@ -1,0 +1,61 @@
+//! Can two clients believe they hold this lock? (S1)
+
+use tenure_core::event::{Cause, Event, Subject};
+use tenure_types::Mode;
+
+use super::ledger::Standing;
+use super::{Check, Ledger, Violation};
+use crate::observe::View;
+
+/// Holders, also cooling and delayed ones, admit each other.
+pub(super) fn views(view: &View) -> Check {
+    for lock in &view.locks {
+        let fail = |what: &str| {
+            Err(Violation::new("S1", format!("lock {:?}: {what}: {:?}", lock.lock, lock.holders)))
+        };
+        let many = lock.holders.len();
+        if let Some(of) = lock.slots {
+            let mut slots: Vec<u32> =
+                lock.holders.iter().filter_map(|holder| holder.slot).collect();
+            slots.sort_unstable();
+            slots.dedup();
+            if slots.len() != many || slots.iter().any(|slot| *slot >= of) {
+                return fail("slots repeat, are missing or too large");
+            }
+            if lock.holders.iter().any(|holder| holder.mode != (Mode::Slot { of })) {
+                return fail("a holder of another kind");
+            }
+            continue;
+        }
+        if lock.holders.iter().any(|holder| holder.slot.is_some()) {
+            return fail("a slot without slots");
+        }
+        if many > 1 && lock.holders.iter().any(|holder| holder.mode != Mode::Shared) {
+            return fail("an exclusive holder is not alone");
+        }
+    }
+    Ok(())
+}
+
+/// A grant is compatible with every grant in force at that moment. One that keeps others out only
+/// because it cools or is delayed is a matter of T2.
+pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
+    let (Cause::Granted, Subject::Lock(lock)) = (event.cause, &event.subject) else {
+        return Ok(());
+    };
+    for (token, grant) in ledger.grants.iter().filter(|(_, grant)| grant.lock == *lock) {
+        let admits = match (event.mode, grant.mode) {
+            (Some(Mode::Shared), Mode::Shared) => true,
+            (Some(Mode::Slot { of }), Mode::Slot { of: other }) => {
+                of == other && event.slot != grant.slot
+            }
+            _ => false,
+        };
+        if !admits {
+            let invariant = if grant.standing == Standing::Held { "S1" } else { "T2" };
+            let detail = format!("{event:?} while {token:?} stands as {grant:?}");
+            return Err(Violation::new(invariant, detail));
+        }
+    }
+    Ok(())
+}

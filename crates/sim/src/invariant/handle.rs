@@ -1,0 +1,70 @@
+//! Which lease was each handle given to? (S5: to one, for ever)
+
+use std::collections::BTreeMap;
+
+use tenure_core::outcome::{Answer, Effects, LeaseGrant};
+use tenure_core::request::LeaseRef;
+use tenure_types::{Handle, LeaseId, Revision};
+
+use super::{Check, Ledger, Violation};
+use crate::observe::View;
+
+/// A lease itself: its number and the revision that created it.
+pub(super) type LeaseKey = (LeaseId, Revision);
+
+/// The handles given so far.
+#[derive(Default)]
+pub struct Handles {
+    leases: BTreeMap<Handle, LeaseKey>,
+    handles: BTreeMap<LeaseKey, Handle>,
+}
+
+impl Handles {
+    /// Learns from answers. Must come before anything is asked about the same entry.
+    pub fn learn(&mut self, effects: &Effects) -> Check {
+        for outcome in &effects.outcomes {
+            match &outcome.result {
+                Ok(Answer::LeaseGranted(lease)) => self.learn_grant(lease)?,
+                Ok(Answer::Acquired(acquired)) => self.learn_grant(&acquired.lease)?,
+                Ok(Answer::Queued(queued)) => self.learn_grant(&queued.lease)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Learns from views.
+    pub fn learn_view(&mut self, view: &View) -> Check {
+        for lease in &view.leases {
+            self.learn_one((lease.id, lease.created), lease.handle)?;
+        }
+        Ok(())
+    }
+
+    /// The lease a handle was given to.
+    pub fn lease_of(&self, handle: Handle) -> Option<LeaseKey> {
+        self.leases.get(&handle).copied()
+    }
+
+    /// The lease that a command means: by handle the one it was given to, by id the present one.
+    pub fn resolve(&self, ledger: &Ledger, reference: LeaseRef) -> Option<LeaseKey> {
+        match reference {
+            LeaseRef::Handle(handle) => self.lease_of(handle),
+            LeaseRef::Id(id) => ledger.leases.get(&id).map(|lease| (id, lease.created)),
+        }
+    }
+
+    fn learn_grant(&mut self, lease: &LeaseGrant) -> Check {
+        self.learn_one((lease.id, lease.created), lease.handle)
+    }
+
+    fn learn_one(&mut self, lease: LeaseKey, handle: Handle) -> Check {
+        let before = *self.leases.entry(handle).or_insert(lease);
+        let other = *self.handles.entry(lease).or_insert(handle);
+        if before != lease || other != handle {
+            let detail = format!("{handle:?} was given to {before:?} and to {lease:?} ({other:?})");
+            return Err(Violation::new("S5", detail));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! Does a command about a grant succeed only with the token of that very grant? (S4)
+
+use tenure_core::outcome::Outcome;
+use tenure_core::request::{Command, Guard, Hold, Request, RequestId};
+use tenure_types::{LeaseId, Token};
+
+use super::ledger::{KnownGrant, Standing};
+use super::{Check, Handles, Ledger, Violation};
+
+/// Looks at how the grants stood when the command came.
+pub(super) fn before_command(
+    ledger: &Ledger,
+    handles: &Handles,
+    request: &Request<'_>,
+    outcome: &Outcome,
+    moved: bool,
+) -> Check {
+    // A repeated answer says what was true once.
+    if outcome.result.is_err() || (request.id != RequestId::None && !moved) {
+        return Ok(());
+    }
+    match &request.command {
+        Command::Release(hold) | Command::Downgrade(hold) | Command::Update { hold, .. } => {
+            held(ledger, handles, hold)
+        }
+        Command::Force { lock, token, .. } => {
+            let grant = find(ledger, lock, *token);
+            let standing = grant.map(|grant| grant.standing);
+            let good = matches!(standing, Some(Standing::Held | Standing::Cooling(_)));
+            require(good, "forced", lock, *token, grant)
+        }
+        Command::Stopped { lease, created, lock, token } => {
+            let grant = find(ledger, lock, *token);
+            let good = grant.is_some_and(|grant| {
+                grant.lease == (*lease, *created) && matches!(grant.standing, Standing::Cooling(_))
+            });
+            require(good, "stopped", lock, *token, grant)
+        }
+        Command::Put(put) => guarded(ledger, put.guard.as_ref()),
+        Command::Delete { guard, .. } => guarded(ledger, guard.as_ref()),
+        _ => Ok(()),
+    }
+}
+
+fn held(ledger: &Ledger, handles: &Handles, hold: &Hold<'_>) -> Check {
+    let grant = find(ledger, hold.lock, hold.token);
+    let lease = handles.resolve(ledger, hold.lease);
+    let good =
+        grant.is_some_and(|grant| Some(grant.lease) == lease && grant.standing == Standing::Held);
+    require(good, "given back or changed", hold.lock, hold.token, grant)
+}
+
+fn guarded(ledger: &Ledger, guard: Option<&Guard<'_>>) -> Check {
+    let Some(guard) = guard else { return Ok(()) };
+    let grant = find(ledger, guard.lock, guard.token);
+    let live = |lease: LeaseId| ledger.live(lease);
+    let good = grant.is_some_and(|grant| grant.standing == Standing::Held && live(grant.lease.0));
+    require(good, "a guarded write", guard.lock, guard.token, grant)
+}
+
+fn find<'a>(ledger: &'a Ledger, lock: &str, token: Token) -> Option<&'a KnownGrant> {
+    ledger.grants.get(&token).filter(|grant| grant.lock.as_str() == lock)
+}
+
+fn require(good: bool, what: &str, lock: &str, token: Token, grant: Option<&KnownGrant>) -> Check {
+    if good {
+        return Ok(());
+    }
+    Err(Violation::new("S4", format!("{what}: lock {lock:?} under {token:?}, stands as {grant:?}")))
+}

@@ -1,0 +1,101 @@
+//! Does only a live lease get locks (S3), and does an ended one stay ended (S5)?
+
+use tenure_core::event::{Cause, Event};
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::{AskLease, Command, LeaseRef, Request, RequestId};
+use tenure_types::HolderState;
+
+use super::ledger::CLOCK_MAX;
+use super::{Check, Handles, Ledger, Violation};
+use crate::observe::Seen;
+
+/// Every grant goes to a lease that is live at that moment.
+pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
+    if event.cause != Cause::Granted {
+        return Ok(());
+    }
+    match event.lease {
+        Some(lease) if ledger.live(lease) => Ok(()),
+        // At the end of time a lease is due in the moment it is granted, together with its locks.
+        // Nobody can tell the difference any more; the model still says what must come of it.
+        Some(_) if ledger.clock == CLOCK_MAX => Ok(()),
+        lease => {
+            let known = lease.and_then(|lease| ledger.leases.get(&lease));
+            let detail = format!("granted to {lease:?} ({known:?}) at {}: {event:?}", ledger.clock);
+            Err(Violation::new("S3", detail))
+        }
+    }
+}
+
+/// A command in the name of a lease does something only while that lease is live.
+pub(super) fn before_command(
+    ledger: &Ledger,
+    handles: &Handles,
+    request: &Request<'_>,
+    outcome: &Outcome,
+    moved: bool,
+) -> Check {
+    let Ok(answer) = &outcome.result else { return Ok(()) };
+    if let RequestId::Seq { lease, .. } = request.id {
+        must_live(ledger, handles, lease, "numbers a request")?;
+    }
+    // A repeated answer may be older than the end of the lease it speaks of.
+    if request.id != RequestId::None && !moved {
+        return Ok(());
+    }
+    match (&request.command, answer) {
+        (Command::Renew(leases), Answer::Renewed(renewals)) => {
+            for (lease, renewal) in leases.iter().zip(renewals) {
+                if renewal.is_some() {
+                    must_live(ledger, handles, *lease, "is renewed")?;
+                }
+            }
+            Ok(())
+        }
+        (Command::Revoke { lease, .. }, _) => must_live(ledger, handles, *lease, "is revoked"),
+        (Command::Release(hold) | Command::Downgrade(hold), _)
+        | (Command::Update { hold, .. }, _) => must_live(ledger, handles, hold.lease, "holds"),
+        (Command::Leave { lease, .. }, _) => must_live(ledger, handles, *lease, "leaves"),
+        (Command::Acquire(acquire), _) => match acquire.lease {
+            AskLease::Existing(lease) => must_live(ledger, handles, lease, "asks"),
+            AskLease::New(_) => Ok(()),
+        },
+        (Command::Put(put), _) => match put.lease {
+            Some(lease) => must_live(ledger, handles, lease, "binds a key"),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Nothing that is shown belongs to a lease that has ended, except what cools or is delayed.
+pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
+    for lease in &seen.after.leases {
+        if ledger.ended.contains(&(lease.id, lease.created)) {
+            return Err(Violation::new("S5", format!("an ended lease is back: {lease:?}")));
+        }
+    }
+    for lock in &seen.after.locks {
+        for holder in &lock.holders {
+            let ended = ledger.ended.contains(&(holder.lease, holder.lease_created));
+            if ended && holder.state == HolderState::Held {
+                let detail = format!("lock {:?} is held by an ended lease: {holder:?}", lock.lock);
+                return Err(Violation::new("S5", detail));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn must_live(ledger: &Ledger, handles: &Handles, lease: LeaseRef, what: &str) -> Check {
+    let key = handles.resolve(ledger, lease);
+    if key.is_some_and(|key| ledger.live_key(key)) {
+        return Ok(());
+    }
+    // Due but not ended yet is a matter of time; ended, or never there, one of identity.
+    let due = key.is_some_and(|(id, created)| {
+        ledger.leases.get(&id).is_some_and(|known| known.created == created)
+    });
+    let detail = format!("{lease:?} ({key:?}) is not live at {} and {what}", ledger.clock);
+    Err(Violation::new(if due { "T1" } else { "S5" }, detail))
+}

@@ -1,0 +1,322 @@
+//! What does somebody know who reads only answers and events?
+//!
+//! Within an entry the ledger moves event by event, so that a check can ask how things stood when
+//! a command came. After each step it is set right from the views; that the two agree is for the
+//! comparison with the model to say.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use tenure_core::event::{Cause, Event, Subject};
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::{AskLease, Command, Request, RequestId, Revoker, Urgency};
+use tenure_types::{HolderState, LeaseId, Mode, Name, PlaceNumber, Revision, Token};
+
+use super::Handles;
+use super::handle::LeaseKey;
+use crate::observe::{Part, Seen};
+
+/// The end of time, by the rules.
+pub(super) const CLOCK_MAX: u64 = (1 << 60) - 1;
+
+/// A lease that has not ended as far as is known.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownLease {
+    /// The revision that created it.
+    pub created: Revision,
+    /// Its ttl.
+    pub ttl: u64,
+    /// When it is due.
+    pub deadline: u64,
+}
+
+/// How a grant stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Held.
+    Held,
+    /// Cooling until then.
+    Cooling(u64),
+    /// Delayed until then.
+    Delayed(u64),
+}
+
+/// A grant in force.
+#[derive(Clone, Debug)]
+pub struct KnownGrant {
+    /// Its lock.
+    pub lock: Name,
+    /// Its lease.
+    pub lease: LeaseKey,
+    /// Its mode.
+    pub mode: Mode,
+    /// Its slot.
+    pub slot: Option<u32>,
+    /// How it stands.
+    pub standing: Standing,
+    /// Its lock-delay, if it was ever seen: a grant made in this very entry shows it later.
+    pub delay: Option<u64>,
+}
+
+/// The books.
+#[derive(Default)]
+pub struct Ledger {
+    /// The clock of the entry.
+    pub clock: u64,
+    /// Leases that have not ended: live ones, and those that are due and wait for their slice.
+    pub leases: BTreeMap<LeaseId, KnownLease>,
+    /// Leases that have.
+    pub ended: BTreeSet<LeaseKey>,
+    /// Grants in force.
+    pub grants: BTreeMap<Token, KnownGrant>,
+    /// Queues.
+    pub queues: BTreeMap<Name, VecDeque<(PlaceNumber, LeaseId)>>,
+    /// Until when nothing may be granted after a restore; too long rather than too short.
+    pub quiet_until: u64,
+    /// Leases that a renewal with a request id named in this entry: it renewed them, or it was a
+    /// repetition and did not.
+    pub maybe_renewed: BTreeSet<LeaseId>,
+    /// The largest ttl of a lease of which it is not known whether it ended.
+    doubtful_ttl: u64,
+}
+
+impl Ledger {
+    /// Begins an entry.
+    pub fn begin(&mut self, seen: &Seen<'_>) {
+        self.clock = seen.after.clock;
+        self.maybe_renewed.clear();
+    }
+
+    /// Whether some lease may be due that is not in the books.
+    pub fn doubtful(&self) -> bool {
+        self.doubtful_ttl > 0
+    }
+
+    /// Whether a lease is live now.
+    pub fn live(&self, lease: LeaseId) -> bool {
+        self.leases.get(&lease).is_some_and(|known| known.deadline > self.clock)
+    }
+
+    /// Whether this very lease is live now.
+    pub fn live_key(&self, (id, created): LeaseKey) -> bool {
+        self.live(id) && self.leases.get(&id).is_some_and(|known| known.created == created)
+    }
+
+    /// Writes down an event.
+    pub fn event(&mut self, part: &Part<'_>, event: &Event) {
+        match &event.subject {
+            Subject::Lease(id) => self.lease_event(part, *id, event.cause),
+            Subject::Lock(lock) => match (event.token, event.place) {
+                (Some(token), _) => self.grant_event(part, lock, token, event),
+                (None, Some(place)) => self.place_event(lock, place, event),
+                (None, None) => {}
+            },
+            Subject::Key(_) | Subject::Settings => {}
+        }
+    }
+
+    /// Writes down an answer: renewals have no event.
+    pub fn answered(&mut self, handles: &Handles, request: &Request<'_>, outcome: &Outcome) {
+        let (Command::Renew(leases), Ok(Answer::Renewed(renewals))) =
+            (&request.command, &outcome.result)
+        else {
+            return;
+        };
+        // A repeated answer is an old one and renews nothing: only what the views say counts then.
+        if request.id != RequestId::None {
+            let named = leases.iter().filter_map(|lease| handles.resolve(self, *lease));
+            let named: Vec<LeaseId> = named.map(|(id, _)| id).collect();
+            self.maybe_renewed.extend(named);
+            return;
+        }
+        for (reference, renewal) in leases.iter().zip(renewals) {
+            let key = handles.resolve(self, *reference);
+            if let (Some(renewal), Some((id, _))) = (renewal, key) {
+                let clock = self.clock;
+                if let Some(known) = self.leases.get_mut(&id) {
+                    known.deadline = deadline(clock, renewal.ttl_ms);
+                }
+            }
+        }
+    }
+
+    /// Sets the books right from the views.
+    pub fn settle(&mut self, seen: &Seen<'_>) {
+        self.clock = seen.after.clock;
+        if !seen.whole {
+            self.settle_doubtful(seen);
+        }
+        for lease in &seen.after.leases {
+            let known = KnownLease {
+                created: lease.created,
+                ttl: lease.ttl_ms,
+                deadline: self.clock.saturating_add(lease.left_ms),
+            };
+            self.leases.insert(lease.id, known);
+        }
+        self.grants.clear();
+        self.queues.clear();
+        for (lock, queue) in seen.after.locks.iter().zip(&seen.after.queues) {
+            for holder in &lock.holders {
+                let standing = match holder.state {
+                    HolderState::Held => Standing::Held,
+                    HolderState::Cooling { left_ms } => Standing::Cooling(self.clock + left_ms),
+                    HolderState::Delayed { left_ms } => Standing::Delayed(self.clock + left_ms),
+                };
+                let grant = KnownGrant {
+                    lock: lock.lock.clone(),
+                    lease: (holder.lease, holder.lease_created),
+                    mode: holder.mode,
+                    slot: holder.slot,
+                    standing,
+                    delay: Some(holder.lock_delay_ms),
+                };
+                self.grants.insert(holder.token, grant);
+            }
+            if !queue.is_empty() {
+                let places = queue.iter().map(|waiter| (waiter.place, waiter.lease)).collect();
+                self.queues.insert(lock.lock.clone(), places);
+            }
+        }
+    }
+
+    /// Ends everything, as a restore does.
+    pub fn restored(&mut self, seen: &Seen<'_>) {
+        let longest = self.leases.values().map(|lease| lease.ttl).max().unwrap_or(0);
+        // A grant that keeps others out does so through a restore, and so does an earlier restore.
+        let kept_out = seen.before.locks.iter().flat_map(|lock| &lock.holders);
+        let kept_out = kept_out.map(|holder| match holder.state {
+            HolderState::Held => 0,
+            HolderState::Cooling { left_ms } | HolderState::Delayed { left_ms } => left_ms,
+        });
+        let longest = kept_out.fold(longest.max(self.doubtful_ttl), u64::max);
+        self.quiet_until = self.quiet_until.max(seen.after.clock.saturating_add(longest));
+        let ended = std::mem::take(&mut self.leases);
+        self.ended.extend(ended.iter().map(|(id, known)| (*id, known.created)));
+        self.doubtful_ttl = 0;
+        self.grants.clear();
+        self.queues.clear();
+    }
+
+    /// After events were lost: what is not shown has ended, unless it may only be due.
+    fn settle_doubtful(&mut self, seen: &Seen<'_>) {
+        let shown: BTreeSet<LeaseKey> =
+            seen.after.leases.iter().map(|lease| (lease.id, lease.created)).collect();
+        let clock = self.clock;
+        let ended = &mut self.ended;
+        let doubtful = &mut self.doubtful_ttl;
+        self.leases.retain(|id, known| {
+            let key = (*id, known.created);
+            let keep = shown.contains(&key);
+            if !keep && known.deadline > clock {
+                ended.insert(key);
+            } else if !keep {
+                *doubtful = known.ttl.max(*doubtful);
+            }
+            keep
+        });
+    }
+
+    fn lease_event(&mut self, part: &Part<'_>, id: LeaseId, cause: Cause) {
+        if cause == Cause::LeaseGranted {
+            let ttl = part.command.and_then(|(request, _)| new_ttl(request)).unwrap_or(0);
+            let known =
+                KnownLease { created: part.revision, ttl, deadline: deadline(self.clock, ttl) };
+            self.leases.insert(id, known);
+        } else if let Some(known) = self.leases.remove(&id) {
+            self.ended.insert((id, known.created));
+        }
+    }
+
+    fn place_event(&mut self, lock: &Name, place: PlaceNumber, event: &Event) {
+        let queue = self.queues.entry(lock.clone()).or_default();
+        if event.cause == Cause::Queued {
+            if let Some(lease) = event.lease {
+                queue.push_back((place, lease));
+            }
+        } else {
+            queue.retain(|(other, _)| *other != place);
+        }
+    }
+
+    fn grant_event(&mut self, part: &Part<'_>, lock: &Name, token: Token, event: &Event) {
+        match event.cause {
+            Cause::Granted => self.granted(part, lock, token, event),
+            Cause::Downgraded => self.downgraded(lock, token, event),
+            Cause::Updated => {}
+            cause => {
+                let ends = self.clock.saturating_add(event.left_ms.unwrap_or(0));
+                let cools = self.cools(part, cause, token);
+                match (event.left_ms, self.grants.get_mut(&token)) {
+                    (Some(_), Some(grant)) if cools => grant.standing = Standing::Cooling(ends),
+                    (Some(_), Some(grant)) => grant.standing = Standing::Delayed(ends),
+                    (None, _) => {
+                        self.grants.remove(&token);
+                    }
+                    (Some(_), None) => {}
+                }
+            }
+        }
+    }
+
+    /// Whether an end of this cause leaves the grant cooling rather than delayed.
+    pub fn cools(&self, part: &Part<'_>, cause: Cause, token: Token) -> bool {
+        if !matches!(cause, Cause::Forced | Cause::Revoked | Cause::MaxHold) {
+            return false;
+        }
+        let urgency = match part.command.map(|(request, _)| &request.command) {
+            Some(Command::Force { urgency, .. }) => *urgency,
+            Some(Command::Revoke { by: Revoker::Other { urgency, .. }, .. }) => *urgency,
+            Some(Command::Revoke { by: Revoker::Holder, .. }) => return false,
+            _ => Urgency::Cooling,
+        };
+        let live = self.grants.get(&token).is_some_and(|grant| self.live_key(grant.lease));
+        urgency == Urgency::Cooling && live
+    }
+
+    fn granted(&mut self, part: &Part<'_>, lock: &Name, token: Token, event: &Event) {
+        let (Some(lease), Some(mode)) = (event.lease, event.mode) else { return };
+        let created = self.leases.get(&lease).map_or(part.revision, |known| known.created);
+        let grant = KnownGrant {
+            lock: lock.clone(),
+            lease: (lease, created),
+            mode,
+            slot: event.slot,
+            standing: Standing::Held,
+            delay: None,
+        };
+        self.grants.insert(token, grant);
+        if let (Some(queue), Some(place)) = (self.queues.get_mut(lock), event.place) {
+            queue.retain(|(other, _)| *other != place);
+        }
+    }
+
+    fn downgraded(&mut self, lock: &Name, token: Token, event: &Event) {
+        let old = self.grants.iter().find(|(_, grant)| {
+            grant.lock == *lock
+                && Some(grant.lease.0) == event.lease
+                && grant.standing == Standing::Held
+        });
+        if let Some(old) = old.map(|(token, _)| *token)
+            && let Some(mut grant) = self.grants.remove(&old)
+        {
+            grant.mode = Mode::Shared;
+            self.grants.insert(token, grant);
+        }
+    }
+}
+
+/// When a lease granted or renewed now is due.
+pub(super) fn deadline(clock: u64, ttl: u64) -> u64 {
+    clock.saturating_add(ttl).min(CLOCK_MAX)
+}
+
+fn new_ttl(request: &Request<'_>) -> Option<u64> {
+    match &request.command {
+        Command::GrantLease(new) => Some(new.ttl_ms),
+        Command::Acquire(acquire) => match &acquire.lease {
+            AskLease::New(new) => Some(new.ttl_ms),
+            AskLease::Existing(_) => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,113 @@
+//! Which promises hold for what was seen, whatever the model says?
+//!
+//! Each file checks one group of the numbered invariants. They share a [`Ledger`]: the state as
+//! anybody could keep it who reads only answers and events.
+
+mod exclusion;
+mod handle;
+mod history;
+mod hold;
+mod lease;
+mod ledger;
+mod notice;
+mod once;
+mod queue;
+mod time;
+mod token;
+
+use tenure_core::Machine;
+
+pub use handle::Handles;
+pub use ledger::Ledger;
+
+use crate::observe::Seen;
+
+/// A promise that was broken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Which, by the number it has in the architecture, or a word for what has none.
+    pub invariant: String,
+    /// What was seen.
+    pub detail: String,
+}
+
+impl Violation {
+    /// A violation.
+    pub fn new(invariant: &str, detail: impl Into<String>) -> Self {
+        Self { invariant: invariant.to_owned(), detail: detail.into() }
+    }
+}
+
+/// Whether a promise holds.
+pub type Check = Result<(), Violation>;
+
+/// All checks, and what they remember from step to step.
+#[derive(Default)]
+pub struct Checks {
+    ledger: Ledger,
+    tokens: token::Tokens,
+    once: once::Once,
+    steps: u64,
+}
+
+impl Checks {
+    /// Checks an entry.
+    pub fn entry(&mut self, machine: &Machine, seen: &Seen<'_>, handles: &Handles) -> Check {
+        self.steps += 1;
+        self.ledger.begin(seen);
+        if seen.whole && !seen.foreign {
+            self.walk(seen, handles)?;
+            notice::check(seen, handles)?;
+        } else {
+            self.tokens.catch_up(seen);
+        }
+        self.views(machine, seen)
+    }
+
+    /// Checks what a restore made of the state. It has no events.
+    pub fn restored(&mut self, machine: &Machine, seen: &Seen<'_>) -> Check {
+        self.steps += 1;
+        self.ledger.restored(seen);
+        if !seen.after.leases.is_empty() || !seen.after.locks.is_empty() {
+            return Err(Violation::new("S5", "a lease or lock survived the restore"));
+        }
+        self.views(machine, seen)
+    }
+
+    /// The commands of an entry in order, each before and after its events.
+    fn walk(&mut self, seen: &Seen<'_>, handles: &Handles) -> Check {
+        for part in seen.parts() {
+            if let Some((request, outcome)) = part.command {
+                let ledger = &self.ledger;
+                lease::before_command(ledger, handles, request, outcome, part.moved)?;
+                hold::before_command(ledger, handles, request, outcome, part.moved)?;
+                queue::before_command(ledger, handles, request, outcome)?;
+                self.once.command(ledger, handles, request, part.moved)?;
+            }
+            for event in part.events {
+                let ledger = &self.ledger;
+                self.tokens.event(event, seen.epoch)?;
+                lease::event(ledger, event)?;
+                queue::event(ledger, event)?;
+                exclusion::event(ledger, event)?;
+                time::event(ledger, &part, event)?;
+                self.ledger.event(&part, event);
+            }
+            if let Some((request, outcome)) = part.command {
+                time::renewal(&self.ledger, handles, request, outcome)?;
+                self.ledger.answered(handles, request, outcome);
+            }
+        }
+        Ok(())
+    }
+
+    fn views(&mut self, machine: &Machine, seen: &Seen<'_>) -> Check {
+        exclusion::views(seen.after)?;
+        lease::views(&self.ledger, seen)?;
+        time::views(&self.ledger, seen)?;
+        queue::views(&self.ledger, seen)?;
+        history::check(machine, seen, self.steps)?;
+        self.ledger.settle(seen);
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! Is the queue fair (Q1), never idle (Q2), and is there one place per ask (Q3)?
+
+use tenure_core::event::{Cause, Event, Subject};
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::{AskLease, Command, Request};
+use tenure_core::view::{LockView, WaiterView};
+use tenure_types::{HolderState, Mode, Name};
+
+use super::{Check, Handles, Ledger, Violation};
+use crate::observe::{Seen, View};
+
+/// Who waits already and asks again keeps the place.
+pub(super) fn before_command(
+    ledger: &Ledger,
+    handles: &Handles,
+    request: &Request<'_>,
+    outcome: &Outcome,
+) -> Check {
+    let (Command::Acquire(acquire), Ok(Answer::Queued(queued))) =
+        (&request.command, &outcome.result)
+    else {
+        return Ok(());
+    };
+    let lease = match acquire.lease {
+        AskLease::Existing(lease) => handles.resolve(ledger, lease).map(|(id, _)| id),
+        AskLease::New(new) => Some(new.id),
+    };
+    for ask in acquire.locks.as_slice() {
+        let Some(queue) = ledger.queues.get(ask.lock.as_bytes()) else { continue };
+        let Some((place, _)) = queue.iter().find(|(_, other)| Some(*other) == lease) else {
+            continue;
+        };
+        if *place != queued.place {
+            let detail = format!("{lease:?} waited at {place:?}, asked again, is at {queued:?}");
+            return Err(Violation::new("Q3", detail));
+        }
+    }
+    Ok(())
+}
+
+/// A grant goes to the first of the queue; a new place goes to its end.
+pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
+    let (Subject::Lock(lock), Some(place)) = (&event.subject, event.place) else {
+        return Ok(());
+    };
+    let Some(queue) = ledger.queues.get(lock) else { return Ok(()) };
+    match event.cause {
+        Cause::Granted => match queue.front() {
+            Some((first, _)) if *first != place => {
+                let detail = format!("{event:?} while the queue is {queue:?}");
+                Err(Violation::new("Q1", detail))
+            }
+            _ => Ok(()),
+        },
+        Cause::Queued => {
+            if queue.iter().any(|(_, lease)| Some(*lease) == event.lease) {
+                let detail = format!("a second place for one lease: {event:?} in {queue:?}");
+                return Err(Violation::new("Q3", detail));
+            }
+            match queue.back() {
+                Some((last, _)) if *last >= place => {
+                    Err(Violation::new("Q1", format!("{event:?} is not at the end of {queue:?}")))
+                }
+                _ => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Nobody waits for nothing, twice, or after the end of the lease.
+pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
+    let view = seen.after;
+    for (lock, queue) in view.locks.iter().zip(&view.queues) {
+        in_order(lock, queue)?;
+        for waiter in queue {
+            waits_rightly(ledger, view, lock, waiter)?;
+        }
+        if let Some(first) = queue.first() {
+            let quiet =
+                view.clock < ledger.quiet_until || (ledger.quiet_until > 0 && view.backlog());
+            if !quiet && grantable(view, first) {
+                let detail = format!("lock {:?} could be had by {first:?}", lock.lock);
+                return Err(Violation::new("Q2", detail));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn in_order(lock: &LockView, queue: &[WaiterView]) -> Check {
+    let mut before: Option<&WaiterView> = None;
+    for (ahead, waiter) in (0u64..).zip(queue) {
+        let ordered = before.is_none_or(|before| before.place < waiter.place);
+        if !ordered || waiter.ahead != ahead || waiter.behind != before.map(|before| before.place) {
+            let detail = format!("lock {:?}: {waiter:?} after {before:?}", lock.lock);
+            return Err(Violation::new("Q1", detail));
+        }
+        before = Some(waiter);
+    }
+    if lock.waiting != queue.len() as u64 {
+        let detail = format!("lock {:?}: {} wait, {} shown", lock.lock, lock.waiting, queue.len());
+        return Err(Violation::new("Q1", detail));
+    }
+    Ok(())
+}
+
+fn waits_rightly(ledger: &Ledger, view: &View, lock: &LockView, waiter: &WaiterView) -> Check {
+    let live = view.leases.iter().find(|lease| lease.id == waiter.lease);
+    // A lease that is due may still have its places until its slice comes.
+    let known = ledger.leases.contains_key(&waiter.lease) || ledger.doubtful();
+    if live.is_none() && !(view.backlog() && known) {
+        let detail = format!("lock {:?}: {waiter:?} waits for an ended lease", lock.lock);
+        return Err(Violation::new("Q2", detail));
+    }
+    let held = lock.holders.iter().any(|holder| {
+        holder.state == HolderState::Held
+            && holder.lease == waiter.lease
+            && live.is_some_and(|lease| lease.created == holder.lease_created)
+    });
+    if held {
+        let detail = format!("lock {:?}: its holder waits for it too: {waiter:?}", lock.lock);
+        return Err(Violation::new("Q3", detail));
+    }
+    Ok(())
+}
+
+/// Whether a place is first everywhere and every lock admits it, as the views show it.
+fn grantable(view: &View, waiter: &WaiterView) -> bool {
+    let live = view.leases.iter().any(|lease| lease.id == waiter.lease);
+    live && waiter.locks.iter().all(|name| {
+        let Some((lock, queue)) = find(view, name) else { return false };
+        let Some(first) = queue.first().filter(|first| first.place == waiter.place) else {
+            return false;
+        };
+        match first.mode {
+            Mode::Exclusive => lock.holders.is_empty(),
+            Mode::Shared => lock.holders.iter().all(|holder| holder.mode == Mode::Shared),
+            Mode::Slot { of } => (lock.holders.len() as u64) < u64::from(of),
+        }
+    })
+}
+
+fn find<'a>(view: &'a View, name: &Name) -> Option<(&'a LockView, &'a [WaiterView])> {
+    let index = view.locks.binary_search_by(|lock| lock.lock.cmp(name)).ok()?;
+    Some((&view.locks[index], view.queues[index].as_slice()))
+}

@@ -1,0 +1,185 @@
+//! Does a lease live exactly as long as it may (T1), and a pause last as long as it must (T2)?
+
+use tenure_core::event::{Cause, Event, Subject};
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::{Command, Request, RequestId, Urgency};
+use tenure_types::{HolderState, Token};
+
+use super::ledger::{KnownGrant, Standing, deadline};
+use super::{Check, Handles, Ledger, Violation};
+use crate::observe::{Part, Seen};
+
+/// Ends come neither too early nor without their pause.
+pub(super) fn event(ledger: &Ledger, part: &Part<'_>, event: &Event) -> Check {
+    match (&event.subject, event.token) {
+        (Subject::Lease(id), _) if event.cause == Cause::Expired => match ledger.leases.get(id) {
+            Some(known) if known.deadline > ledger.clock => {
+                let detail = format!("{id:?} {known:?} expired at {}", ledger.clock);
+                Err(Violation::new("T1", detail))
+            }
+            _ => Ok(()),
+        },
+        (Subject::Lock(_), Some(token)) => match ledger.grants.get(&token) {
+            Some(grant) => grant_event(ledger, part, event, token, grant),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// A renewal counts the whole ttl anew and never shortens.
+pub(super) fn renewal(
+    ledger: &Ledger,
+    handles: &Handles,
+    request: &Request<'_>,
+    outcome: &Outcome,
+) -> Check {
+    let (RequestId::None, Command::Renew(leases), Ok(Answer::Renewed(renewals))) =
+        (request.id, &request.command, &outcome.result)
+    else {
+        return Ok(());
+    };
+    for (reference, renewal) in leases.iter().zip(renewals) {
+        let known = handles
+            .resolve(ledger, *reference)
+            .filter(|key| ledger.live_key(*key))
+            .and_then(|(id, _)| ledger.leases.get(&id));
+        let Some(known) = known else { continue };
+        let Some(renewal) = renewal else {
+            let detail =
+                format!("{reference:?} {known:?} is live at {} and not renewed", ledger.clock);
+            return Err(Violation::new("T1", detail));
+        };
+        let shorter = deadline(ledger.clock, renewal.ttl_ms) < known.deadline;
+        if renewal.ttl_ms != known.ttl || shorter {
+            let detail = format!("{reference:?} {known:?} renewed as {renewal:?}");
+            return Err(Violation::new("T1", detail));
+        }
+    }
+    Ok(())
+}
+
+/// What is left, as shown, is what is known to be left.
+pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
+    let clock = seen.after.clock;
+    if clock < seen.before.clock {
+        return Err(Violation::new("T1", format!("the clock went back to {clock}")));
+    }
+    for lease in &seen.after.leases {
+        if lease.left_ms == 0 || lease.left_ms > lease.ttl_ms {
+            return Err(Violation::new("T1", format!("{lease:?} cannot have so long to live")));
+        }
+        let Some(known) = ledger.leases.get(&lease.id).filter(|_| seen.whole) else { continue };
+        // Renewals with a request id are not in the books, so a lease may live longer than they
+        // say, up to a ttl from now; never shorter.
+        if clock + lease.left_ms < known.deadline {
+            let detail = format!("{lease:?} has less left than {known:?} at {clock}");
+            return Err(Violation::new("T1", detail));
+        }
+        let renewed = clock + lease.left_ms == deadline(clock, lease.ttl_ms);
+        if clock + lease.left_ms > known.deadline && !(renewed && numbered_renewal(seen)) {
+            let detail = format!("{lease:?} has more left than {known:?} at {clock}");
+            return Err(Violation::new("T1", detail));
+        }
+    }
+    if !seen.whole {
+        return Ok(());
+    }
+    for holder in seen.after.locks.iter().flat_map(|lock| &lock.holders) {
+        let Some(grant) = ledger.grants.get(&holder.token) else { continue };
+        let same = match (holder.state, grant.standing) {
+            (HolderState::Held, Standing::Held) => true,
+            (HolderState::Cooling { left_ms }, Standing::Cooling(until))
+            | (HolderState::Delayed { left_ms }, Standing::Delayed(until)) => {
+                left_ms == until.saturating_sub(clock)
+            }
+            _ => false,
+        };
+        if !same {
+            let detail = format!("{holder:?} stands as {grant:?} by its events at {clock}");
+            return Err(Violation::new("T2", detail));
+        }
+    }
+    Ok(())
+}
+
+fn numbered_renewal(seen: &Seen<'_>) -> bool {
+    seen.requests.iter().flatten().any(|request| {
+        request.id != RequestId::None && matches!(request.command, Command::Renew(_))
+    })
+}
+
+fn grant_event(
+    ledger: &Ledger,
+    part: &Part<'_>,
+    event: &Event,
+    token: Token,
+    grant: &KnownGrant,
+) -> Check {
+    let fail = |what: &str| {
+        let detail = format!("{what} at {}: {event:?}, stood as {grant:?}", ledger.clock);
+        Err(Violation::new("T2", detail))
+    };
+    match event.cause {
+        Cause::Cooled => {
+            let Standing::Cooling(until) = grant.standing else {
+                return fail("cooled without cooling");
+            };
+            if until > ledger.clock && !ends_cooling(part, token) {
+                return fail("cooled too early");
+            }
+        }
+        Cause::DelayOver => match grant.standing {
+            Standing::Delayed(until) if until <= ledger.clock => return Ok(()),
+            _ => return fail("the lock-delay is over too early"),
+        },
+        Cause::Forced | Cause::Revoked | Cause::MaxHold
+            if ledger.cools(part, event.cause, token) =>
+        {
+            let lease = ledger.leases.get(&grant.lease.0);
+            let left = lease.map(|lease| lease.deadline.saturating_sub(ledger.clock));
+            let maybe = ledger.maybe_renewed.contains(&grant.lease.0)
+                && event.left_ms == lease.map(|lease| lease.ttl);
+            return if event.left_ms == left || maybe {
+                Ok(())
+            } else {
+                fail("cools for another time")
+            };
+        }
+        // On the holder's own word nothing cools and nothing is delayed.
+        Cause::Revoked if own_word(part) => return Ok(()),
+        Cause::Expired | Cause::Forced | Cause::Revoked | Cause::MaxHold => {}
+        _ => return Ok(()),
+    }
+    match grant.delay {
+        Some(0) if event.left_ms.is_some() => fail("delayed without a lock-delay"),
+        Some(delay) if delay > 0 && event.left_ms != Some(delay) => {
+            // Time itself ends: the delay is cut short there.
+            let cut = deadline(ledger.clock, delay).saturating_sub(ledger.clock);
+            if event.left_ms.unwrap_or(0) == cut {
+                Ok(())
+            } else {
+                fail("the lock-delay is missing")
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+fn own_word(part: &Part<'_>) -> bool {
+    use tenure_core::request::Revoker;
+    part.command.is_some_and(|(request, _)| {
+        matches!(request.command, Command::Revoke { by: Revoker::Holder, .. })
+    })
+}
+
+/// Whether this command ends a cooling before its time.
+fn ends_cooling(part: &Part<'_>, token: Token) -> bool {
+    match part.command.map(|(request, _)| &request.command) {
+        Some(Command::Stopped { token: named, .. }) => *named == token,
+        Some(Command::Force { token: named, urgency, .. }) => {
+            *named == token && *urgency == Urgency::Now
+        }
+        _ => false,
+    }
+}

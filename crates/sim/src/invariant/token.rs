@@ -1,0 +1,41 @@
+//! Does every grant get a larger token than all before it? (S2)
+
+use tenure_core::event::{Cause, Event};
+use tenure_types::Epoch;
+
+use super::{Check, Violation};
+use crate::observe::Seen;
+
+/// The largest token seen, of any lock, in any epoch.
+#[derive(Default)]
+pub(super) struct Tokens {
+    highest: u64,
+}
+
+impl Tokens {
+    /// A grant, or what a downgrade makes of one.
+    pub(super) fn event(&mut self, event: &Event, epoch: Epoch) -> Check {
+        if !matches!(event.cause, Cause::Granted | Cause::Downgraded) {
+            return Ok(());
+        }
+        let Some(token) = event.token else {
+            return Err(Violation::new("S2", format!("a grant without a token: {event:?}")));
+        };
+        if token.get() <= self.highest {
+            let detail = format!("token {token} after {}: {event:?}", self.highest);
+            return Err(Violation::new("S2", detail));
+        }
+        if token.get() >> 48 != u64::from(epoch.get()) {
+            return Err(Violation::new("S2", format!("token {token} is not of {epoch:?}")));
+        }
+        self.highest = token.get();
+        Ok(())
+    }
+
+    /// After events were lost, what is in force says how far the tokens have come at least.
+    pub(super) fn catch_up(&mut self, seen: &Seen<'_>) {
+        for holder in seen.after.locks.iter().flat_map(|lock| &lock.holders) {
+            self.highest = self.highest.max(holder.token.get());
+        }
+    }
+}

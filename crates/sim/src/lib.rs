@@ -1,0 +1,17 @@
+//! Does the machine do what its rules say, whatever comes?
+//!
+//! Random commands go to the machine, to a twin of it, to a copy read back from its own snapshot,
+//! and to a naive model. After every step all of them are compared, and what was seen is checked
+//! against the numbered invariants without asking the model.
+
+pub mod campaign;
+pub mod compare;
+pub mod coverage;
+pub mod generate;
+pub mod invariant;
+pub mod model;
+#[cfg(mutants)]
+pub mod mutants;
+pub mod observe;
+pub mod run;
+pub mod shrink;

@@ -1,0 +1,168 @@
+//! Which of our proofs shall run?
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use tenure_sim::campaign::{self, Plan};
+use tenure_sim::coverage::Coverage;
+use tenure_sim::run::{self, Failure};
+use tenure_sim::shrink;
+
+/// From so many sequences on, everything that can be seen must have been.
+const COVERAGE_FROM: u64 = 1_000;
+
+/// Tries to prove the machine wrong.
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Proof,
+}
+
+#[derive(Subcommand)]
+enum Proof {
+    /// Compare the machine with the model over random commands.
+    Model(ModelArgs),
+    /// Plant bugs in the machine, one at a time, and see that each is caught.
+    Mutants(MutantArgs),
+}
+
+#[derive(Args)]
+struct ModelArgs {
+    /// How many sequences.
+    #[arg(long, default_value_t = 20_000)]
+    sequences: u64,
+    /// About how many commands each has at most.
+    #[arg(long, default_value_t = 200)]
+    commands: usize,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Run this seed only, and print everything it does.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// On how many threads; all cores if not given.
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+#[derive(Args)]
+struct MutantArgs {
+    /// How many sequences for each planted bug, at most.
+    #[arg(long, default_value_t = 20_000)]
+    sequences: u64,
+    /// On how many threads; all cores if not given.
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    run::silence_panics();
+    let clean = match Cli::parse().command {
+        Proof::Model(args) => match args.seed {
+            Some(seed) => one(seed, args.commands),
+            None => many(&args),
+        },
+        Proof::Mutants(args) => planted(&args),
+    };
+    if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn one(seed: u64, commands: usize) -> bool {
+    let mut coverage = Coverage::default();
+    let ran = run::sequence(seed, commands, &mut coverage, true);
+    if let Some(failure) = &ran.failure {
+        report(seed, commands, failure);
+    }
+    let violations = u64::from(ran.failure.is_some());
+    println!("model sequences=1 commands={} violations={violations}", ran.commands);
+    ran.failure.is_none()
+}
+
+fn many(args: &ModelArgs) -> bool {
+    let plan = Plan {
+        from: args.from,
+        sequences: args.sequences,
+        commands: args.commands,
+        threads: threads(args.threads),
+    };
+    let bar = bar(args.sequences);
+    let found = campaign::run(plan, &|| bar.inc(1));
+    bar.finish_and_clear();
+    println!("{}", found.coverage.line());
+    let mut clean = true;
+    if let Some((seed, failure)) = &found.failure {
+        report(*seed, args.commands, failure);
+        clean = false;
+    } else if args.sequences >= COVERAGE_FROM {
+        let missing = found.coverage.missing();
+        if !missing.is_empty() {
+            println!("never seen: {}", missing.join(", "));
+            for (name, reason) in Coverage::unreachable() {
+                println!("  not expected: {name}, because {reason}");
+            }
+            clean = false;
+        }
+    }
+    let violations = u64::from(found.failure.is_some());
+    println!(
+        "model sequences={} commands={} violations={violations}",
+        found.sequences, found.commands
+    );
+    clean
+}
+
+/// One line that names the broken promise, one that replays it, then the shortest way there.
+fn report(seed: u64, commands: usize, failure: &Failure) {
+    let violation = &failure.violation;
+    println!(
+        "violation {} seed={seed} step={}: {}",
+        violation.invariant,
+        failure.step,
+        violation.detail.replace('\n', " ")
+    );
+    // The number of commands takes part in drawing the sequence: another one is another sequence.
+    let length = if commands == 200 { String::new() } else { format!(" --commands {commands}") };
+    println!("replay: cargo xtask model --seed {seed}{length}");
+    let shortest = shrink::shrink(failure);
+    println!("shortest sequence, {} steps: {}", shortest.steps.len(), shortest.violation.detail);
+    for (index, step) in shortest.steps.iter().enumerate() {
+        println!("  {index}: {step:?}");
+    }
+}
+
+#[cfg(mutants)]
+fn planted(args: &MutantArgs) -> bool {
+    tenure_sim::mutants::run(Plan {
+        from: 0,
+        sequences: args.sequences,
+        commands: 200,
+        threads: threads(args.threads),
+    })
+}
+
+#[cfg(not(mutants))]
+fn planted(args: &MutantArgs) -> bool {
+    let _ = (args.sequences, args.threads);
+    println!(
+        "this build has no planted bugs; build it with: \
+         RUSTFLAGS=\"--cfg mutants\" cargo run --profile sim -p tenure-sim -- mutants"
+    );
+    false
+}
+
+fn threads(asked: Option<usize>) -> usize {
+    asked.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1)
+}
+
+fn bar(sequences: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(sequences);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} sequences, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}

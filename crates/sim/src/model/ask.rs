@@ -1,0 +1,276 @@
+//! What does an ask for locks come to: the locks, a place, or a refusal?
+
+use tenure_core::event::Cause;
+use tenure_core::outcome::{Acquired, Answer, Grants, Queued};
+use tenure_core::request::{Acquire, AskLease, LeaseRef, Wait};
+use tenure_types::{Held, LeaseId, Limit, Mode, Name, PlaceNumber, Refusal};
+
+use super::event::place_event;
+use super::pass::show;
+use super::state::later;
+use super::{HandleOf, Model, Place, Verdict};
+
+/// How long an ask is willing to wait, as a moment.
+#[derive(Clone, Copy)]
+enum Patience {
+    None,
+    Endless,
+    Until(u64),
+}
+
+impl Model {
+    pub(super) fn acquire(&mut self, ask: &Acquire<'_>, handle_of: HandleOf<'_>) -> Verdict {
+        let locks = self.check_asks(ask)?;
+        self.check_bounds(ask)?;
+        let (lease, ttl_ms, client) = match &ask.lease {
+            AskLease::Existing(lease) => self.known(self.live(*lease, handle_of)?),
+            AskLease::New(new) => match self.check_new_lease(new)? {
+                Some(same) => self.known(same),
+                None => (new.id, new.ttl_ms, self.name(new.client)?),
+            },
+        };
+        if ask.max_hold_ms.is_some_and(|max_hold_ms| max_hold_ms <= ttl_ms) {
+            return Err(Refusal::MaxHoldTooShort { ttl_ms });
+        }
+        let patience = match ask.wait {
+            Wait::No | Wait::Limit { ms: 0 } => Patience::None,
+            Wait::Unlimited => Patience::Endless,
+            Wait::Limit { ms } => Patience::Until(later(self.clock_ms, ms)),
+        };
+        if let Some(standing) = self.present_standing(lease, &locks, patience) {
+            return standing;
+        }
+        self.check_room(lease, &locks)?;
+
+        // Whoever is due may still stand in these queues, and must not be in anybody's way.
+        let queued = locks.iter().map(|(lock, _)| lock.clone());
+        let queued: Vec<Name> = queued.filter(|lock| !self.queue_of(lock).is_empty()).collect();
+        self.grant_pass(queued);
+
+        let place = Place {
+            number: PlaceNumber(self.next_place),
+            lease,
+            client,
+            locks,
+            metadata: ask.metadata.to_vec(),
+            lock_delay_ms: ask.lock_delay_ms,
+            max_hold_ms: ask.max_hold_ms,
+            purpose: ask.purpose,
+            independent: ask.independent,
+            wait_until_ms: match patience {
+                Patience::Until(until_ms) => Some(until_ms),
+                Patience::None | Patience::Endless => None,
+            },
+            created: self.this_revision(),
+            since_ms: self.clock_ms,
+        };
+        let blocking = self.first_blocking(&place);
+        if blocking.is_none() && !self.is_quiet() {
+            // The pass just made may have used the last tokens.
+            if self.tokens_left() < place.locks.len() as u64 {
+                return Err(Refusal::TokensExhausted);
+            }
+            self.take_number(ask);
+            let grants = self.grant_locks(&place);
+            let lease = self.lease_grant(lease);
+            return Ok(Answer::Acquired(Acquired { lease, place: place.number, grants }));
+        }
+        if matches!(patience, Patience::None) {
+            return Err(self.no_wait(blocking));
+        }
+        self.enqueue(place, ask)
+    }
+
+    /// The locks asked for, in the order of names.
+    fn check_asks(&self, ask: &Acquire<'_>) -> Result<Vec<(Name, Mode)>, Refusal> {
+        let asks = ask.locks.as_slice();
+        let asked = asks.len() as u64;
+        let bound = self.limits.get(Limit::LocksPerAsk);
+        if asked == 0 || asked > bound {
+            return Err(Refusal::Limit { limit: Limit::LocksPerAsk, bound, asked });
+        }
+        let mut locks = Vec::new();
+        for one in asks {
+            let name = self.name(one.lock)?;
+            let bound = self.limits.get(Limit::Slots);
+            match one.mode.slots().map(u64::from) {
+                Some(asked) if asked == 0 || asked > bound => {
+                    return Err(Refusal::Limit { limit: Limit::Slots, bound, asked });
+                }
+                _ => locks.push((name, one.mode)),
+            }
+        }
+        locks.sort();
+        match locks.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            Some(pair) => Err(Refusal::Duplicate { lock: pair[0].0.clone() }),
+            None => Ok(locks),
+        }
+    }
+
+    fn check_bounds(&self, ask: &Acquire<'_>) -> Result<(), Refusal> {
+        self.within(Limit::MetadataBytes, ask.metadata.len() as u64)?;
+        if let Wait::Limit { ms } = ask.wait {
+            self.within(Limit::WaitMs, ms)?;
+        }
+        self.within(Limit::LockDelayMs, ask.lock_delay_ms)?;
+        self.within(Limit::MaxHoldMs, ask.max_hold_ms.unwrap_or(0))
+    }
+
+    /// What an ask needs to know of a lease that exists.
+    fn known(&self, id: LeaseId) -> (LeaseId, u64, Name) {
+        let lease = &self.leases[&id];
+        (id, lease.ttl_ms, lease.client.clone())
+    }
+
+    /// The answer to an ask that was made before, or overlaps with one.
+    fn present_standing(
+        &mut self,
+        lease: LeaseId,
+        locks: &[(Name, Mode)],
+        patience: Patience,
+    ) -> Option<Verdict> {
+        for (lock, _) in locks {
+            let waiting = self.queue_of(lock).into_iter().find(|place| place.lease == lease);
+            let waiting = waiting.map(|place| (place.number, place.locks.clone()));
+            let held = self.held_by(lease).into_iter().find(|(name, _)| name == lock);
+            let (number, present) = match (waiting, held) {
+                (Some(found), _) => found,
+                (None, Some((_, grant))) => {
+                    let of_it = self.held_of_place(lease, grant.place);
+                    (grant.place, of_it.into_iter().map(|(name, it)| (name, it.mode)).collect())
+                }
+                (None, None) => continue,
+            };
+            if present != locks {
+                return Some(Err(Refusal::Overlap { lock: lock.clone() }));
+            }
+            if let Some(place) = self.places.get_mut(&number) {
+                match patience {
+                    Patience::None => {}
+                    Patience::Endless => place.wait_until_ms = None,
+                    Patience::Until(until_ms) => place.wait_until_ms = Some(until_ms),
+                }
+            }
+            return Some(Ok(self.standing(lease, number)));
+        }
+        None
+    }
+
+    /// The grants of one place that are held, in the order of names.
+    fn held_of_place(&self, lease: LeaseId, number: PlaceNumber) -> Vec<(Name, super::Grant)> {
+        self.held_by(lease).into_iter().filter(|(_, grant)| grant.place == number).collect()
+    }
+
+    /// How an earlier ask of a live lease stands now.
+    pub(super) fn standing(&self, lease: LeaseId, number: PlaceNumber) -> Answer {
+        if self.places.contains_key(&number) {
+            return Answer::Queued(self.queued(number));
+        }
+        let held = self.held_of_place(lease, number);
+        if held.is_empty() {
+            return Answer::Ended;
+        }
+        let grants: Grants = held.iter().map(|(lock, grant)| show(lock, grant)).collect();
+        Answer::Acquired(Acquired { lease: self.lease_grant(lease), place: number, grants })
+    }
+
+    /// A place as its lease is told of it.
+    fn queued(&self, number: PlaceNumber) -> Queued {
+        let place = &self.places[&number];
+        let before = |lock: &Name| {
+            self.queue_of(lock).iter().filter(|other| other.number < number).count() as u64
+        };
+        let ahead = place.locks.iter().map(|(lock, _)| before(lock)).max().unwrap_or(0);
+        Queued { lease: self.lease_grant(place.lease), place: number, ahead }
+    }
+
+    /// The last refusals that do not depend on who holds and waits.
+    fn check_room(&self, lease: LeaseId, locks: &[(Name, Mode)]) -> Result<(), Refusal> {
+        for (name, mode) in locks {
+            if let Some(lock) = self.locks.get(name)
+                && lock.slots != mode.slots()
+            {
+                return Err(Refusal::OtherKind { lock: name.clone(), slots: lock.slots });
+            }
+        }
+        let holds = self.held_by(lease).len();
+        let waits: usize = self.places_of(lease).iter().map(|place| place.locks.len()).sum();
+        self.within(Limit::LocksPerLease, (holds + waits + locks.len()) as u64)?;
+        self.room()?;
+        if self.tokens_left() < locks.len() as u64 {
+            return Err(Refusal::TokensExhausted);
+        }
+        Ok(())
+    }
+
+    /// The first lock that an ask cannot have at once.
+    fn first_blocking(&self, place: &Place) -> Option<Name> {
+        let blocks =
+            |lock: &Name, mode: Mode| !self.queue_of(lock).is_empty() || !self.admits(lock, mode);
+        place.locks.iter().find(|(lock, mode)| blocks(lock, *mode)).map(|(lock, _)| lock.clone())
+    }
+
+    fn no_wait(&self, blocking: Option<Name>) -> Refusal {
+        if self.is_quiet() {
+            let until_ms = self.quiet_until_ms.expect("a quiet period has an end");
+            return Refusal::Quiet { left_ms: until_ms.saturating_sub(self.clock_ms) };
+        }
+        let lock = blocking.expect("outside the quiet period a lock is in the way");
+        let holder = self.grants_of(&lock).first().map(|grant| self.show_holder(grant));
+        let ahead = self.queue_of(&lock).len() as u64;
+        Refusal::Held(Box::new(Held { lock, holder, ahead }))
+    }
+
+    /// Lets an ask wait, unless a queue is full or the wait would never end.
+    fn enqueue(&mut self, place: Place, ask: &Acquire<'_>) -> Verdict {
+        for (lock, _) in &place.locks {
+            let bound = self.limits.get(Limit::WaitersPerLock);
+            let length = self.queue_of(lock).len() as u64;
+            if length >= bound {
+                let limit = Limit::WaitersPerLock;
+                return Err(Refusal::Limit { limit, bound, asked: length + 1 });
+            }
+        }
+        self.places.insert(place.number, place.clone());
+        if let Some(ring) = self.deadlock(&place) {
+            self.places.remove(&place.number);
+            return Err(Refusal::Deadlock { ring });
+        }
+        self.take_number(ask);
+        for (lock, mode) in &place.locks {
+            self.come_into_being(lock, *mode);
+            self.events.push(place_event(Cause::Queued, &place, lock, *mode));
+        }
+        Ok(Answer::Queued(self.queued(place.number)))
+    }
+
+    /// Uses up the place number, now that the ask is not refused, and grants the lease it came with.
+    fn take_number(&mut self, ask: &Acquire<'_>) {
+        self.next_place += 1;
+        if let AskLease::New(new) = &ask.lease
+            && !self.leases.contains_key(&new.id)
+        {
+            self.add_lease(new);
+        }
+    }
+
+    pub(super) fn leave(
+        &mut self,
+        lease: LeaseRef,
+        lock: &str,
+        handle_of: HandleOf<'_>,
+    ) -> Verdict {
+        let lock = self.name(lock)?;
+        let lease = self.live(lease, handle_of)?;
+        let waiting = self.queue_of(&lock).into_iter().find(|place| place.lease == lease);
+        if let Some(number) = waiting.map(|place| place.number) {
+            let touched = self.remove_place(number, Cause::Left);
+            self.grant_pass(touched);
+            return Ok(Answer::Left);
+        }
+        let held = self.held_by(lease).into_iter().find(|(name, _)| *name == lock);
+        let Some((_, grant)) = held else { return Err(Refusal::NotWaiting { lock }) };
+        let of_it = self.held_of_place(lease, grant.place);
+        Ok(Answer::AlreadyHeld(of_it.iter().map(|(lock, grant)| show(lock, grant)).collect()))
+    }
+}

@@ -1,0 +1,152 @@
+//! Would this wait ever end, if everybody gave back what they hold once they have what they wait for?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tenure_types::{LeaseId, Mode, Name, PlaceNumber, RingLink, Token};
+
+use super::pass::admits_beside;
+use super::{Model, Place};
+
+/// Beyond so many places a wait is let be rather than looked through.
+const REACH_MAX: usize = 10_000;
+
+/// Somebody who has a lock, in truth or in the supposition.
+#[derive(Clone)]
+struct Having {
+    lock: Name,
+    lease: LeaseId,
+    mode: Mode,
+    /// True grants come before supposed ones, those by token, these by place number.
+    order: (Option<PlaceNumber>, Option<Token>),
+}
+
+/// What is supposed so far.
+struct Supposition {
+    waiting: BTreeMap<PlaceNumber, Place>,
+    having: Vec<Having>,
+}
+
+impl Supposition {
+    /// A lease keeps what it has while it waits for something that is not independent.
+    fn next_of(&self, lease: LeaseId) -> Option<&Place> {
+        self.waiting.values().find(|place| place.lease == lease && !place.independent)
+    }
+
+    /// The place directly before one in a queue.
+    fn before(&self, place: &Place, lock: &Name) -> Option<&Place> {
+        let mut earlier = self.waiting.range(..place.number).map(|(_, other)| other).rev();
+        earlier.find(|other| other.mode_of(lock).is_some())
+    }
+
+    fn blocks(&self, place: &Place, lock: &Name, mode: Mode) -> bool {
+        self.before(place, lock).is_some() || !self.holders_admit(lock, mode)
+    }
+
+    fn holders_admit(&self, lock: &Name, mode: Mode) -> bool {
+        let on_it = self.having.iter().filter(|having| having.lock == *lock);
+        let modes: Vec<Mode> = on_it.map(|having| having.mode).collect();
+        admits_beside(&modes, mode)
+    }
+
+    fn first_blocking(&self, place: &Place) -> Option<Name> {
+        let mut locks = place.locks.iter();
+        locks.find(|(lock, mode)| self.blocks(place, lock, *mode)).map(|(lock, _)| lock.clone())
+    }
+
+    /// One round of giving back and granting; `false` when nothing changed.
+    fn go_on(&mut self) -> bool {
+        let before = (self.waiting.len(), self.having.len());
+        let kept = self.having.clone().into_iter();
+        self.having = kept.filter(|having| self.next_of(having.lease).is_some()).collect();
+        let gave_back = self.having.len() < before.1;
+        for place in self.waiting.clone().into_values() {
+            if self.first_blocking(&place).is_some() {
+                continue;
+            }
+            self.waiting.remove(&place.number);
+            for (lock, mode) in place.locks {
+                let (lease, order) = (place.lease, (Some(place.number), None));
+                self.having.push(Having { lock, lease, mode, order });
+            }
+        }
+        gave_back || self.waiting.len() < before.0
+    }
+}
+
+impl Model {
+    /// The ring that this place, already in its queues, would close; `None` if it can be granted.
+    pub(super) fn deadlock(&self, asker: &Place) -> Option<Vec<RingLink>> {
+        let others = self.places_of(asker.lease).into_iter();
+        let mut others = others.filter(|place| place.number != asker.number && !place.independent);
+        let alone = self.held_by(asker.lease).is_empty() && others.next().is_none();
+        if asker.independent || alone {
+            return None;
+        }
+        let waiting = self.reachable(asker);
+        if waiting.len() > REACH_MAX {
+            return None;
+        }
+        let locks: BTreeSet<Name> = waiting.values().flat_map(Place::names).collect();
+        let mut having = Vec::new();
+        for lock in locks {
+            for grant in self.held_grants(&lock) {
+                if self.is_live(grant.lease) {
+                    having.push(Having {
+                        lock: lock.clone(),
+                        lease: grant.lease,
+                        mode: grant.mode,
+                        order: (None, Some(grant.token)),
+                    });
+                }
+            }
+        }
+        let mut supposed = Supposition { waiting, having };
+        while supposed.go_on() {}
+        supposed.waiting.contains_key(&asker.number).then(|| walk(&supposed, asker))
+    }
+
+    /// Every place that has a say in when this one is granted.
+    fn reachable(&self, asker: &Place) -> BTreeMap<PlaceNumber, Place> {
+        let mut places = BTreeMap::new();
+        let mut todo = vec![asker.clone()];
+        while let Some(place) = todo.pop() {
+            if !self.is_live(place.lease) || places.contains_key(&place.number) {
+                continue;
+            }
+            let of_own_lease = self.places_of(place.lease).into_iter();
+            todo.extend(of_own_lease.filter(|other| !other.independent));
+            for (lock, _) in &place.locks {
+                let before = self.queue_of(lock).into_iter();
+                todo.extend(before.filter(|other| other.number < place.number).cloned());
+                for grant in self.held_grants(lock) {
+                    let of_lease = self.places_of(grant.lease).into_iter();
+                    todo.extend(of_lease.filter(|other| !other.independent));
+                }
+            }
+            places.insert(place.number, place);
+        }
+        places
+    }
+}
+
+/// From the asker over what blocks it, until a lease comes again.
+fn walk(supposed: &Supposition, asker: &Place) -> Vec<RingLink> {
+    let mut ring: Vec<RingLink> = Vec::new();
+    let mut place = asker;
+    while ring.iter().all(|link| link.lease != place.lease) {
+        let lock = supposed.first_blocking(place).expect("what is never granted is blocked");
+        let on_it = supposed.having.iter().filter(|having| having.lock == lock);
+        let holder = on_it.min_by_key(|having| having.order);
+        ring.push(RingLink {
+            lease: place.lease,
+            client: place.client.clone(),
+            lock: lock.clone(),
+        });
+        let mode = place.mode_of(&lock).expect("a place blocked by a lock waits for it");
+        place = match holder.filter(|_| !supposed.holders_admit(&lock, mode)) {
+            Some(holder) => supposed.next_of(holder.lease).expect("who keeps a lock waits"),
+            None => supposed.before(place, &lock).expect("without a holder it is the queue"),
+        };
+    }
+    ring
+}

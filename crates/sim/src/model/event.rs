@@ -1,0 +1,56 @@
+//! Which fields does an event have?
+
+use tenure_core::event::{Cause, Event, Subject};
+use tenure_types::{Mode, Name};
+
+use super::{Grant, Lease, Place};
+
+/// An event with nothing in it yet.
+pub(super) fn blank(cause: Cause, subject: Subject) -> Event {
+    Event {
+        cause,
+        subject,
+        lease: None,
+        client: None,
+        token: None,
+        mode: None,
+        slot: None,
+        place: None,
+        left_ms: None,
+        reason: None,
+        value: None,
+        previous: None,
+    }
+}
+
+/// An event about a place in the queue of one of its locks.
+pub(super) fn place_event(cause: Cause, place: &Place, lock: &Name, mode: Mode) -> Event {
+    Event {
+        lease: Some(place.lease),
+        client: Some(place.client.clone()),
+        place: Some(place.number),
+        mode: Some(mode),
+        ..blank(cause, Subject::Lock(lock.clone()))
+    }
+}
+
+/// An event about a grant, with what most of them have.
+pub(super) fn held_event(cause: Cause, lock: &Name, grant: &Grant) -> Event {
+    Event {
+        lease: Some(grant.lease),
+        client: Some(grant.client.clone()),
+        token: Some(grant.token),
+        mode: Some(grant.mode),
+        slot: grant.slot,
+        ..blank(cause, Subject::Lock(lock.clone()))
+    }
+}
+
+/// An event about a lease.
+pub(super) fn lease_event(cause: Cause, lease: &Lease) -> Event {
+    Event {
+        lease: Some(lease.id),
+        client: Some(lease.client.clone()),
+        ..blank(cause, Subject::Lease(lease.id))
+    }
+}

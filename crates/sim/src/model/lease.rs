@@ -1,0 +1,188 @@
+//! How is a lease granted, renewed and ended, and what ends with it?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tenure_core::event::{Cause, Event, Previous, Subject};
+use tenure_core::outcome::{Answer, LeaseGrant, Notice, Renewal};
+use tenure_core::request::{LeaseRef, NewLease, Revoker, Urgency};
+use tenure_types::{LeaseId, Limit, Name, Refusal, Revision};
+
+use super::event::{blank, held_event, lease_event};
+use super::state::later;
+use super::{HandleOf, Lease, Model, NO_HANDLE, Verdict};
+
+/// Leases that one command may renew.
+const RENEWALS_PER_COMMAND: usize = 4_096;
+
+/// Why a lease ends.
+#[derive(Clone, Copy)]
+pub(super) enum End<'a> {
+    /// It was not renewed in time.
+    Expired,
+    /// On the holder's own word.
+    ByHolder,
+    /// On somebody else's.
+    ByOther {
+        /// Why.
+        reason: &'a str,
+        /// Whether its locks cool first.
+        urgency: Urgency,
+    },
+}
+
+impl End<'_> {
+    fn cause(self) -> Cause {
+        match self {
+            End::Expired => Cause::Expired,
+            End::ByHolder | End::ByOther { .. } => Cause::Revoked,
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn grant_lease(&mut self, new: &NewLease<'_>) -> Verdict {
+        let id = match self.check_new_lease(new)? {
+            Some(same) => same,
+            None => self.add_lease(new),
+        };
+        Ok(Answer::LeaseGranted(self.lease_grant(id)))
+    }
+
+    /// Whether the lease can be granted. Says which one it is, if it exists already.
+    pub(super) fn check_new_lease(&self, new: &NewLease<'_>) -> Result<Option<LeaseId>, Refusal> {
+        let client = self.name(new.client)?;
+        self.within(Limit::MetadataBytes, new.metadata.len() as u64)?;
+        let least = self.limits.get(Limit::TtlMinMs);
+        if new.ttl_ms < least {
+            let limit = Limit::TtlMinMs;
+            return Err(Refusal::Limit { limit, bound: least, asked: new.ttl_ms });
+        }
+        self.within(Limit::TtlMaxMs, new.ttl_ms)?;
+        if let Some(lease) = self.leases.get(&new.id) {
+            let same = lease.client == client
+                && lease.ttl_ms == new.ttl_ms
+                && lease.metadata == new.metadata;
+            if same && self.is_live(new.id) {
+                return Ok(Some(new.id));
+            }
+            return Err(Refusal::LeaseExists { lease: new.id });
+        }
+        self.within(Limit::Leases, self.leases.len() as u64 + 1)?;
+        self.room()?;
+        Ok(None)
+    }
+
+    /// Grants a lease that was found to be really new.
+    pub(super) fn add_lease(&mut self, new: &NewLease<'_>) -> LeaseId {
+        let lease = Lease {
+            id: new.id,
+            created: self.this_revision(),
+            ttl_ms: new.ttl_ms,
+            deadline_ms: later(self.clock_ms, new.ttl_ms),
+            client: Name::new(new.client).expect("the client's name was checked"),
+            metadata: new.metadata.to_vec(),
+            changed: Revision(0),
+            done: 0,
+            records: BTreeMap::new(),
+        };
+        self.events.push(lease_event(Cause::LeaseGranted, &lease));
+        self.leases.insert(new.id, lease);
+        new.id
+    }
+
+    pub(super) fn lease_grant(&self, id: LeaseId) -> LeaseGrant {
+        let lease = &self.leases[&id];
+        LeaseGrant { id, created: lease.created, handle: NO_HANDLE, ttl_ms: lease.ttl_ms }
+    }
+
+    pub(super) fn renew(&mut self, leases: &[LeaseRef], handle_of: HandleOf<'_>) -> Verdict {
+        if leases.len() > RENEWALS_PER_COMMAND {
+            return Err(Refusal::TooManyInCommand { max: RENEWALS_PER_COMMAND as u64 });
+        }
+        let clock_ms = self.clock_ms;
+        let mut renewals = Vec::new();
+        for &lease in leases {
+            let Ok(id) = self.live(lease, handle_of) else {
+                renewals.push(None);
+                continue;
+            };
+            let lease = self.leases.get_mut(&id).expect("a live lease exists");
+            lease.deadline_ms = later(clock_ms, lease.ttl_ms);
+            renewals.push(Some(Renewal { ttl_ms: lease.ttl_ms, changed: lease.changed }));
+        }
+        Ok(Answer::Renewed(renewals))
+    }
+
+    pub(super) fn revoke(
+        &mut self,
+        lease: LeaseRef,
+        by: Revoker<'_>,
+        handle_of: HandleOf<'_>,
+    ) -> Verdict {
+        let id = self.live(lease, handle_of)?;
+        let end = match by {
+            Revoker::Holder => End::ByHolder,
+            Revoker::Other { reason, urgency } => {
+                self.within(Limit::MetadataBytes, reason.len() as u64)?;
+                End::ByOther { reason, urgency }
+            }
+        };
+        let mut touched = self.remove_places_of(id, end.cause());
+        touched.extend(self.end_lease(id, end));
+        self.grant_pass(touched);
+        Ok(Answer::Revoked)
+    }
+
+    /// Removes every place of a lease that ends. Says which locks they waited for.
+    pub(super) fn remove_places_of(&mut self, id: LeaseId, cause: Cause) -> BTreeSet<Name> {
+        let mut touched = BTreeSet::new();
+        for place in self.places_of(id) {
+            touched.extend(self.remove_place(place.number, cause));
+        }
+        touched
+    }
+
+    /// Ends a lease whose places are gone: its grants, its keys, itself. Says which locks it held.
+    pub(super) fn end_lease(&mut self, id: LeaseId, end: End<'_>) -> BTreeSet<Name> {
+        let mut held = self.held_by(id);
+        held.sort_by_key(|(_, grant)| grant.token);
+        let mut touched = BTreeSet::new();
+        for (lock, grant) in held {
+            match end {
+                End::Expired => {
+                    let left_ms = self.delay_or_go(&lock, grant.token);
+                    let event = held_event(Cause::Expired, &lock, &grant);
+                    self.grant_event(&lock, Event { left_ms, ..event });
+                    self.lost(&lock, &grant, Cause::Expired);
+                }
+                End::ByHolder => {
+                    self.grant_event(&lock, held_event(Cause::Revoked, &lock, &grant));
+                    self.end_held(&lock, grant.token);
+                }
+                End::ByOther { reason, urgency } => {
+                    self.take_away(&lock, grant.token, Cause::Revoked, urgency, reason);
+                }
+            }
+            touched.extend(self.if_gone(lock, grant.token));
+        }
+        let lease = self.leases.get(&id).expect("a lease ends once").clone();
+        for name in self.keys_of(id) {
+            let key = self.keys.remove(&name).expect("keys of a lease exist");
+            let previous = Previous { modified: key.modified, value: key.value.into() };
+            self.events.push(Event {
+                lease: Some(id),
+                client: Some(lease.client.clone()),
+                previous: Some(previous),
+                ..blank(Cause::KeyDeleted, Subject::Key(name))
+            });
+        }
+        self.events.push(lease_event(end.cause(), &lease));
+        if !matches!(end, End::ByHolder) {
+            let revision = self.this_revision();
+            let cause = end.cause();
+            self.notices.push(Notice::LeaseEnded { lease: NO_HANDLE, revision, cause });
+        }
+        self.leases.remove(&id);
+        touched
+    }
+}

@@ -1,0 +1,405 @@
+//! What do the rules say, in the plainest code?
+//!
+//! This is the second implementation of the rules page. It keeps everything in ordered maps and
+//! vectors, clones freely and computes every derived number from scratch, so that a reader can hold
+//! it beside the page and compare sentence by sentence. It shares nothing with the real machine but
+//! the public types: a mistake would have to be made twice to stay hidden.
+
+mod ask;
+mod deadlock;
+mod due;
+mod event;
+mod key;
+mod lease;
+mod once;
+mod pass;
+mod state;
+mod take_away;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tenure_core::event::{Batch, Cause, Event, Subject};
+use tenure_core::outcome::{Answer, Effects, Notice};
+use tenure_core::request::{Command, Purpose, Request};
+use tenure_core::view::{KeyView, LeaseView, LockView, WaiterView};
+use tenure_types::{
+    Epoch, Handle, LeaseId, Limit, Limits, Mode, Name, PlaceNumber, Refusal, Revision, Term, Token,
+};
+
+use event::blank;
+use state::later;
+
+/// The clock never goes beyond this, so that sums of two times never overflow.
+const CLOCK_MAX: u64 = (1 << 60) - 1;
+
+/// The highest level the rules know.
+const LEVEL_MAX: u16 = 1;
+
+/// Limits that may be set by one command.
+const LIMITS_PER_COMMAND: usize = 32;
+
+/// Handles are the real machine's own business; the model always shows this one.
+const NO_HANDLE: Handle = Handle { slot: 0, generation: 0 };
+
+/// What a command comes to.
+type Verdict = Result<Answer, Refusal>;
+
+/// Tells which lease, by id and creation revision, a handle was given to.
+type HandleOf<'a> = &'a dyn Fn(Handle) -> Option<(LeaseId, Revision)>;
+
+/// One entry of the log as the model sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelEntry<'a> {
+    /// The term of the leader that sealed it.
+    pub term: Term,
+    /// How long that leader had counted.
+    pub count_ms: u64,
+    /// `None` for a request that cannot be read.
+    pub requests: &'a [Option<Request<'a>>],
+}
+
+/// The naive model.
+#[derive(Clone)]
+pub struct Model {
+    epoch: Epoch,
+    /// Tokens given in this epoch.
+    tokens_used: u64,
+    clock_ms: u64,
+    clock_term: Term,
+    base_ms: u64,
+    revision: Revision,
+    floor: Revision,
+    history: Vec<Batch>,
+    limits: Limits,
+    level: u16,
+    /// The number the next place gets.
+    next_place: u64,
+    /// Until when nothing is granted; gone when `end_due` has taken note that it is over.
+    quiet_until_ms: Option<u64>,
+    leases: BTreeMap<LeaseId, Lease>,
+    locks: BTreeMap<Name, Lock>,
+    /// The queue of a lock is whoever of these waits for it: all queues share one order.
+    places: BTreeMap<PlaceNumber, Place>,
+    keys: BTreeMap<Name, Key>,
+    key_records: Vec<once::KeyRecord>,
+    /// Events of the present command, or the present `end_due`.
+    events: Vec<Event>,
+    /// Locks of which the present command ended or took away an election's grant.
+    vacated: BTreeSet<Name>,
+    /// Notices of the present entry.
+    notices: Vec<Notice>,
+}
+
+/// A lease; it is live while its deadline is ahead.
+#[derive(Clone)]
+struct Lease {
+    id: LeaseId,
+    created: Revision,
+    ttl_ms: u64,
+    deadline_ms: u64,
+    client: Name,
+    metadata: Vec<u8>,
+    changed: Revision,
+    done: u64,
+    records: BTreeMap<u64, once::Record>,
+}
+
+/// A lock; it exists while it has a grant or somebody waits for it.
+#[derive(Clone)]
+struct Lock {
+    slots: Option<u32>,
+    created: Revision,
+    modified: Revision,
+    version: u64,
+    grants: Vec<Grant>,
+}
+
+/// One grant, also when it only cools or is delayed.
+#[derive(Clone)]
+struct Grant {
+    token: Token,
+    lease: LeaseId,
+    lease_created: Revision,
+    client: Name,
+    mode: Mode,
+    slot: Option<u32>,
+    place: PlaceNumber,
+    since_ms: u64,
+    state: GrantState,
+    purpose: Purpose,
+    metadata: Vec<u8>,
+    lock_delay_ms: u64,
+    max_hold_ms: Option<u64>,
+    max_hold_due_ms: Option<u64>,
+}
+
+/// Whether a grant is its holder's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GrantState {
+    Held,
+    Cooling { until_ms: u64 },
+    Delayed { until_ms: u64 },
+}
+
+/// An ask that waits, or is about to be granted.
+#[derive(Clone)]
+struct Place {
+    number: PlaceNumber,
+    lease: LeaseId,
+    client: Name,
+    /// In the order of names.
+    locks: Vec<(Name, Mode)>,
+    metadata: Vec<u8>,
+    lock_delay_ms: u64,
+    max_hold_ms: Option<u64>,
+    purpose: Purpose,
+    independent: bool,
+    wait_until_ms: Option<u64>,
+    created: Revision,
+    since_ms: u64,
+}
+
+/// A key and its value.
+#[derive(Clone)]
+struct Key {
+    value: Vec<u8>,
+    created: Revision,
+    modified: Revision,
+    version: u64,
+    lease: Option<LeaseId>,
+}
+
+impl Model {
+    /// A new cluster.
+    pub fn new(epoch: Epoch) -> Self {
+        let revision = epoch.revision(Revision(0));
+        Self {
+            epoch,
+            tokens_used: 0,
+            clock_ms: 0,
+            clock_term: Term(0),
+            base_ms: 0,
+            revision,
+            floor: revision.next(),
+            history: Vec::new(),
+            limits: Limits::default(),
+            level: 1,
+            next_place: 1,
+            quiet_until_ms: None,
+            leases: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            places: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            key_records: Vec::new(),
+            events: Vec::new(),
+            vacated: BTreeSet::new(),
+            notices: Vec::new(),
+        }
+    }
+
+    /// Applies one entry.
+    ///
+    /// In its answers every lease handle is `Handle { slot: 0, generation: 0 }`; commands that name
+    /// a lease by handle are given to the model with `handle_of` telling which lease (id, creation
+    /// revision) each handle was given to.
+    pub fn apply(
+        &mut self,
+        log_term: Term,
+        entry: Option<ModelEntry<'_>>,
+        handle_of: &dyn Fn(Handle) -> Option<(LeaseId, Revision)>,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        if log_term != self.clock_term {
+            self.clock_term = log_term;
+            self.base_ms = self.clock_ms;
+        }
+        let Some(entry) = entry else { return effects };
+        if entry.term != log_term {
+            for _ in entry.requests {
+                effects.outcomes.push(self.outcome(Err(Refusal::NotLeader)));
+            }
+            return effects;
+        }
+        self.clock_ms = self.clock_ms.max(later(self.base_ms, entry.count_ms));
+        self.end_due();
+        self.finish_step();
+        for request in entry.requests {
+            let verdict = match request {
+                None => Err(Refusal::Malformed),
+                Some(request) => self.run_once(request, handle_of),
+            };
+            self.finish_step();
+            effects.outcomes.push(self.outcome(verdict));
+        }
+        effects.notices = std::mem::take(&mut self.notices);
+        effects
+    }
+
+    /// What a restore makes of the state; `false`, and no change, unless the epoch is a newer one.
+    pub fn restore(&mut self, epoch: Epoch, waive_quiet: bool) -> bool {
+        if epoch <= self.epoch {
+            return false;
+        }
+        let mut ends: Vec<u64> =
+            self.leases.values().map(|lease| later(self.clock_ms, lease.ttl_ms)).collect();
+        for grant in self.locks.values().flat_map(|lock| &lock.grants) {
+            if let GrantState::Cooling { until_ms } | GrantState::Delayed { until_ms } = grant.state
+            {
+                ends.push(until_ms);
+            }
+        }
+        ends.extend(self.quiet_until_ms);
+        ends.retain(|until_ms| *until_ms > self.clock_ms && !waive_quiet);
+        self.quiet_until_ms = ends.into_iter().max();
+        self.leases.clear();
+        self.places.clear();
+        self.locks.clear();
+        self.keys.retain(|_, key| key.lease.is_none());
+        self.epoch = epoch;
+        self.tokens_used = 0;
+        self.revision = epoch.revision(self.revision);
+        self.history.clear();
+        self.floor = self.revision.next();
+        self.clock_term = Term(0);
+        self.base_ms = self.clock_ms;
+        true
+    }
+
+    /// The clock.
+    pub fn clock_ms(&self) -> u64 {
+        self.clock_ms
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The oldest revision that can be asked for.
+    pub fn floor(&self) -> Revision {
+        self.floor
+    }
+
+    /// The earliest deadline.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.pending().into_iter().map(|item| item.deadline_ms).min()
+    }
+
+    /// The weight of the state.
+    pub fn state_bytes(&self) -> u64 {
+        self.weigh()
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// All locks in the order of names.
+    pub fn locks(&self) -> Vec<LockView> {
+        self.view_locks()
+    }
+
+    /// The queue of a lock.
+    pub fn queue(&self, lock: &str) -> Vec<WaiterView> {
+        self.view_queue(lock)
+    }
+
+    /// All live leases in the order of ids, handles zeroed.
+    pub fn leases(&self) -> Vec<LeaseView> {
+        self.view_leases()
+    }
+
+    /// All keys in the order of names.
+    pub fn keys(&self) -> Vec<KeyView> {
+        self.view_keys()
+    }
+
+    /// The kept history from the floor on.
+    pub fn history(&self) -> &[Batch] {
+        &self.history
+    }
+
+    /// Runs a command that is known not to be a repetition.
+    fn run(&mut self, command: &Command<'_>, handle_of: HandleOf<'_>) -> Verdict {
+        match command {
+            Command::GrantLease(new) => self.grant_lease(new),
+            Command::Renew(leases) => self.renew(leases, handle_of),
+            Command::Revoke { lease, by } => self.revoke(*lease, *by, handle_of),
+            Command::Acquire(ask) => self.acquire(ask, handle_of),
+            Command::Release(hold) => self.release(hold, handle_of),
+            Command::Leave { lease, lock } => self.leave(*lease, lock, handle_of),
+            Command::Downgrade(hold) => self.downgrade(hold, handle_of),
+            Command::Update { hold, metadata } => self.update(hold, metadata, handle_of),
+            Command::Force { lock, token, reason, urgency } => {
+                self.force(lock, *token, reason, *urgency)
+            }
+            Command::Stopped { lease, created, lock, token } => {
+                self.stopped(*lease, *created, lock, *token)
+            }
+            Command::Put(put) => self.put(put, handle_of),
+            Command::Delete { key, expect, guard } => self.delete(key, *expect, *guard),
+            Command::SetLimits(limits) => self.set_limits(limits),
+            Command::Compact { keep } => self.compact(*keep),
+            Command::RaiseLevel { level } => self.raise_level(*level),
+        }
+    }
+
+    fn set_limits(&mut self, limits: &[(Limit, u64)]) -> Verdict {
+        if limits.len() > LIMITS_PER_COMMAND {
+            return Err(Refusal::TooManyInCommand { max: LIMITS_PER_COMMAND as u64 });
+        }
+        let mut set = self.limits.clone();
+        for &(limit, asked) in limits {
+            if !set.set(limit, asked) {
+                return Err(Refusal::InvalidLimit { limit, asked });
+            }
+        }
+        if !limits.is_empty() {
+            self.limits = set;
+            self.events.push(blank(Cause::LimitsSet, Subject::Settings));
+        }
+        Ok(Answer::LimitsSet)
+    }
+
+    fn compact(&mut self, keep: Revision) -> Verdict {
+        if keep > self.revision.next() {
+            return Err(Refusal::FutureRevision { asked: keep, newest: self.revision });
+        }
+        self.history.retain(|batch| batch.revision >= keep);
+        self.floor = self.floor.max(keep);
+        Ok(Answer::Compacted { floor: self.floor })
+    }
+
+    fn raise_level(&mut self, level: u16) -> Verdict {
+        if level > LEVEL_MAX || level < self.level {
+            return Err(Refusal::InvalidLevel { from: self.level, to: LEVEL_MAX });
+        }
+        if level > self.level {
+            self.level = level;
+            self.events.push(blank(Cause::LevelRaised, Subject::Settings));
+        }
+        Ok(Answer::LevelRaised)
+    }
+
+    /// Ends one command, or one `end_due`: the vacancies, the revision, the history.
+    fn finish_step(&mut self) {
+        for name in std::mem::take(&mut self.vacated) {
+            if self.held_grants(&name).is_empty() {
+                self.events.push(blank(Cause::Vacant, Subject::Lock(name)));
+            }
+        }
+        self.drop_unused_locks();
+        if !self.events.is_empty() {
+            self.revision = self.revision.next();
+            let events = std::mem::take(&mut self.events);
+            self.history.push(Batch { revision: self.revision, events });
+        }
+        while self.history.len() as u64 > self.limits.get(Limit::HistoryRevisions) {
+            self.floor = self.history.remove(0).revision.next();
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Was this request made before, and what is the answer then?
+
+use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Queued};
+use tenure_core::request::{Asks, Command, LeaseRef, Request, RequestId};
+use tenure_types::{Limit, PlaceNumber, Refusal};
+
+use super::{HandleOf, Model, Verdict};
+
+/// How far the requests of a lease may run ahead of the oldest unanswered one.
+const WINDOW: u64 = 256;
+
+/// How long a request that came with a key is remembered.
+const REMEMBERED_MS: u64 = 600_000;
+
+/// What is remembered of a request.
+#[derive(Clone)]
+pub(super) struct Record {
+    /// The command as text; the model compares commands where the machine compares hashes.
+    command: String,
+    result: Verdict,
+}
+
+/// A request that came with a key.
+#[derive(Clone)]
+pub(super) struct KeyRecord {
+    principal: String,
+    key: String,
+    at_ms: u64,
+    record: Record,
+}
+
+impl KeyRecord {
+    fn weight(&self) -> u64 {
+        128 + (self.principal.len() + self.key.len()) as u64
+    }
+}
+
+impl Model {
+    /// Runs a request, or repeats its answer.
+    pub(super) fn run_once(&mut self, request: &Request<'_>, handle_of: HandleOf<'_>) -> Verdict {
+        match request.id {
+            RequestId::None => self.run(&request.command, handle_of),
+            RequestId::Seq { lease, seq, done } => {
+                self.run_seq(lease, seq, done, &request.command, handle_of)
+            }
+            RequestId::Key(key) => {
+                self.run_key(request.principal, key, &request.command, handle_of)
+            }
+        }
+    }
+
+    fn run_seq(
+        &mut self,
+        lease: LeaseRef,
+        seq: u64,
+        done: u64,
+        command: &Command<'_>,
+        handle_of: HandleOf<'_>,
+    ) -> Verdict {
+        let id = self.live(lease, handle_of)?;
+        let lease = self.leases.get_mut(&id).expect("a live lease exists");
+        lease.done = lease.done.max(done);
+        let (done, created) = (lease.done, lease.created);
+        lease.records.retain(|&seq, _| seq > done);
+        if seq <= done {
+            return Err(Refusal::RequestStale);
+        }
+        if let Some(record) = lease.records.get(&seq).cloned() {
+            return self.repeat(&record, command);
+        }
+        if seq > done.saturating_add(WINDOW) {
+            return Err(Refusal::RequestWindow { window: WINDOW });
+        }
+        let result = self.run(command, handle_of);
+        if let Some(lease) = self.leases.get_mut(&id)
+            && lease.created == created
+        {
+            lease.records.insert(seq, Record { command: as_text(command), result: result.clone() });
+        }
+        result
+    }
+
+    fn run_key(
+        &mut self,
+        principal: &str,
+        key: &str,
+        command: &Command<'_>,
+        handle_of: HandleOf<'_>,
+    ) -> Verdict {
+        self.name(key)?;
+        self.within(Limit::NameBytes, principal.len() as u64)?;
+        let clock_ms = self.clock_ms;
+        self.key_records.retain(|record| clock_ms - record.at_ms <= REMEMBERED_MS);
+        let mut known = self.key_records.iter();
+        let found = known.find(|record| record.principal == principal && record.key == key);
+        if let Some(record) = found.map(|record| record.record.clone()) {
+            return self.repeat(&record, command);
+        }
+        let (number, bound) = (self.key_records.len() as u64, self.limits.get(Limit::Requests));
+        if number >= bound {
+            return Err(Refusal::Limit { limit: Limit::Requests, bound, asked: number + 1 });
+        }
+        let bound = self.limits.get(Limit::RequestBytes);
+        let asked: u64 = self.key_records.iter().map(KeyRecord::weight).sum();
+        if asked >= bound {
+            return Err(Refusal::Limit { limit: Limit::RequestBytes, bound, asked });
+        }
+        let result = self.run(command, handle_of);
+        self.key_records.push(KeyRecord {
+            principal: principal.to_owned(),
+            key: key.to_owned(),
+            at_ms: self.clock_ms,
+            record: Record { command: as_text(command), result: result.clone() },
+        });
+        result
+    }
+
+    /// The answer to a request that was made before.
+    fn repeat(&self, record: &Record, command: &Command<'_>) -> Verdict {
+        if record.command != as_text(command) {
+            return Err(Refusal::RequestConflict);
+        }
+        // What an ask came to may have changed since, and an old token must not look fresh.
+        match (command, &record.result) {
+            (
+                Command::Acquire(_),
+                Ok(
+                    Answer::Acquired(Acquired { lease, place, .. })
+                    | Answer::Queued(Queued { lease, place, .. }),
+                ),
+            ) => Ok(self.standing_of_record(lease, *place)),
+            (_, result) => result.clone(),
+        }
+    }
+
+    fn standing_of_record(&self, lease: &LeaseGrant, place: PlaceNumber) -> Answer {
+        let same = self.leases.get(&lease.id).is_some_and(|now| now.created == lease.created);
+        if same && self.is_live(lease.id) { self.standing(lease.id, place) } else { Answer::Ended }
+    }
+}
+
+/// The command in a form that can be kept and compared.
+fn as_text(command: &Command<'_>) -> String {
+    // One lock in a list of one is the same ask as one lock alone, and has the same bytes.
+    if let Command::Acquire(ask) = command
+        && let [one] = ask.locks.as_slice()
+    {
+        let mut ask = ask.clone();
+        ask.locks = Asks::One(*one);
+        return format!("{:?}", Command::Acquire(ask));
+    }
+    format!("{command:?}")
+}

@@ -1,0 +1,111 @@
+//! Who is next, and what does it mean to be granted?
+
+use std::collections::BTreeSet;
+
+use tenure_core::event::{Cause, Event};
+use tenure_core::outcome::{self, Grants, Notice};
+use tenure_types::{Mode, Name};
+
+use super::event::held_event;
+use super::state::later;
+use super::{Grant, GrantState, Model, NO_HANDLE, Place};
+
+impl Model {
+    /// Whether those who have a lock leave room for one more in this mode.
+    pub(super) fn admits(&self, lock: &Name, mode: Mode) -> bool {
+        let modes: Vec<Mode> = self.grants_of(lock).iter().map(|grant| grant.mode).collect();
+        admits_beside(&modes, mode)
+    }
+
+    fn is_grantable(&self, place: &Place) -> bool {
+        !self.is_quiet()
+            && self.tokens_left() >= place.locks.len() as u64
+            && self.is_live(place.lease)
+            && place.locks.iter().all(|(lock, mode)| {
+                let first = self.queue_of(lock).first().map(|first| first.number);
+                first == Some(place.number) && self.admits(lock, *mode)
+            })
+    }
+
+    /// Serves these locks, and those that this concerns, until nobody more can be granted.
+    pub(super) fn grant_pass(&mut self, touched: impl IntoIterator<Item = Name>) {
+        let mut set: BTreeSet<Name> = touched.into_iter().collect();
+        while let Some(lock) = set.pop_first() {
+            while let Some(first) = self.queue_of(&lock).first().copied().cloned() {
+                if !self.is_live(first.lease) {
+                    set.extend(self.remove_place(first.number, Cause::Expired));
+                } else if self.is_grantable(&first) {
+                    self.hand_over(&first);
+                    set.extend(first.names());
+                } else {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Grants a place that waited.
+    fn hand_over(&mut self, place: &Place) {
+        let grants = self.grant_locks(place);
+        self.places.remove(&place.number);
+        self.notices.push(Notice::Granted {
+            lease: NO_HANDLE,
+            place: place.number,
+            revision: self.this_revision(),
+            grants,
+        });
+    }
+
+    /// Grants every lock of a place.
+    pub(super) fn grant_locks(&mut self, place: &Place) -> Grants {
+        let lease = self.leases[&place.lease].clone();
+        let mut grants = Vec::new();
+        for (lock, mode) in &place.locks {
+            self.come_into_being(lock, *mode);
+            let due = place
+                .max_hold_ms
+                .map(|max_hold_ms| later(self.clock_ms, max_hold_ms.saturating_sub(lease.ttl_ms)));
+            let grant = Grant {
+                token: self.next_token(),
+                lease: lease.id,
+                lease_created: lease.created,
+                client: lease.client.clone(),
+                mode: *mode,
+                slot: mode.slots().map(|_| self.lowest_free_slot(lock)),
+                place: place.number,
+                since_ms: self.clock_ms,
+                state: GrantState::Held,
+                purpose: place.purpose,
+                metadata: place.metadata.clone(),
+                lock_delay_ms: place.lock_delay_ms,
+                max_hold_ms: place.max_hold_ms,
+                max_hold_due_ms: due,
+            };
+            let value = (!place.metadata.is_empty()).then(|| place.metadata.clone().into());
+            let event = held_event(Cause::Granted, lock, &grant);
+            grants.push(show(lock, &grant));
+            self.locks.get_mut(lock).expect("it came into being").grants.push(grant);
+            self.grant_event(lock, Event { place: Some(place.number), value, ..event });
+        }
+        grants.into_iter().collect()
+    }
+
+    fn lowest_free_slot(&self, lock: &Name) -> u32 {
+        let taken: Vec<u32> = self.grants_of(lock).iter().filter_map(|grant| grant.slot).collect();
+        (0..).find(|slot| !taken.contains(slot)).expect("fewer grants than slots")
+    }
+}
+
+/// Whether a mode goes together with those that others have.
+pub(super) fn admits_beside(others: &[Mode], mode: Mode) -> bool {
+    match mode {
+        Mode::Exclusive => others.is_empty(),
+        Mode::Shared => !others.contains(&Mode::Exclusive),
+        Mode::Slot { of } => (others.len() as u64) < u64::from(of),
+    }
+}
+
+/// A grant as its holder is told of it.
+pub(super) fn show(lock: &Name, grant: &Grant) -> outcome::Grant {
+    outcome::Grant { lock: lock.clone(), token: grant.token, slot: grant.slot }
+}

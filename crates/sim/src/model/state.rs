@@ -1,0 +1,203 @@
+//! How does the model find its way in its own state, and change it one step at a time?
+
+use tenure_core::event::{Cause, Event};
+use tenure_core::outcome::Outcome;
+use tenure_core::request::LeaseRef;
+use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Refusal, Revision, Token};
+
+use super::event::place_event;
+use super::{CLOCK_MAX, Grant, GrantState, HandleOf, Lock, Model, Place, Verdict};
+
+impl Model {
+    /// The revision that the present command has, if it changes anything.
+    pub(super) fn this_revision(&self) -> Revision {
+        self.revision.next()
+    }
+
+    pub(super) fn outcome(&self, result: Verdict) -> Outcome {
+        Outcome { revision: self.revision, result }
+    }
+
+    pub(super) fn is_live(&self, lease: LeaseId) -> bool {
+        self.leases.get(&lease).is_some_and(|lease| lease.deadline_ms > self.clock_ms)
+    }
+
+    /// The live lease that is meant.
+    pub(super) fn live(
+        &self,
+        lease: LeaseRef,
+        handle_of: HandleOf<'_>,
+    ) -> Result<LeaseId, Refusal> {
+        let id = match lease {
+            LeaseRef::Id(id) => id,
+            LeaseRef::Handle(handle) => {
+                let (id, created) = handle_of(handle).ok_or(Refusal::LeaseNotFound)?;
+                let same = self.leases.get(&id).is_some_and(|lease| lease.created == created);
+                if !same {
+                    return Err(Refusal::LeaseNotFound);
+                }
+                id
+            }
+        };
+        if self.is_live(id) { Ok(id) } else { Err(Refusal::LeaseNotFound) }
+    }
+
+    /// A name, if the text can be one here.
+    pub(super) fn name(&self, text: &str) -> Result<Name, Refusal> {
+        if text.is_empty() || text.chars().any(char::is_control) {
+            return Err(Refusal::InvalidName);
+        }
+        self.within(Limit::NameBytes, text.len() as u64)?;
+        Ok(Name::new(text).expect("a text within the limit and without control characters"))
+    }
+
+    /// Refuses what is above a limit.
+    pub(super) fn within(&self, limit: Limit, asked: u64) -> Result<(), Refusal> {
+        let bound = self.limits.get(limit);
+        if asked > bound { Err(Refusal::Limit { limit, bound, asked }) } else { Ok(()) }
+    }
+
+    /// Refuses a command that grows a state which weighs too much already.
+    pub(super) fn room(&self) -> Result<(), Refusal> {
+        let bound = self.limits.get(Limit::StateBytes);
+        let asked = self.weigh();
+        if asked >= bound {
+            return Err(Refusal::Limit { limit: Limit::StateBytes, bound, asked });
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet_until_ms.is_some()
+    }
+
+    pub(super) fn tokens_left(&self) -> u64 {
+        Token::COUNTER_MAX - self.tokens_used
+    }
+
+    pub(super) fn next_token(&mut self) -> Token {
+        self.tokens_used += 1;
+        Token::new(self.epoch, self.tokens_used).expect("tokens left are counted before granting")
+    }
+
+    /// Who waits for a lock, in order.
+    pub(super) fn queue_of(&self, lock: &Name) -> Vec<&Place> {
+        self.places.values().filter(|place| place.mode_of(lock).is_some()).collect()
+    }
+
+    /// All grants of a lock, in the order of slots, or without slots of tokens.
+    pub(super) fn grants_of(&self, lock: &Name) -> Vec<&Grant> {
+        let mut grants: Vec<&Grant> =
+            self.locks.get(lock).map(|lock| lock.grants.iter().collect()).unwrap_or_default();
+        grants.sort_by_key(|grant| (grant.slot, grant.token));
+        grants
+    }
+
+    /// The grants of a lock that are their holders'.
+    pub(super) fn held_grants(&self, lock: &Name) -> Vec<&Grant> {
+        self.grants_of(lock).into_iter().filter(|grant| grant.is_held()).collect()
+    }
+
+    /// What a lease holds, in the order of names.
+    pub(super) fn held_by(&self, lease: LeaseId) -> Vec<(Name, Grant)> {
+        let mut held = Vec::new();
+        for (name, lock) in &self.locks {
+            for grant in &lock.grants {
+                if grant.is_held() && grant.lease == lease {
+                    held.push((name.clone(), grant.clone()));
+                }
+            }
+        }
+        held
+    }
+
+    /// The places of a lease, in the order of their numbers.
+    pub(super) fn places_of(&self, lease: LeaseId) -> Vec<Place> {
+        self.places.values().filter(|place| place.lease == lease).cloned().collect()
+    }
+
+    /// The keys of a lease, in the order of names.
+    pub(super) fn keys_of(&self, lease: LeaseId) -> Vec<Name> {
+        let bound = self.keys.iter().filter(|(_, key)| key.lease == Some(lease));
+        bound.map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(super) fn grant_mut(&mut self, lock: &Name, token: Token) -> Option<&mut Grant> {
+        self.locks.get_mut(lock)?.grants.iter_mut().find(|grant| grant.token == token)
+    }
+
+    pub(super) fn grant(&self, lock: &Name, token: Token) -> Option<&Grant> {
+        self.locks.get(lock)?.grants.iter().find(|grant| grant.token == token)
+    }
+
+    /// Makes the lock exist.
+    pub(super) fn come_into_being(&mut self, lock: &Name, mode: Mode) {
+        let created = self.this_revision();
+        self.locks.entry(lock.clone()).or_insert(Lock {
+            slots: mode.slots(),
+            created,
+            modified: created,
+            version: 0,
+            grants: Vec::new(),
+        });
+    }
+
+    /// Ends the existence of locks that have neither a grant nor a place.
+    pub(super) fn drop_unused_locks(&mut self) {
+        let unused: Vec<Name> =
+            self.locks.keys().filter(|lock| self.is_unused(lock)).cloned().collect();
+        for lock in unused {
+            self.locks.remove(&lock);
+        }
+    }
+
+    fn is_unused(&self, lock: &Name) -> bool {
+        self.grants_of(lock).is_empty() && self.queue_of(lock).is_empty()
+    }
+
+    pub(super) fn remove_grant(&mut self, lock: &Name, token: Token) {
+        if let Some(found) = self.locks.get_mut(lock) {
+            found.grants.retain(|grant| grant.token != token);
+        }
+    }
+
+    /// Emits an event that concerns a grant, and dates the lock by it.
+    pub(super) fn grant_event(&mut self, lock: &Name, event: Event) {
+        let revision = self.this_revision();
+        if let Some(lock) = self.locks.get_mut(lock) {
+            lock.version += 1;
+            lock.modified = revision;
+        }
+        self.events.push(event);
+    }
+
+    /// Takes a place out of its queues, with one event for each lock. Says which locks.
+    pub(super) fn remove_place(&mut self, number: PlaceNumber, cause: Cause) -> Vec<Name> {
+        let Some(place) = self.places.remove(&number) else { return Vec::new() };
+        for (lock, mode) in &place.locks {
+            self.events.push(place_event(cause, &place, lock, *mode));
+        }
+        place.names()
+    }
+}
+
+impl Grant {
+    pub(super) fn is_held(&self) -> bool {
+        self.state == GrantState::Held
+    }
+}
+
+impl Place {
+    pub(super) fn mode_of(&self, lock: &Name) -> Option<Mode> {
+        self.locks.iter().find(|(name, _)| name == lock).map(|(_, mode)| *mode)
+    }
+
+    pub(super) fn names(&self) -> Vec<Name> {
+        self.locks.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// A moment so much later, on a clock that ends.
+pub(super) fn later(ms: u64, by_ms: u64) -> u64 {
+    ms.saturating_add(by_ms).min(CLOCK_MAX)
+}

@@ -1,0 +1,221 @@
+//! How does a grant end, on the holder's word or on another's, and what keeps others out after it?
+
+use std::collections::BTreeSet;
+
+use tenure_core::event::{Cause, Event, Previous};
+use tenure_core::outcome::{Answer, Notice};
+use tenure_core::request::{Hold, Purpose, Urgency};
+use tenure_types::{LeaseId, Limit, Mode, Name, Refusal, Revision, Token};
+
+use super::event::held_event;
+use super::state::later;
+use super::{Grant, GrantState, HandleOf, Model, NO_HANDLE, Verdict};
+
+impl Model {
+    pub(super) fn release(&mut self, hold: &Hold<'_>, handle_of: HandleOf<'_>) -> Verdict {
+        let (lock, grant) = self.held_under(hold, handle_of)?;
+        self.grant_event(&lock, held_event(Cause::Released, &lock, &grant));
+        self.end_held(&lock, grant.token);
+        self.grant_pass([lock]);
+        Ok(Answer::Released)
+    }
+
+    pub(super) fn downgrade(&mut self, hold: &Hold<'_>, handle_of: HandleOf<'_>) -> Verdict {
+        let (lock, grant) = self.held_under(hold, handle_of)?;
+        if grant.mode != Mode::Exclusive {
+            return Err(Refusal::NotExclusive { lock });
+        }
+        if self.tokens_left() == 0 {
+            return Err(Refusal::TokensExhausted);
+        }
+        let token = self.next_token();
+        let changed = self.grant_mut(&lock, grant.token).expect("it was just found");
+        changed.token = token;
+        changed.mode = Mode::Shared;
+        let changed = changed.clone();
+        self.grant_event(&lock, held_event(Cause::Downgraded, &lock, &changed));
+        self.grant_pass([lock]);
+        Ok(Answer::Downgraded { token })
+    }
+
+    pub(super) fn update(
+        &mut self,
+        hold: &Hold<'_>,
+        metadata: &[u8],
+        handle_of: HandleOf<'_>,
+    ) -> Verdict {
+        self.within(Limit::MetadataBytes, metadata.len() as u64)?;
+        let (lock, grant) = self.held_under(hold, handle_of)?;
+        if metadata.len() > grant.metadata.len() {
+            self.room()?;
+        }
+        let modified = self.locks[&lock].modified;
+        self.grant_mut(&lock, grant.token).expect("it was just found").metadata = metadata.to_vec();
+        let previous = Previous { modified, value: grant.metadata.clone().into() };
+        let event = Event {
+            mode: None,
+            slot: None,
+            value: Some(metadata.into()),
+            previous: Some(previous),
+            ..held_event(Cause::Updated, &lock, &grant)
+        };
+        self.grant_event(&lock, event);
+        Ok(Answer::Updated { version: self.locks[&lock].version })
+    }
+
+    /// The grant that a holder means.
+    fn held_under(
+        &self,
+        hold: &Hold<'_>,
+        handle_of: HandleOf<'_>,
+    ) -> Result<(Name, Grant), Refusal> {
+        let lock = self.name(hold.lock)?;
+        let lease = self.live(hold.lease, handle_of)?;
+        let grant = self.grant(&lock, hold.token).cloned();
+        match grant.filter(|grant| grant.is_held() && grant.lease == lease) {
+            Some(grant) => Ok((lock, grant)),
+            None => Err(Refusal::NotHolder { lock }),
+        }
+    }
+
+    pub(super) fn force(
+        &mut self,
+        lock: &str,
+        token: Token,
+        reason: &str,
+        urgency: Urgency,
+    ) -> Verdict {
+        let lock = self.name(lock)?;
+        self.within(Limit::MetadataBytes, reason.len() as u64)?;
+        let left_ms = match (self.grant(&lock, token).map(|grant| grant.state), urgency) {
+            (Some(GrantState::Held), urgency) => {
+                self.take_away(&lock, token, Cause::Forced, urgency, reason)
+            }
+            (Some(GrantState::Cooling { until_ms }), Urgency::Cooling) => {
+                Some(until_ms.saturating_sub(self.clock_ms))
+            }
+            (Some(GrantState::Cooling { .. }), Urgency::Now) => self.cooling_over(&lock, token),
+            (Some(GrantState::Delayed { .. }) | None, _) => {
+                let first = self.grants_of(&lock).into_iter().next();
+                let holder = first.map(|grant| Box::new(self.show_holder(grant)));
+                return Err(Refusal::TokenOutdated { lock, holder });
+            }
+        };
+        self.pass_if_gone(&lock, token);
+        Ok(Answer::Forced { left_ms: left_ms.unwrap_or(0) })
+    }
+
+    pub(super) fn stopped(
+        &mut self,
+        lease: LeaseId,
+        created: Revision,
+        lock: &str,
+        token: Token,
+    ) -> Verdict {
+        let lock = self.name(lock)?;
+        let cools = self.grant(&lock, token).is_some_and(|grant| {
+            matches!(grant.state, GrantState::Cooling { .. })
+                && grant.lease == lease
+                && grant.lease_created == created
+        });
+        if !cools {
+            return Err(Refusal::NotCooling { lock });
+        }
+        self.cooling_over(&lock, token);
+        self.pass_if_gone(&lock, token);
+        Ok(Answer::Stopped)
+    }
+
+    fn pass_if_gone(&mut self, lock: &Name, token: Token) {
+        let touched = self.if_gone(lock.clone(), token);
+        self.grant_pass(touched);
+    }
+
+    /// Only a grant that is gone makes room: then its lock is touched.
+    pub(super) fn if_gone(&self, lock: Name, token: Token) -> BTreeSet<Name> {
+        let gone = self.grant(&lock, token).is_none();
+        gone.then_some(lock).into_iter().collect()
+    }
+
+    /// Takes a held lock away. Says for how much longer nobody may have it, unless it is gone.
+    pub(super) fn take_away(
+        &mut self,
+        lock: &Name,
+        token: Token,
+        cause: Cause,
+        urgency: Urgency,
+        reason: &str,
+    ) -> Option<u64> {
+        let grant = self.grant(lock, token).expect("only what is held is taken away").clone();
+        let until_ms = self.leases[&grant.lease].deadline_ms;
+        let left_ms = if urgency == Urgency::Cooling && until_ms > self.clock_ms {
+            self.note_vacancy(lock, &grant);
+            let taken = self.grant_mut(lock, token).expect("it was just found");
+            taken.state = GrantState::Cooling { until_ms };
+            Some(until_ms - self.clock_ms)
+        } else {
+            self.delay_or_go(lock, token)
+        };
+        let reason = (!reason.is_empty()).then(|| reason.into());
+        self.grant_event(lock, Event { left_ms, reason, ..held_event(cause, lock, &grant) });
+        self.lost(lock, &grant, cause);
+        let revision = self.this_revision();
+        let lease = self.leases.get_mut(&grant.lease).expect("who holds has a lease");
+        lease.changed = revision;
+        left_ms
+    }
+
+    /// Tells a lease that it lost a lock.
+    pub(super) fn lost(&mut self, lock: &Name, grant: &Grant, cause: Cause) {
+        self.notices.push(Notice::Lost {
+            lease: NO_HANDLE,
+            lock: lock.clone(),
+            token: grant.token,
+            revision: self.this_revision(),
+            cause,
+        });
+    }
+
+    /// Ends a cooling. Says how long the lock-delay is that follows, if one does.
+    pub(super) fn cooling_over(&mut self, lock: &Name, token: Token) -> Option<u64> {
+        let grant = self.grant(lock, token).expect("only what cools is over").clone();
+        let left_ms = self.delay_or_go(lock, token);
+        self.grant_event(lock, Event { left_ms, ..held_event(Cause::Cooled, lock, &grant) });
+        left_ms
+    }
+
+    /// Ends a lock-delay.
+    pub(super) fn delay_over(&mut self, lock: &Name, token: Token) {
+        let grant = self.grant(lock, token).expect("only what is delayed is over").clone();
+        self.grant_event(lock, held_event(Cause::DelayOver, lock, &grant));
+        self.remove_grant(lock, token);
+    }
+
+    /// Begins the lock-delay, or lets the grant go if it has none. Says how long it is.
+    pub(super) fn delay_or_go(&mut self, lock: &Name, token: Token) -> Option<u64> {
+        let grant = self.grant(lock, token).expect("only what is there ends").clone();
+        let until_ms = later(self.clock_ms, grant.lock_delay_ms);
+        if until_ms == self.clock_ms {
+            self.end_held(lock, token);
+            return None;
+        }
+        self.note_vacancy(lock, &grant);
+        let delayed = self.grant_mut(lock, token).expect("it was just found");
+        delayed.state = GrantState::Delayed { until_ms };
+        Some(until_ms - self.clock_ms)
+    }
+
+    /// Lets a grant go without a pause.
+    pub(super) fn end_held(&mut self, lock: &Name, token: Token) {
+        let grant = self.grant(lock, token).expect("only what is there ends").clone();
+        self.note_vacancy(lock, &grant);
+        self.remove_grant(lock, token);
+    }
+
+    /// Remembers that a leader is gone. Whoever only cooled was gone before.
+    fn note_vacancy(&mut self, lock: &Name, grant: &Grant) {
+        if grant.is_held() && grant.purpose == Purpose::Election {
+            self.vacated.insert(lock.clone());
+        }
+    }
+}

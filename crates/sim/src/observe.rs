@@ -1,0 +1,179 @@
+//! What can be seen of a machine after a step, and what changed by it?
+
+use tenure_core::Machine;
+use tenure_core::event::{Batch, Cause, Event, Subject};
+use tenure_core::outcome::{Effects, Outcome};
+use tenure_core::request::Request;
+use tenure_core::view::{KeyView, LeaseView, LockView, WaiterView};
+use tenure_types::{Epoch, Limits, PlaceNumber, Revision};
+
+use crate::model::Model;
+
+/// More than any sequence makes of anything, and small enough to reserve.
+pub const ALL: usize = 1_000;
+
+/// Everything the views show.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The clock.
+    pub clock: u64,
+    /// The newest revision.
+    pub revision: Revision,
+    /// The oldest revision that can be asked for.
+    pub floor: Revision,
+    /// The earliest deadline.
+    pub next_due: Option<u64>,
+    /// The weight.
+    pub state_bytes: u64,
+    /// The limits.
+    pub limits: Limits,
+    /// All locks.
+    pub locks: Vec<LockView>,
+    /// Their queues, in the same order.
+    pub queues: Vec<Vec<WaiterView>>,
+    /// All live leases.
+    pub leases: Vec<LeaseView>,
+    /// All keys.
+    pub keys: Vec<KeyView>,
+}
+
+impl View {
+    /// What the machine shows.
+    pub fn of_machine(machine: &Machine) -> Self {
+        let locks = machine.locks("", None, ALL);
+        Self {
+            clock: machine.clock_ms(),
+            revision: machine.revision(),
+            floor: machine.floor(),
+            next_due: machine.next_due_ms(),
+            state_bytes: machine.state_bytes(),
+            limits: machine.limits().clone(),
+            queues: locks.iter().map(|lock| machine.queue(&lock.lock, None, ALL)).collect(),
+            locks,
+            leases: machine.leases(None, ALL),
+            keys: machine.keys("", None, ALL),
+        }
+    }
+
+    /// What the model shows.
+    pub fn of_model(model: &Model) -> Self {
+        let locks = model.locks();
+        Self {
+            clock: model.clock_ms(),
+            revision: model.revision(),
+            floor: model.floor(),
+            next_due: model.next_due_ms(),
+            state_bytes: model.state_bytes(),
+            limits: model.limits().clone(),
+            queues: locks.iter().map(|lock| model.queue(&lock.lock)).collect(),
+            locks,
+            leases: model.leases(),
+            keys: model.keys(),
+        }
+    }
+
+    /// Whether something is due already and waits for its slice.
+    pub fn backlog(&self) -> bool {
+        self.next_due.is_some_and(|due| due <= self.clock)
+    }
+
+    /// Whether this place stands in any queue.
+    pub fn waits(&self, place: PlaceNumber) -> bool {
+        self.queues.iter().flatten().any(|waiter| waiter.place == place)
+    }
+}
+
+/// What one step was seen to do.
+pub struct Seen<'a> {
+    /// The machine before it.
+    pub before: &'a View,
+    /// The machine after it.
+    pub after: &'a View,
+    /// The epoch after it.
+    pub epoch: Epoch,
+    /// Its requests; `None` for one that cannot be read.
+    pub requests: &'a [Option<Request<'a>>],
+    /// What the machine gave back.
+    pub effects: &'a Effects,
+    /// The new part of the history.
+    pub batches: &'a [Batch],
+    /// Whether that is every event of the step: a small history may have dropped some already.
+    pub whole: bool,
+    /// Whether the entry was refused as a whole because it named another term.
+    pub foreign: bool,
+}
+
+/// One command of an entry, or what was due before the first of them.
+pub struct Part<'a> {
+    /// The command with its outcome; `None` for what was due.
+    pub command: Option<(&'a Request<'a>, &'a Outcome)>,
+    /// Whether it moved the revision.
+    pub moved: bool,
+    /// The revision after it.
+    pub revision: Revision,
+    /// Its events.
+    pub events: &'a [Event],
+}
+
+impl<'a> Seen<'a> {
+    /// The step, taken apart. Commands that cannot be read are left out: they have no events.
+    pub fn parts(&self) -> Vec<Part<'a>> {
+        let mut parts = Vec::with_capacity(self.effects.outcomes.len() + 1);
+        let mut revision = self.before.revision;
+        if self.due_moved() {
+            revision = revision.next();
+            parts.push(self.part(None, true, revision));
+        }
+        for (request, outcome) in self.requests.iter().zip(&self.effects.outcomes) {
+            let moved = outcome.revision > revision;
+            revision = outcome.revision;
+            if let Some(request) = request {
+                parts.push(self.part(Some((request, outcome)), moved, revision));
+            }
+        }
+        parts
+    }
+
+    fn part(
+        &self,
+        command: Option<(&'a Request<'a>, &'a Outcome)>,
+        moved: bool,
+        revision: Revision,
+    ) -> Part<'a> {
+        let batch = self.batches.iter().find(|batch| moved && batch.revision == revision);
+        Part { command, moved, revision, events: batch.map_or(&[], |batch| &batch.events) }
+    }
+
+    /// Whether the first new revision belongs to what was due rather than to the first command.
+    fn due_moved(&self) -> bool {
+        let first = match self.effects.outcomes.first() {
+            Some(outcome) => outcome.revision,
+            None => self.after.revision,
+        };
+        match first.0.saturating_sub(self.before.revision.0) {
+            0 => false,
+            1 if !self.effects.outcomes.is_empty() => {
+                // Anything due ends with an event of its own, except the quiet period, which shows
+                // only in the grants to those who waited.
+                let due = self.before.next_due.is_some_and(|due| due <= self.after.clock);
+                let batch = self.batches.iter().find(|batch| batch.revision == first);
+                due && batch.is_none_or(|batch| self.is_due(&batch.events))
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether these events can only come from what was due.
+    fn is_due(&self, events: &[Event]) -> bool {
+        let ends = |event: &Event| {
+            matches!(event.cause, Cause::WaitTimeout | Cause::MaxHold | Cause::DelayOver)
+                || (event.cause == Cause::Expired && matches!(event.subject, Subject::Lease(_)))
+        };
+        events.iter().any(ends)
+            || events.first().is_some_and(|event| match event.cause {
+                Cause::Expired | Cause::Cooled => true,
+                Cause::Granted => event.place.is_some_and(|place| self.before.waits(place)),
+                _ => false,
+            })
+    }
+}

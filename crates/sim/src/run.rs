@@ -1,0 +1,400 @@
+//! How does one sequence run?
+//!
+//! Each step goes to the machine, to a twin, to machines read back from snapshots and to the model.
+//! Then the checks: first those on what was seen, because they name the broken promise best, then
+//! the machine's own, then the comparison with the model.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tenure_core::event::Batch;
+use tenure_core::outcome::Effects;
+use tenure_core::request::Request;
+use tenure_core::{Filter, Machine, codec};
+use tenure_types::{Epoch, Revision, Term};
+
+use crate::compare;
+use crate::coverage::Coverage;
+use crate::generate::{Generator, Item, Step};
+use crate::invariant::{Check, Checks, Handles, Violation};
+use crate::model::{Model, ModelEntry};
+use crate::observe::{ALL, Seen, View};
+
+/// How often the hash of the whole state is compared: it encodes everything.
+const FULL_HASH_EVERY: u64 = 8;
+
+/// How many machines read back from snapshots go on at most; each costs as much as the first.
+const DECODED_MAX: usize = 2;
+
+/// A sequence that broke a promise.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Which promise.
+    pub violation: Violation,
+    /// At which step, counted from 0.
+    pub step: usize,
+    /// All steps up to that one.
+    pub steps: Vec<Step>,
+}
+
+/// What a sequence did.
+pub struct Ran {
+    /// How many commands it had.
+    pub commands: u64,
+    /// What went wrong, if anything.
+    pub failure: Option<Failure>,
+}
+
+/// Runs the sequence of a seed. With `trace`, prints every step and its outcomes.
+pub fn sequence(seed: u64, commands: usize, coverage: &mut Coverage, trace: bool) -> Ran {
+    let mut steps = Vec::new();
+    let result = guarded(|| {
+        let mut generator = Generator::new(seed, commands);
+        let mut runner = Runner::new();
+        while let Some(step) = generator.next(runner.view()) {
+            if trace {
+                println!("step {}: {step:?}", steps.len());
+            }
+            steps.push(step);
+            let step = steps.last().expect("a step was just pushed");
+            let result = runner.step(step, coverage);
+            if trace {
+                runner.print();
+            }
+            result?;
+            generator.learn(step, runner.effects(), runner.view());
+        }
+        Ok(())
+    });
+    let commands = steps.iter().map(|step| step.commands() as u64).sum();
+    let failure = result.err().map(|violation| Failure {
+        violation,
+        step: steps.len().saturating_sub(1),
+        steps,
+    });
+    Ran { commands, failure }
+}
+
+/// Runs steps as they are: the violation and the index of the step, if there is one.
+pub fn replay(steps: &[Step]) -> Option<(Violation, usize)> {
+    let mut at = 0;
+    let mut coverage = Coverage::default();
+    let result = guarded(|| {
+        let mut runner = Runner::new();
+        for (index, step) in steps.iter().enumerate() {
+            at = index;
+            runner.step(step, &mut coverage)?;
+        }
+        Ok(())
+    });
+    result.err().map(|violation| (violation, at))
+}
+
+thread_local! {
+    static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Lets panics of the machine be reports instead of noise. Once per process.
+pub fn silence_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let text = info
+            .payload()
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| info.payload().downcast_ref::<String>().cloned())
+            .unwrap_or_default();
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        PANIC.with(|last| *last.borrow_mut() = format!("{text} (at {place})"));
+    }));
+}
+
+fn guarded(run: impl FnOnce() -> Check) -> Check {
+    // Nothing of a runner that panicked is looked at again; only the list of steps is.
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => result,
+        Err(payload) => {
+            let hooked = PANIC.with(|last| std::mem::take(&mut *last.borrow_mut()));
+            let text = if hooked.is_empty() {
+                let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default()
+            } else {
+                hooked
+            };
+            Err(panic_violation(&text))
+        }
+    }
+}
+
+/// An assertion that begins with the number of an invariant speaks for it.
+fn panic_violation(text: &str) -> Violation {
+    if let Some((id, rest)) = text.split_once(':') {
+        let mut letters = id.chars();
+        let known = letters.next().is_some_and(|letter| "SQTW".contains(letter));
+        let number = letters.as_str();
+        if known && !number.is_empty() && number.chars().all(|digit| digit.is_ascii_digit()) {
+            return Violation::new(id, rest.trim());
+        }
+    }
+    Violation::new("panic", text)
+}
+
+/// Everything that takes part in one sequence.
+pub struct Runner {
+    machine: Machine,
+    twin: Machine,
+    decoded: Vec<Machine>,
+    model: Model,
+    checks: Checks,
+    handles: Handles,
+    view: View,
+    effects: Effects,
+    other: Effects,
+    steps: u64,
+}
+
+impl Default for Runner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Runner {
+    /// A new cluster, several times over.
+    pub fn new() -> Self {
+        let epoch = Epoch::default();
+        let machine = Machine::new(epoch);
+        Self {
+            view: View::of_machine(&machine),
+            machine,
+            twin: Machine::new(epoch),
+            decoded: Vec::new(),
+            model: Model::new(epoch),
+            checks: Checks::default(),
+            handles: Handles::default(),
+            effects: Effects::default(),
+            other: Effects::default(),
+            steps: 0,
+        }
+    }
+
+    /// The machine as it was seen last.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// What the last step gave back.
+    pub fn effects(&self) -> &Effects {
+        &self.effects
+    }
+
+    /// Runs one step and all checks.
+    pub fn step(&mut self, step: &Step, coverage: &mut Coverage) -> Check {
+        self.steps += 1;
+        self.effects.clear();
+        match step {
+            Step::Entry { log_term, payload_term, count_ms, items } => {
+                let bytes: Vec<Vec<u8>> = items.iter().map(Item::bytes).collect();
+                let sealed = bytes.iter().map(Vec::as_slice);
+                let payload = codec::seal_entry(Term(*payload_term), *count_ms, sealed);
+                // What the machine will read is what the model is given: random bytes may be a
+                // request after all.
+                let requests: Vec<Option<Request<'_>>> =
+                    bytes.iter().map(|bytes| codec::decode_request(bytes).ok()).collect();
+                for (item, request) in items.iter().zip(&requests) {
+                    if let Item::Request(owned) = item
+                        && request.as_ref() != Some(&owned.lend())
+                    {
+                        let detail = format!("{:?} was read back as {request:?}", owned.lend());
+                        return Err(Violation::new("S10", detail));
+                    }
+                }
+                let entry = ModelEntry {
+                    term: Term(*payload_term),
+                    count_ms: *count_ms,
+                    requests: &requests,
+                };
+                self.entry(Term(*log_term), Some(&payload), Some(entry), coverage)
+            }
+            Step::Empty { log_term } => self.entry(Term(*log_term), None, None, coverage),
+            Step::Unreadable { log_term, payload } => {
+                self.entry(Term(*log_term), Some(payload), None, coverage)
+            }
+            Step::Snapshot => self.snapshot(),
+            Step::Restore { epoch, waive_quiet } => self.restore(*epoch, *waive_quiet),
+        }
+    }
+
+    /// Prints what the last step did.
+    pub fn print(&self) {
+        for outcome in &self.effects.outcomes {
+            println!("    {outcome:?}");
+        }
+        for notice in &self.effects.notices {
+            println!("    {notice:?}");
+        }
+        println!(
+            "    clock {} revision {} next due {:?}",
+            self.machine.clock_ms(),
+            self.machine.revision(),
+            self.machine.next_due_ms(),
+        );
+    }
+
+    fn entry(
+        &mut self,
+        log_term: Term,
+        payload: Option<&[u8]>,
+        entry: Option<ModelEntry<'_>>,
+        coverage: &mut Coverage,
+    ) -> Check {
+        self.machine.apply(log_term, payload, &mut self.effects);
+        self.follow(log_term, payload)?;
+        let before = std::mem::replace(&mut self.view, View::of_machine(&self.machine));
+        let (batches, whole) = self.new_batches(before.revision)?;
+        coverage.count(&self.effects, &batches);
+        self.handles.learn(&self.effects)?;
+        self.handles.learn_view(&self.view)?;
+        let requests = entry.map_or(&[][..], |entry| entry.requests);
+        let seen = Seen {
+            before: &before,
+            after: &self.view,
+            epoch: self.machine.epoch(),
+            requests,
+            effects: &self.effects,
+            batches: &batches,
+            whole,
+            foreign: entry.is_some_and(|entry| entry.term != log_term),
+        };
+        self.checks.entry(&self.machine, &seen, &self.handles)?;
+        own_checks(&self.machine)?;
+        let handles = &self.handles;
+        let expected = self.model.apply(log_term, entry, &|handle| handles.lease_of(handle));
+        let history = self.model.history();
+        let known = history.partition_point(|batch| batch.revision <= before.revision);
+        compare::events(&batches, &history[known..])?;
+        compare::outcomes(requests, &self.effects, &expected, before.revision)?;
+        compare::notices(&self.effects, &expected)?;
+        compare::views(&self.view, &View::of_model(&self.model))
+    }
+
+    /// The others apply the same entry and must do the same.
+    fn follow(&mut self, log_term: Term, payload: Option<&[u8]>) -> Check {
+        let full = self.steps.is_multiple_of(FULL_HASH_EVERY);
+        let hash = if full { self.machine.full_hash() } else { 0 };
+        let twin = std::iter::once((&mut self.twin, "S9"));
+        let decoded = self.decoded.iter_mut().map(|machine| (machine, "S10"));
+        for (machine, invariant) in twin.chain(decoded) {
+            machine.apply(log_term, payload, &mut self.other);
+            if self.other != self.effects {
+                let detail = format!("effects {:?}, of the other {:?}", self.effects, self.other);
+                return Err(Violation::new(invariant, detail));
+            }
+            if invariant == "S9" && machine.rolling_hash() != self.machine.rolling_hash() {
+                return Err(Violation::new(invariant, "rolling hashes differ"));
+            }
+            if full && machine.full_hash() != hash {
+                return Err(Violation::new(invariant, "hashes of the whole state differ"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The events since a revision, and whether none is missing.
+    fn new_batches(&self, old: Revision) -> Result<(Vec<Batch>, bool), Violation> {
+        if self.view.revision == old {
+            return Ok((Vec::new(), true));
+        }
+        let from = old.next().max(self.view.floor);
+        match self.machine.events(from, Filter::All, ALL) {
+            Ok(events) => Ok((events.batches, from == old.next())),
+            Err(compacted) => {
+                let detail = format!("{compacted:?}, asked from {from}, floor {}", self.view.floor);
+                Err(Violation::new("W3", detail))
+            }
+        }
+    }
+
+    fn snapshot(&mut self) -> Check {
+        let bytes = self.machine.encode();
+        let Ok(decoded) = Machine::decode(&bytes) else {
+            return Err(Violation::new("S10", "a snapshot cannot be read back"));
+        };
+        if decoded.encode() != bytes {
+            return Err(Violation::new("S10", "a snapshot read back is written differently"));
+        }
+        if decoded.full_hash() != self.machine.full_hash() {
+            return Err(Violation::new("S10", "a snapshot read back has another hash"));
+        }
+        compare_machines(&self.view, &View::of_machine(&decoded))?;
+        // The first one goes on to the end; later ones take turns.
+        self.decoded.truncate(DECODED_MAX - 1);
+        self.decoded.push(decoded);
+        Ok(())
+    }
+
+    fn restore(&mut self, epoch: u16, waive_quiet: bool) -> Check {
+        let Some(epoch) = Epoch::new(epoch) else { return Ok(()) };
+        let done = self.machine.restore(epoch, waive_quiet);
+        let hash = self.machine.full_hash();
+        let twin = std::iter::once((&mut self.twin, "S9"));
+        let decoded = self.decoded.iter_mut().map(|machine| (machine, "S10"));
+        for (machine, invariant) in twin.chain(decoded) {
+            if machine.restore(epoch, waive_quiet) != done || machine.full_hash() != hash {
+                return Err(Violation::new(invariant, "restored to different states"));
+            }
+        }
+        let expected = self.model.restore(epoch, waive_quiet);
+        if expected != done {
+            let detail = format!("restore to {epoch:?}: machine {done}, model {expected}");
+            return Err(Violation::new("model", detail));
+        }
+        let before = std::mem::replace(&mut self.view, View::of_machine(&self.machine));
+        if done {
+            let seen = Seen {
+                before: &before,
+                after: &self.view,
+                epoch: self.machine.epoch(),
+                requests: &[],
+                effects: &self.effects,
+                batches: &[],
+                whole: true,
+                foreign: false,
+            };
+            self.checks.restored(&self.machine, &seen)?;
+        }
+        own_checks(&self.machine)?;
+        compare::views(&self.view, &View::of_model(&self.model))
+    }
+}
+
+fn own_checks(machine: &Machine) -> Check {
+    machine.check_invariants().map_err(|broken| Violation::new(broken.invariant, broken.detail))
+}
+
+fn compare_machines(left: &View, right: &View) -> Check {
+    let same = left.locks == right.locks
+        && left.queues == right.queues
+        && left.leases == right.leases
+        && left.keys == right.keys
+        && left.limits == right.limits
+        && (left.clock, left.revision, left.floor) == (right.clock, right.revision, right.floor)
+        && (left.next_due, left.state_bytes) == (right.next_due, right.state_bytes);
+    if same {
+        Ok(())
+    } else {
+        Err(Violation::new("S10", "a snapshot read back shows another state"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_that_names_an_invariant_is_reported_under_it() {
+        assert_eq!(panic_violation("S2: a token repeats").invariant, "S2");
+        assert_eq!(panic_violation("S10: bytes differ").invariant, "S10");
+        assert_eq!(panic_violation("index out of bounds: the len is 3").invariant, "panic");
+        assert_eq!(panic_violation("not implemented").invariant, "panic");
+    }
+}

@@ -1,0 +1,16 @@
+//! Do machine and model agree over a few hundred sequences?
+
+use tenure_sim::campaign::{self, Plan};
+
+#[test]
+fn two_hundred_sequences_run_clean() {
+    let plan = Plan { from: 0, sequences: 200, commands: 120, threads: 2 };
+    let report = campaign::run(plan, &|| {});
+    if let Some((seed, failure)) = report.failure {
+        panic!(
+            "violation {} seed={seed} step={}: {}\nreplay: cargo xtask model --seed {seed} --commands 120",
+            failure.violation.invariant, failure.step, failure.violation.detail
+        );
+    }
+    assert_eq!(report.sequences, 200);
+}

@@ -1,0 +1,56 @@
+//! How does one member keep what it must not forget?
+//!
+//! A member of the cluster promises others that an entry, a vote or a term will not be lost. This
+//! crate keeps those promises on one disk: [`Log`] holds entries and hard state, [`Snapshots`] the
+//! whole state at a point, [`Reserve`] some space for the day the disk is full, and [`DataDir`] the
+//! directory they live in. It knows bytes, checksums and syncs; what the bytes mean is for others.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tenure_store::{Batch, Entry, HardState, Log, Options, sim::SimDisk};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let disk = Arc::new(SimDisk::new(42));
+//! let (mut log, recovered) = Log::open(disk, Options { segment_bytes: 8192, ..Options::default() })?;
+//! assert_eq!(recovered.last.index, 0);
+//!
+//! let entries = [Entry { index: 1, term: 1, kind: 0, payload: "hello".into() }];
+//! let hard_state = Some(HardState { term: 1, vote: Some(3), commit: 0 });
+//! log.write(&Batch { entries: &entries, hard_state, snapshot: None })?;
+//! log.sync()?; // From here on, and not before, others may be told.
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Order of an installed snapshot:** [`SnapshotReceiver::finish`] (the file is durable), then a
+//! [`Batch`] with `snapshot` and [`Log::sync`], then [`Log::compact_to`]. A crash between any two
+//! leaves a log that some durable snapshot continues into.
+//!
+//! Nothing here reads a clock or draws a random number, except that the real disk reports how long
+//! a sync took. There is no thread: work that may be slow is handed out ([`SyncJob`],
+//! [`Preparation`]) for the caller to run where it likes.
+
+mod data_dir;
+mod disk;
+mod error;
+mod identity;
+mod log;
+mod real;
+mod reserve;
+pub mod sim;
+mod snapshot;
+
+pub use data_dir::{DataDir, DataDirError, Warning};
+pub use disk::{Disk, File};
+pub use error::{Damage, Fatal, OpenError, ReadError, Rejection, WriteError};
+pub use identity::{Identity, IdentityError};
+pub use log::{
+    Batch, Cut, Entry, HardState, Log, Options, Point, Position, Preparation, Prepared, Presence,
+    Recovered, Room, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SyncJob, SyncReport, Synced, Written,
+};
+pub use real::RealDisk;
+pub use reserve::{RESERVE_BYTES_DEFAULT, Reserve};
+pub use snapshot::{
+    META_BYTES_MAX, RawSnapshot, SnapshotError, SnapshotId, SnapshotReader, SnapshotReceiver,
+    SnapshotWriter, Snapshots,
+};

@@ -1,0 +1,412 @@
+//! How does a batch become durable, and what does the log hold?
+//!
+//! The log is one stream of records over numbered segment files. A batch is one write and takes
+//! effect whole: recovery keeps all of its records or none. An entry for an index that the log
+//! already has replaces it and everything after it; bytes on disk are never rewritten, the later
+//! record wins. The hard state travels in the same stream, so one sync covers both.
+//!
+//! Segments are filled in order. A full one is sealed and synced before anything is written to the
+//! next, so only the newest can have a torn tail. Each record says how far its segment was durable
+//! when it was written, which lets recovery tell a torn tail from damage; see `recover`.
+
+#[cfg(test)]
+mod hostile;
+mod prepare;
+mod read;
+mod record;
+mod recover;
+mod segment;
+mod types;
+mod view;
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+pub use prepare::{Preparation, Prepared};
+pub use recover::{Cut, Recovered};
+pub use segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+pub use types::{
+    Batch, Entry, HardState, Options, Point, Position, Presence, Room, Synced, Written,
+};
+
+use crate::{
+    Fatal, OpenError, Rejection, WriteError,
+    disk::{Disk, File, is_full, write_zeros},
+};
+use record::{Encoder, HEADER_BYTES, Record, START_BYTES};
+use segment::{DIR, FIRST_RECORD, Segment};
+use types::capacity;
+use view::{Slot, View};
+
+/// What a disk writes whole.
+const SECTOR_BYTES: u32 = 512;
+
+/// The log of one member.
+#[derive(Debug)]
+pub struct Log {
+    disk: Arc<dyn Disk>,
+    options: Options,
+    view: View,
+    /// Oldest first; the last one is written to.
+    segments: VecDeque<Segment>,
+    tail: Tail,
+    next: Option<Segment>,
+    spares_named: u64,
+    buffer: Vec<u8>,
+    stopped: Arc<AtomicBool>,
+}
+
+/// Where the last segment ends.
+#[derive(Debug, Clone, Copy)]
+struct Tail {
+    end: u32,
+    durable: u32,
+    /// The durable mark of the last record written.
+    marked: u32,
+    previous: u32,
+    started: bool,
+}
+
+/// A sync that can run on another thread while the log is written.
+#[derive(Debug)]
+pub struct SyncJob {
+    file: Arc<dyn File>,
+    through: Position,
+    stopped: Arc<AtomicBool>,
+}
+
+/// What became of a [`SyncJob`]; give it to [`Log::finish_sync`].
+#[derive(Debug)]
+#[must_use]
+pub struct SyncReport {
+    through: Position,
+    outcome: io::Result<Duration>,
+}
+
+impl Log {
+    /// Opens the log and recovers what it holds. What is returned is durable.
+    pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovered), OpenError> {
+        recover::open(disk, options)
+    }
+
+    /// Writes a batch. It can be read at once, and is durable after the next [`Log::sync`].
+    pub fn write(&mut self, batch: &Batch<'_>) -> Result<Written, WriteError> {
+        self.check_running()?;
+        self.view.check(batch).map_err(WriteError::Rejected)?;
+        let max = capacity(self.options.segment_bytes);
+        let bytes = match batch.bytes() {
+            Some(bytes) if bytes <= max => bytes,
+            found => {
+                let bytes = found.map_or(u64::MAX, u64::from);
+                let max = u64::from(max);
+                return Err(WriteError::Rejected(Rejection::TooLarge { bytes, max }));
+            }
+        };
+        if bytes == 0 {
+            return Ok(Written { end: self.written(), bytes, rolled: false });
+        }
+        let rolled = self.make_room(bytes)?;
+        let mut places = Vec::with_capacity(batch.entries.len());
+        let parts = usize::from(batch.snapshot.is_some())
+            + batch.entries.len()
+            + usize::from(batch.hard_state.is_some());
+        let written = self.append(|encoder| {
+            let mut left = parts;
+            let mut push = |record: &Record<'_>| {
+                left -= 1;
+                encoder.push(record, left == 0)
+            };
+            if let Some(point) = batch.snapshot {
+                push(&Record::Snapshot(point));
+            }
+            for Entry { index, term, kind, payload } in batch.entries {
+                let (index, term, kind) = (*index, *term, *kind);
+                places.push(push(&Record::Entry { index, term, kind, payload }));
+            }
+            if let Some(state) = batch.hard_state {
+                push(&Record::HardState(state));
+            }
+        })?;
+        self.take_effect(batch, &places);
+        Ok(Written { end: self.written(), bytes: written, rolled })
+    }
+
+    /// Makes everything written so far durable. On an error the process must stop at once.
+    pub fn sync(&mut self) -> Result<Synced, Fatal> {
+        self.check_running()?;
+        match self.begin_sync()? {
+            Some(job) => {
+                let report = job.run();
+                self.finish_sync(report)
+            }
+            None => Ok(Synced { through: self.durable(), took: Duration::ZERO }),
+        }
+    }
+
+    /// The sync of everything written so far, to be run elsewhere; nothing if all is durable.
+    pub fn begin_sync(&self) -> Result<Option<SyncJob>, Fatal> {
+        self.check_running()?;
+        let file = self.active().file.clone();
+        let job = SyncJob { file, through: self.written(), stopped: self.stopped.clone() };
+        Ok((self.tail.durable < self.tail.end).then_some(job))
+    }
+
+    /// Takes note of a sync. On an error the process must stop at once.
+    pub fn finish_sync(&mut self, report: SyncReport) -> Result<Synced, Fatal> {
+        let took = match report.outcome {
+            Ok(took) => took,
+            Err(source) => return Err(self.stop("sync the log", source)),
+        };
+        self.check_running()?;
+        // A segment that was sealed since was synced then.
+        if report.through.segment == self.active().number {
+            self.tail.durable = self.tail.durable.max(report.through.offset);
+        }
+        Ok(Synced { through: self.durable(), took })
+    }
+
+    /// Writes down, durably, how far the log is durable. Without this the newest batch could not be
+    /// told from a torn one if it were damaged: call it when the log goes quiet or is closed.
+    pub fn mark(&mut self) -> Result<(), WriteError> {
+        self.sync()?;
+        if self.tail.marked < self.tail.durable {
+            self.make_room(SECTOR_BYTES + 2 * HEADER_BYTES)?;
+            self.append(|encoder| {
+                // In a sector of its own, so that it does not share the fate of what it marks.
+                let mut gap = encoder.offset().next_multiple_of(SECTOR_BYTES) - encoder.offset();
+                if gap > 0 {
+                    if gap < HEADER_BYTES {
+                        gap += SECTOR_BYTES;
+                    }
+                    encoder.push(&Record::Durable { filler: gap - HEADER_BYTES }, true);
+                }
+                encoder.push(&Record::Durable { filler: 0 }, true);
+            })?;
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Drops entries up to this index, and the segments that only they needed. A snapshot at this
+    /// index or later must be durable.
+    pub fn compact_to(&mut self, index: u64) -> Result<(), WriteError> {
+        self.check_running()?;
+        let rejected = WriteError::Rejected;
+        self.view.check_compact(Point { index, term: 0 }).map_err(rejected)?;
+        if index == self.view.base.index {
+            self.sync()?;
+            return self.drop_segments().map_err(WriteError::Fatal);
+        }
+        let term = self.view.term(index).expect("entries after the base are there");
+        let point = Point { index, term };
+        self.make_room(HEADER_BYTES)?;
+        self.append(|encoder| {
+            encoder.push(&Record::Compact(point), true);
+        })?;
+        self.view.compact(point).expect("the point was checked before it was written");
+        // The new start must last before what lies below it goes.
+        self.sync()?;
+        self.drop_segments().map_err(WriteError::Fatal)
+    }
+
+    /// How much can be written.
+    pub fn room(&self) -> io::Result<Room> {
+        Ok(Room {
+            in_segment: u64::from(self.free_in_active()),
+            in_next: self.next.as_ref().map_or(0, |next| u64::from(capacity(next.bytes))),
+            on_disk: self.disk.free_bytes()?,
+        })
+    }
+
+    /// The hard state as of the last batch written.
+    pub fn hard_state(&self) -> HardState {
+        self.view.hard_state
+    }
+
+    /// The point that the log starts after.
+    pub fn base(&self) -> Point {
+        self.view.base
+    }
+
+    /// The first index that the log has, or will have if it is empty.
+    pub fn first_index(&self) -> u64 {
+        self.view.base.index + 1
+    }
+
+    /// The last index that the log has, or that of the base if it is empty.
+    pub fn last_index(&self) -> u64 {
+        self.view.last_index()
+    }
+
+    /// The last entry, or the base if there is none.
+    pub fn last(&self) -> Point {
+        self.view.last()
+    }
+
+    /// Where the next batch goes.
+    pub fn written(&self) -> Position {
+        Position { segment: self.active().number, offset: self.tail.end }
+    }
+
+    /// Everything before this place is durable.
+    pub fn durable(&self) -> Position {
+        Position { segment: self.active().number, offset: self.tail.durable }
+    }
+
+    /// How many segment files the log has, not counting a prepared one.
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    fn active(&self) -> &Segment {
+        self.segments.back().expect("a log has a segment")
+    }
+
+    fn check_running(&self) -> Result<(), Fatal> {
+        if self.stopped.load(Ordering::Acquire) { Err(Fatal::Stopped) } else { Ok(()) }
+    }
+
+    fn stop(&self, doing: &'static str, source: io::Error) -> Fatal {
+        self.stopped.store(true, Ordering::Release);
+        Fatal::Disk { doing, source }
+    }
+
+    fn free_in_active(&self) -> u32 {
+        let start = if self.tail.started { 0 } else { START_BYTES };
+        (self.active().bytes - HEADER_BYTES).saturating_sub(self.tail.end + start)
+    }
+
+    /// Rolls to a new segment if the active one cannot take these bytes, and tells whether it did.
+    fn make_room(&mut self, bytes: u32) -> Result<bool, WriteError> {
+        let mut rolled = false;
+        // A segment left by an earlier run may be smaller than the setting, so once may not do.
+        while self.free_in_active() < bytes {
+            self.roll()?;
+            rolled = true;
+        }
+        Ok(rolled)
+    }
+
+    fn roll(&mut self) -> Result<(), WriteError> {
+        // The next segment exists before this one says that it does.
+        self.prepare_next()?;
+        let number = self.active().number + 1;
+        self.append(|encoder| {
+            encoder.push(&Record::Seal { next: number }, true);
+        })?;
+        self.sync()?;
+        let next = self.next.take().expect("the next segment was just prepared");
+        assert_eq!(next.number, number, "segments are numbered without holes");
+        self.segments.push_back(next);
+        self.tail = Tail::empty(self.tail.previous);
+        Ok(())
+    }
+
+    /// Writes records after the tail in one write, and returns how many bytes that took.
+    fn append(&mut self, push: impl FnOnce(&mut Encoder<'_>)) -> Result<u32, WriteError> {
+        let segment = self.segments.back().expect("a log has a segment");
+        self.buffer.clear();
+        let mut encoder = Encoder {
+            buffer: &mut self.buffer,
+            seed: segment.seed,
+            start: self.tail.end,
+            previous: self.tail.previous,
+            durable: self.tail.durable,
+        };
+        if !self.tail.started {
+            let (base, last) = (self.view.base, self.view.last());
+            let hard_state = self.view.hard_state;
+            encoder.push(&Record::Start { base, last, hard_state }, true);
+        }
+        push(&mut encoder);
+        let (end, previous) = (encoder.offset(), encoder.previous);
+        assert!(end <= segment.bytes, "a batch fits in its segment");
+        let offset = u64::from(self.tail.end);
+        if let Err(error) = segment.file.write_at(offset, &self.buffer) {
+            if !is_full(&error) {
+                return Err(self.stop("write the log", error).into());
+            }
+            // Part of the batch may be there. Without the rest it is no batch, and the next one
+            // starts in the same place with other checksums; zeros are for tidiness, so a disk too
+            // full even for them changes nothing.
+            return match write_zeros(&*segment.file, offset, self.buffer.len() as u64) {
+                Err(error) if !is_full(&error) => {
+                    Err(self.stop("undo a write to the log", error).into())
+                }
+                _ => Err(WriteError::NoSpace),
+            };
+        }
+        let bytes = end - self.tail.end;
+        let Tail { durable, .. } = self.tail;
+        self.tail = Tail { end, durable, marked: durable, previous, started: true };
+        Ok(bytes)
+    }
+
+    fn take_effect(&mut self, batch: &Batch<'_>, places: &[record::Placed]) {
+        let checked = "the batch was checked before it was written";
+        if let Some(point) = batch.snapshot {
+            self.view.reset(point).expect(checked);
+        }
+        let segment = self.active().number;
+        for (entry, placed) in batch.entries.iter().zip(places) {
+            let payload = Some(entry.payload.clone());
+            let slot =
+                Slot { term: entry.term, kind: entry.kind, segment, placed: *placed, payload };
+            self.view.append(entry.index, slot).expect(checked);
+        }
+        if let Some(state) = batch.hard_state {
+            self.view.set_hard_state(state).expect(checked);
+        }
+    }
+
+    /// Removes the segments that no entry needs, oldest first and each for good before the next, so
+    /// that a crash never leaves a hole.
+    fn drop_segments(&mut self) -> Result<(), Fatal> {
+        let oldest = self.view.oldest_segment().unwrap_or(self.active().number);
+        // The active segment now says all that must outlive the others only once it has started.
+        if !self.tail.started {
+            return Ok(());
+        }
+        while self.segments.front().is_some_and(|segment| segment.number < oldest) {
+            let number = self.segments.front().map_or(0, |segment| segment.number);
+            let removed =
+                self.disk.remove(&segment::name(number)).and_then(|()| self.disk.sync_dir(DIR));
+            if let Err(source) = removed {
+                return Err(self.stop("remove a segment", source));
+            }
+            self.segments.pop_front();
+        }
+        Ok(())
+    }
+}
+
+impl Tail {
+    fn empty(previous: u32) -> Self {
+        Self {
+            end: FIRST_RECORD,
+            durable: FIRST_RECORD,
+            marked: FIRST_RECORD,
+            previous,
+            started: false,
+        }
+    }
+}
+
+impl SyncJob {
+    /// Syncs. If this fails, the process must stop, whether or not the log hears of it.
+    pub fn run(self) -> SyncReport {
+        let outcome = self.file.sync();
+        if outcome.is_err() {
+            // The log may be writing on another thread: let it not build on what did not last.
+            self.stopped.store(true, Ordering::Release);
+        }
+        SyncReport { through: self.through, outcome }
+    }
+}

@@ -1,0 +1,88 @@
+//! Which faults does the simulated disk know, and when do they happen?
+
+/// One way in which a disk fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The power failed during an operation.
+    PowerLoss,
+    /// A sector written and not synced was gone after a power loss.
+    LostWrite,
+    /// Some sectors of a file lasted and others did not.
+    TornWrite,
+    /// A create, rename or remove that was not synced was undone.
+    LostDirectoryChange,
+    /// A bit changed by itself.
+    BitFlip,
+    /// A write failed after an unknown part of it.
+    WriteError,
+    /// A sync failed and forgot what it could not write.
+    SyncError,
+    /// There was no space left.
+    NoSpace,
+    /// A sync took far longer than usual.
+    SlowSync,
+}
+
+/// How often faults happen by themselves, from 0.0 (never) to 1.0 (every time).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FaultRates {
+    /// Chance that a write fails.
+    pub write_error: f64,
+    /// Chance that a sync fails.
+    pub sync_error: f64,
+    /// Chance that a write finds no space.
+    pub no_space: f64,
+    /// Chance that a sync is slow.
+    pub slow_sync: f64,
+}
+
+/// A small generator whose numbers follow from its seed (SplitMix64).
+#[derive(Debug, Clone)]
+pub struct Rng(u64);
+
+impl FaultRates {
+    pub(super) fn of(&self, fault: Fault) -> f64 {
+        match fault {
+            Fault::WriteError => self.write_error,
+            Fault::SyncError => self.sync_error,
+            Fault::NoSpace => self.no_space,
+            Fault::SlowSync => self.slow_sync,
+            Fault::PowerLoss
+            | Fault::LostWrite
+            | Fault::TornWrite
+            | Fault::LostDirectoryChange
+            | Fault::BitFlip => 0.0,
+        }
+    }
+}
+
+impl Rng {
+    /// A generator that starts from this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    #[allow(clippy::should_implement_trait)] // It never ends, so an iterator would only add an Option.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number below `end`; zero if `end` is zero.
+    pub fn below(&mut self, end: u64) -> u64 {
+        if end == 0 { 0 } else { self.next() % end }
+    }
+
+    /// True with this chance. Draws nothing when the chance is zero, so that a fault that is
+    /// switched off leaves the other choices of a run as they were.
+    pub(super) fn chance(&mut self, chance: f64) -> bool {
+        chance > 0.0 && ((self.next() >> 11) as f64) < chance * (1_u64 << 53) as f64
+    }
+}
+
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

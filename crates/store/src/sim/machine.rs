@@ -1,0 +1,255 @@
+//! What happens to a simulated disk during one operation, and between two runs?
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, ErrorKind},
+    time::Duration,
+};
+
+use super::{
+    Restart,
+    content::Content,
+    fault::{Fault, FaultRates, Rng},
+};
+
+/// How long a sync takes when nothing is wrong, and when it is slow.
+const SYNC_TOOK: Duration = Duration::from_micros(150);
+const SLOW_SYNC_TOOK: Duration = Duration::from_millis(800);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Node {
+    Dir,
+    File(u64),
+}
+
+/// A change to a directory that has not been synced.
+#[derive(Debug, Clone)]
+pub(super) enum Change {
+    Set(String, Node),
+    Rename(String, String, Node),
+    Remove(String),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Inner {
+    pub(super) rng: Rng,
+    pub(super) rates: FaultRates,
+    pub(super) planned: Vec<Fault>,
+    pub(super) counts: BTreeMap<Fault, u64>,
+    pub(super) capacity: Option<u64>,
+    /// What a process sees.
+    pub(super) names: BTreeMap<String, Node>,
+    /// What would be there after losing everything unsynced.
+    pub(super) durable_names: BTreeMap<String, Node>,
+    pub(super) changes: Vec<Change>,
+    pub(super) files: BTreeMap<u64, Content>,
+    pub(super) next_inode: u64,
+    pub(super) boot: u64,
+    pub(super) operations: u64,
+    pub(super) power_off_at: Option<u64>,
+    pub(super) is_off: bool,
+}
+
+pub(super) fn no_power() -> io::Error {
+    io::Error::other("the power is off")
+}
+
+pub(super) fn parent(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(dir, _)| dir)
+}
+
+impl Inner {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            rng: Rng::new(seed),
+            rates: FaultRates::default(),
+            planned: Vec::new(),
+            counts: BTreeMap::new(),
+            capacity: None,
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            changes: Vec::new(),
+            files: BTreeMap::new(),
+            next_inode: 1,
+            boot: 0,
+            operations: 0,
+            power_off_at: None,
+            is_off: false,
+        }
+    }
+
+    pub(super) fn count(&mut self, fault: Fault, times: u64) {
+        *self.counts.entry(fault).or_default() += times;
+    }
+
+    pub(super) fn new_inode(&mut self) -> u64 {
+        self.next_inode += 1;
+        self.next_inode
+    }
+
+    /// Whether this fault happens now, because it was planned or by chance.
+    pub(super) fn suffers(&mut self, fault: Fault) -> bool {
+        if let Some(at) = self.planned.iter().position(|planned| *planned == fault) {
+            self.planned.remove(at);
+        } else if !self.rng.chance(self.rates.of(fault)) {
+            return false;
+        }
+        self.count(fault, 1);
+        true
+    }
+
+    /// Counts one operation and tells whether the power fails during it.
+    pub(super) fn begin(&mut self, boot: u64) -> io::Result<bool> {
+        if self.is_off || boot != self.boot {
+            return Err(no_power());
+        }
+        let cut = self.power_off_at == Some(self.operations);
+        self.operations += 1;
+        if cut {
+            self.is_off = true;
+            self.count(Fault::PowerLoss, 1);
+        }
+        Ok(cut)
+    }
+
+    pub(super) fn content(&mut self, inode: u64) -> io::Result<&mut Content> {
+        self.files.get_mut(&inode).ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        let size = |node: &Node| match node {
+            Node::File(inode) => self.files.get(inode).map_or(0, Content::size),
+            Node::Dir => 0,
+        };
+        self.names.values().map(size).sum()
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used()))
+    }
+
+    pub(super) fn change(&mut self, change: Change, boot: u64) -> io::Result<()> {
+        let cut = self.begin(boot)?;
+        change.apply(&mut self.names);
+        self.changes.push(change);
+        if cut { Err(no_power()) } else { Ok(()) }
+    }
+
+    pub(super) fn write(
+        &mut self,
+        inode: u64,
+        boot: u64,
+        offset: u64,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let cut = self.begin(boot)?;
+        if self.suffers(Fault::WriteError) {
+            let some = self.rng.below(bytes.len() as u64 + 1);
+            let some = usize::try_from(some).unwrap_or(0);
+            self.content(inode)?.write(offset, &bytes[..some]);
+            return Err(io_error());
+        }
+        let size = self.content(inode)?.size();
+        let growth = (offset + bytes.len() as u64).saturating_sub(size);
+        let mut fits = bytes.len() as u64 - growth.saturating_sub(self.free());
+        let mut full = growth > self.free();
+        if full {
+            self.count(Fault::NoSpace, 1);
+        } else if self.suffers(Fault::NoSpace) {
+            // A file system that copies on write can run out inside a file that is all there.
+            full = true;
+            fits = bytes.len() as u64 / 2;
+        }
+        let fits = usize::try_from(fits).unwrap_or(0);
+        self.content(inode)?.write(offset, &bytes[..fits]);
+        match (cut, full) {
+            (true, _) => Err(no_power()),
+            (false, true) => Err(no_space()),
+            (false, false) => Ok(()),
+        }
+    }
+
+    pub(super) fn sync(&mut self, inode: u64, boot: u64) -> io::Result<Duration> {
+        if self.begin(boot)? {
+            return Err(no_power());
+        }
+        if self.suffers(Fault::SyncError) {
+            self.content(inode)?.forget_pending();
+            return Err(io_error());
+        }
+        self.content(inode)?.sync();
+        Ok(if self.suffers(Fault::SlowSync) { SLOW_SYNC_TOOK } else { SYNC_TOOK })
+    }
+
+    pub(super) fn restart(&mut self, how: Restart) {
+        self.boot += 1;
+        self.is_off = false;
+        self.power_off_at = None;
+        if how == Restart::ProcessKilled {
+            return;
+        }
+        let all_lost = how == Restart::PowerLostAll;
+        for change in std::mem::take(&mut self.changes) {
+            if !all_lost && self.rng.below(2) == 0 {
+                change.apply(&mut self.durable_names);
+            } else {
+                self.count(Fault::LostDirectoryChange, 1);
+            }
+        }
+        let dirs: BTreeSet<String> = self
+            .durable_names
+            .iter()
+            .filter(|(_, node)| **node == Node::Dir)
+            .map(|(name, _)| name.clone())
+            .collect();
+        self.durable_names.retain(|name, _| parent(name).is_empty() || dirs.contains(parent(name)));
+        self.names = self.durable_names.clone();
+        let mut rng = Rng::new(self.rng.next());
+        let (mut lost, mut torn) = (0, 0);
+        for content in self.files.values_mut() {
+            let loss = content.lose_power(all_lost, &mut rng);
+            lost += loss.sectors_lost;
+            torn += u64::from(loss.sectors_lost > 0 && loss.sectors_kept > 0);
+        }
+        self.count(Fault::LostWrite, lost);
+        self.count(Fault::TornWrite, torn);
+        let named: BTreeSet<u64> = self
+            .names
+            .values()
+            .filter_map(|node| if let Node::File(inode) = node { Some(*inode) } else { None })
+            .collect();
+        self.files.retain(|inode, _| named.contains(inode));
+    }
+}
+
+pub(super) fn no_space() -> io::Error {
+    io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error())
+}
+
+impl Change {
+    pub(super) fn apply(&self, names: &mut BTreeMap<String, Node>) {
+        match self {
+            Self::Set(name, node) => {
+                names.insert(name.clone(), *node);
+            }
+            Self::Rename(from, to, node) => {
+                names.remove(from);
+                names.insert(to.clone(), *node);
+            }
+            Self::Remove(name) => {
+                names.remove(name);
+            }
+        }
+    }
+
+    pub(super) fn is_in(&self, dir: &str) -> bool {
+        match self {
+            Self::Set(name, _) | Self::Remove(name) => parent(name) == dir,
+            Self::Rename(from, to, _) => parent(from) == dir || parent(to) == dir,
+        }
+    }
+}
+
+pub(super) fn io_error() -> io::Error {
+    io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())
+}

@@ -1,0 +1,288 @@
+//! Which snapshots are complete, and which one is the newest?
+//!
+//! A snapshot is written under a temporary name and gets its real one when it is whole and synced,
+//! so a crash leaves no half of one. The newest two are kept: if the newest turns out to be damaged,
+//! the one before may still do, as long as the log reaches back to it.
+
+mod format;
+mod read;
+mod receive;
+mod write;
+
+use std::{io, sync::Arc};
+
+pub use format::META_BYTES_MAX;
+pub use read::{RawSnapshot, SnapshotReader};
+pub use receive::SnapshotReceiver;
+pub use write::SnapshotWriter;
+
+use crate::{
+    Fatal, Point,
+    disk::{Disk, is_full},
+};
+use format::Bad;
+
+const DIR: &str = "snapshots";
+const SUFFIX: &str = ".snap";
+const TEMPORARY_SUFFIX: &str = ".tmp";
+const PART_SUFFIX: &str = ".part";
+
+/// How many complete snapshots stay.
+const KEPT: usize = 2;
+
+/// One snapshot among all members: two files with the same id hold the same bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SnapshotId {
+    /// The last entry that the snapshot includes.
+    pub point: Point,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Checksum of its checksums.
+    pub checksum: u32,
+}
+
+/// Why a snapshot could not be written, read or found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// The disk failed. What was complete is untouched.
+    #[error("cannot {doing} `{name}`")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// The file or directory.
+        name: String,
+        /// What the disk said.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no space. What was complete is untouched; what was being written is given up.
+    #[error("no space left on the disk")]
+    NoSpace,
+    /// The bytes are not what was written.
+    #[error("snapshot `{name}` is corrupt at offset {offset}")]
+    Corrupt {
+        /// The file.
+        name: String,
+        /// The first byte that cannot be trusted.
+        offset: u64,
+    },
+    /// A later version wrote it.
+    #[error("snapshot `{name}` has format {found}, this program knows format 1")]
+    Format {
+        /// The file.
+        name: String,
+        /// The version it names.
+        found: u32,
+    },
+    /// The log starts after a point that no snapshot reaches: entries in between are lost.
+    #[error("no snapshot reaches index {index}, where the log starts")]
+    Absent {
+        /// The point the log starts after.
+        index: u64,
+    },
+    /// The meta is too long.
+    #[error("meta has {bytes} bytes, at most {max} are allowed")]
+    MetaTooLarge {
+        /// Its length.
+        bytes: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// Bytes were received for another place than the next.
+    #[error("received bytes for offset {found}, expected {expected}")]
+    Offset {
+        /// How many bytes are there.
+        expected: u64,
+        /// Where the bytes given belong.
+        found: u64,
+    },
+    /// More or fewer bytes were received than the id promises.
+    #[error("received {found} of {expected} bytes")]
+    Length {
+        /// What the id promises.
+        expected: u64,
+        /// What was received.
+        found: u64,
+    },
+    /// The process must stop.
+    #[error(transparent)]
+    Fatal(#[from] Fatal),
+}
+
+/// The snapshots of one member.
+#[derive(Debug, Clone)]
+pub struct Snapshots {
+    disk: Arc<dyn Disk>,
+}
+
+impl Snapshots {
+    /// Opens the directory and removes what a crash left incomplete, except one half received.
+    pub fn open(disk: Arc<dyn Disk>) -> Result<Self, SnapshotError> {
+        let made = disk.make_dir(DIR).and_then(|()| disk.sync_dir(""));
+        made.map_err(failed("make directory", DIR))?;
+        let snapshots = Self { disk };
+        let mut parts = Vec::new();
+        for name in snapshots.names()? {
+            if name.ends_with(TEMPORARY_SUFFIX) {
+                snapshots.remove(&name)?;
+            } else if name.ends_with(PART_SUFFIX) {
+                parts.push(name);
+            }
+        }
+        // Names begin with the index, so the last in order is the one most worth finishing.
+        parts.sort_unstable();
+        parts.pop();
+        for part in parts {
+            snapshots.remove(&part)?;
+        }
+        // A rename that was seen before a crash of the process must last before it is relied on.
+        snapshots.disk.sync_dir(DIR).map_err(failed("sync", DIR))?;
+        Ok(snapshots)
+    }
+
+    /// The newest snapshot whose beginning and end are whole.
+    pub fn latest(&self) -> Result<Option<SnapshotId>, SnapshotError> {
+        Ok(self.complete()?.into_iter().next())
+    }
+
+    /// All snapshots whose beginning and end are whole, newest first.
+    pub fn complete(&self) -> Result<Vec<SnapshotId>, SnapshotError> {
+        let mut found = Vec::new();
+        for name in self.names()? {
+            if let Some(point) = point(&name) {
+                match self.check(&name, point) {
+                    Ok(id) => found.push(id),
+                    // One that is damaged is no candidate; one that cannot be read may be.
+                    Err(SnapshotError::Corrupt { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        found.sort_unstable();
+        found.reverse();
+        Ok(found)
+    }
+
+    /// The newest snapshot, which must reach the point that the log starts after.
+    pub fn covering(&self, base: Point) -> Result<Option<SnapshotId>, SnapshotError> {
+        let latest = self.latest()?;
+        if base.index > latest.map_or(0, |id| id.point.index) {
+            return Err(SnapshotError::Absent { index: base.index });
+        }
+        Ok(latest)
+    }
+
+    /// Begins to write a snapshot at this point.
+    pub fn write(&self, point: Point, meta: &[u8]) -> Result<SnapshotWriter, SnapshotError> {
+        SnapshotWriter::begin(self.clone(), point, meta)
+    }
+
+    /// Opens a snapshot to read what it holds.
+    pub fn read(&self, id: SnapshotId) -> Result<SnapshotReader, SnapshotError> {
+        let name = path(&name(id.point));
+        let file = self.disk.open(&name).map_err(failed("open", &name))?;
+        SnapshotReader::begin(file, name, id)
+    }
+
+    /// Opens a snapshot to send its bytes as they are.
+    pub fn raw(&self, id: SnapshotId) -> Result<RawSnapshot, SnapshotError> {
+        self.read(id).map(SnapshotReader::into_raw)
+    }
+
+    /// Begins or goes on to receive a snapshot. Others half received are given up.
+    pub fn receive(&self, id: SnapshotId) -> Result<SnapshotReceiver, SnapshotError> {
+        SnapshotReceiver::begin(self.clone(), id)
+    }
+
+    /// Removes all but the newest complete ones. A damaged one goes once it is older than those.
+    fn retain_newest(&self) -> Result<(), SnapshotError> {
+        let Some(oldest_kept) = self.complete()?.get(KEPT - 1).map(|id| id.point) else {
+            return Ok(());
+        };
+        for name in self.names()? {
+            if point(&name).is_some_and(|point| point < oldest_kept) {
+                self.remove(&name)?;
+            }
+        }
+        self.disk.sync_dir(DIR).map_err(failed("sync", DIR))
+    }
+
+    /// Syncs a whole file and gives it its name. From here on the snapshot is complete.
+    fn publish(
+        &self,
+        file: &dyn crate::File,
+        from: &str,
+        point: Point,
+    ) -> Result<(), SnapshotError> {
+        let fatal = |doing| move |source| Fatal::Disk { doing, source };
+        if let Err(source) = file.sync() {
+            // What did not reach the disk can still be read, and must not be taken for a good part
+            // by the next run.
+            let _ = self.disk.remove(from);
+            return Err(fatal("sync a snapshot")(source).into());
+        }
+        self.disk.rename(from, &path(&name(point))).map_err(failed("rename", from))?;
+        self.disk.sync_dir(DIR).map_err(fatal("sync the directory of snapshots"))?;
+        self.retain_newest()
+    }
+
+    fn check(&self, name: &str, point: Point) -> Result<SnapshotId, SnapshotError> {
+        let name = path(name);
+        let file = self.disk.open(&name).map_err(failed("open", &name))?;
+        let bad = |bad| bad_at(&name, bad);
+        let header = format::read_header(&*file).map_err(bad)?;
+        if header.point != point {
+            return Err(SnapshotError::Corrupt { name, offset: 0 });
+        }
+        format::read_footer(&*file, &header).map(|(_, id)| id).map_err(bad)
+    }
+
+    fn names(&self) -> Result<Vec<String>, SnapshotError> {
+        self.disk.list(DIR).map_err(failed("list", DIR))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), SnapshotError> {
+        let name = path(name);
+        match self.disk.remove(&name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("remove", &name)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn name(point: Point) -> String {
+    format!("{:016x}-{:016x}{SUFFIX}", point.index, point.term)
+}
+
+fn path(file_name: &str) -> String {
+    format!("{DIR}/{file_name}")
+}
+
+/// The point in the name of a complete snapshot; nothing if it is another file.
+fn point(file_name: &str) -> Option<Point> {
+    let (index, term) = file_name.strip_suffix(SUFFIX)?.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let point = Point { index: number(index)?, term: number(term)? };
+    (name(point) == file_name).then_some(point)
+}
+
+fn failed<'a>(doing: &'static str, name: &'a str) -> impl FnOnce(io::Error) -> SnapshotError + 'a {
+    move |source| {
+        if is_full(&source) {
+            SnapshotError::NoSpace
+        } else {
+            SnapshotError::Io { doing, name: name.into(), source }
+        }
+    }
+}
+
+fn bad_at(name: &str, bad: Bad) -> SnapshotError {
+    match bad {
+        Bad::Io(source) => SnapshotError::Io { doing: "read", name: name.into(), source },
+        Bad::Format(found) => SnapshotError::Format { name: name.into(), found },
+        Bad::Corrupt(offset) => SnapshotError::Corrupt { name: name.into(), offset },
+    }
+}

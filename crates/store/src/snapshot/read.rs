@@ -1,0 +1,107 @@
+//! How is a snapshot read?
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    SnapshotError, SnapshotId, bad_at, failed,
+    format::{self, CHUNK_HEADER_BYTES, FOOTER_BYTES, Footer, Header},
+};
+use crate::{Point, disk::File};
+
+/// Reads a snapshot chunk by chunk and verifies each before handing it out.
+///
+/// The whole is verified only once [`SnapshotReader::next_chunk`] has returned nothing: a caller
+/// builds the state aside and takes it into use then.
+#[derive(Debug)]
+pub struct SnapshotReader {
+    name: String,
+    file: Arc<dyn File>,
+    id: SnapshotId,
+    header: Header,
+    footer: Footer,
+    offset: u64,
+    seen: Footer,
+}
+
+/// The bytes of a snapshot's file, to be sent to another member. Its checksums travel with them.
+#[derive(Debug)]
+pub struct RawSnapshot {
+    name: String,
+    file: Arc<dyn File>,
+    id: SnapshotId,
+}
+
+impl SnapshotReader {
+    pub(super) fn begin(
+        file: Arc<dyn File>,
+        name: String,
+        id: SnapshotId,
+    ) -> Result<Self, SnapshotError> {
+        let bad = |bad| bad_at(&name, bad);
+        let header = format::read_header(&*file).map_err(bad)?;
+        let (footer, found) = format::read_footer(&*file, &header).map_err(bad)?;
+        if found != id {
+            return Err(SnapshotError::Corrupt { name, offset: 0 });
+        }
+        let offset = header.bytes;
+        let seen = Footer { data_bytes: 0, chunks: 0, data_checksum: 0 };
+        Ok(Self { name, file, id, header, footer, offset, seen })
+    }
+
+    /// The last entry that the snapshot includes.
+    pub fn point(&self) -> Point {
+        self.id.point
+    }
+
+    /// What was given as meta when it was written.
+    pub fn meta(&self) -> &Bytes {
+        &self.header.meta
+    }
+
+    /// Bytes of data in all chunks.
+    pub fn data_bytes(&self) -> u64 {
+        self.footer.data_bytes
+    }
+
+    /// The next data, or nothing once all of it has been read and verified.
+    pub fn next_chunk(&mut self) -> Result<Option<Bytes>, SnapshotError> {
+        let corrupt = || SnapshotError::Corrupt { name: self.name.clone(), offset: self.offset };
+        let end = self.id.bytes - FOOTER_BYTES as u64;
+        if self.offset == end {
+            return if self.seen == self.footer { Ok(None) } else { Err(corrupt()) };
+        }
+        let chunk = format::read_chunk(&*self.file, &self.header, self.offset, self.seen.chunks)
+            .map_err(|bad| bad_at(&self.name, bad))?;
+        let data = chunk.ok_or_else(corrupt)?;
+        let after = self.offset + (CHUNK_HEADER_BYTES + data.len()) as u64;
+        if after > end {
+            return Err(corrupt());
+        }
+        self.offset = after;
+        self.seen.chunks += 1;
+        self.seen.data_bytes += data.len() as u64;
+        self.seen.data_checksum = crc32c::crc32c_append(self.seen.data_checksum, &data);
+        Ok(Some(data))
+    }
+
+    pub(super) fn into_raw(self) -> RawSnapshot {
+        RawSnapshot { name: self.name, file: self.file, id: self.id }
+    }
+}
+
+impl RawSnapshot {
+    /// Which snapshot this is.
+    pub fn id(&self) -> SnapshotId {
+        self.id
+    }
+
+    /// Up to `max` bytes from an offset; none at the end.
+    pub fn read_at(&self, offset: u64, max: usize) -> Result<Bytes, SnapshotError> {
+        let left = usize::try_from(self.id.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; left.min(max)];
+        self.file.read_at(offset, &mut bytes).map_err(failed("read", &self.name))?;
+        Ok(bytes.into())
+    }
+}

@@ -1,0 +1,184 @@
+//! Does everything promised survive a crash at every point, and nothing else appear?
+//!
+//! A random run is repeated once for each of its disk operations, with the power cut during that
+//! operation. Each time the process restarts in several ways, recovers, and is compared with the
+//! model; and each recovery is itself cut at every one of its operations.
+
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+
+mod support;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use support::{Run, State, check_snapshots, open, random_batch, run, run_from, write};
+use tenure_store::{
+    Batch, Disk, Snapshots,
+    sim::{Fault, FaultRates, Restart, Rng, SimDisk},
+};
+
+const SEEDS: u64 = 60;
+const STEPS: usize = 60;
+
+const RESTARTS: [Restart; 4] =
+    [Restart::ProcessKilled, Restart::PowerLostAll, Restart::PowerLostSome, Restart::PowerLostSome];
+
+#[derive(Default)]
+struct Tally {
+    crash_points: u64,
+    recoveries: u64,
+    recoveries_cut_short: u64,
+    tails_cut: u64,
+    unsynced_kept: u64,
+    faults: BTreeMap<Fault, u64>,
+}
+
+impl Tally {
+    fn add_faults(&mut self, disk: &SimDisk) {
+        for (fault, count) in disk.counts() {
+            *self.faults.entry(fault).or_default() += count;
+        }
+    }
+}
+
+/// Recovers and tells which state of the run was found: one no older than what was promised.
+fn recover(disk: &SimDisk, run: &Run, tally: &mut Tally) -> State {
+    let (log, recovered) = open(disk).unwrap_or_else(|error| panic!("cannot open: {error:?}"));
+    let found = State::of(&log);
+    tally.recoveries += 1;
+    tally.tails_cut += u64::from(recovered.cut.is_some());
+    let at = run.states[run.durable..].iter().position(|state| *state == found);
+    let Some(at) = at else {
+        panic!("found {found:?}\nwhich is none of {:#?}", &run.states[run.durable..]);
+    };
+    tally.unsynced_kept += u64::from(at > 0);
+    assert_eq!((recovered.base, recovered.hard_state), (found.base, found.hard_state));
+    assert_eq!(recovered.last, found.last());
+    check_snapshots(disk, found.base);
+    found
+}
+
+/// What was recovered lasts, is found again unchanged, and can be continued.
+fn check_after(disk: &SimDisk, found: State, rng: &mut Rng) {
+    disk.restart(Restart::PowerLostAll);
+    let (mut log, recovered) = open(disk).expect("a recovered log opens");
+    assert_eq!(State::of(&log), found, "what was recovered is durable");
+    assert_eq!(recovered.cut, None, "a recovered log has nothing left to cut");
+    let mut run = Run { states: vec![found], durable: 0, finished: true };
+    for _ in 0..3 {
+        let now = run.states.last().unwrap().clone();
+        let (entries, hard_state) = random_batch(rng, &now);
+        write(&mut log, &mut run, &Batch { snapshot: None, entries: &entries, hard_state })
+            .unwrap();
+    }
+    log.sync().unwrap();
+    disk.restart(Restart::PowerLostAll);
+    let (log, _) = open(disk).expect("a continued log opens");
+    assert_eq!(State::of(&log), *run.states.last().unwrap(), "the log can be written afterwards");
+}
+
+fn check_crash(crashed: &SimDisk, run: &Run, seed: u64, tally: &mut Tally) {
+    let mut rng = Rng::new(seed);
+    for how in RESTARTS {
+        let disk = crashed.fork(rng.next());
+        disk.restart(how);
+        let restarted = disk.fork(rng.next());
+        let before = disk.operations();
+        let found = recover(&disk, run, tally);
+        let recovery = disk.operations() - before;
+        check_after(&disk, found, &mut rng);
+        tally.add_faults(&disk);
+        // The recovery itself may be cut short.
+        for point in 0..recovery {
+            let disk = restarted.fork(rng.next());
+            disk.power_off_after(Some(point));
+            if open(&disk).is_ok() {
+                let _ = Snapshots::open(Arc::new(disk.clone()));
+            }
+            assert!(disk.is_off(), "the power failed during the recovery");
+            let again = RESTARTS[rng.below(4) as usize];
+            disk.restart(again);
+            recover(&disk, run, tally);
+            tally.recoveries_cut_short += 1;
+            tally.add_faults(&disk);
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_point_loses_nothing_promised_and_invents_nothing() {
+    let mut tally = Tally::default();
+    for seed in 0..SEEDS {
+        let whole = SimDisk::new(seed);
+        assert!(run(&whole, seed, STEPS).finished);
+        for point in 0..whole.operations() {
+            let disk = SimDisk::new(seed);
+            disk.power_off_after(Some(point));
+            let cut = run(&disk, seed, STEPS);
+            assert!(!cut.finished && disk.is_off(), "the power failed during the run");
+            tally.crash_points += 1;
+            tally.add_faults(&disk);
+            check_crash(&disk, &cut, seed ^ point << 32, &mut tally);
+        }
+    }
+    let Tally { crash_points, recoveries, recoveries_cut_short, tails_cut, .. } = tally;
+    println!(
+        "{SEEDS} seeds, {crash_points} crash points, {recoveries} recoveries compared, \
+         {recoveries_cut_short} recoveries cut short, {tails_cut} tails cut, \
+         {} with unsynced batches kept; faults {:?}",
+        tally.unsynced_kept, tally.faults
+    );
+    assert!(crash_points > 0 && recoveries_cut_short > 0 && tails_cut > 0);
+    assert!(tally.unsynced_kept > 0, "some crash kept what was not synced");
+    for fault in [Fault::PowerLoss, Fault::LostWrite, Fault::TornWrite, Fault::LostDirectoryChange]
+    {
+        assert!(tally.faults.get(&fault).is_some_and(|count| *count > 0), "{fault:?} happened");
+    }
+}
+
+#[test]
+fn crash_after_crash_never_brings_back_what_an_earlier_recovery_cut() {
+    /// Enough for the tail of one generation to lie under that of several later ones.
+    const GENERATIONS: u64 = 12;
+    let mut tally = Tally::default();
+    for seed in 0..600 {
+        let mut rng = Rng::new(seed);
+        let disk = SimDisk::new(seed);
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let mut state = State::default();
+        for _ in 0..GENERATIONS {
+            disk.power_off_after(Some(rng.below(40)));
+            let run = run_from(state, &shared, rng.next(), STEPS);
+            tally.crash_points += u64::from(!run.finished);
+            disk.restart(RESTARTS[rng.below(4) as usize]);
+            state = recover(&disk, &run, &mut tally);
+        }
+        tally.add_faults(&disk);
+    }
+    println!(
+        "{} crashes in lives of {GENERATIONS} generations, {} tails cut; faults {:?}",
+        tally.crash_points, tally.tails_cut, tally.faults
+    );
+    assert!(tally.crash_points > 0 && tally.tails_cut > 0);
+}
+
+#[test]
+fn after_a_failed_sync_the_next_run_trusts_only_what_it_has_made_durable_itself() {
+    let mut tally = Tally::default();
+    let mut stopped = 0;
+    for seed in 0..400 {
+        let disk = SimDisk::new(seed);
+        disk.set_rates(FaultRates { sync_error: 0.04, ..FaultRates::default() });
+        let run = run(&disk, seed, STEPS);
+        stopped += u64::from(!run.finished);
+        disk.set_rates(FaultRates::default());
+        for how in RESTARTS {
+            let disk = disk.fork(seed);
+            disk.restart(how);
+            let found = recover(&disk, &run, &mut tally);
+            check_after(&disk, found, &mut Rng::new(seed));
+        }
+        tally.add_faults(&disk);
+    }
+    println!("{stopped} runs stopped by a failed sync; faults {:?}", tally.faults);
+    assert!(stopped > 100 && tally.faults[&Fault::SyncError] >= stopped);
+}

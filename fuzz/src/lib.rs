@@ -1,0 +1,69 @@
+//! Does any input make a decoder or apply panic, allocate without bound, or disagree with itself?
+//!
+//! Each function is one target. It is run by libFuzzer (`cargo xtask fuzz run TARGET`) and, over the
+//! inputs kept in `fuzz/corpus`, by the tests.
+
+use std::hint::black_box;
+
+use tenure_core::Machine;
+use tenure_core::codec::{decode_request, encode_request, open_entry};
+use tenure_core::outcome::Effects;
+use tenure_types::{Epoch, Term};
+
+/// A request that can be read is written back as the same bytes.
+pub fn request(bytes: &[u8]) {
+    let Ok(request) = black_box(decode_request(bytes)) else { return };
+    let mut again = Vec::new();
+    encode_request(&request, &mut again);
+    assert_eq!(again, bytes, "a request has one form");
+}
+
+/// A snapshot that can be read is a state in order, and is written back as the same bytes.
+pub fn snapshot(bytes: &[u8]) {
+    // The hash at the end would stop every changed input before anything else looks at it.
+    let mended = mend_hash(bytes);
+    for bytes in [bytes, &mended] {
+        let Ok(mut machine) = black_box(Machine::decode(bytes)) else { continue };
+        assert!(machine.encode() == bytes, "a snapshot has one form");
+        let mut effects = Effects::default();
+        let tick = tenure_core::codec::seal_entry(Term(1 << 40), 1 << 50, []);
+        machine.apply(Term(1 << 40), Some(&tick), &mut effects);
+        check(&machine);
+    }
+}
+
+/// Whatever stands in the log, apply goes on and leaves a state in order.
+///
+/// The input is a sequence of entries, each behind its length (two bytes) and term (one byte).
+pub fn apply(bytes: &[u8]) {
+    let mut machine = Machine::new(Epoch::default());
+    let mut effects = Effects::default();
+    let mut rest = bytes;
+    while let Some((&[low, high, term], after)) = rest.split_first_chunk::<3>() {
+        let len = usize::from(u16::from_le_bytes([low, high])).min(after.len());
+        let (payload, after) = after.split_at(len);
+        rest = after;
+        let payload = (!payload.is_empty()).then_some(payload);
+        machine.apply(Term(u64::from(term)), payload, &mut effects);
+        let commands = payload.and_then(|payload| open_entry(payload).ok()).map_or(0, Iterator::count);
+        assert_eq!(effects.outcomes.len(), commands, "every command is answered");
+        check(&machine);
+    }
+}
+
+fn check(machine: &Machine) {
+    if let Err(violation) = machine.check_invariants() {
+        panic!("{violation}");
+    }
+}
+
+/// The same snapshot with the hash that its other bytes have.
+fn mend_hash(bytes: &[u8]) -> Vec<u8> {
+    // The last frame is a length, a section and sixteen bytes of hash.
+    const END: usize = 4 + 1 + 16;
+    let Some(body) = bytes.len().checked_sub(END) else { return bytes.to_vec() };
+    let mut mended = bytes.to_vec();
+    let hash = tenure_core::codec::snapshot_hash(&bytes[..body]);
+    mended[body + 5..].copy_from_slice(&hash.to_le_bytes());
+    mended
+}
