@@ -73,13 +73,13 @@ impl Machine {
                 &format!("lock `{}` exists for nobody", lock.name),
             )?;
             ensure(
-                self.locks_by_name.get(&lock.name) == Some(&slot),
+                self.names.find(&self.locks, lock.name.as_bytes()) == Some(slot),
                 "S9",
                 &format!("lock `{}` is not in the index", lock.name),
             )?;
             self.check_queue(slot)?;
         }
-        ensure(self.locks.len() == self.locks_by_name.len(), "S9", "the index has other locks")
+        ensure(self.locks.len() == self.names.len(), "S9", "the index has other locks")
     }
 
     fn check_queue(&self, slot: Slot) -> Result<(), Violation> {

@@ -10,7 +10,7 @@
 extern crate alloc;
 
 #[macro_use]
-mod mutant;
+mod plant;
 
 pub mod codec;
 mod command;
@@ -28,5 +28,5 @@ pub use codec::{BadSnapshot, Frozen, SnapshotReader};
 pub use invariant::Violation;
 pub use machine::{LEVEL_MAX, Machine};
 #[cfg(mutants)]
-pub use mutant as mutants;
+pub use plant as mutants;
 pub use question::{Chain, ChainStep, Compacted, Events, Explained, Filter, Freed, Stats};

@@ -13,6 +13,7 @@ use crate::outcome::{Effects, Notice, Outcome};
 use crate::state::due::{CLOCK_MAX, DueSet};
 use crate::state::history::History;
 use crate::state::list::List;
+use crate::state::names::Names;
 use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqRequest, Wait};
 use crate::state::slab::{Slab, Slot};
 
@@ -60,7 +61,7 @@ pub struct Machine {
 
     // Derived from the records: never part of a snapshot, rebuilt when one is read.
     pub(crate) leases_by_id: BTreeMap<LeaseId, Slot>,
-    pub(crate) locks_by_name: BTreeMap<Name, Slot>,
+    pub(crate) names: Names,
     pub(crate) keys_by_name: BTreeMap<Name, Slot>,
     pub(crate) key_requests_by_key: BTreeMap<(Box<str>, Name), Slot>,
     pub(crate) due: DueSet,
@@ -116,7 +117,7 @@ impl Machine {
             key_request_bytes: 0,
             history: History::new(revision.next()),
             leases_by_id: BTreeMap::new(),
-            locks_by_name: BTreeMap::new(),
+            names: Names::default(),
             keys_by_name: BTreeMap::new(),
             key_requests_by_key: BTreeMap::new(),
             due: DueSet::default(),

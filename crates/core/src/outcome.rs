@@ -47,8 +47,8 @@ pub enum Answer {
     },
     /// The lock was taken away.
     Forced {
-        /// For how much longer at most nobody may have it, by the machine's clock; 0 if it has gone
-        /// on.
+        /// How long the cooling, or the lock-delay that began at once, lasts at most, by the
+        /// machine's clock; 0 if the lock has gone on. A lock-delay may follow a cooling.
         left_ms: u64,
     },
     /// Nobody waits for the former holder any more.

@@ -6,6 +6,7 @@ use tenure_types::{Epoch, Term};
 use crate::machine::Machine;
 use crate::state::due::{DueSet, Kind};
 use crate::state::history::History;
+use crate::state::names::Names;
 use crate::state::record::GrantState;
 use crate::state::slab::{Slab, Slot};
 
@@ -63,7 +64,7 @@ impl Machine {
         self.waits = Slab::default();
         self.seq_requests = Slab::default();
         self.leases_by_id.clear();
-        self.locks_by_name.clear();
+        self.names = Names::default();
         self.due = DueSet::default();
         self.state_bytes = self.keys.iter().map(|(_, key)| key.weight()).sum();
     }

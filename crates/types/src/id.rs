@@ -15,12 +15,14 @@ pub struct LeaseId(NonZeroU64);
 
 impl LeaseId {
     /// A lease id from a number between 1 and `i64::MAX`.
+    #[inline]
     pub fn new(number: u64) -> Option<Self> {
         let number = NonZeroU64::new(number)?;
         (number.get() <= i64::MAX as u64).then_some(Self(number))
     }
 
     /// The number.
+    #[inline]
     pub fn get(self) -> u64 {
         self.0.get()
     }
@@ -46,6 +48,7 @@ impl Epoch {
     pub const MAX: Epoch = Epoch(32_767);
 
     /// An epoch from a number up to [`Epoch::MAX`].
+    #[inline]
     pub fn new(number: u16) -> Option<Self> {
         (number <= Self::MAX.0).then_some(Self(number))
     }
@@ -71,6 +74,7 @@ impl Token {
 
     /// The token of the `counter`-th grant of an epoch. There is no token for counter 0, nor for
     /// one beyond [`Token::COUNTER_MAX`].
+    #[inline]
     pub fn new(epoch: Epoch, counter: u64) -> Option<Self> {
         if counter == 0 || counter > Self::COUNTER_MAX {
             return None;
@@ -79,11 +83,13 @@ impl Token {
     }
 
     /// A token as it was sent. Zero means "no token" everywhere and is none.
+    #[inline]
     pub fn from_u64(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(Self)
     }
 
     /// The number, to be compared as an integer.
+    #[inline]
     pub fn get(self) -> u64 {
         self.0.get()
     }
@@ -96,6 +102,7 @@ pub struct Revision(pub u64);
 impl Revision {
     /// The revision after this one.
     #[must_use]
+    #[inline]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }

@@ -150,6 +150,7 @@ impl Default for Limits {
 
 impl Limits {
     /// The value of one limit.
+    #[inline]
     pub fn get(&self, limit: Limit) -> u64 {
         self.0[limit as usize]
     }

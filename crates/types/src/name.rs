@@ -42,12 +42,14 @@ impl Name {
     pub const LEN_MAX: usize = 512;
 
     /// A name, if the text can be one.
+    #[inline]
     pub fn new(text: &str) -> Result<Self, InvalidName> {
         Self::check(text)?;
         Ok(Self::from_checked(text))
     }
 
     /// Says whether the text can be a name, without making one.
+    #[inline]
     pub fn check(text: &str) -> Result<(), InvalidName> {
         if text.is_empty() {
             return Err(InvalidName::Empty);
@@ -64,6 +66,7 @@ impl Name {
     }
 
     /// A name from a text that has passed [`Name::check`].
+    #[inline]
     fn from_checked(text: &str) -> Self {
         let len = text.len();
         match u8::try_from(len) {
@@ -77,6 +80,7 @@ impl Name {
     }
 
     /// The text.
+    #[inline]
     pub fn as_str(&self) -> &str {
         match &self.0 {
             Form::Inline { .. } => core::str::from_utf8(self.as_bytes())
@@ -86,6 +90,7 @@ impl Name {
     }
 
     /// The bytes of the text; comparing them is comparing names.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Form::Inline { len, bytes } => &bytes[..usize::from(*len)],
@@ -111,12 +116,14 @@ impl Deref for Name {
 
 // Lookups go by bytes, not by text: `str` and `[u8]` order alike, and bytes need no UTF-8 check.
 impl Borrow<[u8]> for Name {
+    #[inline]
     fn borrow(&self) -> &[u8] {
         self.as_bytes()
     }
 }
 
 impl PartialEq for Name {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.as_bytes() == other.as_bytes()
     }
@@ -125,12 +132,14 @@ impl PartialEq for Name {
 impl Eq for Name {}
 
 impl PartialOrd for Name {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Name {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.as_bytes().cmp(other.as_bytes())
     }

@@ -100,7 +100,7 @@ impl Machine {
     fn end_quiet(&mut self) {
         let Some(until_ms) = self.quiet_until_ms.take() else { return };
         self.due.remove(until_ms, Kind::Quiet, 0);
-        let locks: Vec<Slot> = self.locks_by_name.values().copied().collect();
+        let locks: Vec<Slot> = self.locks.iter().map(|(slot, _)| slot).collect();
         for lock in locks {
             self.touch(lock);
         }

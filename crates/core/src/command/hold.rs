@@ -21,7 +21,7 @@ impl Machine {
     }
 
     pub(super) fn leave(&mut self, lease: LeaseRef, lock: &str) -> Result<Answer, Refusal> {
-        self.check_name(lock)?;
+        self.check_known_name(lock)?;
         let lease = self.live_lease(lease)?;
         let not_waiting = Refusal::NotWaiting { lock: name(lock) };
         let Some(slot) = self.lock_slot(lock) else { return Err(not_waiting) };
@@ -95,7 +95,7 @@ impl Machine {
 
     /// The grant that a live lease holds under exactly this token.
     fn held(&self, hold: &Hold<'_>) -> Result<Slot, Refusal> {
-        self.check_name(hold.lock)?;
+        self.check_known_name(hold.lock)?;
         let lease = self.live_lease(hold.lease)?;
         self.lock_slot(hold.lock)
             .and_then(|lock| self.grant_of(lease, lock))

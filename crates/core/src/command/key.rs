@@ -61,7 +61,7 @@ impl Machine {
         expect: Expect<'_>,
         guard: Option<&Guard<'_>>,
     ) -> Result<Answer, Refusal> {
-        self.check_name(key)?;
+        self.check_known_name(key)?;
         self.check_guard(guard)?;
         let found = self.keys_by_name.get(key.as_bytes()).copied();
         self.check_expected(found, expect)?;
@@ -135,7 +135,7 @@ impl Machine {
 
     fn check_guard(&self, guard: Option<&Guard<'_>>) -> Result<(), Refusal> {
         let Some(guard) = guard else { return Ok(()) };
-        self.check_name(guard.lock)?;
+        self.check_known_name(guard.lock)?;
         if self.is_guarded(guard.lock, guard.token) {
             return Ok(());
         }

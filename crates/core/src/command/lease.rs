@@ -179,6 +179,10 @@ impl Machine {
             .map(|(slot, grant)| (grant.token, slot))
             .collect();
         grants.sort_unstable();
+        #[cfg(mutants)]
+        if mutant!("hash_order") {
+            self.shuffle(&mut grants);
+        }
         for (_, grant) in grants {
             match end {
                 LeaseEnd::Asked => self.give_back(grant, Cause::Revoked),

@@ -90,16 +90,23 @@ impl Machine {
 
     /// The lock of this name, if it exists.
     pub(crate) fn lock_slot(&self, lock: &str) -> Option<Slot> {
-        self.locks_by_name.get(lock.as_bytes()).copied()
+        self.names.find(&self.locks, lock.as_bytes())
     }
 
+    /// Refuses a name that nothing new may have.
     fn check_name(&self, name: &str) -> Result<(), Refusal> {
-        let bound = self.limits.get(Limit::NameBytes);
-        let asked = name.len() as u64;
+        self.check_limit(Limit::NameBytes, name.len() as u64)?;
+        self.check_known_name(name)
+    }
+
+    /// Refuses what cannot be the name of anything. What got its name while longer ones were
+    /// allowed can still be given back, taken away and deleted.
+    fn check_known_name(&self, name: &str) -> Result<(), Refusal> {
+        let (limit, asked) = (Limit::NameBytes, name.len() as u64);
         match Name::check(name) {
-            Ok(()) if asked <= bound => Ok(()),
-            Ok(()) | Err(InvalidName::TooLong) => {
-                Err(Refusal::Limit { limit: Limit::NameBytes, bound, asked })
+            Ok(()) => Ok(()),
+            Err(InvalidName::TooLong) => {
+                Err(Refusal::Limit { limit, bound: self.limits.get(limit), asked })
             }
             Err(InvalidName::Empty | InvalidName::Control) => Err(Refusal::InvalidName),
         }

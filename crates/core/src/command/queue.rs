@@ -38,11 +38,10 @@ impl Machine {
         }
         let ask = &located.ask;
         let created = self.coming_revision();
-        let name = super::name(ask.lock);
         let slots = ask.mode.slots().and_then(NonZeroU32::new);
         self.state_bytes += LOCK_BYTES + ask.lock.len() as u64;
         let slot = self.locks.insert(Lock {
-            name: name.clone(),
+            name: super::name(ask.lock),
             created,
             modified: created,
             version: 0,
@@ -50,7 +49,7 @@ impl Machine {
             grants: List::default(),
             queue: List::default(),
         });
-        self.locks_by_name.insert(name, slot);
+        self.names.insert(&self.locks, slot);
         slot
     }
 
@@ -357,7 +356,7 @@ impl Machine {
                 continue;
             }
             let gone = self.locks.remove(lock);
-            self.locks_by_name.remove(&gone.name);
+            self.names.remove(&gone.name, lock);
             self.state_bytes -= gone.weight();
         }
     }

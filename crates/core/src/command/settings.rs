@@ -19,6 +19,12 @@ impl Machine {
                 return Err(Refusal::InvalidLimit { limit, asked });
             }
         }
+        if new.get(Limit::TtlMinMs) > new.get(Limit::TtlMaxMs) {
+            let ttl = |limit: &Limit| matches!(limit, Limit::TtlMinMs | Limit::TtlMaxMs);
+            let last = limits.iter().rfind(|(limit, _)| ttl(limit));
+            let &(limit, asked) = last.expect("one of them was set, or they would be in order");
+            return Err(Refusal::InvalidLimit { limit, asked });
+        }
         if !limits.is_empty() {
             self.limits = new;
             self.emit(&EventRef::new(Cause::LimitsSet, SubjectRef::Settings));

@@ -20,7 +20,7 @@ impl Machine {
         reason: &str,
         urgency: Urgency,
     ) -> Result<Answer, Refusal> {
-        self.check_name(lock)?;
+        self.check_known_name(lock)?;
         self.check_limit(Limit::MetadataBytes, reason.len() as u64)?;
         let outdated = |machine: &Self, slot: Option<Slot>| Refusal::TokenOutdated {
             lock: name(lock),
@@ -46,7 +46,7 @@ impl Machine {
         lock: &str,
         token: Token,
     ) -> Result<Answer, Refusal> {
-        self.check_name(lock)?;
+        self.check_known_name(lock)?;
         let cools = |grant: &Grant| match &grant.state {
             GrantState::Over(over) => {
                 over.phase == Phase::Cooling && (over.lease, over.created) == (lease, created)

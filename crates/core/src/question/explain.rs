@@ -129,12 +129,31 @@ impl Machine {
         waits.find(|(slot, wait)| blocks(wait, *slot)).map(|(_, wait)| wait.lock)
     }
 
-    /// When the next exclusive ask could have the lock: when its last holder is gone.
+    /// When the head of the queue could have the lock: when its last holder is gone or, of a
+    /// semaphore, when a slot is free.
     fn freed(&self, lock: Slot) -> Freed {
-        let mut latest = 0;
-        let mut certain = true;
+        let record = self.locks.at(lock);
+        let mut ends = self.ends_of_grants(lock);
+        let quiet_ms = self.quiet_until_ms.map(|until_ms| until_ms.saturating_sub(self.clock_ms));
+        let slots = record.slots.map_or(1, core::num::NonZeroU32::get);
+        let holders = if record.slots.is_some() { slots as usize } else { 1 };
+        if ends.len() < holders {
+            return quiet_ms.map_or(Freed::Now, Freed::AtLatestMs);
+        }
+        ends.sort_unstable();
+        let first_or_last = if record.slots.is_some() { ends.first() } else { ends.last() };
+        let Some(&(left_ms, _)) = first_or_last else { return Freed::Now };
+        let left_ms = left_ms.max(quiet_ms.unwrap_or(0));
+        let certain = ends.iter().all(|(_, certain)| *certain);
+        if certain { Freed::AtLatestMs(left_ms) } else { Freed::IfSilentMs(left_ms) }
+    }
+
+    /// In how long each grant of a lock is gone, and whether whatever its holder does.
+    fn ends_of_grants(&self, lock: Slot) -> Vec<(u64, bool)> {
+        let mut ends = Vec::new();
         for (_, grant) in self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants) {
             let delay_ms = grant.terms.lock_delay_ms();
+            let mut certain = true;
             let until_ms = match &grant.state {
                 GrantState::Over(over) => {
                     let cools = over.phase == crate::state::record::Phase::Cooling;
@@ -143,23 +162,14 @@ impl Machine {
                 GrantState::Held(lease) => {
                     let lease = self.leases.at(*lease);
                     let silent_ms = lease.deadline_ms;
-                    let max_hold_ms = grant.terms.max_hold_ms().map(|ms| grant.since_ms + ms);
-                    certain &= max_hold_ms.is_some();
-                    let ends_ms = match max_hold_ms {
-                        Some(max_hold_ms) => max_hold_ms,
-                        None => silent_ms,
-                    };
-                    ends_ms.saturating_add(delay_ms)
+                    let max_hold_ms = grant.terms.max_hold_ms();
+                    let longest_ms = max_hold_ms.map(|ms| grant.since_ms.saturating_add(ms));
+                    certain = longest_ms.is_some();
+                    longest_ms.unwrap_or(silent_ms).saturating_add(delay_ms)
                 }
             };
-            latest = latest.max(until_ms.saturating_sub(self.clock_ms));
+            ends.push((until_ms.saturating_sub(self.clock_ms), certain));
         }
-        if self.locks.at(lock).grants.len == 0 {
-            Freed::Now
-        } else if certain {
-            Freed::AtLatestMs(latest)
-        } else {
-            Freed::IfSilentMs(latest)
-        }
+        ends
     }
 }

@@ -21,11 +21,10 @@ impl Machine {
 
     /// The locks whose names begin with `prefix`, in the order of names, after one of them.
     pub fn locks(&self, prefix: &str, after: Option<&str>, max: usize) -> Vec<LockView> {
-        self.locks_by_name
-            .range::<[u8], _>((start(prefix, after), Bound::Unbounded))
-            .take_while(|(name, _)| name.as_bytes().starts_with(prefix.as_bytes()))
-            .take(max)
-            .map(|(_, slot)| self.lock_view(*slot))
+        self.names
+            .list(&self.locks, start(prefix, after), prefix.as_bytes(), max)
+            .into_iter()
+            .map(|slot| self.lock_view(slot))
             .collect()
     }
 

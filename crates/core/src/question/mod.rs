@@ -24,6 +24,20 @@ impl Machine {
         self.clock_term
     }
 
+    /// Prepares lists: puts up to `max` names of locks in order; `true` when all are.
+    ///
+    /// Lists do this themselves. A member that calls it while it has nothing else to do spares
+    /// whoever lists next the wait.
+    pub fn settle_lists(&self, max: usize) -> bool {
+        self.names.settle(&self.locks, max)
+    }
+
+    /// Chooses how names of locks are hashed, so that whoever chooses names cannot make finding them
+    /// slow. No answer and no byte of the state depends on it; a member draws it at random.
+    pub fn reseed_names(&mut self, seed: u64) {
+        self.names.reseed(&self.locks, seed);
+    }
+
     /// The newest revision.
     pub fn revision(&self) -> Revision {
         self.revision

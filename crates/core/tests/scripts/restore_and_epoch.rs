@@ -181,3 +181,35 @@ fn limits_outlive_a_restore() {
     ",
     );
 }
+
+#[test]
+fn the_quiet_lasts_as_long_as_anything_in_the_backup_kept_others_out() {
+    check(
+        "
+         0s  A lease 10s                 granted
+         0s  A lock deploy delay=50s     held token=1
+         1s  force deploy token=1 now    forced, free in 50s; A lost deploy, forced
+         2s  A revoke                    revoked
+         2s  restore epoch=1             restored
+         0s  due                         51s
+         0s  B lock deploy lease=60s     queued ahead=0
+        48s  -                           -
+        49s  -                           B held token=281474976710657
+    ",
+    );
+}
+
+#[test]
+fn a_restore_during_the_quiet_of_another_does_not_shorten_it() {
+    check(
+        "
+         0s  A lease 60s                 granted
+         0s  restore epoch=1             restored
+        10s  -                           -
+        10s  restore epoch=2             restored
+         0s  due                         60s
+         0s  B lock deploy lease=60s     queued ahead=0
+        50s  -                           B held token=562949953421313
+    ",
+    );
+}

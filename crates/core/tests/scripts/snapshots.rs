@@ -144,13 +144,15 @@ fn a_forged_snapshot_whose_hash_is_right_is_refused_or_is_a_sound_state() {
 
 #[test]
 fn a_forged_number_however_large_is_refused_or_part_of_a_sound_state() {
+    let large = [1 << 48, (1 << 60) - 1, 1 << 62, u64::MAX];
     let numbers = [0, 1, 200, 1 << 31, u64::from(u32::MAX), (1 << 48) - 1];
+    let numbers = numbers.into_iter().chain(large);
     let (mut refused, mut sound) = (0, 0);
     for script in [EVERYTHING, QUIET] {
         let bytes = play(script).machine.encode();
         for (frame, end) in frames(&bytes) {
             let places = (frame + 5..end).filter(|at| at + number_len(&bytes[*at..]) <= end);
-            for (at, number) in places.flat_map(|at| numbers.map(|number| (at, number))) {
+            for (at, number) in places.flat_map(|at| numbers.clone().map(move |number| (at, number))) {
                 let mut forged = bytes.clone();
                 replace_number(&mut forged, frame, at, number);
                 match Machine::decode(&forged) {

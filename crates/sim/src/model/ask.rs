@@ -260,7 +260,7 @@ impl Model {
         lock: &str,
         handle_of: HandleOf<'_>,
     ) -> Verdict {
-        let lock = self.name(lock)?;
+        let lock = self.known_name(lock)?;
         let lease = self.live(lease, handle_of)?;
         let waiting = self.queue_of(&lock).into_iter().find(|place| place.lease == lease);
         if let Some(number) = waiting.map(|place| place.number) {

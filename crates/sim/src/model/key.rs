@@ -48,7 +48,7 @@ impl Model {
         expect: Expect<'_>,
         guard: Option<Guard<'_>>,
     ) -> Verdict {
-        let name = self.name(key)?;
+        let name = self.known_name(key)?;
         self.check_guard(guard)?;
         self.check_expect(&name, expect)?;
         let Some(key) = self.keys.remove(&name) else {
@@ -61,7 +61,7 @@ impl Model {
 
     fn check_guard(&self, guard: Option<Guard<'_>>) -> Result<(), Refusal> {
         let Some(guard) = guard else { return Ok(()) };
-        let lock = self.name(guard.lock)?;
+        let lock = self.known_name(guard.lock)?;
         let grant = self.grant(&lock, guard.token);
         if grant.is_some_and(|grant| grant.is_held() && self.is_live(grant.lease)) {
             return Ok(());

@@ -358,6 +358,13 @@ impl Model {
                 return Err(Refusal::InvalidLimit { limit, asked });
             }
         }
+        if set.get(Limit::TtlMinMs) > set.get(Limit::TtlMaxMs) {
+            for &(limit, asked) in limits.iter().rev() {
+                if limit == Limit::TtlMinMs || limit == Limit::TtlMaxMs {
+                    return Err(Refusal::InvalidLimit { limit, asked });
+                }
+            }
+        }
         if !limits.is_empty() {
             self.limits = set;
             self.events.push(blank(Cause::LimitsSet, Subject::Settings));

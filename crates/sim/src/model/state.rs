@@ -42,13 +42,22 @@ impl Model {
         if self.is_live(id) { Ok(id) } else { Err(Refusal::LeaseNotFound) }
     }
 
-    /// A name, if the text can be one here.
+    /// A name, if something new can have it.
     pub(super) fn name(&self, text: &str) -> Result<Name, Refusal> {
+        self.within(Limit::NameBytes, text.len() as u64)?;
+        self.known_name(text)
+    }
+
+    /// A name, if anything can have it.
+    pub(super) fn known_name(&self, text: &str) -> Result<Name, Refusal> {
+        let (bound, asked) = (self.limits.get(Limit::NameBytes), text.len() as u64);
+        if text.len() > Name::LEN_MAX {
+            return Err(Refusal::Limit { limit: Limit::NameBytes, bound, asked });
+        }
         if text.is_empty() || text.chars().any(char::is_control) {
             return Err(Refusal::InvalidName);
         }
-        self.within(Limit::NameBytes, text.len() as u64)?;
-        Ok(Name::new(text).expect("a text within the limit and without control characters"))
+        Ok(Name::new(text).expect("a text of a possible length without control characters"))
     }
 
     /// Refuses what is above a limit.

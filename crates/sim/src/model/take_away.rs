@@ -69,7 +69,7 @@ impl Model {
         hold: &Hold<'_>,
         handle_of: HandleOf<'_>,
     ) -> Result<(Name, Grant), Refusal> {
-        let lock = self.name(hold.lock)?;
+        let lock = self.known_name(hold.lock)?;
         let lease = self.live(hold.lease, handle_of)?;
         let grant = self.grant(&lock, hold.token).cloned();
         match grant.filter(|grant| grant.is_held() && grant.lease == lease) {
@@ -85,7 +85,7 @@ impl Model {
         reason: &str,
         urgency: Urgency,
     ) -> Verdict {
-        let lock = self.name(lock)?;
+        let lock = self.known_name(lock)?;
         self.within(Limit::MetadataBytes, reason.len() as u64)?;
         let left_ms = match (self.grant(&lock, token).map(|grant| grant.state), urgency) {
             (Some(GrantState::Held), urgency) => {
@@ -112,7 +112,7 @@ impl Model {
         lock: &str,
         token: Token,
     ) -> Verdict {
-        let lock = self.name(lock)?;
+        let lock = self.known_name(lock)?;
         let cools = self.grant(&lock, token).is_some_and(|grant| {
             matches!(grant.state, GrantState::Cooling { .. })
                 && grant.lease == lease

@@ -52,9 +52,10 @@ impl Machine {
 
     fn index_locks(&mut self) -> Result<(), BadSnapshot> {
         for (slot, lock) in self.locks.iter() {
-            if self.locks_by_name.insert(lock.name.clone(), slot).is_some() {
+            if self.names.find(&self.locks, lock.name.as_bytes()).is_some() {
                 return Err(BadSnapshot::Inconsistent);
             }
+            self.names.insert(&self.locks, slot);
         }
         Ok(())
     }

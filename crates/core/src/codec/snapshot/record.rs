@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
-use tenure_types::{Epoch, Limit, Limits, PlaceNumber, Revision, Term};
+use tenure_types::{Epoch, Limit, Limits, PlaceNumber, Revision, Term, Token};
 
 use crate::codec::request::get_lease_id;
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
@@ -85,13 +85,13 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(Head, Limits), Malfor
         clock_term: Term(reader.number()?),
         base_ms: get_time(reader)?,
         epoch: Epoch::new(reader.u16()?).ok_or(Malformed)?,
-        counter: reader.number()?,
-        revision: reader.revision()?,
-        newest_place: PlaceNumber(reader.number()?),
-        leases_granted: reader.number()?,
+        counter: get_counter(reader)?,
+        revision: get_revision(reader)?,
+        newest_place: PlaceNumber(get_count(reader)?),
+        leases_granted: get_count(reader)?,
         level: reader.u16()?,
         quiet_until_ms: get_optional_time(reader)?,
-        deadlock_searches_cut: reader.number()?,
+        deadlock_searches_cut: get_count(reader)?,
         rolling_hash: get_hash(reader)?,
         floor: reader.revision()?,
     };
@@ -118,6 +118,23 @@ pub(super) fn get_slot(reader: &mut Reader<'_>) -> Result<Slot, Malformed> {
 
 fn put_slot(out: &mut Vec<u8>, slot: Slot) {
     out.put(u64::from(slot.number()));
+}
+
+/// What is counted up one by one, and so never comes near the end of its range by counting.
+fn get_count(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let count = reader.number()?;
+    if count > 1 << 62 { Err(Malformed) } else { Ok(count) }
+}
+
+/// The newest revision, which fits a signed integer in every epoch.
+fn get_revision(reader: &mut Reader<'_>) -> Result<Revision, Malformed> {
+    let revision = reader.revision()?;
+    if revision.0 > i64::MAX as u64 { Err(Malformed) } else { Ok(revision) }
+}
+
+fn get_counter(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let counter = reader.number()?;
+    if counter > Token::COUNTER_MAX { Err(Malformed) } else { Ok(counter) }
 }
 
 fn get_time(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
@@ -180,7 +197,7 @@ impl Record for Lock {
             name: reader.name()?,
             created: reader.revision()?,
             modified: reader.revision()?,
-            version: reader.number()?,
+            version: get_count(reader)?,
             slots: NonZeroU32::new(reader.u32()?),
             grants: List::default(),
             queue: List::default(),
@@ -314,7 +331,7 @@ impl Record for Key {
             value: Box::from(reader.bytes()?),
             created: reader.revision()?,
             modified: reader.revision()?,
-            version: reader.number()?,
+            version: get_count(reader)?,
             lease: match reader.optional()? {
                 None => None,
                 Some(number) => {

@@ -55,6 +55,15 @@ pub(crate) fn chosen(name: &str) -> bool {
 
 #[cfg(mutants)]
 impl crate::Machine {
+    /// The planted bug of iterating something whose order differs between processes.
+    pub(crate) fn shuffle<T: Copy>(&self, grants: &mut [(T, crate::state::slab::Slot)]) {
+        let salt = core::ptr::from_ref(self).addr() as u64;
+        let hash = |slot: crate::state::slab::Slot| {
+            xxhash_rust::xxh3::xxh3_64_with_seed(&slot.number().to_le_bytes(), salt)
+        };
+        grants.sort_by_key(|(_, slot)| hash(*slot));
+    }
+
     /// The planted bug of lease systems that give every lease its full ttl at each election.
     pub(crate) fn renew_all(&mut self) {
         let leases: alloc::vec::Vec<_> = self.leases.iter().map(|(slot, _)| slot).collect();
@@ -73,7 +82,7 @@ impl crate::Machine {
 macro_rules! mutant {
     ($name:literal) => {{
         #[cfg(mutants)]
-        let chosen = $crate::mutant::chosen($name);
+        let chosen = $crate::plant::chosen($name);
         #[cfg(not(mutants))]
         let chosen = false;
         chosen
