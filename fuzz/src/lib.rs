@@ -45,7 +45,8 @@ pub fn apply(bytes: &[u8]) {
         rest = after;
         let payload = (!payload.is_empty()).then_some(payload);
         machine.apply(Term(u64::from(term)), payload, &mut effects);
-        let commands = payload.and_then(|payload| open_entry(payload).ok()).map_or(0, Iterator::count);
+        let commands =
+            payload.and_then(|payload| open_entry(payload).ok()).map_or(0, Iterator::count);
         assert_eq!(effects.outcomes.len(), commands, "every command is answered");
         check(&machine);
     }

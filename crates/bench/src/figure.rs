@@ -32,8 +32,11 @@ impl Figures {
     }
 
     pub(crate) fn as_json(&self) -> String {
-        let fields: Vec<String> =
-            self.0.iter().map(|figure| format!("\"{}\":{}", figure.name, shown(figure.value))).collect();
+        let fields: Vec<String> = self
+            .0
+            .iter()
+            .map(|figure| format!("\"{}\":{}", figure.name, shown(figure.value)))
+            .collect();
         format!("{{{}}}", fields.join(","))
     }
 }

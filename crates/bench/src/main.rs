@@ -9,7 +9,10 @@ use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
 #[derive(Parser)]
-#[command(name = "tenure-bench", about = "Measures Tenure; figures depend on the machine they are taken on")]
+#[command(
+    name = "tenure-bench",
+    about = "Measures Tenure; figures depend on the machine they are taken on"
+)]
 struct Arguments {
     #[command(subcommand)]
     workload: Workload,

@@ -29,7 +29,11 @@ pub(crate) fn measure(scale: u64, figures: &mut Figures) -> Result<()> {
         (Kind::Lease, "bytes_per_lease"),
     ] {
         let bytes = in_own_process(kind, count)?;
-        figures.add(name, bytes, format!("bytes, of {count}, by what the process grew (to reach: 250)"));
+        figures.add(
+            name,
+            bytes,
+            format!("bytes, of {count}, by what the process grew (to reach: 250)"),
+        );
     }
     Ok(())
 }
@@ -41,7 +45,11 @@ fn in_own_process(kind: Kind, count: u64) -> Result<f64> {
         .args(["memory", kind.get_name(), &count.to_string()])
         .output()
         .context("starting a process to measure memory in")?;
-    ensure!(output.status.success(), "measuring memory failed: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "measuring memory failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout)?.trim().parse().context("reading the measured bytes")
 }
 
@@ -97,8 +105,10 @@ fn independent(lease: Handle, lock: &str) -> Command<'_> {
 
 /// What this process has in memory.
 fn resident_bytes() -> Result<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").context("reading this process's memory")?;
-    let pages: u64 = statm.split_whitespace().nth(1).context("statm has a second field")?.parse()?;
+    let statm =
+        std::fs::read_to_string("/proc/self/statm").context("reading this process's memory")?;
+    let pages: u64 =
+        statm.split_whitespace().nth(1).context("statm has a second field")?.parse()?;
     // The page size of every platform this benchmark runs on.
     Ok(pages * 4_096)
 }

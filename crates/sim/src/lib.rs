@@ -6,6 +6,7 @@
 
 pub mod campaign;
 pub mod compare;
+pub mod corpus;
 pub mod coverage;
 pub mod generate;
 pub mod invariant;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use tenure_sim::campaign::{self, Plan};
+use tenure_sim::corpus;
 use tenure_sim::coverage::Coverage;
 use tenure_sim::run::{self, Failure};
 use tenure_sim::shrink;
@@ -24,6 +25,14 @@ struct Cli {
 enum Proof {
     /// Compare the machine with the model over random commands.
     Model(ModelArgs),
+    /// Write inputs for the fuzz targets to start from.
+    Corpus {
+        /// Into this folder.
+        folder: std::path::PathBuf,
+        /// How many for each target.
+        #[arg(long, default_value_t = 48)]
+        inputs: usize,
+    },
     /// Plant bugs in the machine, one at a time, and see that each is caught.
     Mutants(MutantArgs),
 }
@@ -65,6 +74,13 @@ fn main() -> ExitCode {
             None => many(&args),
         },
         Proof::Mutants(args) => planted(&args),
+        Proof::Corpus { folder, inputs } => match corpus::write(&folder, inputs) {
+            Ok(()) => true,
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                false
+            }
+        },
     };
     if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

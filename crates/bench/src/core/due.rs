@@ -13,10 +13,18 @@ const TTL_MS: u64 = 10_000;
 pub(crate) fn measure(scale: u64, figures: &mut Figures) {
     let leases = 1_000_000 / scale;
     let (total_s, pause_ms) = end(leases, false);
-    figures.add("end_leases_s", total_s, format!("s to end {leases} leases in slices (to reach: below 3)"));
+    figures.add(
+        "end_leases_s",
+        total_s,
+        format!("s to end {leases} leases in slices (to reach: below 3)"),
+    );
     figures.add("end_leases_pause_ms", pause_ms, "ms, the longest slice (to reach: below 50)");
     let (total_s, pause_ms) = end(leases, true);
-    figures.add("end_holders_s", total_s, format!("s to end {leases} leases that each hold a lock"));
+    figures.add(
+        "end_holders_s",
+        total_s,
+        format!("s to end {leases} leases that each hold a lock"),
+    );
     figures.add("end_holders_pause_ms", pause_ms, "ms, the longest slice");
 }
 

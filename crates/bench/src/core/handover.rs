@@ -18,8 +18,16 @@ pub(crate) fn measure(scale: u64, figures: &mut Figures) {
     let (short, long) = (10, 100_000 / scale);
     let in_short = nanoseconds(short, HANDOVERS / scale);
     let in_long = nanoseconds(long, HANDOVERS / scale);
-    figures.add("handover_short_ns", in_short, format!("ns per hand-over and re-ask, {short} waiting"));
-    figures.add("handover_long_ns", in_long, format!("ns per hand-over and re-ask, {long} waiting"));
+    figures.add(
+        "handover_short_ns",
+        in_short,
+        format!("ns per hand-over and re-ask, {short} waiting"),
+    );
+    figures.add(
+        "handover_long_ns",
+        in_long,
+        format!("ns per hand-over and re-ask, {long} waiting"),
+    );
     figures.add("handover_ratio", in_long / in_short, "long over short (to reach: below 3)");
 }
 

@@ -22,8 +22,11 @@ pub(crate) struct Load {
 impl Load {
     /// A new machine without the limits that protect a cluster from such a load.
     pub(crate) fn new() -> Self {
-        let mut load =
-            Self { machine: Machine::new(Epoch::default()), effects: Effects::default(), clock_ms: 0 };
+        let mut load = Self {
+            machine: Machine::new(Epoch::default()),
+            effects: Effects::default(),
+            clock_ms: 0,
+        };
         let raised = [
             (Limit::WaitersPerLock, 10_000_000),
             (Limit::LocksPerLease, 10_000_000),

@@ -1,7 +1,7 @@
 //! How long does the machine stop for a snapshot, and how long does writing and reading one take?
 
-use tenure_core::{Machine, SnapshotReader};
 use tenure_core::request::Wait;
+use tenure_core::{Machine, SnapshotReader};
 
 use super::load::{Load, acquire, encoded};
 use crate::clock::timed;
@@ -19,10 +19,18 @@ pub(crate) fn measure(scale: u64, figures: &mut Figures) {
         .collect();
     load.apply_all(&asks);
     let (frozen, stop) = timed(|| load.machine.freeze());
-    figures.add("freeze_ms", stop.as_secs_f64() * 1e3, format!("ms the machine stops, {locks} held locks"));
+    figures.add(
+        "freeze_ms",
+        stop.as_secs_f64() * 1e3,
+        format!("ms the machine stops, {locks} held locks"),
+    );
     let mut pieces: Vec<Vec<u8>> = Vec::new();
     let (hash, writing) = timed(|| frozen.write(&mut |piece| pieces.push(piece.to_vec())));
-    figures.add("snapshot_write_ms", writing.as_secs_f64() * 1e3, "ms to write it, beside the machine");
+    figures.add(
+        "snapshot_write_ms",
+        writing.as_secs_f64() * 1e3,
+        "ms to write it, beside the machine",
+    );
     let bytes: usize = pieces.iter().map(Vec::len).sum();
     figures.add("snapshot_mib", bytes as f64 / f64::from(1 << 20), "MiB, history included");
     let (machine, reading) = timed(|| read(&pieces));

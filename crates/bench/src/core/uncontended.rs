@@ -86,7 +86,10 @@ impl Clients {
 
     /// Releases each lock that is held, acquires each that is not.
     fn toggle(&mut self, locks: Vec<u64>) -> Vec<Vec<u8>> {
-        locks.into_iter().map(|lock| self.toggle_one(usize::try_from(lock).expect("an index"))).collect()
+        locks
+            .into_iter()
+            .map(|lock| self.toggle_one(usize::try_from(lock).expect("an index")))
+            .collect()
     }
 
     fn toggle_one(&mut self, lock: usize) -> Vec<u8> {
@@ -97,9 +100,7 @@ impl Clients {
         let id = match self.numbered {
             Numbered::No => RequestId::None,
             // A client that waits for one answer before it asks again.
-            Numbered::Yes => {
-                RequestId::Seq { lease: LeaseRef::Handle(lease), seq, done: seq - 1 }
-            }
+            Numbered::Yes => RequestId::Seq { lease: LeaseRef::Handle(lease), seq, done: seq - 1 },
         };
         let name = &self.names[lock];
         match self.held[lock].take() {

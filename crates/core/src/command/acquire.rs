@@ -268,12 +268,7 @@ impl Machine {
     }
 
     /// The grants of a place, if they are for exactly these locks and modes.
-    fn same_grants(
-        &self,
-        lease: Slot,
-        place: PlaceNumber,
-        asks: &[Located<'_>],
-    ) -> Option<Grants> {
+    fn same_grants(&self, lease: Slot, place: PlaceNumber, asks: &[Located<'_>]) -> Option<Grants> {
         let mut found = self.find_grants(lease, place);
         if found.len() != asks.len() {
             return None;

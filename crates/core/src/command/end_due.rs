@@ -22,18 +22,14 @@ impl Machine {
             return;
         }
         let taken = self.take_due();
+        #[cfg(mutants)]
         if mutant!("expire_holders_before_waiters") {
-            self.end_taken(&taken);
-            self.grant_pass();
+            self.expire_holders(&taken);
         }
         for due in &taken {
             match (due.kind, due.slot) {
                 (Kind::WaitLimit, Some(place)) => self.end_wait(place),
-                (Kind::Lease, Some(lease))
-                    if self.leases.get(lease).is_some() && !mutant!("place_outlives_lease") =>
-                {
-                    self.end_places(lease, Cause::Expired);
-                }
+                (Kind::Lease, Some(lease)) => self.end_places(lease, Cause::Expired),
                 _ => {}
             }
         }
@@ -59,6 +55,28 @@ impl Machine {
                 (Kind::Quiet, _) => self.end_quiet(),
                 _ => {}
             }
+        }
+    }
+
+    /// The planted bug of giving back what a lease holds while it still stands in the queues.
+    #[cfg(mutants)]
+    fn expire_holders(&mut self, taken: &[Due]) {
+        use crate::state::record::IN_LEASE;
+        for lease in taken.iter().filter(|due| due.kind == Kind::Lease).filter_map(|due| due.slot) {
+            let grants = self.leases.at(lease).grants;
+            let grants: Vec<Slot> = grants.iter::<IN_LEASE, _>(&self.grants).map(|g| g.0).collect();
+            grants.into_iter().for_each(|grant| self.expire_grant(grant));
+        }
+        self.grant_pass();
+    }
+
+    /// The planted bug of a wait whose limit passes without effect.
+    #[cfg(mutants)]
+    fn forget_limit(&mut self, slot: Slot) {
+        let place = self.places.at_mut(slot);
+        let number = place.number.0;
+        if let Some(until_ms) = place.until_ms.take() {
+            self.due.remove(until_ms.get(), Kind::WaitLimit, number);
         }
     }
 
@@ -92,6 +110,10 @@ impl Machine {
         // The place may be gone already, with its lease that was taken before it.
         let Some(place) = self.places.get(slot) else { return };
         let (lease, number) = (self.handle(place.lease), place.number);
+        #[cfg(mutants)]
+        if mutant!("wait_limit_forgotten") {
+            return self.forget_limit(slot);
+        }
         self.remove_place(slot, Cause::WaitTimeout);
         let revision = self.revision;
         self.now.notices.push(Notice::WaitEnded { lease, place: number, revision });

@@ -69,7 +69,9 @@ impl Machine {
             while let Some(first) = self.locks.at(lock).queue.first {
                 let place = self.waits.at(first).place;
                 let live = self.is_live(self.places.at(place).lease);
-                if !live && !mutant!("grant_to_dead_waiter") {
+                let blind =
+                    mutant!("grant_to_dead_waiter") || mutant!("expire_holders_before_waiters");
+                if !live && !blind {
                     self.remove_place(place, Cause::Expired);
                 } else if self.is_grantable(place) {
                     self.grant_place(place);

@@ -152,7 +152,9 @@ fn a_forged_number_however_large_is_refused_or_part_of_a_sound_state() {
         let bytes = play(script).machine.encode();
         for (frame, end) in frames(&bytes) {
             let places = (frame + 5..end).filter(|at| at + number_len(&bytes[*at..]) <= end);
-            for (at, number) in places.flat_map(|at| numbers.clone().map(move |number| (at, number))) {
+            for (at, number) in
+                places.flat_map(|at| numbers.clone().map(move |number| (at, number)))
+            {
                 let mut forged = bytes.clone();
                 replace_number(&mut forged, frame, at, number);
                 match Machine::decode(&forged) {

@@ -1,0 +1,115 @@
+//! Which inputs do the fuzz targets start from?
+//!
+//! Sequences of the generator, written in the forms that the targets read: they already reach deep,
+//! so a fuzzer goes on from there instead of finding the formats by chance.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use tenure_core::Machine;
+use tenure_core::codec::seal_entry;
+use tenure_core::outcome::Effects;
+use tenure_types::{Epoch, Term};
+
+use crate::generate::{Generator, Item, Step};
+use crate::observe::View;
+
+/// Inputs longer than this teach a fuzzer little and cost it much.
+const INPUT_BYTES_MAX: usize = 4_096;
+
+/// Writes up to `inputs` files for each target into `folder/TARGET`.
+pub fn write(folder: &Path, inputs: usize) -> Result<()> {
+    let mut corpus = Corpus::default();
+    for seed in 0..100 * inputs as u64 {
+        if corpus.is_full(inputs) {
+            break;
+        }
+        corpus.add(seed, inputs);
+    }
+    for (target, files) in [
+        ("request", corpus.requests.into_values().flatten().collect()),
+        ("apply", corpus.logs),
+        ("snapshot", corpus.snapshots),
+    ] {
+        let folder = folder.join(target);
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        for (number, bytes) in files.into_iter().take(2 * inputs).enumerate() {
+            let path = folder.join(format!("{number:03}"));
+            fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Corpus {
+    /// By the word for the command, so that no kind is missing.
+    requests: BTreeMap<String, Vec<Vec<u8>>>,
+    logs: Vec<Vec<u8>>,
+    snapshots: Vec<Vec<u8>>,
+}
+
+impl Corpus {
+    fn is_full(&self, inputs: usize) -> bool {
+        self.logs.len() >= inputs && self.snapshots.len() >= inputs
+    }
+
+    /// Runs one short sequence and keeps what it wrote.
+    fn add(&mut self, seed: u64, inputs: usize) {
+        let mut generator = Generator::new(seed, 24);
+        let mut machine = Machine::new(Epoch::default());
+        let mut effects = Effects::default();
+        let mut log = Vec::new();
+        while let Some(step) = generator.next(&View::of_machine(&machine)) {
+            let (term, payload) = match &step {
+                Step::Entry { log_term, payload_term, count_ms, items } => {
+                    self.keep_requests(items);
+                    let bytes: Vec<Vec<u8>> = items.iter().map(Item::bytes).collect();
+                    let requests = bytes.iter().map(Vec::as_slice);
+                    (*log_term, Some(seal_entry(Term(*payload_term), *count_ms, requests)))
+                }
+                Step::Empty { log_term } => (*log_term, None),
+                Step::Unreadable { log_term, payload } => (*log_term, Some(payload.clone())),
+                Step::Snapshot => continue,
+                Step::Restore { epoch, waive_quiet } => {
+                    let epoch = Epoch::new(*epoch).expect("the generator draws small epochs");
+                    machine.restore(epoch, *waive_quiet);
+                    continue;
+                }
+            };
+            machine.apply(Term(term), payload.as_deref(), &mut effects);
+            generator.learn(&step, &effects, &View::of_machine(&machine));
+            append(&mut log, term, payload.as_deref().unwrap_or(&[]));
+        }
+        let snapshot = machine.encode();
+        if log.len() <= INPUT_BYTES_MAX && self.logs.len() < inputs {
+            self.logs.push(log);
+        }
+        if snapshot.len() <= INPUT_BYTES_MAX && self.snapshots.len() < inputs {
+            self.snapshots.push(snapshot);
+        }
+    }
+
+    fn keep_requests(&mut self, items: &[Item]) {
+        for item in items {
+            let Item::Request(request) = item else { continue };
+            let shown = format!("{:?}", request.command);
+            let word = shown.split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
+            let bytes = item.bytes();
+            let kept = self.requests.entry(word).or_default();
+            if kept.len() < 4 && bytes.len() <= INPUT_BYTES_MAX && !kept.contains(&bytes) {
+                kept.push(bytes);
+            }
+        }
+    }
+}
+
+/// Adds an entry in the form of the `apply` target: length, term, payload.
+fn append(log: &mut Vec<u8>, term: u64, payload: &[u8]) {
+    let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
+    log.extend_from_slice(&len.to_le_bytes());
+    log.push(u8::try_from(term).unwrap_or(u8::MAX));
+    log.extend_from_slice(&payload[..usize::from(len)]);
+}
