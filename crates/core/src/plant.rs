@@ -46,11 +46,11 @@ pub fn select(number: usize) {
     CHOSEN.store(number, Ordering::Relaxed);
 }
 
-/// Whether the planted bug of this name is chosen.
+/// Whether a planted bug of these names is chosen.
 #[cfg(mutants)]
-pub(crate) fn chosen(name: &str) -> bool {
+pub(crate) fn chosen(names: &[&str]) -> bool {
     let number = CHOSEN.load(Ordering::Relaxed);
-    number > 0 && ALL.get(number - 1).is_some_and(|(chosen, _)| *chosen == name)
+    number > 0 && ALL.get(number - 1).is_some_and(|(chosen, _)| names.contains(chosen))
 }
 
 #[cfg(mutants)]
@@ -78,11 +78,11 @@ impl crate::Machine {
     }
 }
 
-/// Whether the planted bug of this name is chosen; `false` in every ordinary build.
+/// Whether a planted bug of these names is chosen; `false` in every ordinary build.
 macro_rules! mutant {
-    ($name:literal) => {{
+    ($($name:literal)|+) => {{
         #[cfg(mutants)]
-        let chosen = $crate::plant::chosen($name);
+        let chosen = $crate::plant::chosen(&[$($name),+]);
         #[cfg(not(mutants))]
         let chosen = false;
         chosen

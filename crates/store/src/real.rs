@@ -109,8 +109,10 @@ impl File for RealFile {
         write_zeros(self, 0, size)
     }
 
-    // The latency is reported to whoever watches the disk and decides nothing here.
-    #[allow(clippy::disallowed_methods)]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "said to whoever watches the disk, decides nothing"
+    )]
     fn sync(&self) -> io::Result<Duration> {
         let began = Instant::now();
         self.0.sync_data()?;

@@ -11,8 +11,9 @@
 //! reported. [`Log::mark`] closes that gap when the log is quiet.
 //!
 //! Before the log is handed out, the tail is made true: bytes after the last mark are written again
-//! and synced (so is a seal that nothing follows), because after a failed sync the kernel may show what never reached the disk; and all
-//! that follows is zeroed, so that nothing of an old tail can ever continue a new one.
+//! and synced (so is a seal that nothing follows), because after a failed sync the kernel may show
+//! what never reached the disk; and all that follows is zeroed, so that nothing of an old tail can
+//! ever continue a new one.
 
 use std::{
     collections::VecDeque,

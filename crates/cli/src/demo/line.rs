@@ -1,0 +1,119 @@
+//! What does a line say?
+
+use tenure_core::request::{Urgency, Wait};
+use tenure_types::Mode;
+
+/// What somebody typed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Typed {
+    Nothing,
+    Help,
+    Quit,
+    Line(Line),
+}
+
+/// A line for the machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Line {
+    Lock { client: String, lock: String, mode: Mode, wait: Wait },
+    Unlock { client: String, lock: String },
+    Leave { client: String, lock: String },
+    Renew { client: String },
+    Stopped { client: String, lock: String },
+    Force { lock: String, urgency: Urgency },
+    Wait { ms: u64 },
+    Locks,
+    Explain { lock: String },
+    History,
+}
+
+/// Reads a line; a sentence if it makes no sense.
+pub(crate) fn parse(line: &str) -> Result<Typed, String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let own = |text: &&str| (*text).to_owned();
+    Ok(Typed::Line(match words.as_slice() {
+        [] => return Ok(Typed::Nothing),
+        ["help" | "?"] => return Ok(Typed::Help),
+        ["quit" | "exit"] => return Ok(Typed::Quit),
+        ["locks"] => Line::Locks,
+        ["history"] => Line::History,
+        ["explain", lock] => Line::Explain { lock: own(lock) },
+        ["wait", time] => Line::Wait { ms: milliseconds(time)? },
+        ["force", lock] => Line::Force { lock: own(lock), urgency: Urgency::Cooling },
+        ["force", lock, "now"] => Line::Force { lock: own(lock), urgency: Urgency::Now },
+        [client, "lock", lock, rest @ ..] => {
+            let (mode, wait) = options(rest)?;
+            Line::Lock { client: own(client), lock: own(lock), mode, wait }
+        }
+        [client, "unlock", lock] => Line::Unlock { client: own(client), lock: own(lock) },
+        [client, "leave", lock] => Line::Leave { client: own(client), lock: own(lock) },
+        [client, "stopped", lock] => Line::Stopped { client: own(client), lock: own(lock) },
+        [client, "renew"] => Line::Renew { client: own(client) },
+        _ => return Err(format!("cannot make sense of `{}`", line.trim())),
+    }))
+}
+
+fn options(mut words: &[&str]) -> Result<(Mode, Wait), String> {
+    let (mut mode, mut wait) = (Mode::Exclusive, Wait::Unlimited);
+    while !words.is_empty() {
+        words = match words {
+            ["shared", rest @ ..] => {
+                mode = Mode::Shared;
+                rest
+            }
+            ["slots", of, rest @ ..] => {
+                let of = of.parse().map_err(|_| format!("`{of}` is no number of slots"))?;
+                mode = Mode::Slot { of };
+                rest
+            }
+            ["try", rest @ ..] => {
+                wait = Wait::No;
+                rest
+            }
+            ["limit", time, rest @ ..] => {
+                wait = Wait::Limit { ms: milliseconds(time)? };
+                rest
+            }
+            [other, ..] => return Err(format!("`{other}` is no option of lock")),
+            [] => break,
+        };
+    }
+    Ok((mode, wait))
+}
+
+/// A time like `20s`, `500ms` or `2m`.
+fn milliseconds(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(format!("`{text}` is no time; try 20s, 500ms or 2m")),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time; try 20s"))?;
+    number.checked_mul(factor).ok_or_else(|| format!("`{text}` is too long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(milliseconds("20s"), Ok(20_000));
+        assert_eq!(milliseconds("500ms"), Ok(500));
+        assert!(milliseconds("20").is_err());
+        assert!(milliseconds("s").is_err());
+        assert!(milliseconds("99999999999999999999h").is_err());
+        assert!(milliseconds("9999999999999999999h").is_err());
+    }
+
+    #[test]
+    fn lines_that_make_no_sense_are_said_to() {
+        assert_eq!(parse("  "), Ok(Typed::Nothing));
+        assert!(parse("ana hold deploy").is_err());
+        assert!(parse("ana lock deploy slots many").is_err());
+    }
+}

@@ -1,0 +1,227 @@
+//! What does the machine say to each line?
+
+use std::collections::BTreeMap;
+
+use tenure_core::codec::{encode_request, seal_entry};
+use tenure_core::outcome::{Answer, Effects, LeaseGrant};
+use tenure_core::request::{
+    Acquire, Ask, AskLease, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request, RequestId,
+};
+use tenure_core::{Filter, Machine};
+use tenure_types::{Epoch, LeaseId, Refusal, Term, Token};
+
+use super::line::Line;
+use super::show;
+
+/// How long a lease lives here.
+const TTL_MS: u64 = 15_000;
+
+/// Only one leader ever leads here.
+const TERM: Term = Term(1);
+
+/// A machine, and what the people at the table know.
+pub(crate) struct Table {
+    machine: Machine,
+    clock_ms: u64,
+    effects: Effects,
+    leases: BTreeMap<String, LeaseGrant>,
+    next_lease: u64,
+    /// Locks that were taken away: whose, and under which token.
+    taken: BTreeMap<(String, String), (LeaseGrant, Token)>,
+}
+
+impl Table {
+    pub(crate) fn new() -> Self {
+        Self {
+            machine: Machine::new(Epoch::default()),
+            clock_ms: 0,
+            effects: Effects::default(),
+            leases: BTreeMap::new(),
+            next_lease: 1,
+            taken: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn clock_ms(&self) -> u64 {
+        self.clock_ms
+    }
+
+    /// Does what a line says and tells what came of it.
+    pub(crate) fn answer(&mut self, line: &Line) -> String {
+        match line {
+            Line::Locks => show::locks(&self.machine),
+            Line::Explain { lock } => show::explain(&self.machine, lock),
+            Line::History => self.history(),
+            Line::Wait { ms } => self.wait(*ms),
+            Line::Renew { client } => self.renew(client),
+            Line::Force { lock, urgency } => {
+                let Some(token) = self.token_of(lock) else {
+                    return format!("lock `{lock}` is free");
+                };
+                let reason = "at the table";
+                self.run(&Command::Force { lock, token, reason, urgency: *urgency })
+            }
+            Line::Lock { client, lock, mode, wait } => {
+                let lease = match self.lease(client) {
+                    Ok(lease) => lease,
+                    Err(why) => return why,
+                };
+                self.run(&Command::Acquire(Acquire {
+                    lease: AskLease::Existing(lease),
+                    locks: Asks::One(Ask { lock, mode: *mode }),
+                    wait: *wait,
+                    metadata: &[],
+                    lock_delay_ms: 0,
+                    max_hold_ms: None,
+                    purpose: Purpose::Lock,
+                    independent: false,
+                }))
+            }
+            Line::Unlock { client, lock } => {
+                let (Some(lease), Some(token)) = (self.known(client), self.held(client, lock))
+                else {
+                    return format!("{client} does not hold lock `{lock}`");
+                };
+                self.run(&Command::Release(Hold { lease, lock, token }))
+            }
+            Line::Leave { client, lock } => match self.known(client) {
+                Some(lease) => self.run(&Command::Leave { lease, lock }),
+                None => format!("{client} has no lease"),
+            },
+            Line::Stopped { client, lock } => {
+                let Some((lease, token)) = self.taken.get(&(client.clone(), lock.clone())) else {
+                    return format!("lock `{lock}` was not taken away from {client}");
+                };
+                let (lease, created, token) = (lease.id, lease.created, *token);
+                self.run(&Command::Stopped { lease, created, lock, token })
+            }
+        }
+    }
+
+    /// Applies one command and tells its outcome and what else it did.
+    fn run(&mut self, command: &Command<'_>) -> String {
+        let before = self.machine.revision();
+        let result = self.apply(command);
+        let told = match result {
+            Ok(answer) => show::answer(&answer),
+            Err(refusal) => {
+                format!("refused: {refusal} ({}); {}", refusal.reason(), refusal.advice())
+            }
+        };
+        let others = self.notices();
+        let changed = self.machine.revision() > before;
+        let dated =
+            if changed { format!(", revision {}", self.machine.revision()) } else { String::new() };
+        format!("{told}{dated}{others}")
+    }
+
+    fn apply(&mut self, command: &Command<'_>) -> Result<Answer, Refusal> {
+        let mut bytes = Vec::new();
+        let request = Request { principal: "", id: RequestId::None, command: command.clone() };
+        encode_request(&request, &mut bytes);
+        let entry = seal_entry(TERM, self.clock_ms, [bytes.as_slice()]);
+        self.machine.apply(TERM, Some(&entry), &mut self.effects);
+        let outcome = self.effects.outcomes.pop();
+        outcome.expect("an entry of one command has one outcome").result
+    }
+
+    /// Lets time pass, as a leader does: an empty entry whenever something is due.
+    fn wait(&mut self, ms: u64) -> String {
+        let until = self.clock_ms.saturating_add(ms);
+        let mut told = String::new();
+        while let Some(due) = self.machine.next_due_ms().filter(|due| *due <= until) {
+            self.clock_ms = self.clock_ms.max(due);
+            let tick = seal_entry(TERM, self.clock_ms, []);
+            self.machine.apply(TERM, Some(&tick), &mut self.effects);
+            let notices = self.notices();
+            if !notices.is_empty() {
+                told.push_str(&format!(
+                    "\n{:>6}{}",
+                    show::time(self.clock_ms),
+                    notices.replacen('\n', "", 1)
+                ));
+            }
+        }
+        self.clock_ms = until;
+        if told.is_empty() {
+            "nothing happened".to_owned()
+        } else {
+            told.trim_start_matches('\n').to_owned()
+        }
+    }
+
+    fn renew(&mut self, client: &str) -> String {
+        let Some(lease) = self.known(client) else { return format!("{client} has no lease") };
+        match self.apply(&Command::Renew(vec![lease])) {
+            Ok(Answer::Renewed(renewals)) if renewals == [None] => {
+                self.leases.remove(client);
+                format!("{client}'s lease has ended; whatever it held is not {client}'s any more")
+            }
+            Ok(_) => format!("{client}'s lease lives for another {}", show::time(TTL_MS)),
+            Err(refusal) => format!("refused: {refusal}"),
+        }
+    }
+
+    /// The lease of a client, granted now if there is none that lives.
+    fn lease(&mut self, client: &str) -> Result<LeaseRef, String> {
+        if let Some(lease) = self.known(client)
+            && self.machine.lease(lease).is_some_and(|lease| lease.left_ms > 0)
+        {
+            return Ok(lease);
+        }
+        let id = LeaseId::new(self.next_lease).expect("counted from 1");
+        let new = NewLease { id, ttl_ms: TTL_MS, client, metadata: &[] };
+        match self.apply(&Command::GrantLease(new)) {
+            Ok(Answer::LeaseGranted(lease)) => {
+                self.next_lease += 1;
+                self.leases.insert(client.to_owned(), lease);
+                Ok(LeaseRef::Handle(lease.handle))
+            }
+            Ok(other) => Err(show::answer(&other)),
+            Err(refusal) => Err(format!("refused: {refusal}")),
+        }
+    }
+
+    fn known(&self, client: &str) -> Option<LeaseRef> {
+        self.leases.get(client).map(|lease| LeaseRef::Handle(lease.handle))
+    }
+
+    fn held(&self, client: &str, lock: &str) -> Option<Token> {
+        let holds = self.machine.lease(self.known(client)?)?.holds;
+        holds.into_iter().find(|(name, _)| name.as_str() == lock).map(|(_, token)| token)
+    }
+
+    fn token_of(&self, lock: &str) -> Option<Token> {
+        self.machine.lock(lock)?.holders.first().map(|holder| holder.token)
+    }
+
+    /// What others are told, one line each.
+    fn notices(&mut self) -> String {
+        let name = |slot: tenure_types::Handle| {
+            let known = self.leases.iter().find(|(_, lease)| lease.handle == slot);
+            known.map_or_else(|| "somebody".to_owned(), |(client, _)| client.clone())
+        };
+        let mut told = String::new();
+        for notice in &self.effects.notices {
+            told.push_str("\n       ");
+            told.push_str(&show::notice(notice, &name));
+            if let tenure_core::outcome::Notice::Lost { lease, lock, token, .. } = notice
+                && let Some((client, lease)) = self.leases.iter().find(|(_, l)| l.handle == *lease)
+            {
+                self.taken.insert((client.clone(), lock.to_string()), (*lease, *token));
+            }
+        }
+        told
+    }
+
+    fn history(&self) -> String {
+        let Ok(events) = self.machine.events(self.machine.floor(), Filter::All, usize::MAX) else {
+            return "the history is gone".to_owned();
+        };
+        if events.batches.is_empty() {
+            return "nothing has happened yet".to_owned();
+        }
+        let lines: Vec<String> = events.batches.iter().map(show::batch).collect();
+        lines.join("\n")
+    }
+}
