@@ -17,6 +17,7 @@ use crate::figure::Figures;
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     Lock,
+    ListedLock,
     Waiter,
     Lease,
 }
@@ -25,6 +26,7 @@ pub(crate) fn measure(scale: u64, figures: &mut Figures) -> Result<()> {
     let count = 1_000_000 / scale;
     for (kind, name) in [
         (Kind::Lock, "bytes_per_held_lock"),
+        (Kind::ListedLock, "bytes_per_listed_lock"),
         (Kind::Waiter, "bytes_per_waiter"),
         (Kind::Lease, "bytes_per_lease"),
     ] {
@@ -60,12 +62,16 @@ pub(crate) fn bytes_per_object(kind: Kind, count: u64) -> Result<f64> {
     load.apply_all(&[encoded(Command::SetLimits(vec![(Limit::HistoryRevisions, 1)]))]);
     let name = |lock: u64| format!("jobs/import/{lock:08}");
     let before = match kind {
-        Kind::Lock => {
+        Kind::Lock | Kind::ListedLock => {
             let leases = load.leases(1_000, 3_600_000);
             let before = resident_bytes()?;
             for lock in 0..count {
                 let lease = leases[usize::try_from(lock % 1_000)?];
                 load.apply_all(&[encoded(acquire(lease, &name(lock), Wait::No))]);
+            }
+            // Somebody has listed them: their names are in order.
+            if kind == Kind::ListedLock {
+                load.machine.settle_lists(usize::MAX);
             }
             before
         }

@@ -61,7 +61,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "unit",
-        about: "the tests of every crate but tenure-sim and tenure-fuzz",
+        about: "the tests of every crate but tenure-fuzz",
         package: None,
         run: unit::run,
     },

@@ -4,16 +4,15 @@ use anyhow::Result;
 
 use crate::cargo::cargo;
 use crate::fuzz;
-use crate::programs::SIM;
 use crate::said;
 
 use super::{Report, Stage, counted};
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     let mut command = cargo(stage.repo, "test");
-    // Simulation and fuzzing have layers of their own, and examples in the documentation are part
-    // of `docs`: without `--tests` they would run twice.
-    command.args(["--workspace", "--exclude", SIM, "--exclude", fuzz::PACKAGE]);
+    // Fuzzing has a layer of its own, and examples in the documentation are part of `docs`: without
+    // `--tests` they would run twice.
+    command.args(["--workspace", "--exclude", fuzz::PACKAGE]);
     command.args(["--tests", "--no-fail-fast"]);
     let finished = stage.log.run(command)?;
     let tests = said::tests(finished.lines());
