@@ -3,12 +3,18 @@
 //! Each function is one target. It is run by libFuzzer (`cargo xtask fuzz run TARGET`) and, over the
 //! inputs kept in `fuzz/corpus`, by the tests.
 
+// The same commands that the tests of the machine give to states they have forged.
+#[path = "../../crates/core/tests/script/exercise.rs"]
+mod exercise;
+
 use std::hint::black_box;
 
 use tenure_core::Machine;
 use tenure_core::codec::{decode_request, encode_request, open_entry};
 use tenure_core::outcome::Effects;
 use tenure_types::{Epoch, Term};
+
+use exercise::exercise;
 
 /// A request that can be read is written back as the same bytes.
 pub fn request(bytes: &[u8]) {
@@ -25,6 +31,7 @@ pub fn snapshot(bytes: &[u8]) {
     for bytes in [bytes, &mended] {
         let Ok(mut machine) = black_box(Machine::decode(bytes)) else { continue };
         assert!(machine.encode() == bytes, "a snapshot has one form");
+        exercise(&mut machine);
         let mut effects = Effects::default();
         let tick = tenure_core::codec::seal_entry(Term(1 << 40), 1 << 50, []);
         machine.apply(Term(1 << 40), Some(&tick), &mut effects);
@@ -61,10 +68,10 @@ fn check(machine: &Machine) {
 /// The same snapshot with the hash that its other bytes have.
 fn mend_hash(bytes: &[u8]) -> Vec<u8> {
     // The last frame is a length, a section and sixteen bytes of hash.
-    const END: usize = 4 + 1 + 16;
+    const END: usize = 8 + 1 + 16;
     let Some(body) = bytes.len().checked_sub(END) else { return bytes.to_vec() };
     let mut mended = bytes.to_vec();
     let hash = tenure_core::codec::snapshot_hash(&bytes[..body]);
-    mended[body + 5..].copy_from_slice(&hash.to_le_bytes());
+    mended[body + 9..].copy_from_slice(&hash.to_le_bytes());
     mended
 }

@@ -176,6 +176,8 @@ impl Machine {
         for (slot, lease) in self.leases.iter() {
             let due = self.due.contains(lease.deadline_ms, Kind::Lease, lease.id.get(), Some(slot));
             ensure(due, "T1", "a lease never ends")?;
+            let longest_ms = self.deadline(u64::from(lease.ttl_ms));
+            ensure(lease.deadline_ms <= longest_ms, "T1", "a lease outlives its ttl")?;
             ensure(lease.created <= self.revision, "S5", "a lease is from the future")?;
             ensure(
                 self.leases_by_id.get(&lease.id) == Some(&slot),

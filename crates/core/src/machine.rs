@@ -21,6 +21,11 @@ use crate::state::slab::{Slab, Slot};
 /// does.
 pub const LEVEL_MAX: u16 = 1;
 
+/// The rule book that every new cluster starts with, for ever: a log that is replayed from its
+/// beginning by a later build must go through the same states. So must the limits' defaults stay
+/// what they are; a better one is set by command.
+const LEVEL_FIRST: u16 = 1;
+
 /// The state machine: everything the cluster has agreed on.
 pub struct Machine {
     pub(crate) clock_ms: u64,
@@ -99,7 +104,7 @@ impl Machine {
             revision,
             newest_place: PlaceNumber(0),
             leases_granted: 0,
-            level: LEVEL_MAX,
+            level: LEVEL_FIRST,
             quiet_until_ms: None,
             deadlock_searches_cut: 0,
             limits: Limits::default(),
@@ -235,7 +240,10 @@ impl Machine {
         let buffer = &mut self.now.buffer;
         buffer.clear();
         buffer.extend_from_slice(&self.rolling_hash.to_le_bytes());
-        buffer.extend_from_slice(&log_term.0.to_le_bytes());
+        // What was due has no outcome, but it has moved these.
+        for number in [log_term.0, self.clock_ms, self.revision.0, self.counter] {
+            buffer.extend_from_slice(&number.to_le_bytes());
+        }
         outcomes.iter().for_each(|outcome| put_outcome(buffer, outcome));
         let mut hasher = Xxh3Default::new();
         hasher.update(buffer);

@@ -27,7 +27,7 @@ pub enum Answer {
     Acquired(Acquired),
     /// The ask waits in the queue.
     Queued(Queued),
-    /// An earlier ask of this request id was granted, and that grant has ended since.
+    /// An earlier ask of this request id is over: it was given up, or granted and has ended since.
     Ended,
     /// The lock was given back.
     Released,
@@ -69,6 +69,18 @@ pub enum Answer {
     },
     /// The level is raised.
     LevelRaised,
+}
+
+impl Answer {
+    /// How many bytes of names it carries: what remembering it weighs.
+    pub fn name_bytes(&self) -> u64 {
+        match self {
+            Answer::AlreadyHeld(grants) => {
+                grants.as_slice().iter().map(|grant| grant.lock.as_bytes().len() as u64).sum()
+            }
+            _ => 0,
+        }
+    }
 }
 
 /// A lease as its client needs to know it.

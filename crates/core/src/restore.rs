@@ -6,7 +6,6 @@ use tenure_types::{Epoch, Term};
 use crate::machine::Machine;
 use crate::state::due::{DueSet, Kind};
 use crate::state::history::History;
-use crate::state::names::Names;
 use crate::state::record::GrantState;
 use crate::state::slab::{Slab, Slot};
 
@@ -64,7 +63,7 @@ impl Machine {
         self.waits = Slab::default();
         self.seq_requests = Slab::default();
         self.leases_by_id.clear();
-        self.names = Names::default();
+        self.names.clear();
         self.due = DueSet::default();
         self.state_bytes = self.keys.iter().map(|(_, key)| key.weight()).sum();
     }

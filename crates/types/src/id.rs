@@ -35,8 +35,8 @@ impl LeaseId {
 pub struct Handle {
     /// The slot.
     pub slot: u32,
-    /// Which lease: its number among all leases granted, modulo 2^32.
-    pub generation: u32,
+    /// Which lease: the epoch it was granted in, and its number among all leases granted.
+    pub generation: u64,
 }
 
 /// How often the cluster was restored from a backup. It leads every token and revision.
@@ -56,6 +56,12 @@ impl Epoch {
     /// The number.
     pub fn get(self) -> u16 {
         self.0
+    }
+
+    /// The generation of the `number`-th lease ever granted, in this epoch. Two incarnations of a
+    /// cluster never give the same one, whichever backup the later one came from.
+    pub fn generation(self, number: u64) -> u64 {
+        u64::from(self.0) << COUNTER_BITS | number & Token::COUNTER_MAX
     }
 
     /// The first revision of this epoch that keeps the low bits of `revision`.

@@ -32,7 +32,7 @@ pub struct RingLink {
     pub lock: Name,
 }
 
-/// The machine decided no. Nothing was changed.
+/// The machine decided no. Nothing of what was asked for was done.
 ///
 /// [`Refusal::reason`] is the stable word for programs, `Display` the sentence for people,
 /// [`Refusal::advice`] what to do next.
@@ -123,7 +123,7 @@ pub enum Refusal {
     /// Waiting would close a ring of leases that wait for each other.
     #[error("waiting would close a ring of {} waits", .ring.len())]
     Deadlock {
-        /// The ring, starting with the asker.
+        /// The ring, starting with the asker; the first 32 steps of a longer one.
         ring: Vec<RingLink>,
     },
     /// The lease does not hold this lock under this token.
@@ -219,6 +219,33 @@ pub struct Held {
 }
 
 impl Refusal {
+    /// How many bytes of names it carries: what remembering it weighs.
+    pub fn name_bytes(&self) -> u64 {
+        let holder = |holder: &Holder| holder.client.as_bytes().len();
+        let bytes = match self {
+            Refusal::Held(held) => {
+                held.lock.as_bytes().len() + held.holder.as_ref().map_or(0, holder)
+            }
+            Refusal::TokenOutdated { lock, holder: found } => {
+                lock.as_bytes().len() + found.as_deref().map_or(0, holder)
+            }
+            Refusal::Deadlock { ring } => ring
+                .iter()
+                .map(|link| link.client.as_bytes().len() + link.lock.as_bytes().len())
+                .sum(),
+            Refusal::Overlap { lock }
+            | Refusal::Duplicate { lock }
+            | Refusal::OtherKind { lock, .. }
+            | Refusal::NotHolder { lock }
+            | Refusal::NotWaiting { lock }
+            | Refusal::NotExclusive { lock }
+            | Refusal::NotCooling { lock }
+            | Refusal::GuardFailed { lock } => lock.as_bytes().len(),
+            _ => 0,
+        };
+        bytes as u64
+    }
+
     /// The stable word for programs, the same on every door.
     pub fn reason(&self) -> &'static str {
         match self {

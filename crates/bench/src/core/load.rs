@@ -31,7 +31,7 @@ impl Load {
             (Limit::WaitersPerLock, 10_000_000),
             (Limit::LocksPerLease, 10_000_000),
             (Limit::Leases, 100_000_000),
-            (Limit::StateBytes, 1 << 40),
+            (Limit::StateBytes, 1 << 36),
         ];
         load.apply_all(&[encoded(Command::SetLimits(raised.to_vec()))]);
         load

@@ -4,7 +4,7 @@ mod line;
 mod show;
 mod table;
 
-use std::io::{BufRead, IsTerminal, Write, stdin, stdout};
+use std::io::{BufRead, ErrorKind, IsTerminal, Result, Write, stdin, stdout};
 use std::process::ExitCode;
 
 use line::Typed;
@@ -30,32 +30,38 @@ history               what happened                    help, quit";
 
 /// Reads lines and answers them until there are no more.
 pub(crate) fn run() -> ExitCode {
-    let asks = stdin().is_terminal();
+    match talk(&mut stdin().lock(), &mut stdout().lock(), stdin().is_terminal()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our answers has gone; there is nobody to tell.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: cannot go on: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn talk(from: &mut dyn BufRead, to: &mut dyn Write, asks: bool) -> Result<()> {
     if asks {
-        println!("{INTRODUCTION}");
+        writeln!(to, "{INTRODUCTION}")?;
     }
     let mut table = Table::new();
-    let mut lines = stdin().lock().lines();
+    let mut bytes = Vec::new();
     loop {
         if asks {
-            print!("{:>6} > ", show::time(table.clock_ms()));
-            // A prompt that cannot be shown is no reason to stop answering.
-            stdout().flush().unwrap_or_default();
+            write!(to, "{:>6} > ", show::time(table.clock_ms()))?;
+            to.flush()?;
         }
-        let line = match lines.next() {
-            Some(Ok(line)) => line,
-            Some(Err(error)) => {
-                eprintln!("error: cannot read the next line: {error}");
-                return ExitCode::FAILURE;
-            }
-            None => return ExitCode::SUCCESS,
-        };
-        match line::parse(&line) {
+        bytes.clear();
+        if from.read_until(b'\n', &mut bytes)? == 0 {
+            return Ok(());
+        }
+        match line::parse(&String::from_utf8_lossy(&bytes)) {
             Ok(Typed::Nothing) => {}
-            Ok(Typed::Quit) => return ExitCode::SUCCESS,
-            Ok(Typed::Help) => println!("{HELP}"),
-            Ok(Typed::Line(line)) => println!("{}", table.answer(&line)),
-            Err(why) => println!("{why}; `help` lists what can be typed"),
+            Ok(Typed::Quit) => return Ok(()),
+            Ok(Typed::Help) => writeln!(to, "{HELP}")?,
+            Ok(Typed::Line(line)) => writeln!(to, "{}", table.answer(&line))?,
+            Err(why) => writeln!(to, "{why}; `help` lists what can be typed")?,
         }
     }
 }

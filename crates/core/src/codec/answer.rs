@@ -152,7 +152,7 @@ fn put_lease(out: &mut Vec<u8>, lease: &LeaseGrant) {
     out.put(lease.id.get());
     out.put(lease.created.0);
     out.put(u64::from(lease.handle.slot));
-    out.put(u64::from(lease.handle.generation));
+    out.put(lease.handle.generation);
     out.put(lease.ttl_ms);
 }
 
@@ -160,7 +160,7 @@ fn get_lease(reader: &mut Reader<'_>) -> Result<LeaseGrant, Malformed> {
     Ok(LeaseGrant {
         id: get_lease_id(reader)?,
         created: reader.revision()?,
-        handle: Handle { slot: reader.u32()?, generation: reader.u32()? },
+        handle: Handle { slot: reader.u32()?, generation: reader.number()? },
         ttl_ms: reader.number()?,
     })
 }

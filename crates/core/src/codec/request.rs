@@ -289,7 +289,7 @@ fn put_lease_ref(out: &mut Vec<u8>, lease: LeaseRef) {
         LeaseRef::Handle(handle) => {
             out.put_u8(1);
             out.put(u64::from(handle.slot));
-            out.put(u64::from(handle.generation));
+            out.put(handle.generation);
         }
     }
 }
@@ -297,7 +297,7 @@ fn put_lease_ref(out: &mut Vec<u8>, lease: LeaseRef) {
 fn get_lease_ref(reader: &mut Reader<'_>) -> Result<LeaseRef, Malformed> {
     match reader.u8()? {
         0 => Ok(LeaseRef::Id(get_lease_id(reader)?)),
-        1 => Ok(LeaseRef::Handle(Handle { slot: reader.u32()?, generation: reader.u32()? })),
+        1 => Ok(LeaseRef::Handle(Handle { slot: reader.u32()?, generation: reader.number()? })),
         _ => Err(Malformed),
     }
 }

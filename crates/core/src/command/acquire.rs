@@ -143,6 +143,10 @@ impl Machine {
         };
         self.check_limit(Limit::LocksPerLease, has + asks.len() as u64)?;
         self.check_space()?;
+        self.check_tokens(asks)
+    }
+
+    fn check_tokens(&self, asks: &[Located<'_>]) -> Result<(), Refusal> {
         if asks.len() as u64 > self.tokens_left() {
             return Err(Refusal::TokensExhausted);
         }
@@ -171,6 +175,8 @@ impl Machine {
             acquire.purpose,
         );
         if blocked.is_none() && !self.is_quiet() {
+            // Those who went before us may have taken the last tokens.
+            self.check_tokens(asks)?;
             let lease = self.lease_for(who);
             return Ok(self.grant_at_once(Asker { lease, terms: &terms }, asks));
         }

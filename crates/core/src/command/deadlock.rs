@@ -6,15 +6,18 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use tenure_types::{Mode, PlaceNumber, Refusal, RingLink};
+use tenure_types::{Mode, PlaceNumber, Refusal, RingLink, Token};
 
 use crate::machine::Machine;
 use crate::state::record::{GrantMode, GrantState, IN_LEASE, IN_LOCK};
 use crate::state::slab::Slot;
 
-/// A search that reaches more places than this is cut short and the ask may wait: a missed
-/// deadlock ends by clock, a false one would be a wrong refusal.
-pub(crate) const SEARCH_MAX: usize = 10_000;
+/// A search that reaches more places or holders than this is cut short and the ask may wait: a
+/// missed deadlock ends by clock, a false one would be a wrong refusal.
+const SEARCH_MAX: usize = 10_000;
+
+/// A refusal names so many steps of a ring at most.
+const RING_MAX: usize = 32;
 
 impl Machine {
     /// Refuses a place, just added, that can never be granted.
@@ -41,30 +44,32 @@ impl Machine {
         Ok(())
     }
 
-    /// Every place that could keep this one waiting; `None` if there are too many.
+    /// Every place that could keep this one waiting; `None` if there are too many of them, or of
+    /// holders to look at.
     fn reach(&self, place: Slot) -> Option<BTreeMap<PlaceNumber, Slot>> {
         let mut places = BTreeMap::new();
         let mut leases = BTreeSet::new();
+        let mut locks = BTreeSet::new();
+        let mut holders = 0;
         let mut open = Vec::from([place]);
         while let Some(place) = open.pop() {
             let record = self.places.at(place);
             if !self.is_live(record.lease) || places.insert(record.number, place).is_some() {
                 continue;
             }
-            if places.len() > SEARCH_MAX {
-                return None;
-            }
             let mut found = Vec::from([record.lease]);
             for (slot, wait) in self.waits_of(place) {
-                let lock = self.locks.at(wait.lock);
-                found.extend(lock.grants.iter::<IN_LOCK, _>(&self.grants).filter_map(
-                    |(_, grant)| match grant.state {
-                        GrantState::Held(lease) => Some(lease),
-                        GrantState::Over(_) => None,
-                    },
-                ));
                 // The place directly before reaches all that are before it.
                 open.extend(self.live_before(slot));
+                if locks.insert(wait.lock) {
+                    let grants = self.locks.at(wait.lock).grants;
+                    holders += grants.len as usize;
+                    let held = grants.iter::<IN_LOCK, _>(&self.grants);
+                    found.extend(held.filter_map(|(slot, _)| self.lease_of(slot)));
+                }
+            }
+            if places.len() > SEARCH_MAX || holders > SEARCH_MAX {
+                return None;
             }
             for lease in found {
                 if self.is_live(lease) && leases.insert(lease) {
@@ -98,12 +103,36 @@ struct Supposed<'a> {
 
 #[derive(Default)]
 struct SupposedLock {
-    /// Holders in the order in which they came.
-    holders: Vec<(Slot, GrantMode)>,
+    /// Holders in the order in which they came: grants in force by token, then supposed ones by
+    /// place number.
+    holders: BTreeMap<Came, (Slot, GrantMode)>,
+    /// When each of them came.
+    came: BTreeMap<Slot, Came>,
+    /// How many of them are exclusive.
+    exclusive: usize,
     queue: VecDeque<Slot>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Came {
+    Granted(Token),
+    Supposed(PlaceNumber),
+}
+
 impl SupposedLock {
+    fn add(&mut self, came: Came, lease: Slot, mode: GrantMode) {
+        self.holders.insert(came, (lease, mode));
+        self.came.insert(lease, came);
+        self.exclusive += usize::from(mode == GrantMode::Exclusive);
+    }
+
+    fn remove(&mut self, lease: Slot) {
+        let held = self.came.remove(&lease).and_then(|came| self.holders.remove(&came));
+        if let Some((_, mode)) = held {
+            self.exclusive -= usize::from(mode == GrantMode::Exclusive);
+        }
+    }
+
     fn admits(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => self.holders.is_empty(),
@@ -111,7 +140,7 @@ impl SupposedLock {
                 if mutant!("false_deadlock_for_shared_holders") {
                     return self.holders.is_empty();
                 }
-                self.holders.iter().all(|(_, mode)| *mode != GrantMode::Exclusive)
+                self.exclusive == 0
             }
             Mode::Slot { of } => self.holders.len() < of as usize,
         }
@@ -138,18 +167,9 @@ impl<'a> Supposed<'a> {
                 if let GrantState::Held(lease) = grant.state
                     && machine.is_live(lease)
                 {
-                    supposed.holders.push((lease, grant.mode));
+                    supposed.add(Came::Granted(grant.token), lease, grant.mode);
                     holding.entry(lease).or_default().insert(lock);
                 }
-            }
-            // Semaphores are kept in the order of slots; who came first is told by the token.
-            if machine.locks.at(lock).slots.is_some() {
-                let token = |lease: &Slot| {
-                    let mut grants = grants.iter::<IN_LOCK, _>(&machine.grants);
-                    let held = grants.find(|(slot, _)| machine.lease_of(*slot) == Some(*lease));
-                    held.map(|(_, grant)| grant.token)
-                };
-                supposed.holders.sort_by_key(|(lease, _)| token(lease));
             }
         }
         Self { machine, locks, waiting, holding }
@@ -175,7 +195,7 @@ impl<'a> Supposed<'a> {
         }
         for lock in self.holding.remove(&lease).unwrap_or_default() {
             if let Some(supposed) = self.locks.get_mut(&lock) {
-                supposed.holders.retain(|(holder, _)| *holder != lease);
+                supposed.remove(lease);
                 open.push(lock);
             }
         }
@@ -199,7 +219,7 @@ impl<'a> Supposed<'a> {
                 Mode::Shared => GrantMode::Shared,
                 Mode::Slot { .. } => GrantMode::Slot(0),
             };
-            lock.holders.push((record.lease, mode));
+            lock.add(Came::Supposed(record.number), record.lease, mode);
             self.holding.entry(record.lease).or_default().insert(wait.lock);
             open.push(wait.lock);
         }
@@ -223,7 +243,7 @@ impl<'a> Supposed<'a> {
         let mut next = Some(place);
         while let Some(place) = next {
             let lease = self.machine.places.at(place).lease;
-            if !seen.insert(lease) {
+            if !seen.insert(lease) || ring.len() == RING_MAX {
                 break;
             }
             let Some((lock, after)) = self.step(place) else { break };
@@ -243,7 +263,7 @@ impl<'a> Supposed<'a> {
         for (_, wait) in self.machine.waits_of(place) {
             let lock = &self.locks[&wait.lock];
             if !lock.admits(wait.mode) {
-                let (holder, _) = lock.holders.first()?;
+                let (_, (holder, _)) = lock.holders.first_key_value()?;
                 return Some((wait.lock, self.stuck_place_of(*holder)));
             }
             if lock.queue.front() != Some(&place) {

@@ -20,14 +20,15 @@ pub(crate) const SEQ_WINDOW: u64 = 256;
 /// How long an idempotency key is remembered. Clients give up after half of it.
 pub(crate) const REMEMBER_MS: u64 = 600_000;
 
-/// What a remembered request of a lease weighs.
-pub(crate) const SEQ_REQUEST_BYTES: u64 = 96;
+/// What a remembered request of a lease weighs besides its texts.
+const SEQ_REQUEST_BYTES: u64 = 96;
 
 /// What a remembered idempotency key weighs besides its texts.
-const KEY_REQUEST_BYTES: usize = 128;
+const KEY_REQUEST_BYTES: u64 = 128;
 
 impl Machine {
-    /// Executes a request unless it was executed before.
+    /// Executes a request unless it was executed before. A renewal is not remembered: repeating it
+    /// only makes a lease live longer, and what it answers can be long.
     pub(super) fn execute_once(
         &mut self,
         request: &Request<'_>,
@@ -73,6 +74,9 @@ impl Machine {
             return Err(Refusal::RequestWindow { window: SEQ_WINDOW });
         }
         let result = self.run(command);
+        if matches!(command, Command::Renew(_)) {
+            return result;
+        }
         // The command may have ended the lease; then there is nothing to remember it in.
         let alive = self.leases.get(lease).is_some_and(|lease| (lease.id, lease.created) == id);
         if alive && found.is_none() {
@@ -81,7 +85,7 @@ impl Machine {
             let slot = self.seq_requests.insert(SeqRequest { lease, seq, hash, answer, in_lease });
             let list = &mut self.leases.at_mut(lease).requests;
             list.insert_after::<IN_LEASE, _>(&mut self.seq_requests, before, slot);
-            self.state_bytes += SEQ_REQUEST_BYTES;
+            self.state_bytes += self.seq_requests.at(slot).weight();
         }
         result
     }
@@ -113,6 +117,9 @@ impl Machine {
             return Err(Refusal::Limit { limit: Limit::RequestBytes, bound, asked });
         }
         let result = self.run(&request.command);
+        if matches!(request.command, Command::Renew(_)) {
+            return result;
+        }
         let slot = self.key_requests.insert(KeyRequest {
             principal: index.0.clone(),
             key: index.1.clone(),
@@ -134,8 +141,7 @@ impl Machine {
         {
             let list = &mut self.leases.at_mut(lease).requests;
             list.remove::<IN_LEASE, _>(&mut self.seq_requests, first);
-            self.seq_requests.remove(first);
-            self.state_bytes -= SEQ_REQUEST_BYTES;
+            self.state_bytes -= self.seq_requests.remove(first).weight();
         }
     }
 
@@ -210,10 +216,30 @@ impl Machine {
     }
 }
 
+impl SeqRequest {
+    /// What it adds to the weight of the state.
+    pub(crate) fn weight(&self) -> u64 {
+        SEQ_REQUEST_BYTES + self.answer.name_bytes()
+    }
+}
+
 impl KeyRequest {
     /// What it adds to the bytes of remembered requests.
     pub(crate) fn weight(&self) -> u64 {
-        (KEY_REQUEST_BYTES + self.principal.len() + self.key.as_bytes().len()) as u64
+        let texts = self.principal.len() + self.key.as_bytes().len();
+        KEY_REQUEST_BYTES + texts as u64 + self.answer.name_bytes()
+    }
+}
+
+impl Remembered {
+    fn name_bytes(&self) -> u64 {
+        match self {
+            Remembered::Ask { .. } => 0,
+            Remembered::Outcome(outcome) => match &outcome.result {
+                Ok(answer) => answer.name_bytes(),
+                Err(refusal) => refusal.name_bytes(),
+            },
+        }
     }
 }
 

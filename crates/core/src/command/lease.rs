@@ -82,7 +82,7 @@ impl Machine {
         let slot = self.leases.insert(Lease {
             id: new.id,
             created,
-            generation: generation(self.leases_granted),
+            generation: self.epoch.generation(self.leases_granted),
             ttl_ms: u32::try_from(new.ttl_ms).expect("a ttl is within its limit's range"),
             deadline_ms,
             client: name(new.client),
@@ -187,8 +187,9 @@ impl Machine {
             match end {
                 LeaseEnd::Asked => self.give_back(grant, Cause::Revoked),
                 LeaseEnd::Expired => self.expire_grant(grant),
-                LeaseEnd::TakenAway { reason, urgency } => {
-                    self.take_away(grant, Cause::Revoked, reason, urgency);
+                LeaseEnd::TakenAway { urgency, .. } => {
+                    // The reason is said once, of the lease: it may be long, and its locks many.
+                    self.take_away(grant, Cause::Revoked, "", urgency);
                 }
             }
         }
@@ -212,9 +213,14 @@ impl Machine {
         self.leases_by_id.remove(&lease.id);
         self.due.remove(lease.deadline_ms, Kind::Lease, lease.id.get());
         self.state_bytes -= lease.weight();
+        let reason = match end {
+            LeaseEnd::TakenAway { reason, .. } if !reason.is_empty() => Some(reason),
+            _ => None,
+        };
         self.emit(&EventRef {
             lease: Some(lease.id),
             client: Some(lease.client.as_bytes()),
+            reason,
             ..EventRef::new(end.cause(), SubjectRef::Lease(lease.id))
         });
         if !matches!(end, LeaseEnd::Asked) {
@@ -226,12 +232,6 @@ impl Machine {
             });
         }
     }
-}
-
-/// Tells the leases of one slot apart: the number of the lease among all granted, modulo 2^32.
-#[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
-fn generation(leases_granted: u64) -> u32 {
-    leases_granted as u32
 }
 
 impl Lease {

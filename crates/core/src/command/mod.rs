@@ -23,7 +23,6 @@ pub(crate) use exactly_once::SEQ_WINDOW;
 
 /// What records weigh besides their texts.
 pub(crate) mod weight {
-    pub(crate) use super::exactly_once::SEQ_REQUEST_BYTES;
     pub(crate) use super::queue::{PLACE_BYTES, WAIT_BYTES};
 }
 

@@ -14,7 +14,7 @@ use crate::codec::{EventRef, Malformed, Reader, get_event, put_event};
 const SEGMENT_BYTES: usize = 64 * 1024;
 
 /// Length and revision before the events of a record.
-const HEAD: usize = 4 + 8;
+const HEAD: usize = 8 + 8;
 
 #[derive(Clone, Default)]
 struct Segment {
@@ -70,10 +70,9 @@ impl History {
     /// Completes the record that was begun, if any.
     pub(crate) fn commit(&mut self) {
         let Some(start) = self.writing.take() else { return };
-        let len = self.open.bytes.len() - start - 4;
-        let len_bytes = u32::try_from(len).expect("a record is bounded by what one command can do");
-        self.open.bytes[start..start + 4].copy_from_slice(&len_bytes.to_le_bytes());
-        self.bytes += (len + 4) as u64;
+        let len = (self.open.bytes.len() - start - 8) as u64;
+        self.open.bytes[start..start + 8].copy_from_slice(&len.to_le_bytes());
+        self.bytes += len + 8;
     }
 
     /// Takes back a record as it stands in a snapshot.
@@ -138,7 +137,7 @@ impl History {
         }
         self.open.last = revision;
         self.writing = Some(self.open.bytes.len());
-        self.open.bytes.extend_from_slice(&[0; 4]);
+        self.open.bytes.extend_from_slice(&[0; 8]);
         self.open.bytes.extend_from_slice(&revision.0.to_le_bytes());
     }
 
@@ -157,8 +156,9 @@ impl<'a> Iterator for Records<'a> {
     type Item = (Revision, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (len, rest) = self.bytes.split_first_chunk::<4>()?;
-        let (record, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        let (len, rest) = self.bytes.split_first_chunk::<8>()?;
+        let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
+        let (record, rest) = rest.split_at_checked(len)?;
         let (revision, events) = record.split_first_chunk::<8>()?;
         self.bytes = rest;
         Some((Revision(u64::from_le_bytes(*revision)), events))

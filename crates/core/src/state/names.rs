@@ -87,6 +87,12 @@ impl Names {
             .collect()
     }
 
+    /// Forgets all names.
+    pub(crate) fn clear(&mut self) {
+        self.table.clear();
+        self.order = RefCell::default();
+    }
+
     /// Finds names by another hash from now on.
     pub(crate) fn reseed(&mut self, locks: &Slab<Lock>, seed: u64) {
         self.seed = seed;

@@ -16,7 +16,7 @@ pub(crate) struct Lease {
     pub(crate) id: LeaseId,
     pub(crate) created: Revision,
     /// With the slot, a name that is not used again.
-    pub(crate) generation: u32,
+    pub(crate) generation: u64,
     pub(crate) ttl_ms: u32,
     /// It is live while this is ahead of the clock.
     pub(crate) deadline_ms: u64,

@@ -19,11 +19,13 @@
 
 mod action;
 mod answer;
+mod exercise;
 mod patch;
 mod stage;
 mod view;
 mod words;
 
+pub(crate) use exercise::exercise;
 pub(crate) use patch::{frames, number_len, rehash, replace_number};
 pub(crate) use stage::Stage;
 

@@ -8,10 +8,10 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// What a snapshot begins with, and the length and section before its head.
 const MAGIC: usize = 8;
-const FRAME: usize = 4 + 1;
+const FRAME: usize = 8 + 1;
 
 /// The last frame: length, section and hash.
-const END: usize = 4 + 1 + 16;
+const END: usize = 8 + 1 + 16;
 
 /// Writes the hash of everything before the last frame into it.
 pub(crate) fn rehash(snapshot: &mut [u8]) {
@@ -26,7 +26,7 @@ pub(crate) fn frames(snapshot: &[u8]) -> Vec<(usize, usize)> {
     let mut frames = Vec::new();
     let mut at = MAGIC;
     while at < snapshot.len() - END {
-        let end = at + 4 + frame_len(snapshot, at);
+        let end = at + 8 + frame_len(snapshot, at);
         frames.push((at, end));
         at = end;
     }
@@ -39,8 +39,8 @@ pub(crate) fn replace_number(snapshot: &mut Vec<u8>, frame: usize, at: usize, nu
     let new = write_number(number);
     let len = frame_len(snapshot, frame) + new.len() - old;
     snapshot.splice(at..at + old, new);
-    let len = u32::try_from(len).expect("a frame is small");
-    snapshot[frame..frame + 4].copy_from_slice(&len.to_le_bytes());
+    let len = len as u64;
+    snapshot[frame..frame + 8].copy_from_slice(&len.to_le_bytes());
     rehash(snapshot);
 }
 
@@ -57,8 +57,8 @@ pub(super) fn with_tokens_left(machine: &Machine, left: u64) -> Machine {
 }
 
 fn frame_len(snapshot: &[u8], at: usize) -> usize {
-    let len = snapshot[at..at + 4].try_into().expect("four bytes");
-    usize::try_from(u32::from_le_bytes(len)).expect("a length")
+    let len = snapshot[at..at + 8].try_into().expect("eight bytes");
+    usize::try_from(u64::from_le_bytes(len)).expect("a length")
 }
 
 /// How many bytes the number that begins here has.

@@ -1,5 +1,11 @@
 //! What becomes of a backup when a new incarnation of the cluster starts from it?
 
+use tenure_core::Machine;
+use tenure_core::codec::{encode_request, seal_entry};
+use tenure_core::outcome::{Answer, Effects};
+use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
+use tenure_types::{Epoch, Handle, LeaseId, Term};
+
 use crate::script::check;
 
 const BACKUP: &str = "
@@ -212,4 +218,34 @@ fn a_restore_during_the_quiet_of_another_does_not_shorten_it() {
         50s  -                           B held token=562949953421313
     ",
     );
+}
+
+fn answer(machine: &mut Machine, command: Command<'_>) -> Answer {
+    let mut bytes = Vec::new();
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    let mut effects = Effects::default();
+    let payload = seal_entry(Term(1), 0, [bytes.as_slice()]);
+    machine.apply(Term(1), Some(&payload), &mut effects);
+    effects.outcomes.remove(0).result.unwrap()
+}
+
+fn lease(machine: &mut Machine, id: u64) -> Handle {
+    let id = LeaseId::new(id).unwrap();
+    let new = NewLease { id, ttl_ms: 10_000, client: "a", metadata: &[] };
+    match answer(machine, Command::GrantLease(new)) {
+        Answer::LeaseGranted(lease) => lease.handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_handle_given_after_the_backup_means_no_lease_of_the_restored_cluster() {
+    let mut machine = Machine::new(Epoch::default());
+    let mut restored = Machine::decode(&machine.encode()).unwrap();
+    let lost = lease(&mut machine, 1);
+    assert!(restored.restore(Epoch::new(1).unwrap(), true));
+    let new = lease(&mut restored, 2);
+    assert_eq!(lost.slot, new.slot, "the test needs the same slot");
+    let renewed = answer(&mut restored, Command::Renew(vec![LeaseRef::Handle(lost)]));
+    assert_eq!(renewed, Answer::Renewed(vec![None]));
 }

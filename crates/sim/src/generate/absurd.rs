@@ -93,7 +93,7 @@ pub(super) fn request(made: &mut Generator, view: &View) -> OwnedRequest {
         12 => OwnedCommand::Put {
             key: if made.rng.bool() { name } else { "k".into() },
             value: vec![0; if made.rng.bool() { 3 } else { 32_769 }],
-            lease: Some(LeaseRef::Handle(Handle { slot: u32::MAX, generation: u32::MAX })),
+            lease: Some(LeaseRef::Handle(Handle { slot: u32::MAX, generation: u64::MAX })),
             expect: OwnedExpect::Modified(Revision(u64::MAX)),
             guard: made.rng.bool().then(|| (bad_name(made), token)),
         },

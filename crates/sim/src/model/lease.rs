@@ -159,8 +159,8 @@ impl Model {
                     self.grant_event(&lock, held_event(Cause::Revoked, &lock, &grant));
                     self.end_held(&lock, grant.token);
                 }
-                End::ByOther { reason, urgency } => {
-                    self.take_away(&lock, grant.token, Cause::Revoked, urgency, reason);
+                End::ByOther { urgency, .. } => {
+                    self.take_away(&lock, grant.token, Cause::Revoked, urgency, "");
                 }
             }
             touched.extend(self.if_gone(lock, grant.token));
@@ -176,7 +176,11 @@ impl Model {
                 ..blank(Cause::KeyDeleted, Subject::Key(name))
             });
         }
-        self.events.push(lease_event(end.cause(), &lease));
+        let reason = match end {
+            End::ByOther { reason, .. } if !reason.is_empty() => Some(reason.into()),
+            _ => None,
+        };
+        self.events.push(Event { reason, ..lease_event(end.cause(), &lease) });
         if !matches!(end, End::ByHolder) {
             let revision = self.this_revision();
             let cause = end.cause();

@@ -2,7 +2,7 @@
 
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Queued};
 use tenure_core::request::{Asks, Command, LeaseRef, Request, RequestId};
-use tenure_types::{Limit, PlaceNumber, Refusal};
+use tenure_types::{Limit, Name, PlaceNumber, Refusal};
 
 use super::{HandleOf, Model, Verdict};
 
@@ -31,7 +31,46 @@ pub(super) struct KeyRecord {
 
 impl KeyRecord {
     fn weight(&self) -> u64 {
-        128 + (self.principal.len() + self.key.len()) as u64
+        128 + (self.principal.len() + self.key.len()) as u64 + self.record.names_len()
+    }
+}
+
+impl Record {
+    /// The bytes of all names in what is remembered.
+    pub(super) fn names_len(&self) -> u64 {
+        let mut names: Vec<&Name> = Vec::new();
+        match &self.result {
+            Ok(Answer::AlreadyHeld(grants)) => {
+                names.extend(grants.as_slice().iter().map(|grant| &grant.lock));
+            }
+            Ok(_) => {}
+            Err(Refusal::Held(held)) => {
+                names.push(&held.lock);
+                names.extend(held.holder.as_ref().map(|holder| &holder.client));
+            }
+            Err(Refusal::TokenOutdated { lock, holder }) => {
+                names.push(lock);
+                names.extend(holder.as_ref().map(|holder| &holder.client));
+            }
+            Err(Refusal::Deadlock { ring }) => {
+                for link in ring {
+                    names.push(&link.client);
+                    names.push(&link.lock);
+                }
+            }
+            Err(
+                Refusal::Overlap { lock }
+                | Refusal::Duplicate { lock }
+                | Refusal::OtherKind { lock, .. }
+                | Refusal::NotHolder { lock }
+                | Refusal::NotWaiting { lock }
+                | Refusal::NotExclusive { lock }
+                | Refusal::NotCooling { lock }
+                | Refusal::GuardFailed { lock },
+            ) => names.push(lock),
+            Err(_) => {}
+        }
+        names.into_iter().map(|name| name.len() as u64).sum()
     }
 }
 
@@ -74,6 +113,7 @@ impl Model {
         let result = self.run(command, handle_of);
         if let Some(lease) = self.leases.get_mut(&id)
             && lease.created == created
+            && !matches!(command, Command::Renew(_))
         {
             lease.records.insert(seq, Record { command: as_text(command), result: result.clone() });
         }
@@ -106,6 +146,9 @@ impl Model {
             return Err(Refusal::Limit { limit: Limit::RequestBytes, bound, asked });
         }
         let result = self.run(command, handle_of);
+        if matches!(command, Command::Renew(_)) {
+            return result;
+        }
         self.key_records.push(KeyRecord {
             principal: principal.to_owned(),
             key: key.to_owned(),

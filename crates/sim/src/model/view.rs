@@ -129,7 +129,8 @@ impl Model {
         });
         let place = |place: &Place| 64 + place.metadata.len() + 32 * place.locks.len();
         let lease = |lease: &Lease| {
-            128 + lease.client.len() + lease.metadata.len() + 96 * lease.records.len()
+            let records = lease.records.values().map(|record| 96 + record.names_len() as usize);
+            128 + lease.client.len() + lease.metadata.len() + records.sum::<usize>()
         };
         let keys = self.keys.iter().map(|(name, key)| 96 + name.len() + key.value.len());
         let places = self.places.values().map(place);

@@ -4,7 +4,7 @@
 //! Records name each other by slot; lists and indexes are derived and not written. Equal states have
 //! equal bytes, wherever they come from.
 //!
-//! `magic · version · (length:4 · section:1 · records)* · length · end · hash:16`
+//! `magic · version · (length:8 · section:1 · records)* · length · end · hash:16`
 
 mod read;
 mod rebuild;

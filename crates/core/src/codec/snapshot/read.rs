@@ -56,6 +56,7 @@ pub struct SnapshotReader {
     section: Section,
     begun: bool,
     complete: bool,
+    failed: bool,
     vacant: [Vacant; SLABS],
     vacant_at: usize,
     key_request_order: Vec<Slot>,
@@ -77,6 +78,7 @@ impl Default for SnapshotReader {
             section: Section::Head,
             begun: false,
             complete: false,
+            failed: false,
             vacant: Default::default(),
             vacant_at: 0,
             key_request_order: Vec::new(),
@@ -94,8 +96,14 @@ impl Machine {
 }
 
 impl SnapshotReader {
-    /// Reads the next piece.
-    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), BadSnapshot> {
+    /// Reads the next piece. After an error there is nothing more to read.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), BadSnapshot> {
+        let result = if self.failed { Err(BadSnapshot::Malformed) } else { self.read(bytes) };
+        self.failed |= result.is_err();
+        result
+    }
+
+    fn read(&mut self, mut bytes: &[u8]) -> Result<(), BadSnapshot> {
         if !self.begun {
             let missing = MAGIC.len() - self.pending.len();
             let (head, rest) = bytes.split_at(missing.min(bytes.len()));
@@ -112,19 +120,23 @@ impl SnapshotReader {
             self.begun = true;
         }
         self.pending.extend_from_slice(bytes);
-        let pending = core::mem::take(&mut self.pending);
-        let mut rest = &pending[..];
-        while let Some((frame, after)) = next_frame(rest) {
-            self.frame(&rest[..rest.len() - after.len()], frame)?;
-            rest = after;
+        // Taken out so that frames can be read from it; a long frame grows here, and is not copied
+        // again for every piece that it comes in.
+        let mut pending = core::mem::take(&mut self.pending);
+        let mut read = 0;
+        while let Some((frame, after)) = next_frame(&pending[read..]) {
+            let end = pending.len() - after.len();
+            self.frame(&pending[read..end], frame)?;
+            read = end;
         }
-        self.pending = rest.to_vec();
+        pending.drain(..read);
+        self.pending = pending;
         Ok(())
     }
 
     /// The state, once every piece was read.
     pub fn finish(mut self) -> Result<Machine, BadSnapshot> {
-        if !self.complete || !self.pending.is_empty() {
+        if self.failed || !self.complete || !self.pending.is_empty() {
             return Err(BadSnapshot::Incomplete);
         }
         self.machine.rebuild(&self.key_request_order)?;
@@ -266,8 +278,8 @@ pub fn snapshot_hash(bytes: &[u8]) -> u128 {
 
 /// The first frame, if it is all there, and what follows it.
 fn next_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = bytes.split_first_chunk::<4>()?;
-    rest.split_at_checked(u32::from_le_bytes(*len) as usize)
+    let (len, rest) = bytes.split_first_chunk::<8>()?;
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)
 }
 
 fn records<T: Record + Clone>(

@@ -28,7 +28,7 @@ impl Machine {
 
     /// The weight of the state, summed from its records.
     pub(crate) fn weigh(&self) -> u64 {
-        use crate::command::weight::{PLACE_BYTES, SEQ_REQUEST_BYTES, WAIT_BYTES};
+        use crate::command::weight::{PLACE_BYTES, WAIT_BYTES};
         let leases: u64 = self.leases.iter().map(|(_, lease)| lease.weight()).sum();
         let locks: u64 = self.locks.iter().map(|(_, lock)| lock.weight()).sum();
         let grants: u64 = self.grants.iter().map(|(_, grant)| grant.weight()).sum();
@@ -36,7 +36,7 @@ impl Machine {
         let places: u64 = self.places.iter().map(|(_, p)| place(p.terms.metadata())).sum();
         let waits = self.waits.len() as u64 * WAIT_BYTES;
         let keys: u64 = self.keys.iter().map(|(_, key)| key.weight()).sum();
-        let requests = self.seq_requests.len() as u64 * SEQ_REQUEST_BYTES;
+        let requests: u64 = self.seq_requests.iter().map(|(_, request)| request.weight()).sum();
         leases + locks + grants + places + waits + keys + requests
     }
 

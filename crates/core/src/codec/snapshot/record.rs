@@ -104,6 +104,9 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(Head, Limits), Malfor
             return Err(Malformed);
         }
     }
+    if limits.get(Limit::TtlMinMs) > limits.get(Limit::TtlMaxMs) {
+        return Err(Malformed);
+    }
     Ok((head, limits))
 }
 
@@ -151,7 +154,7 @@ impl Record for Lease {
     fn put(&self, out: &mut Vec<u8>) {
         out.put(self.id.get());
         out.put(self.created.0);
-        out.put(u64::from(self.generation));
+        out.put(self.generation);
         out.put(u64::from(self.ttl_ms));
         out.put(self.deadline_ms);
         out.put_name(&self.client);
@@ -164,7 +167,7 @@ impl Record for Lease {
         Ok(Lease {
             id: get_lease_id(reader)?,
             created: reader.revision()?,
-            generation: reader.u32()?,
+            generation: reader.number()?,
             ttl_ms: reader.u32()?,
             deadline_ms: get_time(reader)?,
             client: reader.name()?,

@@ -183,14 +183,13 @@ impl Frames<'_> {
 
     fn begin(&mut self, section: Section) {
         self.frame.clear();
-        self.frame.extend_from_slice(&[0; 4]);
+        self.frame.extend_from_slice(&[0; 8]);
         self.frame.put_u8(section as u8);
     }
 
     fn close(&mut self) {
-        let len =
-            u32::try_from(self.frame.len() - 4).expect("a frame holds at most one big record");
-        self.frame[..4].copy_from_slice(&len.to_le_bytes());
+        let len = self.frame.len() as u64 - 8;
+        self.frame[..8].copy_from_slice(&len.to_le_bytes());
         let frame = core::mem::take(&mut self.frame);
         self.send(&frame);
         self.frame = frame;

@@ -1,0 +1,107 @@
+//! Does a state, wherever it came from, take every command about everything it shows?
+
+use tenure_core::Machine;
+use tenure_core::codec::{encode_request, seal_entry};
+use tenure_core::outcome::Effects;
+use tenure_core::request::{
+    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, Purpose, Put, Request,
+    RequestId, Revoker, Urgency, Wait,
+};
+use tenure_types::{LeaseId, Limit, Mode, Name, Revision, Term, Token};
+
+/// How many leases and locks of a state are used: all of a small one.
+const SHOWN_MAX: usize = 8;
+
+/// Applies every command to every lease, lock and token that the machine shows, without letting
+/// time pass, and checks the state after each.
+pub(crate) fn exercise(machine: &mut Machine) {
+    let mut locks: Vec<(Name, Vec<(Token, LeaseId, Revision)>)> = Vec::new();
+    for lock in machine.locks("", None, SHOWN_MAX) {
+        let holders = lock.holders.iter();
+        let holders = holders.map(|holder| (holder.token, holder.lease, holder.lease_created));
+        locks.push((lock.lock.clone(), holders.collect()));
+    }
+    let leases: Vec<LeaseRef> = machine
+        .leases(None, SHOWN_MAX)
+        .iter()
+        .flat_map(|lease| [LeaseRef::Handle(lease.handle), LeaseRef::Id(lease.id)])
+        .collect();
+    run(machine, Command::SetLimits(vec![(Limit::Slots, 5)]));
+    run(machine, Command::Renew(leases.clone()));
+    for &lease in &leases {
+        for (lock, holders) in &locks {
+            about_lock(machine, lease, lock, holders);
+        }
+        let key = |guard| Put {
+            key: "exercise",
+            value: b"value",
+            lease: Some(lease),
+            expect: Expect::Any,
+            guard,
+        };
+        run(machine, Command::Put(key(None)));
+        let guard = locks
+            .iter()
+            .find_map(|(lock, holders)| Some(Guard { lock, token: holders.first()?.0 }));
+        run(machine, Command::Put(key(guard)));
+        run(machine, Command::Delete { key: "exercise", expect: Expect::Any, guard: None });
+    }
+    for (number, &lease) in leases.iter().enumerate() {
+        let by = match number % 3 {
+            0 => Revoker::Holder,
+            1 => Revoker::Other { reason: "exercise", urgency: Urgency::Cooling },
+            _ => Revoker::Other { reason: "", urgency: Urgency::Now },
+        };
+        run(machine, Command::Revoke { lease, by });
+    }
+    let keep = machine.revision();
+    run(machine, Command::Compact { keep });
+}
+
+fn about_lock(
+    machine: &mut Machine,
+    lease: LeaseRef,
+    lock: &str,
+    holders: &[(Token, LeaseId, Revision)],
+) {
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Slot { of: 2 }] {
+        for wait in [Wait::No, Wait::Limit { ms: 5_000 }, Wait::Unlimited] {
+            run(
+                machine,
+                Command::Acquire(Acquire {
+                    lease: AskLease::Existing(lease),
+                    locks: Asks::One(Ask { lock, mode }),
+                    wait,
+                    metadata: b"exercise",
+                    lock_delay_ms: 10,
+                    max_hold_ms: Some(60_000),
+                    purpose: Purpose::Election,
+                    independent: false,
+                }),
+            );
+        }
+    }
+    for &(token, holder, created) in holders {
+        let hold = Hold { lease, lock, token };
+        run(machine, Command::Update { hold, metadata: b"new" });
+        run(machine, Command::Downgrade(hold));
+        run(machine, Command::Release(hold));
+        for urgency in [Urgency::Cooling, Urgency::Now] {
+            run(machine, Command::Force { lock, token, reason: "exercise", urgency });
+        }
+        run(machine, Command::Stopped { lease: holder, created, lock, token });
+    }
+    run(machine, Command::Leave { lease, lock });
+}
+
+fn run(machine: &mut Machine, command: Command<'_>) {
+    let mut bytes = Vec::new();
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    // A term of its own, so that its count of nothing leaves the clock where it is.
+    let term = Term(machine.clock_term().0.saturating_add(1));
+    let payload = seal_entry(term, 0, [bytes.as_slice()]);
+    machine.apply(term, Some(&payload), &mut Effects::default());
+    if let Err(violation) = machine.check_invariants() {
+        panic!("{violation}");
+    }
+}
