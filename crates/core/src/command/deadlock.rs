@@ -23,13 +23,8 @@ impl Machine {
     /// Refuses a place, just added, that can never be granted.
     pub(super) fn check_deadlock(&mut self, place: Slot) -> Result<(), Refusal> {
         let record = self.places.at(place);
-        let lease = self.leases.at(record.lease);
-        let waits_elsewhere = || {
-            let mut places = lease.places.iter::<IN_LEASE, _>(&self.places);
-            places.any(|(slot, other)| slot != place && !other.independent)
-        };
-        let alone = lease.grants.len == 0 && !waits_elsewhere();
-        if record.independent || alone || mutant!("deadlock_missed") {
+        let awaited = self.is_awaited(record.lease);
+        if record.independent || !awaited || mutant!("deadlock_missed") {
             return Ok(());
         }
         let Some(reached) = self.reach(place) else {
@@ -42,6 +37,17 @@ impl Machine {
             return Err(Refusal::Deadlock { ring: supposed.ring(place) });
         }
         Ok(())
+    }
+
+    /// Whether anybody waits for what a lease holds, or behind one of its places. A lease that
+    /// nobody waits for cannot close a ring.
+    fn is_awaited(&self, lease: Slot) -> bool {
+        let lease = self.leases.at(lease);
+        let mut grants = lease.grants.iter::<IN_LEASE, _>(&self.grants);
+        let mut places = lease.places.iter::<IN_LEASE, _>(&self.places);
+        grants.any(|(_, grant)| self.locks.at(grant.lock).queue.len > 0)
+            || places
+                .any(|(slot, _)| self.waits_of(slot).any(|(_, wait)| wait.in_queue.after.is_some()))
     }
 
     /// Every place that could keep this one waiting; `None` if there are too many of them, or of

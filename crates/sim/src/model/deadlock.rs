@@ -76,10 +76,7 @@ impl Supposition {
 impl Model {
     /// The ring that this place, already in its queues, would close; `None` if it can be granted.
     pub(super) fn deadlock(&self, asker: &Place) -> Option<Vec<RingLink>> {
-        let others = self.places_of(asker.lease).into_iter();
-        let mut others = others.filter(|place| place.number != asker.number && !place.independent);
-        let alone = self.held_by(asker.lease).is_empty() && others.next().is_none();
-        if asker.independent || alone {
+        if asker.independent || !self.is_awaited(asker.lease) {
             return None;
         }
         let waiting = self.reachable(asker);
@@ -103,6 +100,17 @@ impl Model {
         let mut supposed = Supposition { waiting, having };
         while supposed.go_on() {}
         supposed.waiting.contains_key(&asker.number).then(|| walk(&supposed, asker))
+    }
+
+    /// Whether anybody waits for what a lease holds, or behind one of its places.
+    fn is_awaited(&self, lease: LeaseId) -> bool {
+        let held = self.held_by(lease);
+        let for_held = held.iter().any(|(lock, _)| !self.queue_of(lock).is_empty());
+        let behind = |place: &Place, lock: &Name| {
+            self.queue_of(lock).into_iter().any(|other| other.number > place.number)
+        };
+        let places = self.places_of(lease);
+        for_held || places.iter().any(|place| place.names().iter().any(|lock| behind(place, lock)))
     }
 
     /// Every place that has a say in when this one is granted.
