@@ -12,10 +12,13 @@ use tenure_types::{LeaseId, Limit, Mode, Name, Revision, Term, Token};
 /// How many leases and locks of a state are used: all of a small one.
 const SHOWN_MAX: usize = 8;
 
+/// A holder as a view shows it: token, lease, and the revision that created the lease.
+type Shown = (Token, LeaseId, Revision);
+
 /// Applies every command to every lease, lock and token that the machine shows, without letting
 /// time pass, and checks the state after each.
 pub(crate) fn exercise(machine: &mut Machine) {
-    let mut locks: Vec<(Name, Vec<(Token, LeaseId, Revision)>)> = Vec::new();
+    let mut locks: Vec<(Name, Vec<Shown>)> = Vec::new();
     for lock in machine.locks("", None, SHOWN_MAX) {
         let holders = lock.holders.iter();
         let holders = holders.map(|holder| (holder.token, holder.lease, holder.lease_created));
@@ -58,12 +61,7 @@ pub(crate) fn exercise(machine: &mut Machine) {
     run(machine, Command::Compact { keep });
 }
 
-fn about_lock(
-    machine: &mut Machine,
-    lease: LeaseRef,
-    lock: &str,
-    holders: &[(Token, LeaseId, Revision)],
-) {
+fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Shown]) {
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Slot { of: 2 }] {
         for wait in [Wait::No, Wait::Limit { ms: 5_000 }, Wait::Unlimited] {
             run(

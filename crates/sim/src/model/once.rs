@@ -31,13 +31,13 @@ pub(super) struct KeyRecord {
 
 impl KeyRecord {
     fn weight(&self) -> u64 {
-        128 + (self.principal.len() + self.key.len()) as u64 + self.record.names_len()
+        (128 + self.principal.len() + self.key.len() + self.record.names_len()) as u64
     }
 }
 
 impl Record {
     /// The bytes of all names in what is remembered.
-    pub(super) fn names_len(&self) -> u64 {
+    pub(super) fn names_len(&self) -> usize {
         let mut names: Vec<&Name> = Vec::new();
         match &self.result {
             Ok(Answer::AlreadyHeld(grants)) => {
@@ -70,7 +70,7 @@ impl Record {
             ) => names.push(lock),
             Err(_) => {}
         }
-        names.into_iter().map(|name| name.len() as u64).sum()
+        names.into_iter().map(|name| name.len()).sum()
     }
 }
 

@@ -129,7 +129,7 @@ impl Model {
         });
         let place = |place: &Place| 64 + place.metadata.len() + 32 * place.locks.len();
         let lease = |lease: &Lease| {
-            let records = lease.records.values().map(|record| 96 + record.names_len() as usize);
+            let records = lease.records.values().map(|record| 96 + record.names_len());
             128 + lease.client.len() + lease.metadata.len() + records.sum::<usize>()
         };
         let keys = self.keys.iter().map(|(name, key)| 96 + name.len() + key.value.len());
