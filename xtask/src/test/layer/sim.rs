@@ -1,0 +1,65 @@
+//! Do whole clusters keep their promises while everything fails?
+
+use anyhow::Result;
+
+use crate::programs::sim_command;
+use crate::said;
+
+use super::{Report, Stage};
+
+/// Enough that every kind of fault happens often; a few minutes on two cores.
+const SEEDS: u64 = 500;
+
+/// Simulated hours of cluster time, at least.
+const HOURS_MIN: u64 = 10;
+
+pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+    let mut command = sim_command(stage.repo);
+    command.args(["--seeds", &SEEDS.to_string()]);
+    let finished = stage.log.run(command)?;
+    let report = judge(finished.last_line())?;
+    if report.problem.is_none() && !finished.status.success() {
+        return Ok(report.because("the program failed"));
+    }
+    Ok(report)
+}
+
+fn judge(line: &str) -> Result<Report> {
+    let Some(fields) = said::fields("sim", line) else {
+        return Ok(Report::failed("its last line is not `sim seeds=…`".to_owned()));
+    };
+    let seeds = said::field(&fields, "seeds")?;
+    let violations = said::field(&fields, "violations")?;
+    let report = Report::did(seeds, line);
+    if violations > 0 {
+        return Ok(report.because("a promise was broken"));
+    }
+    let happened = said::ratio(line, "faults=");
+    if happened.is_none_or(|(happened, kinds)| happened < kinds || kinds == 0) {
+        return Ok(report.because("a kind of fault never happened"));
+    }
+    if seeds < SEEDS || said::whole(line, "sim_hours=").is_none_or(|hours| hours < HOURS_MIN) {
+        return Ok(report.because(format!("fewer than {SEEDS} seeds or {HOURS_MIN} hours")));
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(line: &str) -> Option<String> {
+        judge(line).unwrap().settled().problem
+    }
+
+    #[test]
+    fn only_enough_seeds_with_every_fault_and_no_violation_pass() {
+        assert_eq!(problem("sim seeds=500 sim_hours=10.3 faults=25/25 violations=0"), None);
+        assert!(problem("sim seeds=500 sim_hours=10.3 faults=24/25 violations=0").is_some());
+        assert!(problem("sim seeds=500 sim_hours=10.3 faults=25/25 violations=1").is_some());
+        assert!(problem("sim seeds=499 sim_hours=10.3 faults=25/25 violations=0").is_some());
+        assert!(problem("sim seeds=500 sim_hours=9.9 faults=25/25 violations=0").is_some());
+        assert!(problem("sim seeds=500 sim_hours=10.3 violations=0").is_some());
+        assert!(problem("done").is_some());
+    }
+}
