@@ -111,8 +111,8 @@ pub enum Output {
         /// What.
         message: Message,
     },
-    /// Send the newest snapshot at or after the point that the step names, then the step. Report
-    /// with [`Input::SnapshotSent`], in any case.
+    /// Send the snapshot at the point that the step names, then the step. Report with
+    /// [`Input::SnapshotSent`], in any case, also if it is not there any more.
     SendSnapshot {
         /// To whom.
         to: MemberId,

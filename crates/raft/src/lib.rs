@@ -35,6 +35,7 @@ mod pending;
 mod reads;
 mod recent;
 mod replica;
+mod start;
 
 pub use codec::Malformed;
 pub use config::*;
@@ -47,3 +48,4 @@ pub mod mutants {
     pub use crate::plant::{ALL, select};
 }
 pub use replica::{Boot, BootError, Replica, Status};
+pub use start::{FIRST, LoadError, found, load, read};

@@ -40,16 +40,12 @@ impl Replica {
 
     fn wake_at_us(&self) -> u64 {
         let latest = self.now_us.saturating_add(TICK_US);
-        [
-            self.next_tick_us,
-            self.clock.wake_by_us(),
-            self.queue.until_us(),
-            self.reads.retry_at_us(),
-        ]
-        .into_iter()
-        .flatten()
-        .fold(latest, u64::min)
-        .max(self.now_us)
+        let counting = self.clock.wake_by_us().filter(|_| self.leads());
+        [self.next_tick_us, counting, self.queue.until_us(), self.reads.retry_at_us()]
+            .into_iter()
+            .flatten()
+            .fold(latest, u64::min)
+            .max(self.now_us)
     }
 
     /// Tells the others what this member remembers, once.
