@@ -45,6 +45,9 @@ pub(crate) const APPLY_BYTES_MAX: u64 = 8 * 1024 * 1024;
 pub struct Config {
     /// Who this member is.
     pub id: MemberId,
+    /// Bytes of entries written to the log as one batch, about: well below what a segment of the log
+    /// takes.
+    pub batch_bytes: usize,
     /// A snapshot is wanted after so many bytes of entries.
     pub snapshot_bytes: u64,
     /// Or after so many entries.
@@ -58,6 +61,7 @@ impl Config {
     pub fn new(id: MemberId) -> Self {
         Self {
             id,
+            batch_bytes: 16 * 1024 * 1024,
             snapshot_bytes: 64 * 1024 * 1024,
             snapshot_entries: 1_000_000,
             hash_every: 1_000,

@@ -183,7 +183,7 @@ pub enum Output {
 /// Changes to the log that take effect together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Persist {
-    /// Counts up. Reporting one reports all before it.
+    /// Never goes back. Reporting one reports all before it.
     pub number: u64,
     /// Empty the log and go on after this point.
     pub snapshot: Option<Point>,

@@ -8,6 +8,9 @@ use crate::io::{Output, Persist, Stop};
 use crate::member::MemberId;
 use crate::message::{Kind, Message, Promise, Step};
 
+/// Bytes that an entry needs in the log besides its payload, at most.
+const ENTRY_OVERHEAD: usize = 48;
+
 impl Replica {
     pub(super) fn hear(&mut self, from: MemberId, message: Message) {
         match message {
@@ -119,7 +122,7 @@ impl Replica {
             let writes = snapshot.is_some() || !entries.is_empty() || hard_state.is_some();
             self.node.advance_append_async(ready);
             if writes {
-                out.push(Output::Persist(Persist { number, snapshot, entries, hard_state }));
+                self.write(Persist { number, snapshot, entries, hard_state }, out);
             }
             if snapshot.is_some() {
                 self.held.installing = Some(number);
@@ -134,6 +137,37 @@ impl Replica {
                 self.reads.confirm(&state.request_ctx, state.index);
             }
             self.settle_election();
+        }
+    }
+
+    /// Writes what a ready holds, in several batches if one would be too large for the log.
+    fn write(&self, whole: Persist, out: &mut Vec<Output>) {
+        let Persist { number, mut snapshot, entries, hard_state } = whole;
+        let mut rest = entries;
+        loop {
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|entry| {
+                bytes += entry.payload.len() + ENTRY_OVERHEAD;
+                bytes <= self.config.batch_bytes
+            });
+            let len = fits.count().max(1).min(rest.len());
+            let later = rest.split_off(len);
+            let is_last = later.is_empty();
+            // Until all of it is written, only what came before it can be durable.
+            let number = if is_last { number } else { number - 1 };
+            // Nothing is committed that is not there yet.
+            let hard_state = hard_state.map(|state| match rest.last() {
+                Some(last) if !is_last => {
+                    HardState { commit: state.commit.min(last.index), ..state }
+                }
+                _ => state,
+            });
+            let entries = std::mem::replace(&mut rest, later);
+            let snapshot = snapshot.take();
+            out.push(Output::Persist(Persist { number, snapshot, entries, hard_state }));
+            if is_last {
+                return;
+            }
         }
     }
 

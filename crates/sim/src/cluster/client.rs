@@ -186,7 +186,7 @@ impl World {
             (What::Acquire(id, lock), _) => Command::Acquire(Acquire {
                 lease: AskLease::Existing(LeaseRef::Id(id)),
                 locks: Asks::One(Ask { lock: LOCKS[lock], mode: Mode::Exclusive }),
-                wait: [Wait::No, Wait::Limit { ms: 3_000 }][usize::from(number % 2 == 0)],
+                wait: [Wait::No, Wait::Limit { ms: 3_000 }][usize::from(number.is_multiple_of(2))],
                 metadata: b"",
                 lock_delay_ms: 0,
                 max_hold_ms: None,

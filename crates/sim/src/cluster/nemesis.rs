@@ -92,7 +92,7 @@ impl World {
                 self.tally.count("one_way");
                 let from = self.leader().unwrap_or(node);
                 for to in (0..self.nodes.len()).filter(|to| *to != from) {
-                    let (from, to) = if node % 2 == 0 { (from, to) } else { (to, from) };
+                    let (from, to) = if node.is_multiple_of(2) { (from, to) } else { (to, from) };
                     self.network.cut(from, to);
                 }
             }
@@ -195,7 +195,8 @@ impl World {
         let target = &mut self.nodes[node];
         if target.is_up() && target.paused_until_us <= self.now_us {
             target.paused_until_us = self.now_us + for_us;
-            target.stalled_us += for_us;
+            target.stalled.times += 1;
+            target.stalled.for_us += for_us;
             self.tally.count(kind);
         }
     }
@@ -211,12 +212,10 @@ impl World {
     /// Spoils a disk, as long as a majority keeps a good one.
     fn flip(&mut self, node: usize, dir: &str, kind: &'static str) {
         let is_voter = self.members.voters.contains(&self.nodes[node].id);
-        let spare = (self.members.voters.len() - 1) / 2;
-        if self.members.is_joint()
-            || self.nodes[node].dead
-            || is_voter && self.lost_voters() >= spare
-            || !self.nodes[node].damaged && self.lost_voters() > 0
-        {
+        let is_lost = |node: &super::node::Node| {
+            (node.dead || node.damaged) && !self.members.retired.contains(&node.id)
+        };
+        if !is_voter || self.members.voters.len() < 3 || self.members.is_joint() || self.nodes.iter().any(is_lost) {
             return;
         }
         self.crash_one(node, Restart::ProcessKilled);
@@ -259,7 +258,8 @@ impl World {
 
     fn promote(&mut self) {
         let Some(id) = self.members.learners.first().copied() else { return };
-        if self.wish(Wish::Change(vec![Change::Promote(id)])) {
+        let is_sound = |node: usize| self.nodes[node].is_up() && !self.nodes[node].damaged;
+        if self.at(id).is_some_and(is_sound) && self.wish(Wish::Change(vec![Change::Promote(id)])) {
             self.tally.count("promote");
         }
     }
@@ -269,7 +269,7 @@ impl World {
         let leader = self.leader().map(|leader| self.nodes[leader].id);
         let others = || self.members.all().into_iter().filter(|id| Some(*id) != leader);
         let dead = |id: &MemberId| self.at(*id).is_none_or(|node| self.nodes[node].dead);
-        others().find(dead).or_else(|| others().last())
+        others().find(dead).or_else(|| others().next_back())
     }
 
     fn remove(&mut self) {
@@ -310,6 +310,9 @@ impl World {
         self.clients.iter_mut().for_each(super::client::Client::wait_to_be_served);
         for node in 0..self.nodes.len() {
             self.nodes[node].disk.set_capacity(None);
+            // A pause that is cut short was no longer than it was.
+            let left_us = self.nodes[node].paused_until_us.saturating_sub(self.now_us);
+            self.nodes[node].stalled.for_us -= left_us;
             self.nodes[node].paused_until_us = 0;
             if !self.nodes[node].is_up() {
                 self.queue.push(self.now_us, Event::Start { node });

@@ -11,6 +11,8 @@ use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{Log, Options, Point, SnapshotId, Snapshots, WriteError};
 use tenure_types::Epoch;
 
+use super::oracle::Stalled;
+
 /// Small segments, so that rolling over happens in every run.
 const SEGMENT_BYTES: u32 = 32 * 1024;
 
@@ -25,8 +27,7 @@ pub(super) struct Node {
     /// The loop does not run before this.
     pub(super) paused_until_us: u64,
     pub(super) turn_at_us: Option<u64>,
-    /// How long it has been stalled altogether.
-    pub(super) stalled_us: u64,
+    pub(super) stalled: Stalled,
     /// It will never run again.
     pub(super) dead: bool,
     /// Its log was damaged behind its back.
@@ -44,6 +45,8 @@ pub(super) struct Process {
     pub(super) outputs: Vec<Output>,
     /// Not written yet, for lack of space.
     pub(super) batches: VecDeque<Persist>,
+    /// It will try again by itself.
+    pub(super) retrying: bool,
     pub(super) compact_to: Option<u64>,
     pub(super) written: u64,
     pub(super) synced: u64,
@@ -74,7 +77,7 @@ impl Node {
             offset_us,
             paused_until_us: 0,
             turn_at_us: None,
-            stalled_us: 0,
+            stalled: Stalled::default(),
             dead: false,
             damaged: false,
             must_stop: false,
@@ -116,6 +119,7 @@ impl Node {
             inbox: Vec::new(),
             outputs: Vec::new(),
             batches: VecDeque::new(),
+            retrying: false,
             compact_to: None,
             written: 0,
             synced: 0,

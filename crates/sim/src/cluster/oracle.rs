@@ -58,8 +58,14 @@ impl Mark {
 #[derive(Clone, Copy, Debug)]
 struct Sealed {
     at_us: u64,
-    /// How long its leader had been stalled until then, since it started.
-    stalled_us: u64,
+    stalled: Stalled,
+}
+
+/// How often and how long altogether a member's loop has been stalled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stalled {
+    pub(super) times: u64,
+    pub(super) for_us: u64,
 }
 
 /// The last entry with a count.
@@ -136,9 +142,9 @@ impl Oracle {
     }
 
     /// A leader has sealed an entry.
-    pub(super) fn seals(&mut self, entry: &Entry, at_us: u64, stalled_us: u64) {
+    pub(super) fn seals(&mut self, entry: &Entry, at_us: u64, stalled: Stalled) {
         let key = (entry.index, entry.term);
-        self.sealed.entry(key).or_insert(Sealed { at_us, stalled_us });
+        self.sealed.entry(key).or_insert(Sealed { at_us, stalled });
     }
 
     /// A member has applied an entry.
@@ -230,10 +236,12 @@ impl Oracle {
             ensure(!stamp.pending || grown_ms <= STAMP_GAP_MS, "L2", || {
                 format!("no stamp for {grown_ms} ms before entry {index}")
             })?;
-            let stalled_us = sealed.stalled_us.saturating_sub(stamp.sealed.stalled_us);
+            let (now, then) = (sealed.stalled, stamp.sealed.stalled);
+            let stalled_us = now.for_us.saturating_sub(then.for_us);
+            let stalls = now.times.saturating_sub(then.times);
             let gap_us = sealed.at_us.saturating_sub(stamp.sealed.at_us);
             let awake_ms = gap_us.saturating_sub(stalled_us) / 1000;
-            let most_ms = awake_ms + awake_ms / 50 + STALL_MS + 5;
+            let most_ms = awake_ms + awake_ms / 50 + stalls * STALL_MS + 5;
             ensure(stalled_us == 0 || grown_ms <= most_ms, "T3", || {
                 let stalled_ms = stalled_us / 1000;
                 format!("{grown_ms} ms counted, {stalled_ms} ms of them stalled, at entry {index}")

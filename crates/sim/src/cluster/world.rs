@@ -173,7 +173,12 @@ impl World {
                 self.give(node, boot, Input::Persisted { number });
                 Ok(())
             }
-            Event::Write { node, boot } if self.nodes[node].boot == boot => self.write(node),
+            Event::Write { node, boot } if self.nodes[node].boot == boot => {
+                if let Some(process) = &mut self.nodes[node].process {
+                    process.retrying = false;
+                }
+                self.write(node)
+            }
             Event::Save { node, boot } if self.nodes[node].boot == boot => {
                 self.save(node);
                 Ok(())
@@ -238,6 +243,7 @@ impl World {
         let config = Config {
             snapshot_entries: self.snapshot_entries,
             hash_every: 20,
+            batch_bytes: 8 * 1024,
             ..Config::new(self.nodes[node].id)
         };
         let entropy = self.rng.u64(..);
@@ -307,10 +313,10 @@ impl World {
             Output::Persist(persist) => {
                 let status = process.replica.status();
                 if status.leading {
-                    let stalled_us = self.nodes[node].stalled_us;
+                    let stalled = self.nodes[node].stalled;
                     let own = |entry: &&tenure_store::Entry| entry.term == status.term.0;
                     for entry in persist.entries.iter().filter(own) {
-                        self.oracle.seals(entry, self.now_us, stalled_us);
+                        self.oracle.seals(entry, self.now_us, stalled);
                     }
                 }
                 let process = self.nodes[node].process.as_mut().expect("it was there above");
@@ -590,7 +596,9 @@ impl World {
                 self.crash(node, Restart::ProcessKilled);
                 return Ok(());
             }
+            Ok(Wrote::NoSpace) if process.retrying => {}
             Ok(Wrote::NoSpace) => {
+                process.retrying = true;
                 self.queue.push(self.now_us + 200 * MS, Event::Write { node, boot });
             }
             Ok(Wrote::Done) => {}
