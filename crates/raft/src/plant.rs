@@ -18,7 +18,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("read_context_reused", &["S6"]),
     ("stall_is_charged", &["T3"]),
     ("count_kept_over_election", &["S5"]),
-    ("no_checkpoint", &["L2"]),
+    ("no_checkpoint", &["L2", "L1"]),
     ("clock_read_before_input", &["S5"]),
     ("applied_twice_after_restart", &["S9", "S11"]),
     ("commit_on_minority", &["S8", "S12"]),

@@ -30,6 +30,7 @@ pub(super) struct Client {
     holds: Option<(usize, Token)>,
     asking: Option<u64>,
     renewing: Option<u64>,
+    reading: Option<u64>,
     writes: u64,
     /// Whether something was granted since everything healed.
     served: bool,
@@ -76,6 +77,7 @@ impl Client {
             holds: None,
             asking: None,
             renewing: None,
+            reading: None,
             writes: 0,
             served: false,
         }
@@ -114,6 +116,9 @@ impl World {
             self.tally.count("lease_lost");
         }
         self.give_up_or_retry(client);
+        if self.clients[client].reading.is_none() && self.rng.bool() {
+            self.ask(client, What::Read);
+        }
         let one = &self.clients[client];
         let local_us = one.local_us(now_us);
         let Some(lease) = one.lease else {
@@ -137,8 +142,7 @@ impl World {
                 let one = &mut self.clients[client];
                 (one.lease, one.holds, one.asking, one.renewing) = (None, None, None, None);
             }
-            (1..=3, _) => self.ask(client, What::Read),
-            (4..=6, _) => self.ask(client, What::Write),
+            (1..=6, _) => self.ask(client, What::Write),
             (7..=9, Some((lock, _))) => self.ask(client, What::Release(lock)),
             (_, Some(_)) => {}
             (_, None) => {
@@ -150,7 +154,8 @@ impl World {
     }
 
     fn give_up_or_retry(&mut self, client: usize) {
-        for slot in [self.clients[client].asking, self.clients[client].renewing] {
+        let Client { asking, renewing, reading, .. } = self.clients[client];
+        for slot in [asking, renewing, reading] {
             let Some(number) = slot else { continue };
             let Some(attempt) = self.attempts.get(&number) else { continue };
             if attempt.given_up_at_us > self.now_us {
@@ -158,10 +163,8 @@ impl World {
             }
             let (key, request) = (attempt.key.clone(), attempt.request.clone());
             let one = &mut self.clients[client];
-            if one.asking == Some(number) {
-                one.asking = None;
-            } else {
-                one.renewing = None;
+            for slot in [&mut one.asking, &mut one.renewing, &mut one.reading] {
+                slot.take_if(|slot| *slot == number);
             }
             one.member = self.rng.usize(0..self.nodes.len());
             if key.is_some() && self.rng.u8(0..4) > 0 {
@@ -226,13 +229,20 @@ impl World {
         let now_us = self.now_us;
         let one = &mut self.clients[client];
         let sent_us = one.local_us(now_us);
-        let slot = if matches!(what, What::Renew(_)) { &mut one.renewing } else { &mut one.asking };
+        let slot = match what {
+            What::Renew(_) => &mut one.renewing,
+            What::Read => &mut one.reading,
+            _ => &mut one.asking,
+        };
         *slot = Some(number);
         let patience_us = match what {
             What::Renew(_) => BATCH_US.min(one.ttl_ms * MS / 60),
             _ => 0,
         };
-        let member = one.member % self.nodes.len();
+        let mut member = one.member % self.nodes.len();
+        if what == What::Read {
+            member = self.reader();
+        }
         let attempt = Attempt {
             client,
             relay: None,
@@ -253,19 +263,33 @@ impl World {
         self.attempts.retain(|made, _| made + 256 > number);
     }
 
+    /// Whom to ask: anybody, or one that believes that it leads, which need not be true any more.
+    fn reader(&mut self) -> usize {
+        let leads = |node: &super::node::Node| {
+            node.process.as_ref().is_some_and(|process| process.replica.status().leading)
+        };
+        let leaders: Vec<_> = (0..self.nodes.len()).filter(|at| leads(&self.nodes[*at])).collect();
+        if leaders.is_empty() || self.rng.u8(0..3) == 0 {
+            return self.rng.usize(0..self.nodes.len());
+        }
+        leaders[self.rng.usize(0..leaders.len())]
+    }
+
     pub(super) fn client_hears(&mut self, client: usize, number: u64, reply: Reply) -> Check {
         let one = &mut self.clients[client];
         if one.asking == Some(number) {
             one.asking = None;
         } else if one.renewing == Some(number) {
             one.renewing = None;
+        } else if one.reading == Some(number) {
+            one.reading = None;
         } else {
             return Ok(());
         }
         let Some(attempt) = self.attempts.get(&number) else { return Ok(()) };
         let (what, sent_us) = (attempt.what, attempt.sent_us);
         let Reply::Outcome(outcome) = reply else {
-            if !matches!(reply, Reply::Read) {
+            if !matches!(what, What::Read) {
                 one.member = self.rng.usize(0..self.nodes.len());
             }
             return Ok(());

@@ -15,6 +15,8 @@ pub(super) struct Nemesis {
     kinds: Vec<Kind>,
     pause_us: u64,
     healed: bool,
+    /// Nothing else fails before this.
+    quiet_until_us: u64,
     asked: u64,
 }
 
@@ -40,9 +42,10 @@ enum Kind {
     Remove,
     Replace,
     Transfer,
+    RollBack,
 }
 
-const ALL: [Kind; 20] = [
+const ALL: [Kind; 21] = [
     Kind::Heal,
     Kind::Partition,
     Kind::Isolate,
@@ -63,6 +66,7 @@ const ALL: [Kind; 20] = [
     Kind::Remove,
     Kind::Replace,
     Kind::Transfer,
+    Kind::RollBack,
 ];
 
 impl Nemesis {
@@ -70,7 +74,7 @@ impl Nemesis {
         let share = rng.u8(1..=3);
         let mut kinds: Vec<_> = ALL.into_iter().filter(|_| rng.u8(0..4) <= share).collect();
         kinds.push(Kind::Heal);
-        Self { kinds, pause_us: rng.u64(300..4000) * MS, healed: false, asked: 0 }
+        Self { kinds, pause_us: rng.u64(300..4000) * MS, healed: false, quiet_until_us: 0, asked: 0 }
     }
 }
 
@@ -79,8 +83,12 @@ impl World {
         if self.nemesis.healed {
             return Ok(());
         }
+        self.check_rolled_back()?;
         let next_us = self.rng.u64(self.nemesis.pause_us / 4..self.nemesis.pause_us * 2);
         self.queue.push(self.now_us + next_us, Event::Nemesis);
+        if self.now_us < self.nemesis.quiet_until_us {
+            return Ok(());
+        }
         let kind = self.nemesis.kinds[self.rng.usize(0..self.nemesis.kinds.len())];
         let node = self.rng.usize(0..self.nodes.len());
         self.say(|| format!("nemesis {kind:?} {node}"));
@@ -134,6 +142,7 @@ impl World {
             Kind::Remove => self.remove(),
             Kind::Replace => self.replace(),
             Kind::Transfer => self.transfer(),
+            Kind::RollBack => self.roll_back(node),
         }
         Ok(())
     }
@@ -199,6 +208,58 @@ impl World {
             target.stalled.for_us += for_us;
             self.tally.count(kind);
         }
+    }
+
+    /// Starts a follower from what its disk was some time ago, while everything else is well: then
+    /// others can tell it that it has forgotten.
+    fn roll_back(&mut self, node: usize) {
+        let id = self.nodes[node].id;
+        let all_up = self.members.all().iter().all(|id| {
+            self.at(*id).is_some_and(|node| {
+                let node = &self.nodes[node];
+                node.is_up() && !node.damaged && node.paused_until_us <= self.now_us
+            })
+        });
+        let is_voter = self.members.voters.contains(&id) && self.members.voters.len() >= 3;
+        let leader = self.leader();
+        if !all_up || !is_voter || self.members.is_joint() || leader == Some(node) {
+            return;
+        }
+        let Some(process) = &self.nodes[node].process else { return };
+        let durable = process.durable;
+        let Some((old, old_durable)) = self.nodes[node].old_disk.take() else {
+            let old = self.nodes[node].disk.fork(self.rng.u64(..));
+            old.restart(Restart::PowerLostAll);
+            self.nodes[node].old_disk = Some((old, durable));
+            return;
+        };
+        let served = leader.and_then(|leader| self.nodes[leader].process.as_ref());
+        let knows = served.is_some_and(|process| {
+            let status = process.replica.status();
+            status.serving && status.matched.get(&id).is_some_and(|index| *index > old_durable)
+        });
+        if !knows {
+            return;
+        }
+        self.tally.count("rolled_back");
+        self.network.calm();
+        let target = &mut self.nodes[node];
+        target.crash(Restart::ProcessKilled);
+        target.disk = old;
+        target.damaged = true;
+        target.must_stop = Some(self.now_us + 5 * S);
+        self.queue.push(self.now_us + MS, Event::Start { node });
+        self.nemesis.quiet_until_us = self.now_us + 6 * S;
+    }
+
+    fn check_rolled_back(&self) -> Check {
+        for node in &self.nodes {
+            let overdue = node.must_stop.is_some_and(|by_us| by_us < self.now_us) && node.is_up();
+            super::oracle::ensure(!overdue, "S8", || {
+                format!("{} has forgotten what it acknowledged, and serves", node.id)
+            })?;
+        }
+        Ok(())
     }
 
     /// How many members are lost for good and still count as voters.
@@ -297,8 +358,15 @@ impl World {
     fn transfer(&mut self) {
         let voters: Vec<_> = self.members.voters.iter().copied().collect();
         let to = voters[self.rng.usize(0..voters.len())];
+        let leader = self.leader();
         if self.wish(Wish::Transfer(to)) {
             self.tally.count("transfer");
+        }
+        // At times the old leader is the last to know.
+        if let Some(leader) = leader.filter(|_| self.rng.bool()) {
+            for from in (0..self.nodes.len()).filter(|from| *from != leader) {
+                self.network.cut(from, leader);
+            }
         }
     }
 

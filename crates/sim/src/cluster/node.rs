@@ -32,8 +32,10 @@ pub(super) struct Node {
     pub(super) dead: bool,
     /// Its log was damaged behind its back.
     pub(super) damaged: bool,
-    /// It was started from an old disk, and must notice.
-    pub(super) must_stop: bool,
+    /// What its disk was like some time ago, and how far it went.
+    pub(super) old_disk: Option<(SimDisk, u64)>,
+    /// It was started from an old disk, and must notice by then.
+    pub(super) must_stop: Option<u64>,
 }
 
 /// A running process.
@@ -80,7 +82,8 @@ impl Node {
             stalled: Stalled::default(),
             dead: false,
             damaged: false,
-            must_stop: false,
+            old_disk: None,
+            must_stop: None,
         }
     }
 

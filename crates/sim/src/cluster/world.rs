@@ -55,6 +55,8 @@ pub struct World {
     members_at: u64,
     trace: u64,
     newest_arrival: BTreeMap<(Address, Address), u64>,
+    /// Whether a cut link loses what is on its way.
+    in_flight_lost: bool,
     slow_sync: u64,
     snapshot_entries: u64,
     pub(super) verbose: bool,
@@ -65,7 +67,8 @@ impl World {
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let size = if rng.u8(0..3) == 0 { 5 } else { 3 };
-        let worst = [(0, 0, 0), (5, 5, 5), (50, 20, 20), (200, 50, 30)][rng.usize(0..4)];
+        let worst =
+            [(0, 0, 0), (5, 5, 5), (50, 20, 20), (200, 50, 30), (20, 20, 200)][rng.usize(0..5)];
         let weather = Weather {
             drop: worst.0,
             duplicate: worst.1,
@@ -87,6 +90,7 @@ impl World {
             members_at: 0,
             trace: seed,
             newest_arrival: BTreeMap::new(),
+            in_flight_lost: rng.bool(),
             slow_sync: [0, 0, 5, 30][rng.usize(0..4)],
             snapshot_entries: [40, 100, 400][rng.usize(0..3)],
             verbose: false,
@@ -364,7 +368,7 @@ impl World {
         let target = &mut self.nodes[node];
         let expected = match reason {
             Stop::Removed => true,
-            Stop::Forgot { .. } => target.must_stop,
+            Stop::Forgot { .. } => target.must_stop.is_some(),
             _ => false,
         };
         target.crash(Restart::ProcessKilled);
@@ -464,7 +468,7 @@ impl World {
 
     /// S12, S8: what a member lets others know must be durable.
     fn check_step(&mut self, node: usize, to: MemberId, step: &Step) -> Check {
-        if step.reject {
+        if step.reject || self.nodes[node].must_stop.is_some() {
             return Ok(());
         }
         match step.kind {
@@ -498,7 +502,7 @@ impl World {
     }
 
     fn arrive(&mut self, from: Address, to: Address, packet: Packet) -> Check {
-        if self.network.is_cut(from, to) {
+        if self.in_flight_lost && self.network.is_cut(from, to) {
             return Ok(());
         }
         self.mix(packet.trace());
