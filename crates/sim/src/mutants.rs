@@ -71,7 +71,8 @@ pub fn run_clusters(plan: cluster::campaign::Plan) -> bool {
                     caught += 1;
                     println!("caught {name} by {by} after {seeds} seeds");
                 } else {
-                    println!("caught {name} by {by}, expected {expected:?}: {}", violation.detail);
+                    let detail = violation.detail;
+                    println!("caught {name} by {by}, expected {expected:?}, seed {seed}: {detail}");
                 }
             }
         }

@@ -374,6 +374,7 @@ impl World {
     pub(super) fn heal(&mut self) {
         self.say(|| "everything heals".into());
         self.nemesis.healed = true;
+        self.slow_sync = 0;
         self.network.calm();
         self.clients.iter_mut().for_each(super::client::Client::wait_to_be_served);
         for node in 0..self.nodes.len() {

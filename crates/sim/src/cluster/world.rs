@@ -57,7 +57,7 @@ pub struct World {
     newest_arrival: BTreeMap<(Address, Address), u64>,
     /// Whether a cut link loses what is on its way.
     in_flight_lost: bool,
-    slow_sync: u64,
+    pub(super) slow_sync: u64,
     snapshot_entries: u64,
     pub(super) verbose: bool,
 }
