@@ -10,12 +10,16 @@
 pub mod campaign;
 mod client;
 mod event;
+mod life;
 mod nemesis;
 mod network;
 mod node;
 mod oracle;
 mod packet;
+mod recovery;
+mod serve;
 mod tally;
+mod wire;
 mod world;
 
 pub use tally::Tally;

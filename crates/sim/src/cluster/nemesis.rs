@@ -14,7 +14,7 @@ use crate::invariant::Check;
 pub(super) struct Nemesis {
     kinds: Vec<Kind>,
     pause_us: u64,
-    healed: bool,
+    pub(super) healed: bool,
     /// Nothing else fails before this.
     quiet_until_us: u64,
     asked: u64,
@@ -74,7 +74,13 @@ impl Nemesis {
         let share = rng.u8(1..=3);
         let mut kinds: Vec<_> = ALL.into_iter().filter(|_| rng.u8(0..4) <= share).collect();
         kinds.push(Kind::Heal);
-        Self { kinds, pause_us: rng.u64(300..4000) * MS, healed: false, quiet_until_us: 0, asked: 0 }
+        Self {
+            kinds,
+            pause_us: rng.u64(300..4000) * MS,
+            healed: false,
+            quiet_until_us: 0,
+            asked: 0,
+        }
     }
 }
 
@@ -276,7 +282,11 @@ impl World {
         let is_lost = |node: &super::node::Node| {
             (node.dead || node.damaged) && !self.members.retired.contains(&node.id)
         };
-        if !is_voter || self.members.voters.len() < 3 || self.members.is_joint() || self.nodes.iter().any(is_lost) {
+        if !is_voter
+            || self.members.voters.len() < 3
+            || self.members.is_joint()
+            || self.nodes.iter().any(is_lost)
+        {
             return;
         }
         self.crash_one(node, Restart::ProcessKilled);
@@ -369,67 +379,4 @@ impl World {
             }
         }
     }
-
-    /// Ends every fault. What is lost stays lost.
-    pub(super) fn heal(&mut self) {
-        self.say(|| "everything heals".into());
-        self.nemesis.healed = true;
-        self.slow_sync = 0;
-        self.network.calm();
-        self.clients.iter_mut().for_each(super::client::Client::wait_to_be_served);
-        for node in 0..self.nodes.len() {
-            self.nodes[node].disk.set_capacity(None);
-            // A pause that is cut short was no longer than it was.
-            let left_us = self.nodes[node].paused_until_us.saturating_sub(self.now_us);
-            self.nodes[node].stalled.for_us -= left_us;
-            self.nodes[node].paused_until_us = 0;
-            if !self.nodes[node].is_up() {
-                self.queue.push(self.now_us, Event::Start { node });
-            }
-        }
-    }
-
-    /// L1: one leader, everybody at the same place, and somebody has written since.
-    pub(super) fn has_recovered(&self) -> bool {
-        let Some(leader) = self.leader() else { return false };
-        let Some(process) = &self.nodes[leader].process else { return false };
-        let status = process.replica.status();
-        let members = process.replica.members();
-        let alive = |id: &MemberId| self.at(*id).is_some_and(|node| !self.nodes[node].dead);
-        let caught_up = |id: &MemberId| {
-            let node = self.at(*id).and_then(|node| self.nodes[node].process.as_ref());
-            node.is_some_and(|process| {
-                process.replica.status().applied.index + 5 >= self.oracle.last()
-                    && process.replica.status().leader == status.leader
-            })
-        };
-        status.serving
-            && members.all().iter().filter(|id| alive(id)).all(caught_up)
-            && self.clients.iter().any(super::client::Client::is_served)
-    }
-
-    pub(super) fn describe(&self) -> String {
-        let mut text = format!("not recovered; agreed up to {}", self.oracle.last());
-        for node in &self.nodes {
-            let state = match &node.process {
-                Some(process) => {
-                    let status = process.replica.status();
-                    format!(
-                        "term {} leader {:?} applied {} last {} members {:?}",
-                        status.term,
-                        status.leader,
-                        status.applied.index,
-                        status.last.index,
-                        process.replica.members().voters
-                    )
-                }
-                None => format!("down, dead {}", node.dead),
-            };
-            text += &format!("; {}: {state}", node.id);
-        }
-        text
-    }
 }
-
-/// How long a healed cluster may take.
-pub(super) const RECOVERY_US: u64 = 40 * S;

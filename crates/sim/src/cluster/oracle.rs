@@ -125,6 +125,10 @@ impl Oracle {
         FIRST.index + self.agreed.len() as u64
     }
 
+    pub(super) fn full_hash(&self) -> u128 {
+        self.machine.full_hash()
+    }
+
     pub(super) fn terms(&self) -> usize {
         self.leaders.len()
     }

@@ -2,20 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use fastrand::Rng;
-use tenure_raft::{
-    Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Saved, Step, Stop, Ticket,
-};
-use tenure_store::sim::{Fault, Restart};
+use tenure_raft::{Input, MemberId, Membership};
+use tenure_store::sim::Fault;
 
 use super::client::{Attempt, Client};
 use super::event::{Event, Queue};
-use super::nemesis::{Nemesis, RECOVERY_US};
+use super::nemesis::Nemesis;
 use super::network::{Network, Weather};
-use super::node::{Node, Wrote};
+use super::node::Node;
 use super::oracle::{Oracle, ensure};
-use super::packet::{Address, Packet, Reply};
+use super::packet::Address;
+use super::recovery::RECOVERY_US;
 use super::{MS, S, Tally};
 use crate::invariant::{Check, Violation};
 
@@ -52,13 +50,13 @@ pub struct World {
     pub(super) tally: Tally,
     /// The newest membership that anybody has applied.
     pub(super) members: Membership,
-    members_at: u64,
-    trace: u64,
-    newest_arrival: BTreeMap<(Address, Address), u64>,
+    pub(super) members_at: u64,
+    pub(super) trace: u64,
+    pub(super) newest_arrival: BTreeMap<(Address, Address), u64>,
     /// Whether a cut link loses what is on its way.
-    in_flight_lost: bool,
+    pub(super) in_flight_lost: bool,
     pub(super) slow_sync: u64,
-    snapshot_entries: u64,
+    pub(super) snapshot_entries: u64,
     pub(super) verbose: bool,
 }
 
@@ -152,7 +150,7 @@ impl World {
             ensure(self.now_us < limit_us, "L1", || self.describe())?;
             self.run_until(self.now_us + S)?;
         }
-        Ok(())
+        self.compare_all()
     }
 
     fn run_until(&mut self, end_us: u64) -> Check {
@@ -231,7 +229,7 @@ impl World {
         }
     }
 
-    fn wake(&mut self, node: usize, at_us: u64) {
+    pub(super) fn wake(&mut self, node: usize, at_us: u64) {
         let target = &mut self.nodes[node];
         let at_us = at_us.max(target.paused_until_us);
         if target.turn_at_us.is_none_or(|old| at_us < old) {
@@ -240,418 +238,7 @@ impl World {
         }
     }
 
-    fn start(&mut self, node: usize) -> Check {
-        if self.nodes[node].is_up() || self.nodes[node].dead {
-            return Ok(());
-        }
-        let config = Config {
-            snapshot_entries: self.snapshot_entries,
-            hash_every: 20,
-            batch_bytes: 8 * 1024,
-            ..Config::new(self.nodes[node].id)
-        };
-        let entropy = self.rng.u64(..);
-        if let Err(error) = self.nodes[node].start(config, entropy) {
-            self.nodes[node].process = None;
-            self.say(|| format!("{node} does not start: {error:#}"));
-            if self.nodes[node].damaged {
-                self.nodes[node].dead = true;
-            } else {
-                // The disk may still be full or failing.
-                self.nodes[node].crash(Restart::ProcessKilled);
-                self.queue.push(self.now_us + S, Event::Start { node });
-                ensure(!error.to_string().contains("corrupt"), "S8", || {
-                    format!("{node} cannot start: {error:#}")
-                })?;
-            }
-            return Ok(());
-        }
-        self.say(|| format!("{node} starts"));
-        let process = self.nodes[node].process.as_ref().expect("it has just started");
-        let (seen, machine) = (process.seen, process.replica.machine());
-        self.oracle.state(node, seen, machine)?;
-        self.wake(node, self.now_us);
-        Ok(())
-    }
-
-    fn turn(&mut self, node: usize, boot: u64) -> Check {
-        let target = &mut self.nodes[node];
-        if target.boot != boot || target.turn_at_us != Some(self.now_us) {
-            return Ok(());
-        }
-        target.turn_at_us = None;
-        if target.paused_until_us > self.now_us {
-            let at_us = target.paused_until_us;
-            self.wake(node, at_us);
-            return Ok(());
-        }
-        let local_us = target.local_us(self.now_us);
-        let Some(process) = &mut target.process else { return Ok(()) };
-        for input in process.inbox.drain(..) {
-            process.replica.handle(input);
-        }
-        let mut outputs = std::mem::take(&mut process.outputs);
-        let wake_us = process.replica.turn(local_us, &mut outputs);
-        let wake_us = target.real_us(wake_us).max(self.now_us + 1);
-        self.wake(node, wake_us);
-        // The oracle learns what was applied before anybody hears of it.
-        self.applied(node)?;
-        for output in outputs.drain(..) {
-            self.perform(node, output)?;
-        }
-        if let Some(process) = &mut self.nodes[node].process {
-            process.outputs = outputs;
-            self.write(node)?;
-        }
-        Ok(())
-    }
-
-    fn perform(&mut self, node: usize, output: Output) -> Check {
-        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
-        match output {
-            Output::Send { to, message } => self.send_raft(node, to, &message),
-            Output::SendSnapshot { to, step } => {
-                self.send_snapshot(node, to, step);
-                Ok(())
-            }
-            Output::Persist(persist) => {
-                let status = process.replica.status();
-                if status.leading {
-                    let stalled = self.nodes[node].stalled;
-                    let own = |entry: &&tenure_store::Entry| entry.term == status.term.0;
-                    for entry in persist.entries.iter().filter(own) {
-                        self.oracle.seals(entry, self.now_us, stalled);
-                    }
-                }
-                let process = self.nodes[node].process.as_mut().expect("it was there above");
-                process.batches.push_back(persist);
-                Ok(())
-            }
-            Output::Answer { ticket, fate } => self.answer(node, ticket, fate),
-            Output::ReadReady { ticket } => {
-                let applied = process.replica.status().applied.index;
-                self.read_ready(node, ticket, applied)
-            }
-            Output::ReadFailed { ticket } => {
-                self.reply(node, ticket.0, Reply::NotDone);
-                Ok(())
-            }
-            Output::SaveSnapshot { point, meta, frozen } => {
-                process.saving = Some((point, meta, frozen));
-                let at_us = self.now_us + self.rng.u64(MS..100 * MS);
-                let boot = self.nodes[node].boot;
-                self.queue.push(at_us, Event::Save { node, boot });
-                Ok(())
-            }
-            Output::CompactLog { to } => {
-                process.compact_to = Some(to);
-                Ok(())
-            }
-            Output::Led { term, by } => {
-                self.say(|| format!("{node} in {term:?} is led by {by:?}"));
-                if by == Some(self.nodes[node].id) {
-                    self.oracle.leads(node, term.0)?;
-                }
-                Ok(())
-            }
-            Output::Changed { ticket, result } => {
-                self.say(|| format!("change {ticket:?} at {node}: {result:?}"));
-                Ok(())
-            }
-            Output::Stop(reason) => self.stopped(node, &reason),
-            Output::Applied { .. } | Output::Notices(_) => Ok(()),
-        }
-    }
-
-    fn stopped(&mut self, node: usize, reason: &Stop) -> Check {
-        self.say(|| format!("{node} stops: {reason}"));
-        let target = &mut self.nodes[node];
-        let expected = match reason {
-            Stop::Removed => true,
-            Stop::Forgot { .. } => target.must_stop.is_some(),
-            _ => false,
-        };
-        target.crash(Restart::ProcessKilled);
-        target.dead = true;
-        let invariant = if matches!(reason, Stop::Diverged { .. }) { "S9" } else { "S8" };
-        ensure(expected, invariant, || format!("{node} stopped: {reason}"))
-    }
-
-    /// A member has applied entries, or a snapshot.
-    fn applied(&mut self, node: usize) -> Check {
-        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
-        let applied = process.replica.status().applied;
-        if applied == process.seen {
-            return Ok(());
-        }
-        let from = process.seen.index + 1;
-        process.seen = applied;
-        for index in from..=applied.index {
-            match process.replica.entry(index) {
-                Some(entry) => self.oracle.applies(node, entry)?,
-                None => {
-                    // A snapshot has taken the place of everything up to here.
-                    self.tally.count("snapshot_installed");
-                    break;
-                }
-            }
-        }
-        self.oracle.state(node, applied, process.replica.machine())?;
-        if applied.index > self.members_at && *process.replica.members() != self.members {
-            self.members = process.replica.members().clone();
-            if self.members.is_joint() {
-                self.tally.count("joint");
-            }
-        }
-        self.members_at = self.members_at.max(applied.index);
-        Ok(())
-    }
-
-    fn answer(&mut self, node: usize, ticket: Ticket, fate: Fate) -> Check {
-        let attempt = ticket.0;
-        let Some(found) = self.attempts.get(&attempt) else { return Ok(()) };
-        let reply = match fate {
-            Fate::Applied(outcomes) => {
-                let Some(outcome) = outcomes.into_iter().next() else {
-                    return Err(Violation::new("S13", format!("no outcome for {attempt}")));
-                };
-                self.oracle.answers(attempt, found.key.as_deref(), &outcome)?;
-                Reply::Outcome(outcome)
-            }
-            Fate::NotDone { .. } => {
-                self.tally.count("not_done");
-                if found.key.is_none() {
-                    self.oracle.answers_not_done(attempt)?;
-                }
-                Reply::NotDone
-            }
-            Fate::Unknown { .. } => {
-                self.tally.count("unknown");
-                Reply::Unknown
-            }
-        };
-        self.reply(node, attempt, reply);
-        Ok(())
-    }
-
-    fn reply(&mut self, node: usize, attempt: u64, reply: Reply) {
-        let Some(found) = self.attempts.get(&attempt) else { return };
-        let to = match found.relay {
-            Some(relay) if relay != node => Address::Node(relay),
-            _ => Address::Client(found.client),
-        };
-        self.send(Address::Node(node), to, Packet::Reply { attempt, reply });
-    }
-
-    /// S6: a read sees whatever was acknowledged before it began.
-    fn read_ready(&mut self, node: usize, ticket: Ticket, applied: u64) -> Check {
-        let Some(found) = self.attempts.get(&ticket.0) else { return Ok(()) };
-        let floor = found.floor;
-        ensure(applied >= floor, "S6", || {
-            format!("{node} served a read at {applied}, {floor} was acknowledged before it began")
-        })?;
-        self.tally.count("read");
-        self.reply(node, ticket.0, Reply::Read);
-        Ok(())
-    }
-
-    fn send_raft(&mut self, node: usize, to: MemberId, message: &Message) -> Check {
-        if let Message::Step(step) = message {
-            self.check_step(node, to, step)?;
-        }
-        if let Some(target) = self.at(to) {
-            let packet = Packet::Raft(Bytes::from(message.encode()));
-            self.send(Address::Node(node), Address::Node(target), packet);
-        }
-        Ok(())
-    }
-
-    /// S12, S8: what a member lets others know must be durable.
-    fn check_step(&mut self, node: usize, to: MemberId, step: &Step) -> Check {
-        if step.reject || self.nodes[node].must_stop.is_some() {
-            return Ok(());
-        }
-        match step.kind {
-            Kind::VoteAnswer => self.oracle.votes(node, step.term, to.get()),
-            Kind::AppendAnswer => {
-                let durable = self.nodes[node].process.as_ref().map_or(0, |p| p.durable);
-                let index = step.index;
-                ensure(index <= durable, "S8", || {
-                    format!("{node} acknowledged {index}, {durable} is durable")
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    pub(super) fn send(&mut self, from: Address, to: Address, packet: Packet) {
-        let mut delays = self.network.send(from, to, &mut self.rng, &mut self.tally);
-        if !matches!(packet, Packet::Raft(_)) {
-            // A session is a stream: what it carries is lost or late, never doubled.
-            delays.truncate(1);
-        }
-        for delay_us in delays {
-            let at_us = self.now_us + delay_us;
-            let newest = self.newest_arrival.entry((from, to)).or_default();
-            if at_us < *newest {
-                self.tally.count("reorder");
-            }
-            *newest = at_us.max(*newest);
-            self.queue.push(at_us, Event::Arrive { from, to, packet: packet.clone() });
-        }
-    }
-
-    fn arrive(&mut self, from: Address, to: Address, packet: Packet) -> Check {
-        if self.in_flight_lost && self.network.is_cut(from, to) {
-            return Ok(());
-        }
-        self.mix(packet.trace());
-        let Address::Node(node) = to else {
-            let Address::Client(client) = to else { return Ok(()) };
-            let Packet::Reply { attempt, reply } = packet else { return Ok(()) };
-            return self.client_hears(client, attempt, reply);
-        };
-        let Some(process) = &self.nodes[node].process else { return Ok(()) };
-        let boot = self.nodes[node].boot;
-        match packet {
-            Packet::Raft(bytes) => {
-                let Address::Node(from) = from else { return Ok(()) };
-                let from = self.nodes[from].id;
-                let message = Message::decode(&bytes)
-                    .map_err(|error| Violation::new("codec", error.to_string()))?;
-                self.give(node, boot, Input::Message { from, message });
-            }
-            Packet::Ask { attempt, request, patience_us, relay } => {
-                let status = process.replica.status();
-                let leader = status.leader.filter(|_| !status.leading);
-                match leader.and_then(|leader| self.at(leader)).filter(|_| relay.is_none()) {
-                    Some(leader) => {
-                        if let Some(found) = self.attempts.get_mut(&attempt) {
-                            found.relay = Some(node);
-                        }
-                        let relay = Some(node);
-                        let packet = Packet::Ask { attempt, request, patience_us, relay };
-                        self.send(to, Address::Node(leader), packet);
-                    }
-                    None => {
-                        let (ticket, requests) = (Ticket(attempt), vec![request]);
-                        self.give(node, boot, Input::Submit { ticket, requests, patience_us });
-                    }
-                }
-            }
-            Packet::Read { attempt } => {
-                self.give(node, boot, Input::Read { ticket: Ticket(attempt) });
-            }
-            Packet::Reply { attempt, reply } => {
-                if let Some(found) = self.attempts.get(&attempt) {
-                    let client = Address::Client(found.client);
-                    self.send(to, client, Packet::Reply { attempt, reply });
-                }
-            }
-            Packet::Snapshot { step, id, file } => {
-                let Address::Node(sender) = from else { return Ok(()) };
-                let saved = match process.receive(id, &file) {
-                    Ok((machine, members)) => {
-                        let (from, machine) = (self.nodes[sender].id, Box::new(machine));
-                        self.give(
-                            node,
-                            boot,
-                            Input::SnapshotReceived { from, step, machine, members },
-                        );
-                        Saved::Yes
-                    }
-                    Err(_) => Saved::No,
-                };
-                let (boot, to) = (self.nodes[sender].boot, self.nodes[node].id);
-                let at_us = self.now_us + MS;
-                self.queue.push(at_us, Event::Sent { node: sender, boot, to, saved });
-            }
-        }
-        Ok(())
-    }
-
-    fn send_snapshot(&mut self, node: usize, to: MemberId, step: Step) {
-        let boot = self.nodes[node].boot;
-        let file = step.snapshot.as_ref().and_then(|head| {
-            self.nodes[node].process.as_ref().and_then(|process| process.file(head.point))
-        });
-        let (Some((id, file)), Some(target)) = (file, self.at(to)) else {
-            self.give(node, boot, Input::SnapshotSent { to, saved: Saved::No });
-            return;
-        };
-        let (from, target) = (Address::Node(node), Address::Node(target));
-        if self.network.is_cut(from, target) || self.rng.u8(0..5) == 0 {
-            self.tally.count("snapshot_cut");
-            let at_us = self.now_us + 300 * MS;
-            self.queue.push(at_us, Event::Sent { node, boot, to, saved: Saved::No });
-            return;
-        }
-        let at_us = self.now_us + self.rng.u64(5 * MS..300 * MS);
-        let packet = Packet::Snapshot { step, id, file };
-        self.queue.push(at_us, Event::Arrive { from, to: target, packet });
-    }
-
-    fn write(&mut self, node: usize) -> Check {
-        let boot = self.nodes[node].boot;
-        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
-        match process.write() {
-            Err(error) => return Err(Violation::new("S12", format!("{error:#}"))),
-            Ok(Wrote::Fatal) => {
-                self.crash(node, Restart::ProcessKilled);
-                return Ok(());
-            }
-            Ok(Wrote::NoSpace) if process.retrying => {}
-            Ok(Wrote::NoSpace) => {
-                process.retrying = true;
-                self.queue.push(self.now_us + 200 * MS, Event::Write { node, boot });
-            }
-            Ok(Wrote::Done) => {}
-        }
-        if process.written > process.synced && !process.syncing {
-            process.syncing = true;
-            let slow = self.rng.u64(0..1000) < self.slow_sync;
-            let delay_us = if slow { self.rng.u64(10..800) * MS } else { self.rng.u64(60..400) };
-            self.tally.count_by("slow_sync", u64::from(slow));
-            self.queue.push(self.now_us + delay_us, Event::Sync { node, boot });
-        }
-        Ok(())
-    }
-
-    fn sync(&mut self, node: usize, boot: u64) -> Check {
-        let target = &mut self.nodes[node];
-        let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else {
-            return Ok(());
-        };
-        if process.log.sync().is_err() {
-            self.crash(node, Restart::ProcessKilled);
-            return Ok(());
-        }
-        process.syncing = false;
-        process.synced = process.written;
-        process.durable = process.log.last_index();
-        let number = process.synced;
-        self.queue.push(self.now_us, Event::Synced { node, boot, number });
-        Ok(())
-    }
-
-    fn save(&mut self, node: usize) {
-        let boot = self.nodes[node].boot;
-        let Some(process) = &mut self.nodes[node].process else { return };
-        let Some((point, saved)) = process.save() else { return };
-        let saved = if saved.is_ok() { Saved::Yes } else { Saved::No };
-        self.tally.count_by("snapshot_saved", u64::from(saved == Saved::Yes));
-        self.give(node, boot, Input::SnapshotSaved { point, saved });
-    }
-
-    /// Ends a process, to be started again soon.
-    pub(super) fn crash(&mut self, node: usize, how: Restart) {
-        self.say(|| format!("{node} crashes: {how:?}"));
-        self.nodes[node].crash(how);
-        let at_us = self.now_us + self.rng.u64(10..5000) * MS;
-        self.queue.push(at_us, Event::Start { node });
-    }
-
-    fn mix(&mut self, bytes: &[u8]) {
+    pub(super) fn mix(&mut self, bytes: &[u8]) {
         let mut trace = self.trace ^ self.now_us;
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
