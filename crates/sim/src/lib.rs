@@ -5,6 +5,7 @@
 //! against the numbered invariants without asking the model.
 
 pub mod campaign;
+pub mod cluster;
 pub mod compare;
 pub mod corpus;
 pub mod coverage;

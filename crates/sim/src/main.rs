@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use tenure_sim::campaign::{self, Plan};
+use tenure_sim::cluster;
 use tenure_sim::corpus;
 use tenure_sim::coverage::Coverage;
 use tenure_sim::run::{self, Failure};
@@ -33,6 +34,10 @@ enum Proof {
         #[arg(long, default_value_t = 48)]
         inputs: usize,
     },
+    /// Run whole clusters while everything fails, and check their promises.
+    Cluster(ClusterArgs),
+    /// Plant bugs in the replicated log, one at a time, and see that each is caught.
+    ClusterMutants(ClusterArgs),
     /// Plant bugs in the machine, one at a time, and see that each is caught.
     Mutants(MutantArgs),
 }
@@ -57,6 +62,25 @@ struct ModelArgs {
 }
 
 #[derive(Args)]
+struct ClusterArgs {
+    /// How many seeds; for planted bugs, at most so many for each.
+    #[arg(long, default_value_t = 500)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Run this seed only, and print what happens.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many seeds run a second time, which must be the same to the byte.
+    #[arg(long, default_value_t = 20)]
+    twice: u64,
+    /// On how many threads; all cores if not given.
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+#[derive(Args)]
 struct MutantArgs {
     /// How many sequences for each planted bug, at most.
     #[arg(long, default_value_t = 20_000)]
@@ -73,6 +97,11 @@ fn main() -> ExitCode {
             Some(seed) => one(seed, args.commands),
             None => many(&args),
         },
+        Proof::Cluster(args) => match args.seed {
+            Some(seed) => one_cluster(seed),
+            None => clusters(&args),
+        },
+        Proof::ClusterMutants(args) => planted_in_clusters(&args),
         Proof::Mutants(args) => planted(&args),
         Proof::Corpus { folder, inputs } => match corpus::write(&folder, inputs) {
             Ok(()) => true,
@@ -146,6 +175,76 @@ fn report(seed: u64, commands: usize, failure: &Failure) {
     for (index, step) in shortest.steps.iter().enumerate() {
         println!("  {index}: {step:?}");
     }
+}
+
+fn one_cluster(seed: u64) -> bool {
+    let ran = cluster::World::new(seed).verbose().run();
+    if let Some(violation) = &ran.failure {
+        println!("violation {} seed={seed}: {}", violation.invariant, violation.detail);
+    }
+    println!("{}", ran.tally.line());
+    println!("trace={:016x}", ran.trace);
+    let violations = u64::from(ran.failure.is_some());
+    let sim_hours = ran.sim_us as f64 / 3.6e9;
+    println!("sim seeds=1 sim_hours={sim_hours:.2} violations={violations}");
+    ran.failure.is_none()
+}
+
+fn clusters(args: &ClusterArgs) -> bool {
+    let plan = cluster::campaign::Plan {
+        from: args.from,
+        seeds: args.seeds,
+        threads: threads(args.threads),
+    };
+    let bar = bar(args.seeds);
+    let found = cluster::campaign::run(plan, &|| bar.inc(1));
+    bar.finish_and_clear();
+    println!("{}", found.tally.line());
+    let (kinds, missing) = found.tally.missing();
+    let mut clean = true;
+    if let Some((seed, violation)) = &found.failure {
+        let detail = violation.detail.replace('\n', " ");
+        println!("violation {} seed={seed}: {detail}", violation.invariant);
+        println!("replay: cargo run --profile sim -p tenure-sim -- cluster --seed {seed}");
+        clean = false;
+    } else {
+        let again = cluster::campaign::Plan { seeds: args.twice.min(args.seeds), ..plan };
+        if let Some(seed) = cluster::campaign::check_determinism(again) {
+            println!("seed {seed} ran differently the second time");
+            clean = false;
+        }
+        if !missing.is_empty() && args.seeds >= 200 {
+            println!("never seen: {}", missing.join(", "));
+            clean = false;
+        }
+    }
+    println!(
+        "sim seeds={} sim_hours={:.2} faults={}/{kinds} violations={}",
+        found.seeds,
+        found.sim_hours(),
+        kinds - missing.len(),
+        u64::from(found.failure.is_some())
+    );
+    clean
+}
+
+#[cfg(mutants)]
+fn planted_in_clusters(args: &ClusterArgs) -> bool {
+    tenure_sim::mutants::run_clusters(cluster::campaign::Plan {
+        from: args.from,
+        seeds: args.seeds,
+        threads: threads(args.threads),
+    })
+}
+
+#[cfg(not(mutants))]
+fn planted_in_clusters(args: &ClusterArgs) -> bool {
+    let _ = args.seeds;
+    println!(
+        "this build has no planted bugs; build it with: \
+         RUSTFLAGS=\"--cfg mutants\" cargo run --profile sim -p tenure-sim -- cluster-mutants"
+    );
+    false
 }
 
 #[cfg(mutants)]

@@ -1,0 +1,266 @@
+//! How much time may a leader add to the clock of the machine?
+//!
+//! Between any two entries of the log the machine's clock grows by at most the real time between
+//! their sealing. A slow clock is always safe, so a doubtful moment is not counted: lateness of the
+//! leader's own loop, and time without a quorum. That mercy is bounded by a credit, so that it does
+//! not keep the dead alive.
+
+use tenure_types::Term;
+
+use crate::config::{CHECKPOINT_US, CREDIT_US, FRESH_US, GRACE_US, TICK_US};
+
+/// One part in so many of the time counted goes back to the credit.
+const CREDIT_PER_COUNTED: u64 = 8;
+
+/// The count of the leader that this member is, if it is one.
+#[derive(Debug, Default)]
+pub(crate) struct LeaseClock {
+    led: Option<Led>,
+}
+
+/// What a leader remembers of its term.
+#[derive(Debug)]
+struct Led {
+    term: Term,
+    count_us: u64,
+    /// The count in the newest entry sealed.
+    stamped_us: u64,
+    credit_us: u64,
+    /// Set once an entry of this term was applied here.
+    counting: Option<Counting>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Counting {
+    /// The machine's clock when counting began.
+    base_ms: u64,
+    last_us: u64,
+    wake_by_us: u64,
+}
+
+/// What the clock must know at the end of a turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rest {
+    pub(crate) now_us: u64,
+    pub(crate) quorum_at_us: u64,
+    /// When the machine's next deadline is, by its own clock.
+    pub(crate) due_ms: Option<u64>,
+    /// Whether an entry of ours is not applied yet.
+    pub(crate) in_flight: bool,
+}
+
+impl LeaseClock {
+    /// To be called before every use while this member leads. Keyed by the term and not by seeing
+    /// the role change: leadership lost and regained may show no change at all.
+    pub(crate) fn lead(&mut self, term: Term) {
+        if self.led.as_ref().is_some_and(|led| led.term == term) {
+            return;
+        }
+        let mut fresh =
+            Led { term, count_us: 0, stamped_us: 0, credit_us: CREDIT_US, counting: None };
+        if mutant!("count_kept_over_election")
+            && let Some(old) = &self.led
+        {
+            fresh.count_us = old.count_us;
+        }
+        self.led = Some(fresh);
+    }
+
+    /// An entry of this term was applied here: time counts from now on.
+    pub(crate) fn start(&mut self, term: Term, base_ms: u64, now_us: u64) {
+        if let Some(led) = &mut self.led
+            && led.term == term
+            && led.counting.is_none()
+        {
+            let wake_by_us = now_us.saturating_add(TICK_US);
+            led.counting = Some(Counting { base_ms, last_us: now_us, wake_by_us });
+        }
+    }
+
+    /// Whether this member has applied an entry of the term it leads.
+    pub(crate) fn started(&self, term: Term) -> bool {
+        self.led.as_ref().is_some_and(|led| led.term == term && led.counting.is_some())
+    }
+
+    /// The count for an entry that is sealed now; [`LeaseClock::stamp`] follows if it is taken.
+    pub(crate) fn count_ms(&mut self, now_us: u64, quorum_at_us: u64) -> u64 {
+        self.charge(now_us, quorum_at_us);
+        self.led.as_ref().map_or(0, |led| led.count_us / 1000)
+    }
+
+    /// The entry with the present count is in the log.
+    pub(crate) fn stamp(&mut self) {
+        if let Some(led) = &mut self.led {
+            led.stamped_us = led.count_us;
+        }
+    }
+
+    /// Ends a turn: whether an empty entry must be sealed now.
+    pub(crate) fn rest(&mut self, rest: Rest) -> bool {
+        self.charge(rest.now_us, rest.quorum_at_us);
+        let Some(led) = &mut self.led else { return false };
+        let Some(counting) = &mut led.counting else { return false };
+        let reached_ms = counting.base_ms.saturating_add(led.count_us / 1000);
+        let stamped_ms = counting.base_ms.saturating_add(led.stamped_us / 1000);
+        let mut wake_by_us = rest.now_us.saturating_add(TICK_US);
+        let Some(due_ms) = rest.due_ms else {
+            counting.wake_by_us = wake_by_us;
+            return false;
+        };
+        let is_due = due_ms <= reached_ms;
+        if !is_due {
+            let at_us = due_ms.saturating_sub(counting.base_ms).saturating_mul(1000);
+            let in_us = at_us.saturating_sub(led.count_us);
+            wake_by_us = wake_by_us.min(rest.now_us.saturating_add(in_us));
+        }
+        counting.wake_by_us = wake_by_us;
+        let checkpoint =
+            led.count_us - led.stamped_us >= CHECKPOINT_US && !mutant!("no_checkpoint");
+        is_due && (stamped_ms < due_ms || !rest.in_flight) || checkpoint
+    }
+
+    /// By when the next turn is wanted, while this member counts.
+    pub(crate) fn wake_by_us(&self) -> Option<u64> {
+        self.led.as_ref()?.counting.map(|counting| counting.wake_by_us)
+    }
+
+    /// Counts the time since the last charge, as far as it may be counted.
+    fn charge(&mut self, now_us: u64, quorum_at_us: u64) {
+        let Some(led) = &mut self.led else { return };
+        let Some(counting) = &mut led.counting else { return };
+        let elapsed = now_us.saturating_sub(counting.last_us);
+        // Sleep that was asked for counts, lateness does not.
+        let asked = counting.wake_by_us.saturating_sub(counting.last_us);
+        let mut on_time = elapsed.min(asked.saturating_add(GRACE_US));
+        let fresh_until = quorum_at_us.saturating_add(FRESH_US);
+        if now_us > fresh_until {
+            // Nor does time without a quorum.
+            on_time = on_time.min(fresh_until.saturating_sub(counting.last_us));
+        }
+        if mutant!("stall_is_charged") {
+            on_time = elapsed;
+        }
+        let forgiven = (elapsed - on_time).min(led.credit_us);
+        let counted = elapsed - forgiven;
+        led.credit_us = CREDIT_US.min(led.credit_us - forgiven + counted / CREDIT_PER_COUNTED);
+        led.count_us += counted;
+        counting.last_us = counting.last_us.max(now_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1000;
+    const S: u64 = 1000 * MS;
+
+    fn counting() -> LeaseClock {
+        let mut clock = LeaseClock::default();
+        clock.lead(Term(3));
+        clock.start(Term(3), 500, S);
+        clock
+    }
+
+    impl LeaseClock {
+        fn seal(&mut self, now_us: u64, quorum_at_us: u64) -> u64 {
+            let count_ms = self.count_ms(now_us, quorum_at_us);
+            self.stamp();
+            count_ms
+        }
+    }
+
+    fn rest(now_us: u64, due_ms: Option<u64>) -> Rest {
+        Rest { now_us, quorum_at_us: now_us, due_ms, in_flight: false }
+    }
+
+    #[test]
+    fn nothing_counts_before_an_entry_of_the_term_is_applied() {
+        let mut clock = LeaseClock::default();
+        clock.lead(Term(3));
+        assert_eq!(clock.seal(5 * S, 5 * S), 0);
+        assert!(!clock.rest(rest(9 * S, Some(0))));
+        clock.start(Term(3), 0, 9 * S);
+        assert_eq!(clock.seal(9 * S + 80 * MS, 9 * S + 80 * MS), 80);
+    }
+
+    #[test]
+    fn sleep_that_was_asked_for_counts_and_lateness_does_not() {
+        let mut clock = counting();
+        assert!(!clock.rest(rest(S + 10 * MS, None)));
+        assert_eq!(clock.seal(S + 60 * MS, S + 60 * MS), 60);
+        assert!(!clock.rest(rest(S + 60 * MS, None)));
+        let late = S + 60 * MS + 3 * S;
+        assert_eq!(clock.seal(late, late), 60 + 50 + 50);
+    }
+
+    #[test]
+    fn time_without_a_quorum_does_not_count() {
+        let mut clock = counting();
+        let quorum_at_us = S;
+        let mut now_us = S;
+        for _ in 0..20 {
+            now_us += 50 * MS;
+            clock.rest(Rest { now_us, quorum_at_us, due_ms: None, in_flight: false });
+        }
+        assert_eq!(clock.seal(now_us, quorum_at_us), FRESH_US / MS);
+    }
+
+    #[test]
+    fn mercy_ends_with_the_credit_and_comes_back_slowly() {
+        let mut clock = counting();
+        let late = S + CREDIT_US + 10 * S;
+        let counted = clock.seal(late, late);
+        assert_eq!(counted, 10_000, "all the credit was used, which on-time sleep does not change");
+        assert!(!clock.rest(rest(late, None)));
+        let credit_us = 10 * S / CREDIT_PER_COUNTED;
+        let again = late + 5 * S;
+        assert_eq!(clock.seal(again, again) - counted, (5 * S - credit_us) / MS);
+    }
+
+    #[test]
+    fn a_new_term_counts_from_zero_even_if_no_change_of_role_was_seen() {
+        let mut clock = counting();
+        assert_eq!(clock.seal(S + 70 * MS, S + 70 * MS), 70);
+        clock.lead(Term(5));
+        assert_eq!(clock.seal(9 * S, 9 * S), 0);
+        assert!(!clock.started(Term(5)));
+    }
+
+    #[test]
+    fn an_idle_leader_wakes_at_the_deadline_and_seals_once() {
+        let mut clock = counting();
+        assert!(!clock.rest(rest(S, Some(520))));
+        assert_eq!(clock.wake_by_us(), Some(S + 20 * MS));
+        let due = Rest { in_flight: false, ..rest(S + 20 * MS, Some(520)) };
+        assert!(clock.rest(due));
+        assert_eq!(clock.seal(due.now_us, due.now_us), 20);
+        assert!(!clock.rest(Rest { in_flight: true, ..due }), "one is on its way");
+        assert!(clock.rest(due), "it was applied and more is due");
+    }
+
+    #[test]
+    fn a_stamp_is_sealed_once_a_second_while_something_is_pending() {
+        let mut clock = counting();
+        let mut sealed = 0;
+        for turn in 1..=100 {
+            let now_us = S + turn * 50 * MS;
+            if clock.rest(rest(now_us, Some(1_000_000))) {
+                clock.seal(now_us, now_us);
+                sealed += 1;
+            }
+        }
+        assert_eq!(sealed, 5);
+        for turn in 101..=200 {
+            assert!(!clock.rest(rest(S + turn * 50 * MS, None)), "nothing is pending");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_counts_nothing() {
+        let mut clock = counting();
+        assert_eq!(clock.seal(S + 40 * MS, S), 40);
+        assert_eq!(clock.seal(S, S), 40);
+        assert_eq!(clock.seal(S + 50 * MS, S), 50);
+    }
+}

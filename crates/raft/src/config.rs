@@ -1,0 +1,70 @@
+//! Which numbers does a replica live by?
+
+use crate::member::MemberId;
+
+/// How often the engine ticks, and how often a loop turns at least.
+pub const TICK_US: u64 = 50_000;
+/// Lateness of a loop that is still counted.
+pub const GRACE_US: u64 = TICK_US;
+/// How much doubtful time a leader may leave uncounted.
+pub const CREDIT_US: u64 = 60_000_000;
+/// How much counted time may be lost with a leader, while a deadline is pending.
+pub const CHECKPOINT_US: u64 = 1_000_000;
+/// How long the answer of a quorum proves that there is one: three heartbeats.
+pub const FRESH_US: u64 = 3 * HEARTBEAT_TICKS as u64 * TICK_US;
+/// How long a renewal may wait for others.
+pub const BATCH_US: u64 = 50_000;
+/// Commands joined into one entry, at most.
+pub const ENTRY_COMMANDS_MAX: usize = 1_024;
+/// Bytes joined into one entry, at most. A single command may be larger.
+pub const ENTRY_BYTES_MAX: usize = 256 * 1024;
+/// After so long without an answer a read asks again, under a new context.
+pub const READ_RETRY_US: u64 = 300_000;
+/// How often a read asks before it fails.
+pub const READ_TRIES_MAX: u32 = 8;
+/// Read contexts under way at once, at most. Further reads wait for one of them.
+pub const READS_IN_FLIGHT_MAX: usize = 8;
+/// Reads waiting, at most: beyond that a caller is told at once.
+pub const READS_WAITING_MAX: usize = 65_536;
+
+pub(crate) const HEARTBEAT_TICKS: usize = 1;
+/// An election starts after 300 to 600 ms without a leader.
+pub(crate) const ELECTION_TICKS_MIN: usize = 6;
+pub(crate) const ELECTION_TICKS_MAX: usize = 12;
+/// Bytes of entries in one message, about.
+pub(crate) const MESSAGE_BYTES_MAX: u64 = 1024 * 1024;
+/// Messages with entries sent ahead of their acknowledgement, to each member.
+pub(crate) const MESSAGES_IN_FLIGHT_MAX: usize = 256;
+/// Bytes of entries proposed and not committed; more are refused.
+pub(crate) const UNCOMMITTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of entries applied between two looks at the outside.
+pub(crate) const APPLY_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// What differs from member to member and from cluster to cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Who this member is.
+    pub id: MemberId,
+    /// Bytes of entries written to the log as one batch, about: well below what a segment of the log
+    /// takes.
+    pub batch_bytes: usize,
+    /// A snapshot is wanted after so many bytes of entries.
+    pub snapshot_bytes: u64,
+    /// Or after so many entries.
+    pub snapshot_entries: u64,
+    /// Members compare the hash of their state whenever the index is a multiple of this.
+    pub hash_every: u64,
+}
+
+impl Config {
+    /// The usual settings.
+    pub fn new(id: MemberId) -> Self {
+        Self {
+            id,
+            batch_bytes: 16 * 1024 * 1024,
+            snapshot_bytes: 64 * 1024 * 1024,
+            snapshot_entries: 1_000_000,
+            hash_every: 1_000,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! How do our words translate into the engine's?
+//!
+//! The payload of an entry that changes members is ours too: the engine's own encoding lives only
+//! between proposing and appending, so its parser never sees a byte that came from elsewhere.
+
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState,
+    Entry as EngineEntry, EntryType, HardState as EngineHardState, Message as EngineMessage,
+    MessageType, Snapshot,
+};
+use tenure_store::{Entry, HardState, Point};
+
+use crate::member::{Change, MemberId, Membership};
+use crate::message::{Kind, SnapshotHead, Step};
+
+/// An entry whose payload is for the machine; empty if the leader appended it for itself.
+pub(crate) const NORMAL: u8 = 0;
+/// An entry whose payload changes the members.
+pub(crate) const MEMBERS: u8 = 1;
+
+pub(crate) fn entry_from(entry: EngineEntry) -> Entry {
+    let members = entry.entry_type != EntryType::EntryNormal;
+    let (kind, payload) = if members { (MEMBERS, entry.context) } else { (NORMAL, entry.data) };
+    Entry { index: entry.index, term: entry.term, kind, payload }
+}
+
+pub(crate) fn entry_to(entry: &Entry) -> EngineEntry {
+    let mut to = EngineEntry { index: entry.index, term: entry.term, ..EngineEntry::default() };
+    if entry.kind == MEMBERS {
+        to.set_entry_type(EntryType::EntryConfChangeV2);
+        to.context = entry.payload.clone();
+    } else {
+        to.data = entry.payload.clone();
+    }
+    to
+}
+
+pub(crate) fn hard_state_from(state: &EngineHardState) -> HardState {
+    let vote = (state.vote != 0).then_some(state.vote);
+    HardState { term: state.term, vote, commit: state.commit }
+}
+
+pub(crate) fn hard_state_to(state: HardState) -> EngineHardState {
+    let HardState { term, vote, commit } = state;
+    EngineHardState { term, vote: vote.unwrap_or(0), commit, ..EngineHardState::default() }
+}
+
+pub(crate) fn members_to(members: &Membership) -> ConfState {
+    let ids = |set: &std::collections::BTreeSet<MemberId>| {
+        set.iter().map(|id| id.get()).collect::<Vec<_>>()
+    };
+    ConfState {
+        voters: ids(&members.voters),
+        learners: ids(&members.learners),
+        voters_outgoing: ids(&members.outgoing),
+        learners_next: ids(&members.learners_next),
+        auto_leave: members.auto_leave,
+        ..ConfState::default()
+    }
+}
+
+/// The members that the engine names, with those retired before and since.
+pub(crate) fn members_from(state: &ConfState, before: &Membership) -> Membership {
+    let ids = |list: &[u64]| list.iter().copied().filter_map(MemberId::new).collect();
+    let mut members = Membership {
+        voters: ids(&state.voters),
+        learners: ids(&state.learners),
+        outgoing: ids(&state.voters_outgoing),
+        learners_next: ids(&state.learners_next),
+        auto_leave: state.auto_leave,
+        retired: before.retired.clone(),
+    };
+    let gone: Vec<_> = before.all().into_iter().filter(|id| !members.contains(*id)).collect();
+    members.retired.extend(gone);
+    members
+}
+
+pub(crate) fn changes_to(changes: &[Change]) -> ConfChangeV2 {
+    let mut to = ConfChangeV2::default();
+    to.set_transition(ConfChangeTransition::Auto);
+    to.changes = changes
+        .iter()
+        .map(|change| {
+            let mut single =
+                ConfChangeSingle { node_id: change.member().get(), ..ConfChangeSingle::default() };
+            single.set_change_type(match change {
+                Change::AddLearner(_) => ConfChangeType::AddLearnerNode,
+                Change::Promote(_) => ConfChangeType::AddNode,
+                Change::Remove(_) => ConfChangeType::RemoveNode,
+            });
+            single
+        })
+        .collect();
+    to
+}
+
+/// A message of the engine and whom it is for; nothing for what is never sent between members.
+pub(crate) fn step_from(mut message: EngineMessage) -> Option<(MemberId, Step)> {
+    let kind = match message.msg_type {
+        MessageType::MsgAppend => Kind::Append,
+        MessageType::MsgAppendResponse => Kind::AppendAnswer,
+        MessageType::MsgRequestVote => Kind::Vote,
+        MessageType::MsgRequestVoteResponse => Kind::VoteAnswer,
+        MessageType::MsgSnapshot => Kind::Snapshot,
+        MessageType::MsgHeartbeat => Kind::Heartbeat,
+        MessageType::MsgHeartbeatResponse => Kind::HeartbeatAnswer,
+        MessageType::MsgTimeoutNow => Kind::TimeoutNow,
+        MessageType::MsgReadIndex => Kind::ReadIndex,
+        MessageType::MsgReadIndexResp => Kind::ReadIndexAnswer,
+        MessageType::MsgRequestPreVote => Kind::PreVote,
+        MessageType::MsgRequestPreVoteResponse => Kind::PreVoteAnswer,
+        MessageType::MsgPropose
+        | MessageType::MsgTransferLeader
+        | MessageType::MsgHup
+        | MessageType::MsgBeat
+        | MessageType::MsgUnreachable
+        | MessageType::MsgSnapStatus
+        | MessageType::MsgCheckQuorum => return None,
+    };
+    let to = MemberId::new(message.to)?;
+    let snapshot = (kind == Kind::Snapshot).then(|| {
+        let meta = message.get_snapshot().get_metadata();
+        let members = members_from(meta.get_conf_state(), &Membership::default());
+        Box::new(SnapshotHead { point: Point { index: meta.index, term: meta.term }, members })
+    });
+    let mut context = message.take_context();
+    let mut entries = message.take_entries().into_vec();
+    if matches!(kind, Kind::ReadIndex | Kind::ReadIndexAnswer) {
+        // The engine keeps the context of a read in an entry.
+        context = entries.pop().map(|entry| entry.data).unwrap_or_default();
+        entries.clear();
+    }
+    let step = Step {
+        kind,
+        term: message.term,
+        log_term: message.log_term,
+        index: message.index,
+        commit: message.commit,
+        commit_term: message.commit_term,
+        reject: message.reject,
+        reject_hint: message.reject_hint,
+        context,
+        entries: entries.into_iter().map(entry_from).collect(),
+        snapshot,
+    };
+    Some((to, step))
+}
+
+pub(crate) fn step_to(from: MemberId, to: MemberId, step: Step) -> EngineMessage {
+    let mut message = EngineMessage {
+        from: from.get(),
+        to: to.get(),
+        term: step.term,
+        log_term: step.log_term,
+        index: step.index,
+        commit: step.commit,
+        commit_term: step.commit_term,
+        reject: step.reject,
+        reject_hint: step.reject_hint,
+        ..EngineMessage::default()
+    };
+    message.set_msg_type(match step.kind {
+        Kind::Append => MessageType::MsgAppend,
+        Kind::AppendAnswer => MessageType::MsgAppendResponse,
+        Kind::Vote => MessageType::MsgRequestVote,
+        Kind::VoteAnswer => MessageType::MsgRequestVoteResponse,
+        Kind::Snapshot => MessageType::MsgSnapshot,
+        Kind::Heartbeat => MessageType::MsgHeartbeat,
+        Kind::HeartbeatAnswer => MessageType::MsgHeartbeatResponse,
+        Kind::TimeoutNow => MessageType::MsgTimeoutNow,
+        Kind::ReadIndex => MessageType::MsgReadIndex,
+        Kind::ReadIndexAnswer => MessageType::MsgReadIndexResp,
+        Kind::PreVote => MessageType::MsgRequestPreVote,
+        Kind::PreVoteAnswer => MessageType::MsgRequestPreVoteResponse,
+    });
+    if matches!(step.kind, Kind::ReadIndex | Kind::ReadIndexAnswer) {
+        let entry = EngineEntry { data: step.context, ..EngineEntry::default() };
+        message.set_entries(vec![entry].into());
+    } else {
+        message.context = step.context;
+        message.set_entries(step.entries.iter().map(entry_to).collect());
+    }
+    if let Some(head) = step.snapshot {
+        message.set_snapshot(snapshot_to(head.point, &head.members));
+    }
+    message
+}
+
+pub(crate) fn snapshot_to(point: Point, members: &Membership) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let meta = snapshot.mut_metadata();
+    meta.index = point.index;
+    meta.term = point.term;
+    meta.set_conf_state(members_to(members));
+    snapshot
+}

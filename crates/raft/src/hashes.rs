@@ -1,0 +1,56 @@
+//! Do all members have the same state?
+//!
+//! Every member tells the others the hash of its state at the same indexes. One that sees a majority
+//! agree on something else has diverged, and stops. One majority is enough: members that are behind
+//! have simply not spoken yet.
+
+use std::collections::BTreeMap;
+
+use crate::member::{MemberId, Membership};
+
+/// Indexes remembered. Members that are further apart than this compare at a later one.
+const KEPT: usize = 8;
+
+/// Who said what about which index.
+#[derive(Debug, Default)]
+pub(crate) struct Hashes {
+    said: BTreeMap<u64, BTreeMap<MemberId, u128>>,
+}
+
+impl Hashes {
+    pub(crate) fn note(&mut self, index: u64, member: MemberId, hash: u128) {
+        self.said.entry(index).or_default().insert(member, hash);
+        while self.said.len() > KEPT {
+            self.said.pop_first();
+        }
+    }
+
+    /// Whether a majority of the voters agrees on another hash than ours at this index.
+    pub(crate) fn differs(&self, index: u64, me: MemberId, members: &Membership) -> bool {
+        let Some(said) = self.said.get(&index) else { return false };
+        let Some(mine) = said.get(&me) else { return false };
+        let others = |hash: &u128| {
+            members.voters.iter().filter(|voter| said.get(voter) == Some(hash)).count()
+        };
+        said.values().any(|hash| hash != mine && others(hash) > members.voters.len() / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_that_differs_from_a_majority_is_wrong() {
+        let id = |number| MemberId::new(number).unwrap();
+        let members = Membership::of_voters((1..4).map(id));
+        let mut hashes = Hashes::default();
+        hashes.note(1000, id(1), 7);
+        hashes.note(1000, id(2), 8);
+        assert!(!hashes.differs(1000, id(1), &members), "nobody knows yet who is wrong");
+        hashes.note(1000, id(3), 8);
+        assert!(hashes.differs(1000, id(1), &members));
+        assert!(!hashes.differs(1000, id(2), &members));
+        assert!(!hashes.differs(2000, id(1), &members));
+    }
+}

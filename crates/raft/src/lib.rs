@@ -1,0 +1,51 @@
+//! How do several members agree on one log?
+//!
+//! A [`Replica`] is one member's part in it: it proposes, replicates, commits, and feeds the
+//! machine. It owns the consensus engine and the machine and nothing else: no thread, clock, socket,
+//! file or randomness of its own. One loop hands it inputs, ends its turn with the time, and does
+//! what the outputs say:
+//!
+//! ```text
+//! loop {
+//!     sleep until an input is there or `wake_at` is reached
+//!     replica.handle(input)                for every input waiting, up to a bound
+//!     now = monotonic clock                after the last input was taken, never before
+//!     wake_at = replica.turn(now, &mut outputs)
+//!     for each output, in order: do it     sends before the sync, see `Output`
+//! }
+//! ```
+//!
+//! The engine is hidden: none of its types leaves this crate, and its own encoding never meets a byte
+//! from the network or the disk.
+//!
+//! Start reading at [`Replica::turn`].
+
+#[macro_use]
+mod plant;
+
+mod clock;
+mod codec;
+mod config;
+mod engine;
+mod hashes;
+mod io;
+mod member;
+mod message;
+mod pending;
+mod reads;
+mod recent;
+mod replica;
+mod start;
+
+pub use codec::Malformed;
+pub use config::*;
+pub use io::{Fate, Input, Output, Persist, Saved, Stop, Ticket, Why, Wish};
+pub use member::{Change, MemberId, Membership};
+pub use message::{Kind, Message, Promise, SnapshotHead, Step};
+#[cfg(mutants)]
+pub mod mutants {
+    //! Planted bugs, to show that the checks would find them.
+    pub use crate::plant::{ALL, select};
+}
+pub use replica::{Boot, BootError, Replica, Status};
+pub use start::{FIRST, LoadError, found, load, read};

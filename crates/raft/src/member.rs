@@ -1,0 +1,168 @@
+//! Who belongs to the cluster?
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::num::NonZeroU64;
+
+use crate::codec::{Malformed, Reader, Writer};
+
+/// A member's number, drawn at random at its first start and never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(NonZeroU64);
+
+impl MemberId {
+    /// A member id from a number above zero.
+    pub fn new(number: u64) -> Option<Self> {
+        NonZeroU64::new(number).map(Self)
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{:x}", self.get())
+    }
+}
+
+impl fmt::Debug for MemberId {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "MemberId({self})")
+    }
+}
+
+/// The members, as the log says; part of every snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Membership {
+    /// Those whose majority decides.
+    pub voters: BTreeSet<MemberId>,
+    /// Those who follow without deciding.
+    pub learners: BTreeSet<MemberId>,
+    /// During a change: those whose majority must agree as well.
+    pub outgoing: BTreeSet<MemberId>,
+    /// During a change: voters that will be learners after it.
+    pub learners_next: BTreeSet<MemberId>,
+    /// During a change: whether it ends by itself.
+    pub auto_leave: bool,
+    /// Those who were members and are not any more. They never come back under the same id.
+    pub retired: BTreeSet<MemberId>,
+}
+
+/// One change to the members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// A new member follows.
+    AddLearner(MemberId),
+    /// A learner, which has caught up, decides with the others.
+    Promote(MemberId),
+    /// A member leaves for ever.
+    Remove(MemberId),
+}
+
+impl Change {
+    /// Whom it is about.
+    pub fn member(self) -> MemberId {
+        match self {
+            Change::AddLearner(id) | Change::Promote(id) | Change::Remove(id) => id,
+        }
+    }
+}
+
+impl Membership {
+    /// The members of a new cluster.
+    pub fn of_voters(voters: impl IntoIterator<Item = MemberId>) -> Self {
+        Self { voters: voters.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Whether it is one of them, in whatever role.
+    pub fn contains(&self, id: MemberId) -> bool {
+        self.voters.contains(&id) || self.learners.contains(&id) || self.outgoing.contains(&id)
+    }
+
+    /// Everyone, in order.
+    pub fn all(&self) -> BTreeSet<MemberId> {
+        self.voters.iter().chain(&self.learners).chain(&self.outgoing).copied().collect()
+    }
+
+    /// Whether a change has begun and not ended.
+    pub fn is_joint(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// The only voter, if there is just one.
+    pub fn sole_voter(&self) -> Option<MemberId> {
+        let only = self.voters.first().filter(|_| self.voters.len() == 1)?;
+        self.outgoing.iter().all(|id| id == only).then_some(*only)
+    }
+
+    /// Writes it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for set in
+            [&self.voters, &self.learners, &self.outgoing, &self.learners_next, &self.retired]
+        {
+            out.put(set.len() as u64);
+            set.iter().for_each(|id| out.put(id.get()));
+        }
+        out.put_u8(u8::from(self.auto_leave));
+    }
+
+    /// Reads it back.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let membership = Self::read(&mut reader)?;
+        reader.end()?;
+        Ok(membership)
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut sets: [BTreeSet<MemberId>; 5] = Default::default();
+        for set in &mut sets {
+            for _ in 0..reader.number()? {
+                // Ends with the bytes, whatever number was claimed.
+                let id = MemberId::new(reader.number()?).ok_or(Malformed)?;
+                if set.last().is_some_and(|last| *last >= id) {
+                    return Err(Malformed);
+                }
+                set.insert(id);
+            }
+        }
+        let [voters, learners, outgoing, learners_next, retired] = sets;
+        let auto_leave = reader.flag()?;
+        Ok(Self { voters, learners, outgoing, learners_next, auto_leave, retired })
+    }
+}
+
+/// Writes the payload of an entry that changes the members.
+pub(crate) fn encode_changes(changes: &[Change]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for change in changes {
+        let kind = match change {
+            Change::AddLearner(_) => 1,
+            Change::Promote(_) => 2,
+            Change::Remove(_) => 3,
+        };
+        out.put_u8(kind);
+        out.put(change.member().get());
+    }
+    out
+}
+
+/// Reads the payload of an entry that changes the members. None at all ends a change that has begun.
+pub(crate) fn decode_changes(bytes: &[u8]) -> Result<Vec<Change>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let mut changes = Vec::new();
+    while !reader.is_empty() {
+        let kind = reader.u8()?;
+        let id = MemberId::new(reader.number()?).ok_or(Malformed)?;
+        changes.push(match kind {
+            1 => Change::AddLearner(id),
+            2 => Change::Promote(id),
+            3 => Change::Remove(id),
+            _ => return Err(Malformed),
+        });
+    }
+    Ok(changes)
+}

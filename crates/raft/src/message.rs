@@ -1,0 +1,337 @@
+//! What do members say to each other?
+//!
+//! A message never names its sender or receiver: the link it came over does. Proposals are not among
+//! the kinds, so none is ever accepted from another member.
+
+use bytes::Bytes;
+use tenure_store::{Entry, Point};
+
+use crate::codec::{Malformed, Reader, Writer, share};
+use crate::member::Membership;
+
+/// The only version of this format so far.
+const VERSION: u8 = 1;
+
+/// What one member tells another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// A step of the agreement.
+    Step(Step),
+    /// The hash of the sender's state after an entry.
+    Hash {
+        /// Index of the entry.
+        index: u64,
+        /// The hash.
+        hash: u128,
+    },
+    /// The sender has started, and this is what it remembers.
+    Hello {
+        /// Its term.
+        term: u64,
+        /// The last entry of its log.
+        last: Point,
+    },
+    /// What the receiver once acknowledged to the sender. If it knows less, it has forgotten.
+    Remember(Promise),
+}
+
+/// What a member acknowledged, as its peer remembers it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Promise {
+    /// The term of the leader it was given to.
+    pub term: u64,
+    /// The last index acknowledged in that term.
+    pub index: u64,
+    /// The last of them that was committed.
+    pub committed: u64,
+}
+
+/// A step of the agreement. Which fields mean something depends on the kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// What it is.
+    pub kind: Kind,
+    /// The sender's term.
+    pub term: u64,
+    /// Term of the entry at `index`.
+    pub log_term: u64,
+    /// An index in the log.
+    pub index: u64,
+    /// The sender's commit index, or what the receiver may take for it.
+    pub commit: u64,
+    /// Term of the entry at `commit`.
+    pub commit_term: u64,
+    /// Whether this is a no.
+    pub reject: bool,
+    /// With a no: where the logs may agree.
+    pub reject_hint: u64,
+    /// Belongs to a read, or marks a wanted election.
+    pub context: Bytes,
+    /// Entries after `index`.
+    pub entries: Vec<Entry>,
+    /// With [`Kind::Snapshot`]: the snapshot that goes beside this message.
+    pub snapshot: Option<Box<SnapshotHead>>,
+}
+
+/// Which snapshot a message announces.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotHead {
+    /// The last entry that it includes.
+    pub point: Point,
+    /// The members after that entry; who is retired stands only in the snapshot itself.
+    pub members: Membership,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $number:literal),+ $(,)?) => {
+        /// The kinds of steps.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Kind { $($(#[$doc])* $name = $number),+ }
+
+        impl Kind {
+            fn from_number(number: u8) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$name),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Entries to append.
+    Append = 1,
+    /// The answer to them.
+    AppendAnswer = 2,
+    /// A candidate asks for a vote.
+    Vote = 3,
+    /// The answer to it.
+    VoteAnswer = 4,
+    /// A snapshot takes the place of entries.
+    Snapshot = 5,
+    /// The leader lives.
+    Heartbeat = 6,
+    /// So does a follower.
+    HeartbeatAnswer = 7,
+    /// The receiver shall become leader now.
+    TimeoutNow = 8,
+    /// A follower asks how far it must have applied to answer a read.
+    ReadIndex = 9,
+    /// The answer to it.
+    ReadIndexAnswer = 10,
+    /// A member asks whether it would get a vote.
+    PreVote = 11,
+    /// The answer to it.
+    PreVoteAnswer = 12,
+}
+
+impl Message {
+    /// Writes it.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64 + self.payload_bytes());
+        out.put_u8(VERSION);
+        match self {
+            Message::Step(step) => step.put(&mut out),
+            Message::Hash { index, hash } => {
+                out.put_u8(32);
+                out.put(*index);
+                out.extend_from_slice(&hash.to_le_bytes());
+            }
+            Message::Hello { term, last } => {
+                out.put_u8(33);
+                out.put(*term);
+                put_point(&mut out, *last);
+            }
+            Message::Remember(Promise { term, index, committed }) => {
+                out.put_u8(34);
+                [*term, *index, *committed].into_iter().for_each(|number| out.put(number));
+            }
+        }
+        out
+    }
+
+    /// Reads it back; payloads stay in the buffer they arrived in. Nothing panics on any bytes, and
+    /// nothing is allocated beyond a small multiple of them.
+    pub fn decode(buffer: &Bytes) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(buffer);
+        if reader.u8()? != VERSION {
+            return Err(Malformed);
+        }
+        let message = match reader.u8()? {
+            32 => {
+                let index = reader.number()?;
+                let hash = reader.raw(16)?.try_into().map_err(|_| Malformed)?;
+                Message::Hash { index, hash: u128::from_le_bytes(hash) }
+            }
+            33 => Message::Hello { term: reader.number()?, last: get_point(&mut reader)? },
+            34 => Message::Remember(Promise {
+                term: reader.number()?,
+                index: reader.number()?,
+                committed: reader.number()?,
+            }),
+            kind => {
+                let kind = Kind::from_number(kind).ok_or(Malformed)?;
+                Message::Step(Step::get(kind, &mut reader, buffer)?)
+            }
+        };
+        reader.end()?;
+        Ok(message)
+    }
+
+    fn payload_bytes(&self) -> usize {
+        match self {
+            Message::Step(step) => step.entries.iter().map(|entry| entry.payload.len() + 24).sum(),
+            _ => 0,
+        }
+    }
+}
+
+impl Step {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.kind as u8);
+        for number in
+            [self.term, self.log_term, self.index, self.commit, self.commit_term, self.reject_hint]
+        {
+            out.put(number);
+        }
+        out.put_u8(u8::from(self.reject));
+        out.put_bytes(&self.context);
+        out.put_u8(u8::from(self.snapshot.is_some()));
+        if let Some(head) = &self.snapshot {
+            let SnapshotHead { point, members } = &**head;
+            put_point(out, *point);
+            members.encode(out);
+        }
+        // Indexes follow from the place: they cannot have a hole.
+        out.put(self.entries.len() as u64);
+        for entry in &self.entries {
+            out.put(entry.term);
+            out.put_u8(entry.kind);
+            out.put_bytes(&entry.payload);
+        }
+    }
+
+    fn get(kind: Kind, reader: &mut Reader<'_>, buffer: &Bytes) -> Result<Self, Malformed> {
+        let mut numbers = [0; 6];
+        for number in &mut numbers {
+            *number = reader.number()?;
+        }
+        let [term, log_term, index, commit, commit_term, reject_hint] = numbers;
+        let reject = reader.flag()?;
+        let context = share(buffer, reader.bytes()?);
+        let snapshot = if reader.flag()? {
+            let point = get_point(reader)?;
+            Some(Box::new(SnapshotHead { point, members: Membership::read(reader)? }))
+        } else {
+            None
+        };
+        if snapshot.is_some() != (kind == Kind::Snapshot) {
+            return Err(Malformed);
+        }
+        let mut entries = Vec::new();
+        let mut before = log_term;
+        for number in 1..=reader.number()? {
+            let index = index.checked_add(number).ok_or(Malformed)?;
+            let term = reader.number()?;
+            if term < before || term == 0 {
+                return Err(Malformed);
+            }
+            before = term;
+            let kind = reader.u8()?;
+            let payload = share(buffer, reader.bytes()?);
+            entries.push(Entry { index, term, kind, payload });
+        }
+        if !entries.is_empty() && kind != Kind::Append {
+            return Err(Malformed);
+        }
+        Ok(Self {
+            kind,
+            term,
+            log_term,
+            index,
+            commit,
+            commit_term,
+            reject,
+            reject_hint,
+            context,
+            entries,
+            snapshot,
+        })
+    }
+}
+
+fn put_point(out: &mut Vec<u8>, point: Point) {
+    out.put(point.index);
+    out.put(point.term);
+}
+
+fn get_point(reader: &mut Reader<'_>) -> Result<Point, Malformed> {
+    Ok(Point { index: reader.number()?, term: reader.number()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::MemberId;
+
+    fn step(kind: Kind) -> Step {
+        Step {
+            kind,
+            term: 7,
+            log_term: 5,
+            index: 300,
+            commit: 299,
+            commit_term: 5,
+            reject: false,
+            reject_hint: 0,
+            context: Bytes::from_static(b"context"),
+            entries: Vec::new(),
+            snapshot: None,
+        }
+    }
+
+    fn examples() -> Vec<Message> {
+        let entry = |index, term| Entry { index, term, kind: 0, payload: "payload".into() };
+        let append = Step { entries: vec![entry(301, 5), entry(302, 7)], ..step(Kind::Append) };
+        let members = Membership {
+            learners: MemberId::new(9).into_iter().collect(),
+            ..Membership::of_voters((1..4).filter_map(MemberId::new))
+        };
+        let head = Box::new(SnapshotHead { point: Point { index: 9, term: 2 }, members });
+        vec![
+            Message::Step(append),
+            Message::Step(step(Kind::PreVoteAnswer)),
+            Message::Step(Step { snapshot: Some(head), ..step(Kind::Snapshot) }),
+            Message::Hash { index: 1000, hash: u128::MAX / 3 },
+            Message::Hello { term: 4, last: Point { index: 8, term: 3 } },
+            Message::Remember(Promise { term: 3, index: u64::MAX, committed: 12 }),
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for message in examples() {
+            let bytes = Bytes::from(message.encode());
+            assert_eq!(Message::decode(&bytes), Ok(message));
+        }
+    }
+
+    #[test]
+    fn no_part_and_no_flipped_bit_of_a_message_makes_reading_panic() {
+        for message in examples() {
+            let bytes = message.encode();
+            for end in 0..bytes.len() {
+                let part = Bytes::copy_from_slice(&bytes[..end]);
+                assert_eq!(Message::decode(&part), Err(Malformed));
+            }
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                if let Ok(read) = Message::decode(&Bytes::from(flipped.clone())) {
+                    assert_eq!(read.encode(), flipped, "one way to write each message");
+                }
+            }
+        }
+    }
+}

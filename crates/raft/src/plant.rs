@@ -1,0 +1,52 @@
+//! Which bugs can be planted, to show that the checks would find them?
+//!
+//! Only a build with `--cfg mutants` contains them, all at once; one is chosen at run time. In every
+//! other build `mutant!` is the constant `false`.
+
+#[cfg(mutants)]
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[cfg(mutants)]
+static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Name and the invariants that may catch each planted bug, by number from 1.
+#[cfg(mutants)]
+pub const ALL: &[(&str, &[&str])] = &[
+    ("acknowledge_before_fsync", &["S8", "S12"]),
+    ("vote_not_durable", &["S12"]),
+    ("read_before_own_term", &["S6"]),
+    ("read_context_reused", &["S6"]),
+    ("stall_is_charged", &["T3"]),
+    ("count_kept_over_election", &["S5"]),
+    ("no_checkpoint", &["L2", "L1"]),
+    ("clock_read_before_input", &["S5"]),
+    ("applied_twice_after_restart", &["S9", "S11"]),
+    ("commit_on_minority", &["S8", "S12"]),
+    ("answer_when_proposed", &["S13"]),
+    ("snapshot_behind_state", &["S9", "S11"]),
+    ("other_term_is_success", &["S13"]),
+];
+
+/// Chooses a planted bug by number; 0 for none.
+#[cfg(mutants)]
+pub fn select(number: usize) {
+    CHOSEN.store(number, Ordering::Relaxed);
+}
+
+/// Whether the planted bug of this name is chosen.
+#[cfg(mutants)]
+pub(crate) fn chosen(name: &str) -> bool {
+    let number = CHOSEN.load(Ordering::Relaxed);
+    number > 0 && ALL.get(number - 1).is_some_and(|(chosen, _)| *chosen == name)
+}
+
+/// Whether the planted bug of this name is chosen; `false` in every ordinary build.
+macro_rules! mutant {
+    ($name:literal) => {{
+        #[cfg(mutants)]
+        let chosen = $crate::plant::chosen($name);
+        #[cfg(not(mutants))]
+        let chosen = false;
+        chosen
+    }};
+}

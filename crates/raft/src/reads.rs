@@ -1,0 +1,153 @@
+//! From which index on may a read be answered?
+//!
+//! A quorum confirms that the leader still leads; whatever was committed before then is enough. A
+//! context is never used twice: an answer to an older question, still under way, would be taken for
+//! one to the new question.
+
+use std::collections::VecDeque;
+
+use crate::config::{READ_RETRY_US, READ_TRIES_MAX, READS_IN_FLIGHT_MAX, READS_WAITING_MAX};
+use crate::io::{Output, Ticket};
+use crate::member::MemberId;
+
+/// Reads on their way.
+#[derive(Debug)]
+pub(crate) struct Reads {
+    member: MemberId,
+    boot: u64,
+    counter: u64,
+    /// Not yet asked for.
+    fresh: Vec<Ticket>,
+    asked: VecDeque<Asked>,
+    /// Confirmed, waiting for the machine to get there.
+    confirmed: Vec<(u64, Vec<Ticket>)>,
+    waiting: usize,
+}
+
+#[derive(Debug)]
+struct Asked {
+    counter: u64,
+    at_us: u64,
+    tries: u32,
+    tickets: Vec<Ticket>,
+}
+
+impl Reads {
+    pub(crate) fn new(member: MemberId, boot: u64) -> Self {
+        Self {
+            member,
+            boot,
+            counter: 0,
+            fresh: Vec::new(),
+            asked: VecDeque::new(),
+            confirmed: Vec::new(),
+            waiting: 0,
+        }
+    }
+
+    /// Takes a read; `false` if too many wait.
+    pub(crate) fn add(&mut self, ticket: Ticket) -> bool {
+        if self.waiting >= READS_WAITING_MAX {
+            return false;
+        }
+        self.waiting += 1;
+        self.fresh.push(ticket);
+        true
+    }
+
+    /// The contexts to ask the engine about now. One serves every read that came before it was
+    /// asked; one that was not answered in time is replaced by a new one.
+    pub(crate) fn ask(&mut self, now_us: u64, out: &mut Vec<Output>) -> Vec<Vec<u8>> {
+        let mut contexts = Vec::new();
+        for at in 0..self.asked.len() {
+            if self.asked[at].at_us.saturating_add(READ_RETRY_US) > now_us {
+                continue;
+            }
+            let counter = self.next_counter();
+            let asked = &mut self.asked[at];
+            asked.tries += 1;
+            asked.at_us = now_us;
+            asked.counter = counter;
+            if asked.tries < READ_TRIES_MAX {
+                contexts.push(self.context(counter));
+            }
+        }
+        let given_up: Vec<Asked> = {
+            let (over, on): (Vec<_>, Vec<_>) =
+                self.asked.drain(..).partition(|asked| asked.tries >= READ_TRIES_MAX);
+            self.asked.extend(on);
+            over
+        };
+        given_up.into_iter().for_each(|asked| self.fail(asked.tickets, out));
+        if !self.fresh.is_empty() && self.asked.len() < READS_IN_FLIGHT_MAX {
+            let counter = self.next_counter();
+            let tickets = std::mem::take(&mut self.fresh);
+            self.asked.push_back(Asked { counter, at_us: now_us, tries: 0, tickets });
+            contexts.push(self.context(counter));
+        }
+        contexts
+    }
+
+    /// The engine has confirmed a context.
+    pub(crate) fn confirm(&mut self, context: &[u8], index: u64) {
+        let found = self.asked.iter().position(|asked| self.context(asked.counter) == context);
+        // Nothing, if it was replaced meanwhile: an answer to an older question.
+        if let Some(asked) = found.and_then(|at| self.asked.remove(at)) {
+            self.confirmed.push((index, asked.tickets));
+        }
+    }
+
+    /// The machine is at this index.
+    pub(crate) fn applied(&mut self, index: u64, out: &mut Vec<Output>) {
+        let mut at = 0;
+        while at < self.confirmed.len() {
+            if self.confirmed[at].0 > index {
+                at += 1;
+                continue;
+            }
+            let (_, tickets) = self.confirmed.remove(at);
+            self.waiting -= tickets.len();
+            out.extend(tickets.into_iter().map(|ticket| Output::ReadReady { ticket }));
+        }
+    }
+
+    /// The term has changed: whatever was asked of the last one is void.
+    pub(crate) fn fail_all(&mut self, out: &mut Vec<Output>) {
+        let asked: Vec<Asked> = self.asked.drain(..).collect();
+        asked.into_iter().for_each(|asked| self.fail(asked.tickets, out));
+    }
+
+    /// The planted bug of answering from what a leader happens to have applied.
+    #[cfg(mutants)]
+    pub(crate) fn confirm_unasked(&mut self, index: u64) {
+        let tickets = std::mem::take(&mut self.fresh);
+        if !tickets.is_empty() {
+            self.confirmed.push((index, tickets));
+        }
+    }
+
+    /// When the next one must be asked again.
+    pub(crate) fn retry_at_us(&self) -> Option<u64> {
+        self.asked.iter().map(|asked| asked.at_us.saturating_add(READ_RETRY_US)).min()
+    }
+
+    fn fail(&mut self, tickets: Vec<Ticket>, out: &mut Vec<Output>) {
+        self.waiting -= tickets.len();
+        out.extend(tickets.into_iter().map(|ticket| Output::ReadFailed { ticket }));
+    }
+
+    fn next_counter(&mut self) -> u64 {
+        if !mutant!("read_context_reused") {
+            self.counter += 1;
+        }
+        self.counter
+    }
+
+    fn context(&self, counter: u64) -> Vec<u8> {
+        let mut context = Vec::with_capacity(24);
+        for number in [self.member.get(), self.boot, counter] {
+            context.extend_from_slice(&number.to_le_bytes());
+        }
+        context
+    }
+}

@@ -1,0 +1,175 @@
+//! Which part of the log does the engine see?
+//!
+//! Everything after the last compaction, in memory, its payloads shared with whoever else has them. A
+//! member that needs older entries is sent a snapshot.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use raft::eraftpb::{Entry as EngineEntry, Snapshot};
+use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
+use tenure_store::{Entry, HardState, Point};
+
+use crate::engine;
+use crate::member::{MemberId, Membership};
+
+/// The recent entries, and which snapshot stands for the rest.
+pub(crate) struct Recent {
+    base: Point,
+    entries: VecDeque<Entry>,
+    /// As it was at the start; the engine asks once.
+    hard_state: HardState,
+    members: Membership,
+    snapshot: Option<(Point, Membership)>,
+    /// Somebody needs a snapshot that names it, and the newest does not.
+    wanted: Cell<bool>,
+}
+
+impl Recent {
+    pub(crate) fn new(
+        base: Point,
+        entries: Vec<Entry>,
+        hard_state: HardState,
+        members: Membership,
+        snapshot: Option<(Point, Membership)>,
+    ) -> Self {
+        Self {
+            base,
+            entries: entries.into(),
+            hard_state,
+            members,
+            snapshot,
+            wanted: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn base(&self) -> Point {
+        self.base
+    }
+
+    pub(crate) fn last(&self) -> Point {
+        self.entries
+            .back()
+            .map_or(self.base, |entry| Point { index: entry.index, term: entry.term })
+    }
+
+    pub(crate) fn entry(&self, index: u64) -> Option<&Entry> {
+        let at = index.checked_sub(self.base.index + 1)?;
+        self.entries.get(usize::try_from(at).ok()?)
+    }
+
+    pub(crate) fn snapshot_point(&self) -> Point {
+        self.snapshot.as_ref().map_or(Point::default(), |(point, _)| *point)
+    }
+
+    /// Whether a new snapshot was wanted since the last time this was asked.
+    pub(crate) fn take_wanted(&self) -> bool {
+        self.wanted.take()
+    }
+
+    /// Appends entries; the first may replace one, and then all after it.
+    pub(crate) fn append(&mut self, entries: &[Entry]) {
+        let Some(first) = entries.first() else { return };
+        assert!(first.index > self.base.index, "what is compacted is never replaced");
+        assert!(first.index <= self.last().index + 1, "the log has no holes");
+        while self.entries.back().is_some_and(|entry| entry.index >= first.index) {
+            self.entries.pop_back();
+        }
+        self.entries.extend(entries.iter().cloned());
+    }
+
+    /// A snapshot takes the place of everything.
+    pub(crate) fn reset(&mut self, point: Point, members: Membership) {
+        self.base = point;
+        self.entries.clear();
+        self.snapshot = Some((point, members));
+    }
+
+    /// A snapshot at this point exists and may be sent.
+    pub(crate) fn set_snapshot(&mut self, point: Point, members: Membership) {
+        if point > self.snapshot_point() {
+            self.snapshot = Some((point, members));
+        }
+    }
+
+    /// Forgets entries up to this index; whether there were any.
+    pub(crate) fn compact(&mut self, to: u64) -> bool {
+        assert!(to <= self.snapshot_point().index, "a snapshot stands for what is dropped");
+        let before = self.base.index;
+        while let Some(entry) = self.entries.front()
+            && entry.index <= to
+        {
+            self.base = Point { index: entry.index, term: entry.term };
+            self.entries.pop_front();
+        }
+        self.base.index > before
+    }
+}
+
+fn weight(entry: &Entry) -> u64 {
+    entry.payload.len() as u64 + 40
+}
+
+impl Storage for Recent {
+    fn initial_state(&self) -> Result<RaftState> {
+        let hard_state = engine::hard_state_to(self.hard_state);
+        Ok(RaftState { hard_state, conf_state: engine::members_to(&self.members) })
+    }
+
+    fn entries(
+        &self,
+        low: u64,
+        high: u64,
+        max_size: impl Into<Option<u64>>,
+        _context: GetEntriesContext,
+    ) -> Result<Vec<EngineEntry>> {
+        if low <= self.base.index {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        let max_bytes = max_size.into().unwrap_or(u64::MAX);
+        let mut bytes = 0_u64;
+        let mut entries = Vec::new();
+        for index in low..high {
+            let entry = self.entry(index).ok_or(Error::Store(StorageError::Unavailable))?;
+            bytes = bytes.saturating_add(weight(entry));
+            if bytes > max_bytes && !entries.is_empty() {
+                break;
+            }
+            entries.push(engine::entry_to(entry));
+        }
+        Ok(entries)
+    }
+
+    fn term(&self, index: u64) -> Result<u64> {
+        if index == self.base.index {
+            return Ok(self.base.term);
+        }
+        if index < self.base.index {
+            return Err(Error::Store(StorageError::Compacted));
+        }
+        self.entry(index).map(|entry| entry.term).ok_or(Error::Store(StorageError::Unavailable))
+    }
+
+    fn first_index(&self) -> Result<u64> {
+        Ok(self.base.index + 1)
+    }
+
+    fn last_index(&self) -> Result<u64> {
+        Ok(self.last().index)
+    }
+
+    fn snapshot(&self, request_index: u64, to: u64) -> Result<Snapshot> {
+        // A member takes only a snapshot that it is a member in.
+        let serves =
+            |members: &Membership| MemberId::new(to).is_some_and(|to| members.contains(to));
+        match &self.snapshot {
+            Some((point, members)) if point.index >= request_index && serves(members) => {
+                Ok(engine::snapshot_to(*point, members))
+            }
+            _ => {
+                self.wanted.set(true);
+                Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Which changes to members and leadership are allowed?
+
+use tenure_store::Point;
+
+use super::Replica;
+use crate::engine;
+use crate::io::{Output, Ticket, Why, Wish};
+use crate::member::{Change, MemberId, encode_changes};
+
+impl Replica {
+    pub(super) fn admin(&mut self, ticket: Ticket, wish: Wish) {
+        let result = match wish {
+            Wish::Change(changes) => match self.propose_changes(&changes) {
+                Ok(at) => {
+                    self.changing = Some((ticket, at));
+                    return;
+                }
+                Err(why) => Err(why),
+            },
+            Wish::Transfer(to) => self.transfer(to),
+        };
+        self.refused.push(Output::Changed { ticket, result });
+    }
+
+    fn transfer(&mut self, to: MemberId) -> Result<(), Why> {
+        if !self.leads() {
+            return Err(Why::NotLeader { leader: self.leader() });
+        }
+        if to == self.config.id || !self.members.voters.contains(&to) {
+            return Err(Why::Impossible);
+        }
+        self.node.transfer_leader(to.get());
+        Ok(())
+    }
+
+    fn propose_changes(&mut self, changes: &[Change]) -> Result<Point, Why> {
+        if !self.leads() {
+            return Err(Why::NotLeader { leader: self.leader() });
+        }
+        // Nothing changes before everything older than this term is applied here.
+        if !self.clock.started(self.term())
+            || self.changing.is_some()
+            || self.members.is_joint()
+            || self.node.raft.has_pending_conf()
+        {
+            return Err(Why::ChangeUnderWay);
+        }
+        self.check_changes(changes)?;
+        self.propose_members(changes)
+    }
+
+    fn check_changes(&self, changes: &[Change]) -> Result<(), Why> {
+        let mut voters = self.members.voters.clone();
+        for change in changes {
+            match *change {
+                Change::AddLearner(id) if self.members.retired.contains(&id) => {
+                    return Err(Why::Retired);
+                }
+                Change::AddLearner(id) if self.members.contains(id) => return Err(Why::Impossible),
+                Change::AddLearner(_) => {}
+                Change::Promote(id) if !self.members.learners.contains(&id) => {
+                    return Err(Why::Impossible);
+                }
+                Change::Promote(id) => {
+                    voters.insert(id);
+                }
+                // Leadership is handed over first, so that it is never in doubt who leads.
+                Change::Remove(id) if id == self.config.id || !self.members.contains(id) => {
+                    return Err(Why::Impossible);
+                }
+                Change::Remove(id) => {
+                    voters.remove(&id);
+                }
+            }
+        }
+        let mut ids: Vec<_> = changes.iter().map(|change| change.member()).collect();
+        ids.sort();
+        ids.dedup();
+        let sensible = ids.len() == changes.len() && !changes.is_empty() && !voters.is_empty();
+        if sensible { Ok(()) } else { Err(Why::Impossible) }
+    }
+
+    /// Proposes a change in our own encoding, with the engine's beside it for as long as the engine
+    /// looks at it.
+    fn propose_members(&mut self, changes: &[Change]) -> Result<Point, Why> {
+        let context = encode_changes(changes);
+        if self.node.propose_conf_change(context, engine::changes_to(changes)).is_err() {
+            return Err(Why::Transferring);
+        }
+        let index = self.node.raft.raft_log.last_index();
+        Ok(Point { index, term: self.node.raft.term })
+    }
+
+    /// Ends a change that has begun and whose leader has gone: the engine forgets to if it took over
+    /// at the wrong moment.
+    pub(super) fn leave_joint(&mut self) {
+        if self.leads()
+            && self.members.is_joint()
+            && self.clock.started(self.term())
+            && !self.node.raft.has_pending_conf()
+        {
+            let _ = self.propose_members(&[]);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! How are messages taken, and what does the engine want done?
+
+use tenure_store::{HardState, Point};
+
+use super::{Replica, is_answer};
+use crate::engine;
+use crate::io::{Output, Persist, Stop};
+use crate::member::MemberId;
+use crate::message::{Kind, Message, Promise, Step};
+
+/// Bytes that an entry needs in the log besides its payload, at most.
+const ENTRY_OVERHEAD: usize = 48;
+
+impl Replica {
+    pub(super) fn hear(&mut self, from: MemberId, message: Message) {
+        match message {
+            Message::Step(step) => self.step(from, step),
+            Message::Hash { index, hash } => self.hear_hash(from, index, hash),
+            Message::Hello { .. } => {
+                if let Some(promise) = self.contact.promises.get(&from) {
+                    let message = Message::Remember(*promise);
+                    self.refused.push(Output::Send { to: from, message });
+                }
+            }
+            Message::Remember(promise) => self.remember(promise),
+        }
+    }
+
+    fn step(&mut self, from: MemberId, step: Step) {
+        if step.term == self.node.raft.term && is_answer(step.kind) {
+            self.contact.now.push((from, step.term));
+            self.note_promise(from, &step);
+        }
+        if !self.admits(from, &step) {
+            return;
+        }
+        let message = engine::step_to(from, self.config.id, step);
+        // What the engine refuses is as good as lost on the way.
+        let _ = self.node.step(message);
+    }
+
+    /// Whether the engine may see it. It trusts its peers with more than a peer can promise.
+    fn admits(&mut self, from: MemberId, step: &Step) -> bool {
+        let last = self.node.raft.raft_log.last_index();
+        match step.kind {
+            // Beside it goes a file; the two come in together, through another door.
+            Kind::Snapshot => false,
+            Kind::Heartbeat if step.term >= self.node.raft.term && step.commit > last => {
+                // A leader names only what this member has acknowledged to it.
+                let acknowledged = step.commit;
+                self.stop(Stop::Forgot { acknowledged, last });
+                false
+            }
+            Kind::AppendAnswer if step.index > last => false,
+            // Until the snapshot is durable, the engine is not ready to campaign.
+            Kind::TimeoutNow => self.held.installing.is_none(),
+            Kind::Append | Kind::Heartbeat => from != self.config.id && step.term > 0,
+            _ => true,
+        }
+    }
+
+    /// Remembers what a follower has acknowledged to us, and reminds one that seems to know less.
+    fn note_promise(&mut self, from: MemberId, step: &Step) {
+        if step.kind != Kind::AppendAnswer || !self.leads() {
+            return;
+        }
+        let term = self.node.raft.term;
+        let committed = self.node.raft.raft_log.committed;
+        let promise = self.contact.promises.entry(from).or_default();
+        if step.reject {
+            if promise.term == term && step.reject_hint < promise.index {
+                let message = Message::Remember(*promise);
+                self.refused.push(Output::Send { to: from, message });
+            }
+            return;
+        }
+        let index = if promise.term == term { promise.index.max(step.index) } else { step.index };
+        let committed = promise.committed.max(index.min(committed));
+        *promise = Promise { term, index, committed };
+    }
+
+    /// Compares what others remember with what is here. A reminder may be old or needless; only
+    /// the comparison counts.
+    fn remember(&mut self, promise: Promise) {
+        let last = self.node.raft.raft_log.last_index();
+        let same_term = self.node.raft.term == promise.term && !self.leads();
+        let acknowledged = if self.node.raft.term < promise.term || same_term {
+            promise.index.max(promise.committed)
+        } else {
+            promise.committed
+        };
+        if last < acknowledged {
+            self.stop(Stop::Forgot { acknowledged, last });
+        }
+    }
+
+    /// Does what the engine wants done, until it wants nothing more.
+    pub(super) fn pump(&mut self, out: &mut Vec<Output>) {
+        while !self.stopped && self.node.has_ready() {
+            let mut ready = self.node.ready();
+            for message in ready.take_messages() {
+                if let Some((to, step)) = engine::step_from(message) {
+                    self.send(to, step, out);
+                }
+            }
+            let meta = ready.snapshot().get_metadata();
+            let snapshot = (meta.index > 0).then_some(Point { index: meta.index, term: meta.term });
+            if let Some(point) = snapshot {
+                self.install(point, out);
+            }
+            let entries: Vec<_> =
+                ready.take_entries().into_iter().map(engine::entry_from).collect();
+            self.node.mut_store().append(&entries);
+            let owed = self.owed.take();
+            let hard_state = ready.hs().map(engine::hard_state_from).or(owed);
+            let hard_state = hard_state.filter(|state| self.is_worth_writing(state, &entries));
+            let answers =
+                ready.take_persisted_messages().into_iter().filter_map(engine::step_from).collect();
+            let committed = ready.take_committed_entries();
+            let read_states = ready.take_read_states();
+            let number = ready.number();
+            let writes = snapshot.is_some() || !entries.is_empty() || hard_state.is_some();
+            self.node.advance_append_async(ready);
+            if writes {
+                self.write(Persist { number, snapshot, entries, hard_state }, out);
+            }
+            if snapshot.is_some() {
+                self.held.installing = Some(number);
+            }
+            if self.held.hold(number, writes, answers) {
+                self.node.on_persist_ready(number);
+            }
+            self.send_free(out);
+            self.apply(committed, out);
+            self.tell_engine_applied();
+            for state in read_states {
+                self.reads.confirm(&state.request_ctx, state.index);
+            }
+            self.settle_election();
+        }
+    }
+
+    /// Writes what a ready holds, in several batches if one would be too large for the log.
+    fn write(&self, whole: Persist, out: &mut Vec<Output>) {
+        let Persist { number, mut snapshot, entries, hard_state } = whole;
+        let mut rest = entries;
+        loop {
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|entry| {
+                bytes += entry.payload.len() + ENTRY_OVERHEAD;
+                bytes <= self.config.batch_bytes
+            });
+            let len = fits.count().max(1).min(rest.len());
+            let later = rest.split_off(len);
+            let is_last = later.is_empty();
+            // Until all of it is written, only what came before it can be durable.
+            let number = if is_last { number } else { number - 1 };
+            // Nothing is committed that is not there yet.
+            let hard_state = hard_state.map(|state| match rest.last() {
+                Some(last) if !is_last => {
+                    HardState { commit: state.commit.min(last.index), ..state }
+                }
+                _ => state,
+            });
+            let entries = std::mem::replace(&mut rest, later);
+            let snapshot = snapshot.take();
+            out.push(Output::Persist(Persist { number, snapshot, entries, hard_state }));
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    fn is_worth_writing(&self, state: &HardState, entries: &[tenure_store::Entry]) -> bool {
+        let _ = (state, entries);
+        !(mutant!("vote_not_durable") && entries.is_empty())
+    }
+
+    /// Stops this member; the reason leaves with the next turn.
+    pub(super) fn stop(&mut self, reason: Stop) {
+        if !self.stopped {
+            self.stopped = true;
+            self.refused.push(Output::Stop(reason));
+        }
+    }
+}

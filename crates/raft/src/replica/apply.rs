@@ -1,0 +1,112 @@
+//! What happens when an entry is committed?
+
+use raft::eraftpb::Entry as EngineEntry;
+use tenure_store::Point;
+use tenure_types::Term;
+
+use super::{Replica, to_all};
+use crate::engine::{self, MEMBERS};
+use crate::io::{Output, Stop, Why};
+use crate::member::{MemberId, decode_changes};
+use crate::message::Message;
+
+impl Replica {
+    pub(super) fn apply(&mut self, committed: Vec<EngineEntry>, out: &mut Vec<Output>) {
+        if committed.is_empty() {
+            return;
+        }
+        for entry in committed {
+            self.apply_one(entry, out);
+            if self.stopped {
+                return;
+            }
+        }
+        let revision = self.machine.revision();
+        out.push(Output::Applied { point: self.applied, revision });
+    }
+
+    fn apply_one(&mut self, entry: EngineEntry, out: &mut Vec<Output>) {
+        let entry = engine::entry_from(entry);
+        let at = Point { index: entry.index, term: entry.term };
+        assert_eq!(at.index, self.applied.index + 1, "entries are applied in order, each once");
+        let mut effects = std::mem::take(&mut self.effects);
+        let is_command = entry.kind != MEMBERS && !entry.payload.is_empty();
+        let payload = is_command.then_some(&entry.payload[..]);
+        self.machine.apply(Term(at.term), payload, &mut effects);
+        self.applied = at;
+        self.applied_bytes += entry.payload.len() as u64;
+        if entry.kind == MEMBERS {
+            self.change_members(at, &entry.payload);
+        } else {
+            self.change_refused(at);
+        }
+        self.pending.applied(at, &mut effects.outcomes, out);
+        if !effects.notices.is_empty() {
+            out.push(Output::Notices(std::mem::take(&mut effects.notices)));
+        }
+        self.effects = effects;
+        if self.leads() && self.node.raft.term == at.term {
+            self.clock.lead(Term(at.term));
+            self.clock.start(Term(at.term), self.machine.clock_ms(), self.now_us);
+        }
+        if at.index.is_multiple_of(self.config.hash_every) {
+            let hash = self.state_hash();
+            to_all(&self.members, self.config.id, &Message::Hash { index: at.index, hash }, out);
+            self.hear_hash(self.config.id, at.index, hash);
+        }
+    }
+
+    /// The hash that members compare: everything applied and answered, and the clock.
+    fn state_hash(&self) -> u128 {
+        let clock = u128::from(self.machine.clock_ms());
+        let revision = u128::from(self.machine.revision().0);
+        self.machine.rolling_hash() ^ clock << 64 ^ revision
+    }
+
+    pub(super) fn hear_hash(&mut self, from: MemberId, index: u64, hash: u128) {
+        if !self.members.contains(from) || !index.is_multiple_of(self.config.hash_every) {
+            return;
+        }
+        self.hashes.note(index, from, hash);
+        if self.hashes.differs(index, self.config.id, &self.members) {
+            self.stop(Stop::Diverged { index });
+        }
+    }
+
+    fn change_members(&mut self, at: Point, payload: &[u8]) {
+        let Ok(changes) = decode_changes(payload) else {
+            self.stop(Stop::Malformed { index: at.index });
+            return;
+        };
+        // One that cannot be applied is no change, on every member.
+        let applied = self.node.apply_conf_change(&engine::changes_to(&changes));
+        let result = match applied {
+            Ok(state) => {
+                self.members = engine::members_from(&state, &self.members);
+                Ok(())
+            }
+            Err(_) => Err(Why::Impossible),
+        };
+        if let Some((ticket, expected)) = self.changing
+            && expected.index <= at.index
+        {
+            let result = if expected == at { result } else { Err(Why::Replaced) };
+            self.refused.push(Output::Changed { ticket, result });
+            self.changing = None;
+        }
+        if self.members.retired.contains(&self.config.id) {
+            self.stop(Stop::Removed);
+        }
+    }
+
+    /// An ordinary entry stands where a change was proposed: the engine refused it.
+    fn change_refused(&mut self, at: Point) {
+        if let Some((ticket, expected)) = self.changing
+            && expected.index <= at.index
+        {
+            let why = if expected == at { Why::ChangeUnderWay } else { Why::Replaced };
+            self.refused.push(Output::Changed { ticket, result: Err(why) });
+            self.changing = None;
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! What does one member know, and how is it driven?
+
+mod admin;
+mod agree;
+mod apply;
+mod persist;
+mod propose;
+mod snapshot;
+mod turn;
+
+use std::collections::BTreeMap;
+
+use raft::{Config as EngineConfig, RawNode, ReadOnlyOption, StateRole};
+use tenure_core::Machine;
+use tenure_core::outcome::Effects;
+use tenure_store::{Entry, HardState, Point};
+use tenure_types::Term;
+
+use crate::clock::LeaseClock;
+use crate::config::{
+    APPLY_BYTES_MAX, Config, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, HEARTBEAT_TICKS,
+    MESSAGE_BYTES_MAX, MESSAGES_IN_FLIGHT_MAX, UNCOMMITTED_BYTES_MAX,
+};
+use crate::hashes::Hashes;
+use crate::io::{Input, Output, Saved, Ticket};
+use crate::member::{MemberId, Membership};
+use crate::message::{Kind, Message, Promise};
+use crate::pending::Pending;
+use crate::reads::Reads;
+use crate::recent::Recent;
+use persist::Held;
+use propose::Queue;
+use snapshot::Arrived;
+
+/// What a member starts from: a snapshot, and the log after it.
+pub struct Boot {
+    /// The state in the snapshot.
+    pub machine: Machine,
+    /// The last entry in that state. All of a cluster's first members start from the same snapshot
+    /// at (1, 1); a member that joins later starts from nothing, at (0, 0).
+    pub applied: Point,
+    /// The members in the snapshot; nobody for a member that joins.
+    pub members: Membership,
+    /// The point the log starts after; not above `applied`.
+    pub base: Point,
+    /// The entries of the log, all of them.
+    pub entries: Vec<Entry>,
+    /// The hard state of the log.
+    pub hard_state: HardState,
+}
+
+/// Why a member cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BootError {
+    /// The log does not continue the snapshot.
+    #[error("log from {base} to {last} does not continue the snapshot at {applied}")]
+    Gap {
+        /// Where the log starts.
+        base: u64,
+        /// Where it ends.
+        last: u64,
+        /// Where the snapshot is.
+        applied: u64,
+    },
+    /// The engine refuses.
+    #[error("cannot start: {reason}")]
+    Engine {
+        /// In its words.
+        reason: String,
+    },
+}
+
+/// One member's part in the replicated log.
+pub struct Replica {
+    config: Config,
+    node: RawNode<Recent>,
+    machine: Machine,
+    applied: Point,
+    members: Membership,
+    clock: LeaseClock,
+    queue: Queue,
+    pending: Pending,
+    /// A change of members on its way: whose, and where in the log.
+    changing: Option<(Ticket, Point)>,
+    refused: Vec<Output>,
+    reads: Reads,
+    hashes: Hashes,
+    held: Held,
+    rng: Rng,
+    election: Election,
+    contact: Contact,
+    saving: Option<Point>,
+    saving_members: Membership,
+    arrived: Option<Arrived>,
+    applied_bytes: u64,
+    /// The hard state was raised at the start and must be written once.
+    owed: Option<HardState>,
+    /// The newest entry this member has sealed.
+    sealed: Point,
+    led: (u64, u64),
+    next_tick_us: Option<u64>,
+    now_us: u64,
+    effects: Effects,
+    stopped: bool,
+    greeted: bool,
+}
+
+/// How long until an election, and when that was drawn.
+#[derive(Debug)]
+struct Election {
+    timeout: usize,
+    drawn_for: (u64, StateRole, u64),
+}
+
+/// When others were last heard of, for the leader of one term.
+#[derive(Debug, Default)]
+struct Contact {
+    term: u64,
+    won_at_us: u64,
+    heard_us: BTreeMap<MemberId, u64>,
+    /// Heard since the last turn, in which term.
+    now: Vec<(MemberId, u64)>,
+    /// What each has acknowledged to us, over all our terms.
+    promises: BTreeMap<MemberId, Promise>,
+}
+
+/// A small generator whose numbers follow from its seed (SplitMix64).
+#[derive(Debug)]
+struct Rng(u64);
+
+/// What can be shown of a replica. Term and index are for display, never for decisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The term.
+    pub term: Term,
+    /// Who leads.
+    pub leader: Option<MemberId>,
+    /// Whether this member does.
+    pub leading: bool,
+    /// Whether it leads and has applied an entry of its own term.
+    pub serving: bool,
+    /// The last entry applied.
+    pub applied: Point,
+    /// The commit index.
+    pub committed: u64,
+    /// The last entry of the log.
+    pub last: Point,
+    /// The point the log in memory starts after.
+    pub base: Point,
+    /// How many persists are not reported yet.
+    pub unsynced: usize,
+    /// For a leader: how far each other member is.
+    pub matched: BTreeMap<MemberId, u64>,
+}
+
+impl Replica {
+    /// A member as it was when it stopped. `entropy` is fresh and unpredictable at each start.
+    pub fn new(config: Config, boot: Boot, entropy: u64) -> Result<Self, BootError> {
+        let Boot { machine, mut applied, members, base, entries, mut hard_state } = boot;
+        let last = entries.last().map_or(base.index, |entry| entry.index);
+        if base > applied || last < applied.index {
+            return Err(BootError::Gap { base: base.index, last, applied: applied.index });
+        }
+        // What is in a snapshot was committed, even if the log does not say so yet.
+        let raised = hard_state.commit < applied.index;
+        hard_state.commit = hard_state.commit.max(applied.index);
+        hard_state.term = hard_state.term.max(applied.term);
+        let snapshot = (applied.index > 0).then(|| (applied, members.clone()));
+        if mutant!("applied_twice_after_restart") && applied.index > base.index {
+            applied.index -= 1;
+        }
+        let mut rng = Rng(entropy);
+        let engine_config = EngineConfig {
+            id: config.id.get(),
+            election_tick: ELECTION_TICKS_MIN,
+            min_election_tick: ELECTION_TICKS_MIN,
+            max_election_tick: ELECTION_TICKS_MAX,
+            heartbeat_tick: HEARTBEAT_TICKS,
+            applied: applied.index,
+            max_size_per_msg: MESSAGE_BYTES_MAX,
+            max_inflight_msgs: MESSAGES_IN_FLIGHT_MAX,
+            check_quorum: true,
+            pre_vote: true,
+            read_only_option: ReadOnlyOption::Safe,
+            max_uncommitted_size: UNCOMMITTED_BYTES_MAX,
+            max_committed_size_per_ready: APPLY_BYTES_MAX,
+            ..EngineConfig::default()
+        };
+        let recent = Recent::new(base, entries, hard_state, members.clone(), snapshot);
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let node = RawNode::new(&engine_config, recent, &logger)
+            .map_err(|error| BootError::Engine { reason: error.to_string() })?;
+        let reads = Reads::new(config.id, rng.next());
+        let mut replica = Self {
+            node,
+            machine,
+            applied,
+            members,
+            clock: LeaseClock::default(),
+            queue: Queue::default(),
+            pending: Pending::default(),
+            changing: None,
+            refused: Vec::new(),
+            reads,
+            hashes: Hashes::default(),
+            held: Held::default(),
+            rng,
+            election: Election {
+                timeout: ELECTION_TICKS_MIN,
+                drawn_for: (0, StateRole::Leader, 0),
+            },
+            contact: Contact::default(),
+            saving: None,
+            saving_members: Membership::default(),
+            arrived: None,
+            applied_bytes: 0,
+            owed: raised.then_some(hard_state),
+            sealed: Point::default(),
+            led: (0, 0),
+            next_tick_us: None,
+            now_us: 0,
+            effects: Effects::default(),
+            stopped: false,
+            greeted: false,
+            config,
+        };
+        replica.settle_election();
+        Ok(replica)
+    }
+
+    /// Takes an input. What follows from it comes out of the next [`Replica::turn`].
+    pub fn handle(&mut self, input: Input) {
+        if self.stopped {
+            return;
+        }
+        match input {
+            Input::Message { from, message } => self.hear(from, message),
+            Input::Submit { ticket, requests, patience_us } => {
+                self.queue.add(ticket, requests, patience_us);
+            }
+            Input::Read { ticket } => {
+                if !self.reads.add(ticket) {
+                    self.refused.push(Output::ReadFailed { ticket });
+                }
+            }
+            Input::Persisted { number } => self.persisted(number),
+            Input::SnapshotSaved { point, saved } => self.snapshot_saved(point, saved),
+            Input::SnapshotReceived { from, step, machine, members } => {
+                self.snapshot_received(from, step, machine, members);
+            }
+            Input::SnapshotSent { to, saved } => {
+                let status = match saved {
+                    Saved::Yes => raft::SnapshotStatus::Finish,
+                    Saved::No => raft::SnapshotStatus::Failure,
+                };
+                self.node.report_snapshot(to.get(), status);
+            }
+            Input::Unreachable { member } => self.node.report_unreachable(member.get()),
+            Input::Admin { ticket, wish } => self.admin(ticket, wish),
+        }
+        self.settle_election();
+    }
+
+    /// Who this member is.
+    pub fn id(&self) -> MemberId {
+        self.config.id
+    }
+
+    /// The machine, to be asked whatever does not change it: after [`Output::ReadReady`], or for
+    /// an answer that may be old.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The members, as far as this one has applied the log.
+    pub fn members(&self) -> &Membership {
+        &self.members
+    }
+
+    /// An entry of the log that is still in memory.
+    pub fn entry(&self, index: u64) -> Option<&Entry> {
+        self.node.store().entry(index)
+    }
+
+    /// What can be shown.
+    pub fn status(&self) -> Status {
+        let raft = &self.node.raft;
+        let leading = self.leads();
+        let mut matched = BTreeMap::new();
+        if leading {
+            let others = raft.prs().iter().filter(|(id, _)| **id != raft.id);
+            matched.extend(others.filter_map(|(id, p)| Some((MemberId::new(*id)?, p.matched))));
+        }
+        Status {
+            term: self.term(),
+            leader: MemberId::new(raft.leader_id),
+            leading,
+            serving: leading && self.clock.started(self.term()),
+            applied: self.applied,
+            committed: raft.raft_log.committed,
+            last: self.node.store().last(),
+            base: self.node.store().base(),
+            unsynced: self.held.unsynced(),
+            matched,
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.node.raft.state == StateRole::Leader
+    }
+
+    fn term(&self) -> Term {
+        Term(self.node.raft.term)
+    }
+
+    fn leader(&self) -> Option<MemberId> {
+        MemberId::new(self.node.raft.leader_id)
+    }
+
+    /// Puts our own choice in place of the engine's random one. Its value is always the one drawn
+    /// here, so nothing depends on when the engine draws.
+    fn settle_election(&mut self) {
+        let raft = &mut self.node.raft;
+        let now = (raft.term, raft.state, raft.leader_id);
+        if now != self.election.drawn_for {
+            self.election.drawn_for = now;
+            let span = (ELECTION_TICKS_MAX - ELECTION_TICKS_MIN) as u64;
+            let more = usize::try_from(self.rng.next() % span).unwrap_or(0);
+            self.election.timeout = ELECTION_TICKS_MIN + more;
+        }
+        raft.set_randomized_election_timeout(self.election.timeout);
+    }
+}
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+}
+
+/// Whether a step answers a leader, and so shows that its sender can hear it.
+fn is_answer(kind: Kind) -> bool {
+    matches!(kind, Kind::AppendAnswer | Kind::HeartbeatAnswer)
+}
+
+/// What a message of this member says to each of the others.
+fn to_all(members: &Membership, me: MemberId, message: &Message, out: &mut Vec<Output>) {
+    let others = members.all().into_iter().filter(|id| *id != me);
+    out.extend(others.map(|to| Output::Send { to, message: message.clone() }));
+}

@@ -1,0 +1,119 @@
+//! What must wait until something is durable?
+
+use std::collections::VecDeque;
+
+use super::Replica;
+use crate::io::Output;
+use crate::member::MemberId;
+use crate::message::{Kind, Message, Step};
+
+/// Messages that wait for the disk, in the order in which they must leave.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    waiting: VecDeque<Waiting>,
+    /// Written, not reported.
+    unsynced: VecDeque<u64>,
+    /// Free to leave with the next turn.
+    free: Vec<(MemberId, Step)>,
+    /// A snapshot is being installed by the write of this number.
+    pub(super) installing: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    steps: Vec<(MemberId, Step)>,
+}
+
+impl Held {
+    pub(super) fn unsynced(&self) -> usize {
+        self.unsynced.len()
+    }
+
+    /// What leaves after this ready and all before it are durable. `true` if that is so already.
+    pub(super) fn hold(&mut self, number: u64, writes: bool, steps: Vec<(MemberId, Step)>) -> bool {
+        if writes {
+            self.unsynced.push_back(number);
+        }
+        if self.unsynced.is_empty() || mutant!("acknowledge_before_fsync") {
+            self.free.extend(steps);
+            return self.unsynced.is_empty();
+        }
+        self.waiting.push_back(Waiting { number, steps });
+        false
+    }
+
+    /// Everything up to this write is durable: up to which ready the engine may be told so.
+    fn release(&mut self, number: u64) -> u64 {
+        while self.unsynced.front().is_some_and(|&unsynced| unsynced <= number) {
+            self.unsynced.pop_front();
+        }
+        let mut through = number;
+        // What wrote nothing itself waits only for the writes before it.
+        let next_write = self.unsynced.front().copied().unwrap_or(u64::MAX);
+        while let Some(waiting) = self.waiting.front()
+            && waiting.number < next_write
+        {
+            through = through.max(waiting.number);
+            let waiting = self.waiting.pop_front();
+            self.free.extend(waiting.into_iter().flat_map(|waiting| waiting.steps));
+        }
+        if self.installing.is_some_and(|installing| installing <= number) {
+            self.installing = None;
+        }
+        through
+    }
+}
+
+impl Replica {
+    pub(super) fn persisted(&mut self, number: u64) {
+        let through = self.held.release(number);
+        self.node.on_persist_ready(through);
+        self.tell_engine_applied();
+        #[cfg(mutants)]
+        self.forge_acknowledgement();
+    }
+
+    /// The engine is told what was applied as soon as it knows that this is durable; after a
+    /// snapshot that is later.
+    pub(super) fn tell_engine_applied(&mut self) {
+        let log = &self.node.raft.raft_log;
+        let applied = self.applied.index.min(log.persisted).min(log.committed);
+        if applied > log.applied {
+            self.node.advance_apply_to(applied);
+        }
+    }
+
+    pub(super) fn send_free(&mut self, out: &mut Vec<Output>) {
+        for (to, step) in std::mem::take(&mut self.held.free) {
+            self.send(to, step, out);
+        }
+    }
+
+    pub(super) fn send(&mut self, to: MemberId, step: Step, out: &mut Vec<Output>) {
+        out.push(match step.kind {
+            Kind::Snapshot => Output::SendSnapshot { to, step },
+            _ => Output::Send { to, message: Message::Step(step) },
+        });
+    }
+
+    /// The planted bug of counting one follower's disk that never answered.
+    #[cfg(mutants)]
+    fn forge_acknowledgement(&mut self) {
+        if !mutant!("commit_on_minority") || !self.leads() {
+            return;
+        }
+        let last = self.node.raft.raft_log.persisted;
+        let liar = self.members.voters.iter().find(|id| **id != self.config.id).copied();
+        let Some(liar) = liar else { return };
+        let mut message = raft::eraftpb::Message {
+            from: liar.get(),
+            to: self.config.id.get(),
+            term: self.node.raft.term,
+            index: last,
+            ..Default::default()
+        };
+        message.set_msg_type(raft::eraftpb::MessageType::MsgAppendResponse);
+        let _ = self.node.step(message);
+    }
+}

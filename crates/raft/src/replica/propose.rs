@@ -1,0 +1,161 @@
+//! How do commands become entries?
+
+use bytes::Bytes;
+use tenure_core::codec::seal_entry;
+use tenure_store::Point;
+
+use super::Replica;
+use crate::config::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX};
+use crate::io::{Fate, Output, Ticket, Why};
+use crate::pending::Run;
+
+/// Commands that wait to be proposed.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    submitted: Vec<(Ticket, Vec<Bytes>)>,
+    commands: usize,
+    /// The shortest patience among what came since the last turn.
+    patience_us: Option<u64>,
+    /// When patience ends.
+    until_us: Option<u64>,
+}
+
+impl Queue {
+    pub(super) fn add(&mut self, ticket: Ticket, requests: Vec<Bytes>, patience_us: u64) {
+        self.commands += requests.len();
+        self.submitted.push((ticket, requests));
+        self.patience_us = Some(self.patience_us.map_or(patience_us, |now| now.min(patience_us)));
+    }
+
+    /// Whether it is time; patience counts from the turn in which a command was taken.
+    fn is_due(&mut self, now_us: u64) -> bool {
+        if let Some(patience_us) = self.patience_us.take() {
+            let until_us = now_us.saturating_add(patience_us);
+            self.until_us = Some(self.until_us.map_or(until_us, |old| old.min(until_us)));
+        }
+        !self.submitted.is_empty()
+            && (self.commands >= ENTRY_COMMANDS_MAX
+                || self.until_us.is_none_or(|until_us| until_us <= now_us))
+    }
+
+    pub(super) fn until_us(&self) -> Option<u64> {
+        self.until_us
+    }
+
+    fn take(&mut self) -> Vec<(Ticket, Vec<Bytes>)> {
+        std::mem::take(self).submitted
+    }
+}
+
+impl Replica {
+    /// Joins waiting commands into entries and proposes them.
+    pub(super) fn propose_waiting(&mut self, out: &mut Vec<Output>) {
+        let is_due = self.queue.is_due(self.now_us);
+        if self.leads() && !is_due {
+            return;
+        }
+        if !self.leads() {
+            let why = Why::NotLeader { leader: self.leader() };
+            for (ticket, requests) in self.queue.take() {
+                let fate = Fate::NotDone { commands: requests.len(), why };
+                out.push(Output::Answer { ticket, fate });
+            }
+            return;
+        }
+        let mut joined = Joined::default();
+        for (ticket, requests) in self.queue.take() {
+            for request in requests {
+                if joined.is_full(request.len()) {
+                    self.propose_joined(&mut joined, out);
+                }
+                joined.add(ticket, request);
+            }
+        }
+        self.propose_joined(&mut joined, out);
+    }
+
+    /// Proposes an entry without commands, for its count.
+    pub(super) fn propose_empty(&mut self) {
+        let _ = self.seal(&[]);
+    }
+
+    fn propose_joined(&mut self, joined: &mut Joined, out: &mut Vec<Output>) {
+        if joined.requests.is_empty() {
+            return;
+        }
+        let Joined { requests, runs, .. } = std::mem::take(joined);
+        match self.seal(&requests) {
+            Ok(at) => {
+                #[cfg(mutants)]
+                if mutant!("answer_when_proposed") {
+                    self.answer_early(&requests, &runs, out);
+                    return;
+                }
+                self.pending.add(at, runs);
+            }
+            Err(why) => {
+                for Run { ticket, commands } in runs {
+                    out.push(Output::Answer { ticket, fate: Fate::NotDone { commands, why } });
+                }
+            }
+        }
+    }
+
+    /// Seals an entry with the count of this moment. The count is read after the last command was
+    /// added: a command must never be dated before it was sent.
+    fn seal(&mut self, requests: &[Bytes]) -> Result<Point, Why> {
+        let term = self.term();
+        self.clock.lead(term);
+        let count_ms = self.clock.count_ms(self.now_us, self.quorum_at_us());
+        let payload = seal_entry(term, count_ms, requests.iter().map(|request| &request[..]));
+        if self.node.propose(Vec::new(), payload).is_err() {
+            let transferring = self.node.raft.lead_transferee.is_some();
+            return Err(if transferring { Why::Transferring } else { Why::Busy });
+        }
+        self.clock.stamp();
+        let index = self.node.raft.raft_log.last_index();
+        self.sealed = Point { index, term: term.0 };
+        Ok(self.sealed)
+    }
+
+    /// The planted bug of answering before anything is agreed on.
+    #[cfg(mutants)]
+    fn answer_early(&mut self, requests: &[Bytes], runs: &[Run], out: &mut Vec<Output>) {
+        let mut copy = tenure_core::SnapshotReader::default();
+        copy.push(&self.machine.encode()).expect("the machine writes what it reads");
+        let mut copy = copy.finish().expect("the machine writes what it reads");
+        let term = copy.clock_term();
+        let payload = seal_entry(term, 0, requests.iter().map(|request| &request[..]));
+        let mut effects = tenure_core::outcome::Effects::default();
+        copy.apply(term, Some(&payload), &mut effects);
+        let mut outcomes = effects.outcomes.into_iter();
+        for run in runs {
+            let fate = Fate::Applied(outcomes.by_ref().take(run.commands).collect());
+            out.push(Output::Answer { ticket: run.ticket, fate });
+        }
+    }
+}
+
+/// One entry in the making.
+#[derive(Default)]
+struct Joined {
+    requests: Vec<Bytes>,
+    runs: Vec<Run>,
+    bytes: usize,
+}
+
+impl Joined {
+    fn is_full(&self, more: usize) -> bool {
+        !self.requests.is_empty()
+            && (self.requests.len() >= ENTRY_COMMANDS_MAX || self.bytes + more > ENTRY_BYTES_MAX)
+    }
+
+    fn add(&mut self, ticket: Ticket, request: Bytes) {
+        self.bytes += request.len();
+        self.requests.push(request);
+        match self.runs.last_mut() {
+            Some(run) if run.ticket == ticket => run.commands += 1,
+            _ => self.runs.push(Run { ticket, commands: 1 }),
+        }
+    }
+}

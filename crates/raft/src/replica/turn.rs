@@ -1,0 +1,158 @@
+//! What happens in one turn of the loop?
+
+use super::{Replica, to_all};
+use crate::clock::Rest;
+use crate::config::TICK_US;
+use crate::io::Output;
+use crate::message::Message;
+
+impl Replica {
+    /// Ends a turn: does everything that the inputs taken so far call for. `now_us` is the member's
+    /// monotonic clock, read after the last of them was taken.
+    ///
+    /// Returns when the next turn is due at the latest, by the same clock.
+    pub fn turn(&mut self, now_us: u64, out: &mut Vec<Output>) -> u64 {
+        let before_us = self.now_us;
+        self.now_us = self.now_us.max(now_us);
+        if mutant!("clock_read_before_input") && before_us > 0 {
+            // As if the clock had been read before the loop went to sleep.
+            self.now_us = before_us;
+        }
+        if !self.stopped {
+            self.greet(out);
+            self.tick(out);
+            self.follow_term(out);
+            self.propose_waiting(out);
+            self.pump(out);
+            self.rest();
+            self.leave_joint();
+            self.ask_reads(out);
+            self.pump(out);
+            self.reads.applied(self.applied.index, out);
+            self.send_free(out);
+            self.want_snapshot(out);
+            self.follow_term(out);
+        }
+        out.append(&mut self.refused);
+        self.now_us = self.now_us.max(now_us);
+        self.wake_at_us()
+    }
+
+    fn wake_at_us(&self) -> u64 {
+        let latest = self.now_us.saturating_add(TICK_US);
+        let counting = self.clock.wake_by_us().filter(|_| self.leads());
+        [self.next_tick_us, counting, self.queue.until_us(), self.reads.retry_at_us()]
+            .into_iter()
+            .flatten()
+            .fold(latest, u64::min)
+            .max(self.now_us)
+    }
+
+    /// Tells the others what this member remembers, once.
+    fn greet(&mut self, out: &mut Vec<Output>) {
+        if !std::mem::replace(&mut self.greeted, true) {
+            let last = self.node.store().last();
+            let hello = Message::Hello { term: self.node.raft.term, last };
+            to_all(&self.members, self.config.id, &hello, out);
+        }
+    }
+
+    /// One tick at most: a loop that was late has missed the others, and so have its elections.
+    fn tick(&mut self, out: &mut Vec<Output>) {
+        let due_us = *self.next_tick_us.get_or_insert(self.now_us.saturating_add(TICK_US));
+        if self.now_us < due_us {
+            return;
+        }
+        let in_step = due_us.saturating_add(TICK_US);
+        let next_us = if in_step > self.now_us { in_step } else { self.now_us + TICK_US };
+        self.next_tick_us = Some(next_us);
+        if self.members.sole_voter() == Some(self.config.id) {
+            // It wins at once and needs its log durable before that.
+            self.pump(out);
+            if self.held.unsynced() > 0 && !self.leads() {
+                return;
+            }
+        }
+        if self.held.installing.is_none() {
+            self.node.tick();
+            self.settle_election();
+        }
+    }
+
+    /// Notices that the term or the leader has changed.
+    fn follow_term(&mut self, out: &mut Vec<Output>) {
+        let led = (self.node.raft.term, self.node.raft.leader_id);
+        if led != self.led {
+            if led.0 != self.led.0 {
+                self.reads.fail_all(out);
+            }
+            self.led = led;
+            out.push(Output::Led { term: self.term(), by: self.leader() });
+        }
+        let heard = std::mem::take(&mut self.contact.now);
+        if !self.leads() {
+            return;
+        }
+        let term = self.node.raft.term;
+        if self.contact.term != term {
+            self.contact.term = term;
+            self.contact.won_at_us = self.now_us;
+            self.contact.heard_us.clear();
+        }
+        self.clock.lead(self.term());
+        for (member, heard_term) in heard {
+            if heard_term == term {
+                self.contact.heard_us.insert(member, self.now_us);
+            }
+        }
+    }
+
+    /// The latest instant by which a quorum of voters, of both halves of a joint configuration, had
+    /// answered in this term.
+    pub(super) fn quorum_at_us(&self) -> u64 {
+        let half = |voters: &std::collections::BTreeSet<crate::member::MemberId>| {
+            let mut heard: Vec<u64> = voters
+                .iter()
+                .map(|id| {
+                    if *id == self.config.id {
+                        return self.now_us;
+                    }
+                    let heard = self.contact.heard_us.get(id).copied();
+                    heard.unwrap_or(self.contact.won_at_us)
+                })
+                .collect();
+            heard.sort_unstable();
+            // A majority answered at or after the one in the middle.
+            heard.get((heard.len().max(1) - 1) / 2).copied().unwrap_or(self.now_us)
+        };
+        half(&self.members.voters).min(half(&self.members.outgoing))
+    }
+
+    /// Lets the clock end the turn, and seals an entry if it says so.
+    fn rest(&mut self) {
+        if !self.leads() || self.stopped {
+            return;
+        }
+        self.clock.lead(self.term());
+        let rest = Rest {
+            now_us: self.now_us,
+            quorum_at_us: self.quorum_at_us(),
+            due_ms: self.machine.next_due_ms(),
+            in_flight: self.sealed.term == self.node.raft.term
+                && self.sealed.index > self.applied.index,
+        };
+        if self.clock.rest(rest) {
+            self.propose_empty();
+        }
+    }
+
+    fn ask_reads(&mut self, out: &mut Vec<Output>) {
+        #[cfg(mutants)]
+        if mutant!("read_before_own_term") && self.leads() {
+            self.reads.confirm_unasked(self.applied.index);
+        }
+        for context in self.reads.ask(self.now_us, out) {
+            self.node.read_index(context);
+        }
+    }
+}

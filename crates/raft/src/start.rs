@@ -1,0 +1,113 @@
+//! What does a member find on its disk when it starts?
+//!
+//! A snapshot, and a log that continues it. A crash may have come between the two: then the snapshot
+//! is right, and the log is made to start after it.
+
+use tenure_core::{BadSnapshot, Machine, SnapshotReader};
+use tenure_store::{
+    Batch, HardState, Log, Point, ReadError, SnapshotError, SnapshotId, Snapshots, WriteError,
+};
+
+use crate::codec::Malformed;
+use crate::member::Membership;
+use crate::replica::Boot;
+
+/// Where every cluster begins: all of its first members have the same snapshot here. A member that
+/// joins later has nothing, and so is sent a snapshot before any entry.
+pub const FIRST: Point = Point { index: 1, term: 1 };
+
+/// Why a member cannot start from its disk.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The snapshots.
+    #[error("cannot use the snapshots")]
+    Snapshot(#[from] SnapshotError),
+    /// The state in a snapshot.
+    #[error("cannot read the state in the snapshot at {index}")]
+    State {
+        /// Where the snapshot is.
+        index: u64,
+        /// What is wrong with it.
+        #[source]
+        source: BadSnapshot,
+    },
+    /// The members in a snapshot.
+    #[error("cannot read the members in the snapshot")]
+    Members(#[from] Malformed),
+    /// The log.
+    #[error("cannot read the log")]
+    Read(#[from] ReadError),
+    /// The log had to be written.
+    #[error("cannot write the log")]
+    Write(#[from] WriteError),
+}
+
+/// Lays down the first state of a cluster on an empty disk.
+pub fn found(
+    log: &mut Log,
+    snapshots: &Snapshots,
+    machine: &Machine,
+    members: &Membership,
+) -> Result<(), LoadError> {
+    let mut meta = Vec::new();
+    members.encode(&mut meta);
+    let mut writer = snapshots.write(FIRST, &meta)?;
+    writer.append(&machine.encode())?;
+    writer.finish()?;
+    begin_after(log, FIRST)
+}
+
+/// Reads what a member starts from. A disk without a snapshot is that of a member that joins.
+pub fn load(log: &mut Log, snapshots: &Snapshots, joining: Machine) -> Result<Boot, LoadError> {
+    let base = log.base();
+    snapshots.covering(base)?;
+    let mut usable = snapshots.complete()?.into_iter().filter(|id| id.point >= base).peekable();
+    while let Some(id) = usable.next() {
+        let (machine, members) = match read(snapshots, id) {
+            // The one before may do, since the log is kept back to there.
+            Err(_) if usable.peek().is_some() => continue,
+            read => read?,
+        };
+        if log.last_index() < id.point.index || log.term(id.point.index)? != id.point.term {
+            begin_after(log, id.point)?;
+        }
+        return boot(log, machine, members, id.point);
+    }
+    boot(log, joining, Membership::default(), Point::default())
+}
+
+/// Reads a whole snapshot.
+pub fn read(snapshots: &Snapshots, id: SnapshotId) -> Result<(Machine, Membership), LoadError> {
+    let index = id.point.index;
+    let bad = |source| LoadError::State { index, source };
+    let mut file = snapshots.read(id)?;
+    let members = Membership::decode(file.meta())?;
+    let mut state = SnapshotReader::default();
+    while let Some(chunk) = file.next_chunk()? {
+        state.push(&chunk).map_err(bad)?;
+    }
+    Ok((state.finish().map_err(bad)?, members))
+}
+
+/// Makes the log start after a snapshot that it does not lead to. Whatever it has beyond was never
+/// committed: what was is in the snapshot.
+fn begin_after(log: &mut Log, point: Point) -> Result<(), LoadError> {
+    let HardState { term, vote, .. } = log.hard_state();
+    let vote = vote.filter(|_| term >= point.term);
+    let hard_state = Some(HardState { term: term.max(point.term), vote, commit: point.index });
+    log.write(&Batch { snapshot: Some(point), entries: &[], hard_state })?;
+    log.sync().map_err(WriteError::from)?;
+    Ok(())
+}
+
+fn boot(
+    log: &Log,
+    machine: Machine,
+    members: Membership,
+    applied: Point,
+) -> Result<Boot, LoadError> {
+    let base = log.base();
+    let entries = log.entries(base.index + 1, log.last_index() + 1, u64::MAX)?;
+    Ok(Boot { machine, applied, members, base, entries, hard_state: log.hard_state() })
+}

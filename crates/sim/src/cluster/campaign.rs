@@ -1,0 +1,80 @@
+//! How do many seeds run on all cores?
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::{S, Tally};
+use crate::invariant::Violation;
+
+/// Which seeds to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The first.
+    pub from: u64,
+    /// How many.
+    pub seeds: u64,
+    /// On how many threads.
+    pub threads: usize,
+}
+
+/// What was found.
+#[derive(Default)]
+pub struct Report {
+    /// How many seeds ran.
+    pub seeds: u64,
+    /// Simulated time of whole clusters.
+    pub sim_us: u64,
+    /// What happened.
+    pub tally: Tally,
+    /// The failure with the smallest seed.
+    pub failure: Option<(u64, Violation)>,
+}
+
+impl Report {
+    /// Simulated hours of whole clusters.
+    pub fn sim_hours(&self) -> f64 {
+        self.sim_us as f64 / S as f64 / 3600.0
+    }
+}
+
+/// Runs the plan; `progress` hears of each seed that is over. Stops at the first failure.
+pub fn run(plan: Plan, progress: &(dyn Fn() + Sync)) -> Report {
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let report = Mutex::new(Report::default());
+    std::thread::scope(|scope| {
+        for _ in 0..plan.threads.max(1) {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= plan.seeds {
+                        return;
+                    }
+                    let seed = plan.from.wrapping_add(number);
+                    let ran = super::run(seed);
+                    let mut report = report.lock().expect("no thread panics while it reports");
+                    report.seeds += 1;
+                    report.sim_us += ran.sim_us;
+                    report.tally.add(&ran.tally);
+                    if let Some(violation) = ran.failure {
+                        stop.store(true, Ordering::Relaxed);
+                        if report.failure.as_ref().is_none_or(|(other, _)| seed < *other) {
+                            report.failure = Some((seed, violation));
+                        }
+                    }
+                    drop(report);
+                    progress();
+                }
+            });
+        }
+    });
+    report.into_inner().expect("no thread panics while it reports")
+}
+
+/// Runs seeds twice; the first whose two runs differ.
+pub fn check_determinism(plan: Plan) -> Option<u64> {
+    (0..plan.seeds).map(|number| plan.from.wrapping_add(number)).find(|&seed| {
+        let (first, second) = (super::run(seed), super::run(seed));
+        (first.trace, first.sim_us) != (second.trace, second.sim_us)
+    })
+}

@@ -1,0 +1,46 @@
+//! Does a whole cluster keep its promises, whatever fails?
+//!
+//! Three or five members, their disks, the network between them, their clocks and their clients run
+//! on one thread from one seed: the members are the code that ships, everything around them is
+//! simulated. Faults come at random; after every step the promises are checked against an oracle that
+//! applies each entry once. Then everything heals, and the cluster must work again.
+//!
+//! Start reading at [`World::run`].
+
+pub mod campaign;
+mod client;
+mod event;
+mod life;
+mod nemesis;
+mod network;
+mod node;
+mod oracle;
+mod packet;
+mod recovery;
+mod serve;
+mod tally;
+mod wire;
+mod world;
+
+pub use tally::Tally;
+pub use world::{Ran, World};
+
+use crate::invariant::Violation;
+
+/// Milliseconds and seconds, in microseconds.
+pub(crate) const MS: u64 = 1_000;
+/// See [`MS`].
+pub(crate) const S: u64 = 1_000 * MS;
+
+/// Runs one seed; a panic anywhere is a violation like any other.
+pub fn run(seed: u64) -> Ran {
+    let ran = std::panic::catch_unwind(|| World::new(seed).run());
+    ran.unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_default();
+        Ran::failed(Violation::new("panic", text))
+    })
+}

@@ -1,0 +1,382 @@
+//! What goes wrong, and when is it over?
+
+use fastrand::Rng;
+use tenure_raft::{Change, Input, MemberId, Ticket, Wish};
+use tenure_store::sim::{Fault, Restart};
+
+use super::event::Event;
+use super::world::World;
+use super::{MS, S};
+use crate::invariant::Check;
+
+/// What may be asked for in one run. Not everything goes wrong in every run, so that each fault also
+/// meets calm surroundings.
+pub(super) struct Nemesis {
+    kinds: Vec<Kind>,
+    pause_us: u64,
+    pub(super) healed: bool,
+    /// Nothing else fails before this.
+    quiet_until_us: u64,
+    asked: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Heal,
+    Partition,
+    Isolate,
+    OneWay,
+    Bridge,
+    Kill,
+    PowerLoss,
+    CrashLeader,
+    CrashAll,
+    Pause,
+    LongPause,
+    DiskError,
+    DiskFull,
+    FlipLog,
+    FlipSnapshot,
+    Add,
+    Promote,
+    Remove,
+    Replace,
+    Transfer,
+    RollBack,
+}
+
+const ALL: [Kind; 21] = [
+    Kind::Heal,
+    Kind::Partition,
+    Kind::Isolate,
+    Kind::OneWay,
+    Kind::Bridge,
+    Kind::Kill,
+    Kind::PowerLoss,
+    Kind::CrashLeader,
+    Kind::CrashAll,
+    Kind::Pause,
+    Kind::LongPause,
+    Kind::DiskError,
+    Kind::DiskFull,
+    Kind::FlipLog,
+    Kind::FlipSnapshot,
+    Kind::Add,
+    Kind::Promote,
+    Kind::Remove,
+    Kind::Replace,
+    Kind::Transfer,
+    Kind::RollBack,
+];
+
+impl Nemesis {
+    pub(super) fn new(rng: &mut Rng) -> Self {
+        let share = rng.u8(1..=3);
+        let mut kinds: Vec<_> = ALL.into_iter().filter(|_| rng.u8(0..4) <= share).collect();
+        kinds.push(Kind::Heal);
+        Self {
+            kinds,
+            pause_us: rng.u64(300..4000) * MS,
+            healed: false,
+            quiet_until_us: 0,
+            asked: 0,
+        }
+    }
+}
+
+impl World {
+    pub(super) fn strike(&mut self) -> Check {
+        if self.nemesis.healed {
+            return Ok(());
+        }
+        self.check_rolled_back()?;
+        let next_us = self.rng.u64(self.nemesis.pause_us / 4..self.nemesis.pause_us * 2);
+        self.queue.push(self.now_us + next_us, Event::Nemesis);
+        if self.now_us < self.nemesis.quiet_until_us {
+            return Ok(());
+        }
+        let kind = self.nemesis.kinds[self.rng.usize(0..self.nemesis.kinds.len())];
+        let node = self.rng.usize(0..self.nodes.len());
+        self.say(|| format!("nemesis {kind:?} {node}"));
+        match kind {
+            Kind::Heal => self.network.heal(),
+            Kind::Partition => self.partition(),
+            Kind::Isolate => self.isolate_leader(node),
+            Kind::OneWay => {
+                self.tally.count("one_way");
+                let from = self.leader().unwrap_or(node);
+                for to in (0..self.nodes.len()).filter(|to| *to != from) {
+                    let (from, to) = if node.is_multiple_of(2) { (from, to) } else { (to, from) };
+                    self.network.cut(from, to);
+                }
+            }
+            Kind::Bridge => self.bridge(node),
+            Kind::Kill => self.crash_one(node, Restart::ProcessKilled),
+            Kind::PowerLoss => self.crash_one(node, Restart::PowerLostAll),
+            Kind::CrashLeader => {
+                let leader = self.leader().unwrap_or(node);
+                self.crash_one(leader, Restart::PowerLostSome);
+            }
+            Kind::CrashAll => {
+                self.tally.count("crash_of_all");
+                let how = [Restart::PowerLostAll, Restart::PowerLostSome][node % 2];
+                (0..self.nodes.len()).for_each(|node| self.crash_one(node, how));
+            }
+            Kind::Pause => {
+                let for_us = self.rng.u64(100..400) * MS;
+                self.pause(node, for_us, "pause");
+            }
+            Kind::LongPause => {
+                let for_us = self.rng.u64(1000..8000) * MS;
+                self.pause(node, for_us, "long_pause");
+            }
+            Kind::DiskError => {
+                let fault = [Fault::WriteError, Fault::SyncError][self.rng.usize(0..2)];
+                self.nodes[node].disk.plan(fault);
+            }
+            Kind::DiskFull => {
+                if self.rng.bool() {
+                    self.nodes[node].disk.set_capacity(Some(64 * 1024));
+                } else {
+                    self.nodes.iter().for_each(|node| node.disk.set_capacity(None));
+                }
+            }
+            Kind::FlipLog => self.flip(node, "log", "flip_in_log"),
+            Kind::FlipSnapshot => self.flip(node, "snapshots", "flip_in_snapshot"),
+            Kind::Add => self.add(),
+            Kind::Promote => self.promote(),
+            Kind::Remove => self.remove(),
+            Kind::Replace => self.replace(),
+            Kind::Transfer => self.transfer(),
+            Kind::RollBack => self.roll_back(node),
+        }
+        Ok(())
+    }
+
+    /// Who leads, as far as one can tell.
+    pub(super) fn leader(&self) -> Option<usize> {
+        let leads = |node: &&super::node::Node| {
+            node.process.as_ref().is_some_and(|process| process.replica.status().leading)
+        };
+        let leader = self.nodes.iter().filter(leads).max_by_key(|node| {
+            node.process.as_ref().map(|process| process.replica.status().term)
+        })?;
+        self.at(leader.id)
+    }
+
+    fn partition(&mut self) {
+        self.tally.count("partition");
+        self.network.heal();
+        let side: Vec<bool> = (0..self.nodes.len()).map(|_| self.rng.bool()).collect();
+        for from in 0..side.len() {
+            for to in (0..side.len()).filter(|to| side[*to] != side[from]) {
+                self.network.cut(from, to);
+            }
+        }
+    }
+
+    fn isolate_leader(&mut self, node: usize) {
+        self.tally.count("partition");
+        let alone = self.leader().unwrap_or(node);
+        for other in (0..self.nodes.len()).filter(|other| *other != alone) {
+            self.network.cut(alone, other);
+            self.network.cut(other, alone);
+        }
+    }
+
+    /// Two halves that reach each other only through one member.
+    fn bridge(&mut self, middle: usize) {
+        self.tally.count("bridge");
+        self.network.heal();
+        for from in (0..self.nodes.len()).filter(|from| *from != middle) {
+            for to in (0..self.nodes.len()).filter(|to| *to != middle && to % 2 != from % 2) {
+                self.network.cut(from, to);
+            }
+        }
+    }
+
+    fn crash_one(&mut self, node: usize, how: Restart) {
+        if self.nodes[node].is_up() {
+            self.tally.count(match how {
+                Restart::ProcessKilled => "kill",
+                Restart::PowerLostAll => "power_loss",
+                Restart::PowerLostSome => "power_loss_some",
+            });
+            self.crash(node, how);
+        }
+    }
+
+    fn pause(&mut self, node: usize, for_us: u64, kind: &'static str) {
+        let target = &mut self.nodes[node];
+        if target.is_up() && target.paused_until_us <= self.now_us {
+            target.paused_until_us = self.now_us + for_us;
+            target.stalled.times += 1;
+            target.stalled.for_us += for_us;
+            self.tally.count(kind);
+        }
+    }
+
+    /// Starts a follower from what its disk was some time ago, while everything else is well: then
+    /// others can tell it that it has forgotten.
+    fn roll_back(&mut self, node: usize) {
+        let id = self.nodes[node].id;
+        let all_up = self.members.all().iter().all(|id| {
+            self.at(*id).is_some_and(|node| {
+                let node = &self.nodes[node];
+                node.is_up() && !node.damaged && node.paused_until_us <= self.now_us
+            })
+        });
+        let is_voter = self.members.voters.contains(&id) && self.members.voters.len() >= 3;
+        let leader = self.leader();
+        if !all_up || !is_voter || self.members.is_joint() || leader == Some(node) {
+            return;
+        }
+        let Some(process) = &self.nodes[node].process else { return };
+        let durable = process.durable;
+        let Some((old, old_durable)) = self.nodes[node].old_disk.take() else {
+            let old = self.nodes[node].disk.fork(self.rng.u64(..));
+            old.restart(Restart::PowerLostAll);
+            self.nodes[node].old_disk = Some((old, durable));
+            return;
+        };
+        let served = leader.and_then(|leader| self.nodes[leader].process.as_ref());
+        let knows = served.is_some_and(|process| {
+            let status = process.replica.status();
+            status.serving && status.matched.get(&id).is_some_and(|index| *index > old_durable)
+        });
+        if !knows {
+            return;
+        }
+        self.tally.count("rolled_back");
+        self.network.calm();
+        let target = &mut self.nodes[node];
+        target.crash(Restart::ProcessKilled);
+        target.disk = old;
+        target.damaged = true;
+        target.must_stop = Some(self.now_us + 5 * S);
+        self.queue.push(self.now_us + MS, Event::Start { node });
+        self.nemesis.quiet_until_us = self.now_us + 6 * S;
+    }
+
+    fn check_rolled_back(&self) -> Check {
+        for node in &self.nodes {
+            let overdue = node.must_stop.is_some_and(|by_us| by_us < self.now_us) && node.is_up();
+            super::oracle::ensure(!overdue, "S8", || {
+                format!("{} has forgotten what it acknowledged, and serves", node.id)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// How many members are lost for good and still count as voters.
+    fn lost_voters(&self) -> usize {
+        let lost = |id: &&MemberId| {
+            self.at(**id).is_none_or(|node| self.nodes[node].dead || self.nodes[node].damaged)
+        };
+        self.members.voters.iter().filter(lost).count()
+    }
+
+    /// Spoils a disk, as long as a majority keeps a good one.
+    fn flip(&mut self, node: usize, dir: &str, kind: &'static str) {
+        let is_voter = self.members.voters.contains(&self.nodes[node].id);
+        let is_lost = |node: &super::node::Node| {
+            (node.dead || node.damaged) && !self.members.retired.contains(&node.id)
+        };
+        if !is_voter
+            || self.members.voters.len() < 3
+            || self.members.is_joint()
+            || self.nodes.iter().any(is_lost)
+        {
+            return;
+        }
+        self.crash_one(node, Restart::ProcessKilled);
+        let files: Vec<_> = self.nodes[node]
+            .disk
+            .files()
+            .into_iter()
+            .filter(|file| file.starts_with(dir))
+            .collect();
+        if files.is_empty() {
+            return;
+        }
+        let file = &files[self.rng.usize(0..files.len())];
+        if self.nodes[node].disk.flip_random_bit(file).is_some() {
+            self.tally.count(kind);
+            self.nodes[node].damaged = true;
+        }
+    }
+
+    fn wish(&mut self, wish: Wish) -> bool {
+        let Some(leader) = self.leader() else { return false };
+        let boot = self.nodes[leader].boot;
+        self.nemesis.asked += 1;
+        let ticket = Ticket(u64::MAX - self.nemesis.asked);
+        self.give(leader, boot, Input::Admin { ticket, wish });
+        true
+    }
+
+    fn add(&mut self) {
+        if self.members.all().len() >= 6 || self.nodes.len() >= 12 {
+            return;
+        }
+        let node = self.new_node();
+        let id = self.nodes[node].id;
+        self.queue.push(self.now_us, Event::Start { node });
+        if self.wish(Wish::Change(vec![Change::AddLearner(id)])) {
+            self.tally.count("add");
+        }
+    }
+
+    fn promote(&mut self) {
+        let Some(id) = self.members.learners.first().copied() else { return };
+        let is_sound = |node: usize| self.nodes[node].is_up() && !self.nodes[node].damaged;
+        if self.at(id).is_some_and(is_sound) && self.wish(Wish::Change(vec![Change::Promote(id)])) {
+            self.tally.count("promote");
+        }
+    }
+
+    /// The member that the cluster can best do without.
+    fn needless(&self) -> Option<MemberId> {
+        let leader = self.leader().map(|leader| self.nodes[leader].id);
+        let others = || self.members.all().into_iter().filter(|id| Some(*id) != leader);
+        let dead = |id: &MemberId| self.at(*id).is_none_or(|node| self.nodes[node].dead);
+        others().find(dead).or_else(|| others().next_back())
+    }
+
+    fn remove(&mut self) {
+        let Some(id) = self.needless() else { return };
+        let healthy = self.members.voters.len() - self.lost_voters();
+        let is_dead = self.at(id).is_none_or(|node| self.nodes[node].dead);
+        if self.members.voters.contains(&id) && !is_dead && healthy <= 3 {
+            return;
+        }
+        if self.wish(Wish::Change(vec![Change::Remove(id)])) {
+            self.tally.count("remove");
+        }
+    }
+
+    /// One learner comes in and one voter goes out, in one step.
+    fn replace(&mut self) {
+        let Some(new) = self.members.learners.first().copied() else { return self.add() };
+        let Some(old) = self.needless() else { return };
+        let alive = self.at(new).is_some_and(|node| self.nodes[node].is_up());
+        if alive && old != new {
+            self.wish(Wish::Change(vec![Change::Promote(new), Change::Remove(old)]));
+        }
+    }
+
+    fn transfer(&mut self) {
+        let voters: Vec<_> = self.members.voters.iter().copied().collect();
+        let to = voters[self.rng.usize(0..voters.len())];
+        let leader = self.leader();
+        if self.wish(Wish::Transfer(to)) {
+            self.tally.count("transfer");
+        }
+        // At times the old leader is the last to know.
+        if let Some(leader) = leader.filter(|_| self.rng.bool()) {
+            for from in (0..self.nodes.len()).filter(|from| *from != leader) {
+                self.network.cut(from, leader);
+            }
+        }
+    }
+}

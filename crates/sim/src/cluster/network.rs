@@ -1,0 +1,86 @@
+//! Which packets arrive, and when?
+
+use std::collections::BTreeSet;
+
+use fastrand::Rng;
+
+use super::packet::Address;
+use super::{MS, Tally};
+
+/// How bad the network is, apart from what is cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weather {
+    /// Chances out of 1000.
+    pub(super) drop: u64,
+    pub(super) duplicate: u64,
+    pub(super) spike: u64,
+    /// The usual delay, at least and at most.
+    pub(super) delay_us: (u64, u64),
+}
+
+/// The network between members and clients.
+pub(super) struct Network {
+    pub(super) weather: Weather,
+    /// Links that carry nothing, each in one direction.
+    cut: BTreeSet<(usize, usize)>,
+}
+
+impl Network {
+    pub(super) fn new(weather: Weather) -> Self {
+        Self { weather, cut: BTreeSet::new() }
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.cut.clear();
+    }
+
+    pub(super) fn calm(&mut self) {
+        self.heal();
+        self.weather = Weather { drop: 0, duplicate: 0, spike: 0, delay_us: (100, 2 * MS) };
+    }
+
+    pub(super) fn cut(&mut self, from: usize, to: usize) {
+        self.cut.insert((from, to));
+    }
+
+    pub(super) fn is_cut(&self, from: Address, to: Address) -> bool {
+        match (from, to) {
+            (Address::Node(from), Address::Node(to)) => self.cut.contains(&(from, to)),
+            _ => false,
+        }
+    }
+
+    /// The delays after which copies of a packet arrive; none if it is lost.
+    pub(super) fn send(
+        &self,
+        from: Address,
+        to: Address,
+        rng: &mut Rng,
+        tally: &mut Tally,
+    ) -> Vec<u64> {
+        let Weather { drop, duplicate, spike, delay_us } = self.weather;
+        if self.is_cut(from, to) {
+            return Vec::new();
+        }
+        if rng.u64(0..1000) < drop {
+            tally.count("drop");
+            return Vec::new();
+        }
+        let copies = if rng.u64(0..1000) < duplicate {
+            tally.count("duplicate");
+            2
+        } else {
+            1
+        };
+        (0..copies)
+            .map(|_| {
+                if rng.u64(0..1000) < spike {
+                    tally.count("delay");
+                    rng.u64(delay_us.1..delay_us.1 + 800 * MS)
+                } else {
+                    rng.u64(delay_us.0..=delay_us.1)
+                }
+            })
+            .collect()
+    }
+}

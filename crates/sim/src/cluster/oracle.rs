@@ -1,0 +1,323 @@
+//! What has the cluster agreed on, and does everybody keep to it?
+//!
+//! The oracle applies each entry once, when the first member does. Every other application of that
+//! index, on any member, at any time, must be of the same entry and lead to the same state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use tenure_core::Machine;
+use tenure_core::codec::{decode_request, open_entry};
+use tenure_core::event::Cause;
+use tenure_core::outcome::{Effects, Outcome};
+use tenure_core::request::RequestId;
+use tenure_raft::FIRST;
+use tenure_store::{Entry, Point};
+use tenure_types::{Epoch, Revision, Term};
+
+use crate::invariant::{Check, Violation};
+
+/// How fast a member's clock may run against real time, in parts per million.
+pub(super) const RATE_PPM: i64 = 10_000;
+/// Counts are whole milliseconds.
+const ROUNDING_US: i128 = 1_000;
+/// A leader stamps once a second; a transfer of leadership may hold that back for an election.
+const STAMP_GAP_MS: u64 = 1_000 + 1_000;
+/// What a leader may count of a stall: the sleep it had asked for, and its grace.
+const STALL_MS: u64 = 100;
+
+/// One entry, and the state after it.
+struct Agreed {
+    term: u64,
+    kind: u8,
+    payload: Bytes,
+    mark: Mark,
+}
+
+/// What is compared of a state at every step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Mark {
+    hash: u128,
+    clock_ms: u64,
+    revision: u64,
+    due_ms: Option<u64>,
+}
+
+impl Mark {
+    fn of(machine: &Machine) -> Self {
+        Self {
+            hash: machine.rolling_hash(),
+            clock_ms: machine.clock_ms(),
+            revision: machine.revision().0,
+            due_ms: machine.next_due_ms(),
+        }
+    }
+}
+
+/// When and by whom an entry was sealed.
+#[derive(Clone, Copy, Debug)]
+struct Sealed {
+    at_us: u64,
+    stalled: Stalled,
+}
+
+/// How often and how long altogether a member's loop has been stalled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stalled {
+    pub(super) times: u64,
+    pub(super) for_us: u64,
+}
+
+/// The last entry with a count.
+#[derive(Clone, Copy)]
+struct Stamp {
+    term: u64,
+    count_ms: u64,
+    sealed: Sealed,
+    /// Whether something was due after it.
+    pending: bool,
+}
+
+/// What has been agreed on.
+pub(super) struct Oracle {
+    machine: Machine,
+    agreed: Vec<Agreed>,
+    effects: Effects,
+    sealed: BTreeMap<(u64, u64), Sealed>,
+    /// The least of clock − (1 + ε) × real time over all entries.
+    pace_us: Option<i128>,
+    stamp: Option<Stamp>,
+    /// What each attempt's command was answered when it was applied, and where.
+    applied: BTreeMap<u64, (u64, Outcome)>,
+    /// By idempotency key.
+    keyed: BTreeMap<String, Outcome>,
+    not_done: BTreeSet<u64>,
+    leaders: BTreeMap<u64, usize>,
+    votes: BTreeMap<(usize, u64), u64>,
+    newest_token: u64,
+    revision_seen: Revision,
+    /// The highest index that somebody was told about.
+    pub(super) acknowledged: u64,
+}
+
+impl Oracle {
+    pub(super) fn new() -> Self {
+        Self {
+            machine: Machine::new(Epoch::default()),
+            agreed: Vec::new(),
+            effects: Effects::default(),
+            sealed: BTreeMap::new(),
+            pace_us: None,
+            stamp: None,
+            applied: BTreeMap::new(),
+            keyed: BTreeMap::new(),
+            not_done: BTreeSet::new(),
+            leaders: BTreeMap::new(),
+            votes: BTreeMap::new(),
+            newest_token: 0,
+            revision_seen: Revision(0),
+            acknowledged: FIRST.index,
+        }
+    }
+
+    /// The last index agreed on.
+    pub(super) fn last(&self) -> u64 {
+        FIRST.index + self.agreed.len() as u64
+    }
+
+    pub(super) fn full_hash(&self) -> u128 {
+        self.machine.full_hash()
+    }
+
+    pub(super) fn terms(&self) -> usize {
+        self.leaders.len()
+    }
+
+    /// A member says that it leads.
+    pub(super) fn leads(&mut self, node: usize, term: u64) -> Check {
+        let leader = *self.leaders.entry(term).or_insert(node);
+        ensure(leader == node, "S12", || format!("{leader} and {node} both lead term {term}"))
+    }
+
+    /// A member has granted a vote, and let it be known.
+    pub(super) fn votes(&mut self, node: usize, term: u64, to: u64) -> Check {
+        let first = *self.votes.entry((node, term)).or_insert(to);
+        ensure(first == to, "S12", || format!("{node} voted for {first} and {to} in term {term}"))
+    }
+
+    /// A leader has sealed an entry.
+    pub(super) fn seals(&mut self, entry: &Entry, at_us: u64, stalled: Stalled) {
+        let key = (entry.index, entry.term);
+        self.sealed.entry(key).or_insert(Sealed { at_us, stalled });
+    }
+
+    /// A member has applied an entry.
+    pub(super) fn applies(&mut self, node: usize, entry: &Entry) -> Check {
+        if entry.index <= self.last() {
+            let at = usize::try_from(entry.index - FIRST.index - 1).unwrap_or(usize::MAX);
+            let agreed = self.agreed.get(at);
+            let same = agreed.is_some_and(|agreed| {
+                (agreed.term, agreed.kind, &agreed.payload)
+                    == (entry.term, entry.kind, &entry.payload)
+            });
+            let index = entry.index;
+            return ensure(same, "S12", || format!("{node} applied another entry at {index}"));
+        }
+        let next = self.last() + 1;
+        ensure(entry.index == next, "S12", || {
+            format!("{node} applied {}, nobody has applied {next}", entry.index)
+        })?;
+        self.agree(entry)
+    }
+
+    /// A member's state after an entry.
+    pub(super) fn state(&self, node: usize, at: Point, machine: &Machine) -> Check {
+        let agreed = at.index.checked_sub(FIRST.index + 1);
+        let Some(agreed) = agreed.and_then(|at| self.agreed.get(usize::try_from(at).ok()?)) else {
+            let is_first = at.index <= FIRST.index;
+            return ensure(is_first, "S12", || format!("{node} is at {at:?}, ahead of everyone"));
+        };
+        let found = Mark::of(machine);
+        ensure(agreed.mark == found && agreed.term == at.term, "S9", || {
+            format!("{node} at {at:?} has {found:?}, others had {:?}", agreed.mark)
+        })
+    }
+
+    fn agree(&mut self, entry: &Entry) -> Check {
+        let before = self.machine.clock_ms();
+        let command = entry.kind == 0 && !entry.payload.is_empty();
+        let payload = command.then_some(&entry.payload[..]);
+        let mut effects = std::mem::take(&mut self.effects);
+        self.machine.apply(Term(entry.term), payload, &mut effects);
+        let (term, kind, payload) = (entry.term, entry.kind, entry.payload.clone());
+        self.agreed.push(Agreed { term, kind, payload, mark: Mark::of(&self.machine) });
+        let checked = self.check_agreed(entry, command, before, &effects);
+        self.effects = effects;
+        checked
+    }
+
+    fn check_agreed(
+        &mut self,
+        entry: &Entry,
+        command: bool,
+        clock_before_ms: u64,
+        effects: &Effects,
+    ) -> Check {
+        if command {
+            self.check_time(entry, clock_before_ms)?;
+            self.note_outcomes(entry, effects)?;
+            self.check_tokens()?;
+        }
+        self.machine
+            .check_invariants()
+            .map_err(|violation| Violation::new(violation.invariant, violation.detail))
+    }
+
+    /// S5: the clock grows by no more than real time. L2: a leader stamps in time. T3: a stall is
+    /// forgiven.
+    fn check_time(&mut self, entry: &Entry, clock_before_ms: u64) -> Check {
+        let index = entry.index;
+        let Ok(opened) = open_entry(&entry.payload) else { return Ok(()) };
+        let Some(sealed) = self.sealed.get(&(index, entry.term)).copied() else {
+            return Err(Violation::new("S12", format!("nobody sealed entry {index}")));
+        };
+        let clock_us = i128::from(self.machine.clock_ms()) * 1000;
+        let real_us = i128::from(sealed.at_us);
+        let fastest_us = real_us + real_us * i128::from(RATE_PPM) / 1_000_000;
+        let pace_us = clock_us - fastest_us;
+        let least = self.pace_us.map_or(pace_us, |least| least.min(pace_us));
+        self.pace_us = Some(least);
+        ensure(pace_us <= least + ROUNDING_US, "S5", || {
+            let ahead = (pace_us - least) / 1000;
+            format!("at entry {index} the clock is {ahead} ms ahead of real time")
+        })?;
+        ensure(clock_before_ms <= self.machine.clock_ms(), "S5", || {
+            format!("the clock went back at entry {index}")
+        })?;
+        let count_ms = opened.count_ms;
+        if let Some(stamp) = self.stamp.filter(|stamp| stamp.term == entry.term) {
+            let grown_ms = count_ms.saturating_sub(stamp.count_ms);
+            ensure(!stamp.pending || grown_ms <= STAMP_GAP_MS, "L2", || {
+                format!("no stamp for {grown_ms} ms before entry {index}")
+            })?;
+            let (now, then) = (sealed.stalled, stamp.sealed.stalled);
+            let stalled_us = now.for_us.saturating_sub(then.for_us);
+            let stalls = now.times.saturating_sub(then.times);
+            let gap_us = sealed.at_us.saturating_sub(stamp.sealed.at_us);
+            let awake_ms = gap_us.saturating_sub(stalled_us) / 1000;
+            let most_ms = awake_ms + awake_ms / 50 + stalls * STALL_MS + 5;
+            ensure(stalled_us == 0 || grown_ms <= most_ms, "T3", || {
+                let stalled_ms = stalled_us / 1000;
+                format!("{grown_ms} ms counted, {stalled_ms} ms of them stalled, at entry {index}")
+            })?;
+        }
+        let pending = self.machine.next_due_ms().is_some();
+        self.stamp = Some(Stamp { term: entry.term, count_ms, sealed, pending });
+        Ok(())
+    }
+
+    /// S13: what was called undone is never done. S7: a repetition has the first answer.
+    fn note_outcomes(&mut self, entry: &Entry, effects: &Effects) -> Check {
+        let Ok(opened) = open_entry(&entry.payload) else { return Ok(()) };
+        for (request, outcome) in opened.zip(&effects.outcomes) {
+            let Ok(request) = decode_request(request) else { continue };
+            if let RequestId::Key(key) = request.id {
+                let first = self.keyed.entry(key.to_owned()).or_insert_with(|| outcome.clone());
+                ensure(first.result == outcome.result, "S7", || {
+                    format!("request {key} was answered {:?} and {:?}", first, outcome)
+                })?;
+                continue;
+            }
+            let Ok(attempt) = request.principal.parse() else { continue };
+            ensure(!self.not_done.contains(&attempt), "S13", || {
+                format!("attempt {attempt} was called undone and is entry {}", entry.index)
+            })?;
+            self.applied.insert(attempt, (entry.index, outcome.clone()));
+        }
+        Ok(())
+    }
+
+    /// S2: tokens only grow.
+    fn check_tokens(&mut self) -> Check {
+        let from = self.revision_seen.next();
+        self.revision_seen = self.machine.revision();
+        let Ok(events) = self.machine.events(from, tenure_core::Filter::All, usize::MAX) else {
+            return Ok(());
+        };
+        for event in events.batches.iter().flat_map(|batch| &batch.events) {
+            if event.cause != Cause::Granted {
+                continue;
+            }
+            let token = event.token.map_or(0, tenure_types::Token::get);
+            let newest = std::mem::replace(&mut self.newest_token, token);
+            ensure(token > newest, "S2", || format!("token {token} after {newest}"))?;
+        }
+        Ok(())
+    }
+
+    /// Somebody is told what became of a command.
+    pub(super) fn answers(&mut self, attempt: u64, key: Option<&str>, outcome: &Outcome) -> Check {
+        let found = match key {
+            Some(key) => self.keyed.get(key).map(|first| first.result == outcome.result),
+            None => self.applied.get(&attempt).map(|(index, first)| {
+                self.acknowledged = self.acknowledged.max(*index);
+                first == outcome
+            }),
+        };
+        ensure(found == Some(true), "S13", || {
+            format!("attempt {attempt} was answered {outcome:?}, agreed was otherwise")
+        })
+    }
+
+    /// Somebody is told that a command had no effect.
+    pub(super) fn answers_not_done(&mut self, attempt: u64) -> Check {
+        self.not_done.insert(attempt);
+        ensure(!self.applied.contains_key(&attempt), "S13", || {
+            format!("attempt {attempt} was applied and is called undone")
+        })
+    }
+}
+
+pub(super) fn ensure(holds: bool, invariant: &str, detail: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(Violation::new(invariant, detail())) }
+}

@@ -1,0 +1,95 @@
+//! Which faults have happened, how often?
+
+use std::collections::BTreeMap;
+
+/// Every kind of fault and of rare event that a long run must have seen.
+const KINDS: &[&str] = &[
+    // The network.
+    "drop",
+    "duplicate",
+    "delay",
+    "reorder",
+    "partition",
+    "one_way",
+    "bridge",
+    // Processes.
+    "kill",
+    "power_loss",
+    "power_loss_some",
+    "crash_of_all",
+    "pause",
+    "long_pause",
+    // Disks.
+    "lost_write",
+    "torn_write",
+    "slow_sync",
+    "write_error",
+    "sync_error",
+    "no_space",
+    "flip_in_log",
+    "flip_in_snapshot",
+    "rolled_back",
+    // Clocks.
+    "clock_rate",
+    // Members and snapshots.
+    "add",
+    "promote",
+    "remove",
+    "joint",
+    "transfer",
+    "snapshot_saved",
+    "snapshot_cut",
+    "snapshot_installed",
+    // Clients.
+    "dies_holding",
+    "retry",
+    "not_done",
+    "unknown",
+    "lease_lost",
+    // What the checks need to have seen.
+    "term",
+    "entry",
+    "held",
+    "read",
+];
+
+/// How often each kind of fault has happened.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    pub(super) fn count(&mut self, kind: &'static str) {
+        self.count_by(kind, 1);
+    }
+
+    pub(super) fn count_by(&mut self, kind: &'static str, times: u64) {
+        debug_assert!(KINDS.contains(&kind), "{kind} is listed");
+        if times > 0 {
+            *self.counts.entry(kind).or_default() += times;
+        }
+    }
+
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Self) {
+        for (kind, times) in &other.counts {
+            *self.counts.entry(kind).or_default() += times;
+        }
+    }
+
+    /// How many kinds there are, and which were never seen.
+    pub fn missing(&self) -> (usize, Vec<&'static str>) {
+        let missing = KINDS.iter().filter(|kind| !self.counts.contains_key(*kind));
+        (KINDS.len(), missing.copied().collect())
+    }
+
+    /// All counts on one line.
+    pub fn line(&self) -> String {
+        let counts = KINDS.iter().map(|kind| {
+            let count = self.counts.get(kind).copied().unwrap_or(0);
+            format!("{kind}={count}")
+        });
+        counts.collect::<Vec<_>>().join(" ")
+    }
+}

@@ -1,0 +1,257 @@
+//! How does everything run on one thread?
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use tenure_raft::{Input, MemberId, Membership};
+use tenure_store::sim::Fault;
+
+use super::client::{Attempt, Client};
+use super::event::{Event, Queue};
+use super::nemesis::Nemesis;
+use super::network::{Network, Weather};
+use super::node::Node;
+use super::oracle::{Oracle, ensure};
+use super::packet::Address;
+use super::recovery::RECOVERY_US;
+use super::{MS, S, Tally};
+use crate::invariant::{Check, Violation};
+
+/// What came of one seed.
+pub struct Ran {
+    /// The broken promise, if one was.
+    pub failure: Option<Violation>,
+    /// Simulated time.
+    pub sim_us: u64,
+    /// What happened.
+    pub tally: Tally,
+    /// Over everything that was sent, in order.
+    pub trace: u64,
+}
+
+impl Ran {
+    pub(super) fn failed(violation: Violation) -> Self {
+        Self { failure: Some(violation), sim_us: 0, tally: Tally::default(), trace: 0 }
+    }
+}
+
+/// A cluster, its clients, and what goes wrong.
+pub struct World {
+    pub(super) rng: Rng,
+    pub(super) now_us: u64,
+    pub(super) queue: Queue,
+    pub(super) nodes: Vec<Node>,
+    pub(super) clients: Vec<Client>,
+    pub(super) network: Network,
+    pub(super) oracle: Oracle,
+    pub(super) nemesis: Nemesis,
+    pub(super) attempts: BTreeMap<u64, Attempt>,
+    pub(super) attempts_made: u64,
+    pub(super) tally: Tally,
+    /// The newest membership that anybody has applied.
+    pub(super) members: Membership,
+    pub(super) members_at: u64,
+    pub(super) trace: u64,
+    pub(super) newest_arrival: BTreeMap<(Address, Address), u64>,
+    /// Whether a cut link loses what is on its way.
+    pub(super) in_flight_lost: bool,
+    pub(super) slow_sync: u64,
+    pub(super) snapshot_entries: u64,
+    pub(super) verbose: bool,
+}
+
+impl World {
+    /// A cluster that follows from a seed.
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let size = if rng.u8(0..3) == 0 { 5 } else { 3 };
+        let worst =
+            [(0, 0, 0), (5, 5, 5), (50, 20, 20), (200, 50, 30), (20, 20, 200)][rng.usize(0..5)];
+        let weather = Weather {
+            drop: worst.0,
+            duplicate: worst.1,
+            spike: worst.2,
+            delay_us: (100, rng.u64(500..10 * MS)),
+        };
+        let mut world = Self {
+            now_us: 0,
+            queue: Queue::default(),
+            nodes: Vec::new(),
+            clients: Vec::new(),
+            network: Network::new(weather),
+            oracle: Oracle::new(),
+            nemesis: Nemesis::new(&mut rng),
+            attempts: BTreeMap::new(),
+            attempts_made: 0,
+            tally: Tally::default(),
+            members: Membership::default(),
+            members_at: 0,
+            trace: seed,
+            newest_arrival: BTreeMap::new(),
+            in_flight_lost: rng.bool(),
+            slow_sync: [0, 0, 5, 30][rng.usize(0..4)],
+            snapshot_entries: [40, 100, 400][rng.usize(0..3)],
+            verbose: false,
+            rng,
+        };
+        (0..size).for_each(|_| {
+            world.new_node();
+        });
+        let voters = Membership::of_voters(world.nodes.iter().map(|node| node.id));
+        for node in 0..size {
+            world.nodes[node].found(&voters).expect("an empty disk without faults takes a log");
+            world.queue.push(0, Event::Start { node });
+        }
+        world.members = voters;
+        let clients = world.rng.usize(1..=6);
+        for client in 0..clients {
+            let rate_ppm = world.draw_rate();
+            world.clients.push(Client::new(&mut world.rng, rate_ppm));
+            world.queue.push(S + client as u64 * MS, Event::Client { client });
+        }
+        world.queue.push(2 * S, Event::Nemesis);
+        world
+    }
+
+    /// Prints what happens.
+    pub fn verbose(mut self) -> Self {
+        self.verbose = true;
+        self
+    }
+
+    /// Runs until a promise is broken or the time is over.
+    pub fn run(mut self) -> Ran {
+        let failure = self.run_phases().err();
+        for node in &self.nodes {
+            for (fault, times) in node.disk.counts() {
+                let kind = match fault {
+                    Fault::LostWrite => "lost_write",
+                    Fault::TornWrite => "torn_write",
+                    Fault::WriteError => "write_error",
+                    Fault::SyncError => "sync_error",
+                    Fault::NoSpace => "no_space",
+                    _ => continue,
+                };
+                self.tally.count_by(kind, times);
+            }
+        }
+        self.tally.count_by("term", self.oracle.terms() as u64);
+        self.tally.count_by("entry", self.oracle.last());
+        let Self { now_us: sim_us, tally, trace, .. } = self;
+        Ran { failure, sim_us, tally, trace }
+    }
+
+    fn run_phases(&mut self) -> Check {
+        let faulty_us = self.rng.u64(40..120) * S;
+        self.run_until(faulty_us)?;
+        self.heal();
+        let limit_us = self.now_us + RECOVERY_US;
+        while !self.has_recovered() {
+            ensure(self.now_us < limit_us, "L1", || self.describe())?;
+            self.run_until(self.now_us + S)?;
+        }
+        self.compare_all()
+    }
+
+    fn run_until(&mut self, end_us: u64) -> Check {
+        while let Some((at_us, event)) = self.queue.pop() {
+            if at_us > end_us {
+                self.queue.push(at_us, event);
+                break;
+            }
+            self.now_us = at_us;
+            self.happen(event)?;
+        }
+        self.now_us = end_us;
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) -> Check {
+        match event {
+            Event::Turn { node, boot } => self.turn(node, boot),
+            Event::Arrive { from, to, packet } => self.arrive(from, to, packet),
+            Event::Sync { node, boot } => self.sync(node, boot),
+            Event::Synced { node, boot, number } => {
+                self.give(node, boot, Input::Persisted { number });
+                Ok(())
+            }
+            Event::Write { node, boot } if self.nodes[node].boot == boot => {
+                if let Some(process) = &mut self.nodes[node].process {
+                    process.retrying = false;
+                }
+                self.write(node)
+            }
+            Event::Save { node, boot } if self.nodes[node].boot == boot => {
+                self.save(node);
+                Ok(())
+            }
+            Event::Sent { node, boot, to, saved } => {
+                self.give(node, boot, Input::SnapshotSent { to, saved });
+                Ok(())
+            }
+            Event::Start { node } => self.start(node),
+            Event::Client { client } => self.client_acts(client),
+            Event::Nemesis => self.strike(),
+            Event::Write { .. } | Event::Save { .. } => Ok(()),
+        }
+    }
+
+    pub(super) fn new_node(&mut self) -> usize {
+        let number = self.nodes.len() as u64 + 1;
+        let id = MemberId::new(number).expect("numbers start at one");
+        let rate_ppm = self.draw_rate();
+        let (seed, offset_us) = (self.rng.u64(..), self.rng.u64(0..1000 * S));
+        self.nodes.push(Node::new(id, seed, rate_ppm, offset_us));
+        self.nodes.len() - 1
+    }
+
+    fn draw_rate(&mut self) -> i64 {
+        if self.rng.bool() {
+            return 0;
+        }
+        self.tally.count("clock_rate");
+        self.rng.i64(-super::oracle::RATE_PPM..=super::oracle::RATE_PPM)
+    }
+
+    pub(super) fn at(&self, id: MemberId) -> Option<usize> {
+        self.nodes.iter().position(|node| node.id == id)
+    }
+
+    /// Hands an input to a member, and wakes it.
+    pub(super) fn give(&mut self, node: usize, boot: u64, input: Input) {
+        let target = &mut self.nodes[node];
+        if target.boot == boot
+            && let Some(process) = &mut target.process
+        {
+            process.inbox.push(input);
+            let at_us = self.now_us + self.rng.u64(20..200);
+            self.wake(node, at_us);
+        }
+    }
+
+    pub(super) fn wake(&mut self, node: usize, at_us: u64) {
+        let target = &mut self.nodes[node];
+        let at_us = at_us.max(target.paused_until_us);
+        if target.turn_at_us.is_none_or(|old| at_us < old) {
+            target.turn_at_us = Some(at_us);
+            self.queue.push(at_us, Event::Turn { node, boot: target.boot });
+        }
+    }
+
+    pub(super) fn mix(&mut self, bytes: &[u8]) {
+        let mut trace = self.trace ^ self.now_us;
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            trace = (trace ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            trace ^= trace >> 29;
+        }
+        self.trace = trace;
+    }
+
+    pub(super) fn say(&self, text: impl FnOnce() -> String) {
+        if self.verbose {
+            println!("{:>10.3}  {}", self.now_us as f64 / S as f64, text());
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! A few clusters, so that the ordinary tests notice when something is badly wrong.
+
+use tenure_sim::cluster;
+
+#[test]
+fn some_clusters_keep_their_promises_and_run_the_same_twice() {
+    for seed in 0..6 {
+        let (first, second) = (cluster::run(seed), cluster::run(seed));
+        assert_eq!(first.failure, None, "seed {seed}");
+        assert_eq!(first.trace, second.trace, "seed {seed} ran differently the second time");
+    }
+}
