@@ -34,8 +34,12 @@ enum Command {
     Fix,
     /// Compare the machine with its model: arguments go to `tenure-sim model`
     Model(programs::Passed),
-    /// Plant bugs and see each one caught: arguments go to `tenure-sim mutants`
+    /// Run whole clusters while everything fails: arguments go to `tenure-sim cluster`
+    Sim(programs::Passed),
+    /// Plant bugs in the machine and see each one caught: arguments go to `tenure-sim mutants`
     Mutants(programs::Passed),
+    /// Plant bugs in the replicated log and see each one caught
+    ClusterMutants(programs::Passed),
     /// Measure in release: NAME and arguments go to `tenure-bench`
     Bench(programs::Named),
     /// Replay the committed inputs, look for new ones, or list the targets
@@ -65,7 +69,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Test(args) => test::run(&repo, &args),
         Command::Fix => fix::run(&repo),
         Command::Model(args) => programs::model(&repo, &args),
+        Command::Sim(args) => programs::sim(&repo, &args),
         Command::Mutants(args) => programs::mutants(&repo, &args),
+        Command::ClusterMutants(args) => programs::cluster_mutants(&repo, &args),
         Command::Bench(args) => programs::bench(&repo, &args),
         Command::Fuzz(command) => fuzz::run(&repo, &command),
         Command::Campaign(args) => campaign::run(&repo, &args),

@@ -35,14 +35,21 @@ pub(crate) fn model_command(repo: &Repo) -> Command {
     command
 }
 
-/// The planted bugs.
-pub(crate) fn mutants_command(repo: &Repo) -> Command {
+/// Whole clusters, at release speed with every assertion on.
+pub(crate) fn sim_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "run");
+    command.args(["--profile", "sim", "--package", SIM, "--", "cluster"]);
+    command
+}
+
+/// The planted bugs, of the machine (`mutants`) or of the replicated log (`cluster-mutants`).
+pub(crate) fn mutants_command(repo: &Repo, which: &str) -> Command {
     let mut command = cargo(repo, "run");
     add_rustflags(&mut command, "--cfg mutants");
     // A directory of their own: other flags in the shared one would compile everything again,
     // each way.
     command.args(["--target-dir", "target/mutants", "--profile", "sim", "--package", SIM]);
-    command.args(["--", "mutants"]);
+    command.args(["--", which]);
     command
 }
 
@@ -58,9 +65,19 @@ pub(crate) fn model(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
     start(repo, SIM, model_command(repo), &passed.args)
 }
 
+/// `cargo xtask sim`
+pub(crate) fn sim(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
+    start(repo, SIM, sim_command(repo), &passed.args)
+}
+
 /// `cargo xtask mutants`
 pub(crate) fn mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
-    start(repo, SIM, mutants_command(repo), &passed.args)
+    start(repo, SIM, mutants_command(repo, "mutants"), &passed.args)
+}
+
+/// `cargo xtask cluster-mutants`
+pub(crate) fn cluster_mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
+    start(repo, SIM, mutants_command(repo, "cluster-mutants"), &passed.args)
 }
 
 /// `cargo xtask bench`

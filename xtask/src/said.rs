@@ -48,9 +48,23 @@ pub(crate) fn field(fields: &BTreeMap<String, u64>, name: &str) -> Result<u64> {
     fields.get(name).copied().with_context(|| format!("its last line has no number `{name}=`"))
 }
 
+/// The two numbers of a word such as `faults=25/25`.
+pub(crate) fn ratio(line: &str, name: &str) -> Option<(u64, u64)> {
+    let word = line.split_whitespace().find_map(|word| word.strip_prefix(name))?;
+    let (part, whole) = word.split_once('/')?;
+    Some((part.parse().ok()?, whole.parse().ok()?))
+}
+
+/// The whole part of the number in a word such as `sim_hours=10.3`.
+pub(crate) fn whole(line: &str, name: &str) -> Option<u64> {
+    let word = line.split_whitespace().find_map(|word| word.strip_prefix(name))?;
+    word.split('.').next()?.parse().ok()
+}
+
 /// Caught and planted, from `mutants caught=12/12`.
 pub(crate) fn caught(line: &str) -> Option<(u64, u64)> {
-    let (caught, planted) = line.trim().strip_prefix("mutants caught=")?.split_once('/')?;
+    let line = line.trim().trim_start_matches("cluster-");
+    let (caught, planted) = line.strip_prefix("mutants caught=")?.split_once('/')?;
     let planted = planted.split_whitespace().next()?;
     Some((caught.parse().ok()?, planted.parse().ok()?))
 }

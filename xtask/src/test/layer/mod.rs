@@ -7,6 +7,7 @@ mod fuzz;
 mod lint;
 mod model;
 mod mutants;
+mod sim;
 mod tidy;
 mod unit;
 
@@ -78,10 +79,22 @@ pub(crate) const LAYERS: &[Layer] = &[
         run: model::run,
     },
     Layer {
-        name: "mutants",
-        about: "planted bugs: each one is caught",
+        name: "sim",
+        about: "whole clusters on one thread, everything failing: their promises hold",
         package: Some(SIM),
-        run: mutants::run,
+        run: sim::run,
+    },
+    Layer {
+        name: "mutants",
+        about: "bugs planted in the machine: each one is caught",
+        package: Some(SIM),
+        run: mutants::of_the_machine,
+    },
+    Layer {
+        name: "cluster-mutants",
+        about: "bugs planted in the replicated log: each one is caught",
+        package: Some(SIM),
+        run: mutants::of_the_log,
     },
     Layer {
         name: "fuzz",

@@ -10,8 +10,16 @@ use super::{Report, Stage};
 /// Fewer would mean that the planted bugs were not compiled in.
 const PLANTED_MIN: u64 = 10;
 
-pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
-    let finished = stage.log.run(mutants_command(stage.repo))?;
+pub(super) fn of_the_machine(stage: &mut Stage<'_>) -> Result<Report> {
+    run(stage, "mutants")
+}
+
+pub(super) fn of_the_log(stage: &mut Stage<'_>) -> Result<Report> {
+    run(stage, "cluster-mutants")
+}
+
+fn run(stage: &mut Stage<'_>, which: &str) -> Result<Report> {
+    let finished = stage.log.run(mutants_command(stage.repo, which))?;
     let report = judge(finished.lines());
     if report.problem.is_none() && !finished.status.success() {
         return Ok(report.because("the program failed"));
