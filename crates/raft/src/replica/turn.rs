@@ -48,12 +48,10 @@ impl Replica {
             .max(self.now_us)
     }
 
-    /// Tells the others what this member remembers, once.
+    /// Tells the others, once, that this member has started: they may remember what it has forgotten.
     fn greet(&mut self, out: &mut Vec<Output>) {
         if !std::mem::replace(&mut self.greeted, true) {
-            let last = self.node.store().last();
-            let hello = Message::Hello { term: self.node.raft.term, last };
-            to_all(&self.members, self.config.id, &hello, out);
+            to_all(&self.members, self.config.id, &Message::Hello, out);
         }
     }
 
