@@ -24,7 +24,7 @@ impl Replica {
             self.follow_term(out);
             self.propose_waiting(out);
             self.pump(out);
-            self.rest();
+            self.rest(out);
             self.leave_joint();
             self.ask_reads(out);
             self.pump(out);
@@ -127,7 +127,7 @@ impl Replica {
     }
 
     /// Lets the clock end the turn, and seals an entry if it says so.
-    fn rest(&mut self) {
+    fn rest(&mut self, out: &mut Vec<Output>) {
         if !self.leads() || self.stopped {
             return;
         }
@@ -140,7 +140,7 @@ impl Replica {
                 && self.sealed.index > self.applied.index,
         };
         if self.clock.rest(rest) {
-            self.propose_empty();
+            self.propose_now(out);
         }
     }
 

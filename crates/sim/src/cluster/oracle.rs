@@ -252,9 +252,6 @@ impl Oracle {
         let count_ms = opened.count_ms;
         if let Some(stamp) = self.stamp.filter(|stamp| stamp.term == entry.term) {
             let grown_ms = count_ms.saturating_sub(stamp.count_ms);
-            ensure(!stamp.pending || grown_ms <= STAMP_GAP_MS, "L2", || {
-                format!("no stamp for {grown_ms} ms before entry {index}")
-            })?;
             let (now, then) = (sealed.stalled, stamp.sealed.stalled);
             let stalled_us = now.for_us.saturating_sub(then.for_us);
             let stalls = now.times.saturating_sub(then.times);
@@ -264,6 +261,9 @@ impl Oracle {
             ensure(stalled_us == 0 || grown_ms <= most_ms, "T3", || {
                 let stalled_ms = stalled_us / 1000;
                 format!("{grown_ms} ms counted, {stalled_ms} ms of them stalled, at entry {index}")
+            })?;
+            ensure(!stamp.pending || grown_ms <= STAMP_GAP_MS, "L2", || {
+                format!("no stamp for {grown_ms} ms before entry {index}")
             })?;
         }
         let pending = self.machine.next_due_ms().is_some();

@@ -94,6 +94,10 @@ impl World {
             verbose: false,
             rng,
         };
+        if size == 1 && world.rng.bool() {
+            world.nemesis = Nemesis::lonely();
+            world.slow_sync = 500;
+        }
         (0..size).for_each(|_| {
             world.new_node();
         });
