@@ -24,13 +24,8 @@ pub enum Message {
         /// The hash.
         hash: u128,
     },
-    /// The sender has started, and this is what it remembers.
-    Hello {
-        /// Its term.
-        term: u64,
-        /// The last entry of its log.
-        last: Point,
-    },
+    /// The sender has started. Whoever remembers a promise of it tells it.
+    Hello,
     /// What the receiver once acknowledged to the sender. If it knows less, it has forgotten.
     Remember(Promise),
 }
@@ -138,11 +133,7 @@ impl Message {
                 out.put(*index);
                 out.extend_from_slice(&hash.to_le_bytes());
             }
-            Message::Hello { term, last } => {
-                out.put_u8(33);
-                out.put(*term);
-                put_point(&mut out, *last);
-            }
+            Message::Hello => out.put_u8(33),
             Message::Remember(Promise { term, index, committed }) => {
                 out.put_u8(34);
                 [*term, *index, *committed].into_iter().for_each(|number| out.put(number));
@@ -164,7 +155,7 @@ impl Message {
                 let hash = reader.raw(16)?.try_into().map_err(|_| Malformed)?;
                 Message::Hash { index, hash: u128::from_le_bytes(hash) }
             }
-            33 => Message::Hello { term: reader.number()?, last: get_point(&mut reader)? },
+            33 => Message::Hello,
             34 => Message::Remember(Promise {
                 term: reader.number()?,
                 index: reader.number()?,
@@ -304,7 +295,7 @@ mod tests {
             Message::Step(step(Kind::PreVoteAnswer)),
             Message::Step(Step { snapshot: Some(head), ..step(Kind::Snapshot) }),
             Message::Hash { index: 1000, hash: u128::MAX / 3 },
-            Message::Hello { term: 4, last: Point { index: 8, term: 3 } },
+            Message::Hello,
             Message::Remember(Promise { term: 3, index: u64::MAX, committed: 12 }),
         ]
     }

@@ -25,6 +25,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("answer_when_proposed", &["S13"]),
     ("snapshot_behind_state", &["S9", "S11"]),
     ("other_term_is_success", &["S13"]),
+    ("leads_before_its_vote_is_durable", &["S12"]),
 ];
 
 /// Chooses a planted bug by number; 0 for none.

@@ -292,3 +292,30 @@ fn one_member_alone_leads_itself() {
     assert!(cluster.granted(0, 1));
     assert_eq!(cluster.members[0].reads, [Ticket(7)]);
 }
+
+#[test]
+fn a_patient_command_waits_for_company_and_no_longer() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let patient = |cluster: &mut Cluster, ticket| {
+        cluster.grant(leader, ticket, 60_000);
+        let last = cluster.members[leader].inputs.last_mut();
+        let Some(Input::Submit { patience_us, .. }) = last else { panic!("a submission") };
+        *patience_us = 50_000;
+    };
+    let last = |cluster: &Cluster| cluster.members[leader].replica.status().last.index;
+    let before = last(&cluster);
+    patient(&mut cluster, 1);
+    (0..4).for_each(|_| cluster.step());
+    assert_eq!(last(&cluster), before, "it waits");
+    patient(&mut cluster, 2);
+    (0..3).for_each(|_| cluster.step());
+    assert_eq!(last(&cluster), before + 1, "both are in one entry");
+    patient(&mut cluster, 3);
+    cluster.grant(leader, 4, 60_000);
+    cluster.step();
+    assert_eq!(last(&cluster), before + 2, "company has come");
+    cluster.run(1);
+    assert!((1..=4).all(|ticket| cluster.granted(leader, ticket)));
+}

@@ -16,7 +16,7 @@ impl Replica {
         match message {
             Message::Step(step) => self.step(from, step),
             Message::Hash { index, hash } => self.hear_hash(from, index, hash),
-            Message::Hello { .. } => {
+            Message::Hello => {
                 if let Some(promise) = self.contact.promises.get(&from) {
                     let message = Message::Remember(*promise);
                     self.refused.push(Output::Send { to: from, message });
@@ -98,11 +98,8 @@ impl Replica {
     pub(super) fn pump(&mut self, out: &mut Vec<Output>) {
         while !self.stopped && self.node.has_ready() {
             let mut ready = self.node.ready();
-            for message in ready.take_messages() {
-                if let Some((to, step)) = engine::step_from(message) {
-                    self.send(to, step, out);
-                }
-            }
+            let mut answers: Vec<_> =
+                ready.take_messages().into_iter().filter_map(engine::step_from).collect();
             let meta = ready.snapshot().get_metadata();
             let snapshot = (meta.index > 0).then_some(Point { index: meta.index, term: meta.term });
             if let Some(point) = snapshot {
@@ -114,8 +111,19 @@ impl Replica {
             let owed = self.owed.take();
             let hard_state = ready.hs().map(engine::hard_state_from).or(owed);
             let hard_state = hard_state.filter(|state| self.is_worth_writing(state, &entries));
-            let answers =
-                ready.take_persisted_messages().into_iter().filter_map(engine::step_from).collect();
+            if let Some(state) = hard_state
+                && (state.term, state.vote) != self.voted
+            {
+                self.voted = (state.term, state.vote);
+                self.held.vote(ready.number());
+            }
+            if !self.held.is_voting() {
+                for (to, step) in std::mem::take(&mut answers) {
+                    self.send(to, step, out);
+                }
+            }
+            answers
+                .extend(ready.take_persisted_messages().into_iter().filter_map(engine::step_from));
             let committed = ready.take_committed_entries();
             let read_states = ready.take_read_states();
             let number = ready.number();

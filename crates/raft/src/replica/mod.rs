@@ -96,6 +96,8 @@ pub struct Replica {
     applied_bytes: u64,
     /// The hard state was raised at the start and must be written once.
     owed: Option<HardState>,
+    /// The newest term and vote written.
+    voted: (u64, Option<u64>),
     /// The newest entry this member has sealed.
     sealed: Point,
     led: (u64, u64),
@@ -216,6 +218,7 @@ impl Replica {
             arrived: None,
             applied_bytes: 0,
             owed: raised.then_some(hard_state),
+            voted: (hard_state.term, hard_state.vote),
             sealed: Point::default(),
             led: (0, 0),
             next_tick_us: None,

@@ -15,6 +15,8 @@ pub(super) struct Held {
     unsynced: VecDeque<u64>,
     /// Free to leave with the next turn.
     free: Vec<(MemberId, Step)>,
+    /// The term or the vote is being written by the write of this number.
+    voting: Option<u64>,
     /// A snapshot is being installed by the write of this number.
     pub(super) installing: Option<u64>,
 }
@@ -28,6 +30,18 @@ struct Waiting {
 impl Held {
     pub(super) fn unsynced(&self) -> usize {
         self.unsynced.len()
+    }
+
+    /// Whether even a leader must wait. Its entries may leave before they are durable here, its term
+    /// may not: a member that votes for itself alone leads before its disk knows, and could lead the
+    /// same term again.
+    pub(super) fn is_voting(&self) -> bool {
+        self.voting.is_some() && !mutant!("leads_before_its_vote_is_durable")
+    }
+
+    /// The term or the vote is written by this ready.
+    pub(super) fn vote(&mut self, number: u64) {
+        self.voting = Some(number);
     }
 
     /// What leaves after this ready and all before it are durable. `true` if that is so already.
@@ -57,6 +71,9 @@ impl Held {
             through = through.max(waiting.number);
             let waiting = self.waiting.pop_front();
             self.free.extend(waiting.into_iter().flat_map(|waiting| waiting.steps));
+        }
+        if self.voting.is_some_and(|voting| voting <= number) {
+            self.voting = None;
         }
         if self.installing.is_some_and(|installing| installing <= number) {
             self.installing = None;

@@ -38,6 +38,15 @@ impl Queue {
                 || self.until_us.is_none_or(|until_us| until_us <= now_us))
     }
 
+    fn is_empty(&self) -> bool {
+        self.submitted.is_empty()
+    }
+
+    /// Something else is proposed: nobody waits any longer.
+    fn hurry(&mut self) {
+        self.until_us = None;
+    }
+
     pub(super) fn until_us(&self) -> Option<u64> {
         self.until_us
     }
@@ -74,9 +83,14 @@ impl Replica {
         self.propose_joined(&mut joined, out);
     }
 
-    /// Proposes an entry without commands, for its count.
-    pub(super) fn propose_empty(&mut self) {
-        let _ = self.seal(&[]);
+    /// Proposes an entry for its count, with the commands that wait, or without any.
+    pub(super) fn propose_now(&mut self, out: &mut Vec<Output>) {
+        if self.queue.is_empty() {
+            let _ = self.seal(&[]);
+        } else {
+            self.queue.hurry();
+            self.propose_waiting(out);
+        }
     }
 
     fn propose_joined(&mut self, joined: &mut Joined, out: &mut Vec<Output>) {

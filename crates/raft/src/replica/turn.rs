@@ -24,7 +24,7 @@ impl Replica {
             self.follow_term(out);
             self.propose_waiting(out);
             self.pump(out);
-            self.rest();
+            self.rest(out);
             self.leave_joint();
             self.ask_reads(out);
             self.pump(out);
@@ -48,12 +48,10 @@ impl Replica {
             .max(self.now_us)
     }
 
-    /// Tells the others what this member remembers, once.
+    /// Tells the others, once, that this member has started: they may remember what it has forgotten.
     fn greet(&mut self, out: &mut Vec<Output>) {
         if !std::mem::replace(&mut self.greeted, true) {
-            let last = self.node.store().last();
-            let hello = Message::Hello { term: self.node.raft.term, last };
-            to_all(&self.members, self.config.id, &hello, out);
+            to_all(&self.members, self.config.id, &Message::Hello, out);
         }
     }
 
@@ -129,7 +127,7 @@ impl Replica {
     }
 
     /// Lets the clock end the turn, and seals an entry if it says so.
-    fn rest(&mut self) {
+    fn rest(&mut self, out: &mut Vec<Output>) {
         if !self.leads() || self.stopped {
             return;
         }
@@ -142,7 +140,7 @@ impl Replica {
                 && self.sealed.index > self.applied.index,
         };
         if self.clock.rest(rest) {
-            self.propose_empty();
+            self.propose_now(out);
         }
     }
 

@@ -82,6 +82,13 @@ impl Nemesis {
             asked: 0,
         }
     }
+
+    /// One voter with learners, whose power fails often: it elects itself, so nobody but its disk
+    /// remembers in which terms it has led.
+    pub(super) fn lonely() -> Self {
+        let kinds = vec![Kind::Add, Kind::PowerLoss, Kind::PowerLoss, Kind::CrashAll, Kind::Heal];
+        Self { kinds, pause_us: 800 * MS, healed: false, quiet_until_us: 0, asked: 0 }
+    }
 }
 
 impl World {

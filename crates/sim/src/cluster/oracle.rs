@@ -84,6 +84,7 @@ pub(super) struct Oracle {
     agreed: Vec<Agreed>,
     effects: Effects,
     sealed: BTreeMap<(u64, u64), Sealed>,
+    sent: BTreeMap<(u64, u64), Bytes>,
     /// The least of clock − (1 + ε) × real time over all entries.
     pace_us: Option<i128>,
     stamp: Option<Stamp>,
@@ -107,6 +108,7 @@ impl Oracle {
             agreed: Vec::new(),
             effects: Effects::default(),
             sealed: BTreeMap::new(),
+            sent: BTreeMap::new(),
             pace_us: None,
             stamp: None,
             applied: BTreeMap::new(),
@@ -147,8 +149,21 @@ impl Oracle {
 
     /// A leader has sealed an entry.
     pub(super) fn seals(&mut self, entry: &Entry, at_us: u64, stalled: Stalled) {
-        let key = (entry.index, entry.term);
-        self.sealed.entry(key).or_insert(Sealed { at_us, stalled });
+        // A member that is alone may lead the same term twice, if its disk never knew of the first
+        // time. What it sealed then was never heard of.
+        self.sealed.insert((entry.index, entry.term), Sealed { at_us, stalled });
+    }
+
+    /// A leader has sent entries.
+    pub(super) fn sends(&mut self, node: usize, entries: &[Entry]) -> Check {
+        for entry in entries {
+            let at = (entry.index, entry.term);
+            let first = self.sent.entry(at).or_insert_with(|| entry.payload.clone());
+            ensure(*first == entry.payload, "S12", || {
+                format!("{node} sent a second entry at index {} of term {}", at.0, at.1)
+            })?;
+        }
+        Ok(())
     }
 
     /// A member has applied an entry.
@@ -237,9 +252,6 @@ impl Oracle {
         let count_ms = opened.count_ms;
         if let Some(stamp) = self.stamp.filter(|stamp| stamp.term == entry.term) {
             let grown_ms = count_ms.saturating_sub(stamp.count_ms);
-            ensure(!stamp.pending || grown_ms <= STAMP_GAP_MS, "L2", || {
-                format!("no stamp for {grown_ms} ms before entry {index}")
-            })?;
             let (now, then) = (sealed.stalled, stamp.sealed.stalled);
             let stalled_us = now.for_us.saturating_sub(then.for_us);
             let stalls = now.times.saturating_sub(then.times);
@@ -249,6 +261,9 @@ impl Oracle {
             ensure(stalled_us == 0 || grown_ms <= most_ms, "T3", || {
                 let stalled_ms = stalled_us / 1000;
                 format!("{grown_ms} ms counted, {stalled_ms} ms of them stalled, at entry {index}")
+            })?;
+            ensure(!stamp.pending || grown_ms <= STAMP_GAP_MS, "L2", || {
+                format!("no stamp for {grown_ms} ms before entry {index}")
             })?;
         }
         let pending = self.machine.next_due_ms().is_some();

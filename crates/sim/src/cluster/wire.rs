@@ -28,6 +28,7 @@ impl World {
             return Ok(());
         }
         match step.kind {
+            Kind::Append => self.oracle.sends(node, &step.entries),
             Kind::VoteAnswer => self.oracle.votes(node, step.term, to.get()),
             Kind::AppendAnswer => {
                 let durable = self.nodes[node].process.as_ref().map_or(0, |p| p.durable);

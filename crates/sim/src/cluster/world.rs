@@ -64,7 +64,7 @@ impl World {
     /// A cluster that follows from a seed.
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let size = if rng.u8(0..3) == 0 { 5 } else { 3 };
+        let size = [1, 3, 3, 3, 3, 3, 5, 5, 5][rng.usize(0..9)];
         let worst =
             [(0, 0, 0), (5, 5, 5), (50, 20, 20), (200, 50, 30), (20, 20, 200)][rng.usize(0..5)];
         let weather = Weather {
@@ -94,6 +94,10 @@ impl World {
             verbose: false,
             rng,
         };
+        if size == 1 && world.rng.bool() {
+            world.nemesis = Nemesis::lonely();
+            world.slow_sync = 500;
+        }
         (0..size).for_each(|_| {
             world.new_node();
         });
