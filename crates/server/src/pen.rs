@@ -77,6 +77,7 @@ impl Pen {
             written => written?,
         };
         self.unsynced = true;
+        // If the last preparation failed, a new segment is a new chance.
         self.preparing &= !written.rolled;
         Ok(())
     }
@@ -125,14 +126,15 @@ impl Pen {
         if self.preparing {
             return;
         }
-        self.preparing = true;
         let Some(preparation) = self.log.preparation() else { return };
+        self.preparing = true;
         let inbox = inbox.clone();
         let reserve = self.reserve.clone();
         spawn("tenure-segment", move || prepare(preparation, &reserve, &inbox));
     }
 
     pub(crate) fn adopt(&mut self, prepared: Prepared) -> Result<(), WriteError> {
+        self.preparing = false;
         self.log.adopt(prepared)
     }
 
@@ -181,12 +183,13 @@ fn split(entries: &[Entry], bytes_max: usize) -> Vec<&[Entry]> {
     parts
 }
 
-/// Starts a thread with a name. Without threads a member cannot live.
-pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
+/// Starts a thread with a name, and tells whether it could. If not, `work` is dropped unused.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-    if let Err(error) = started {
-        say::error("cannot start a thread", &[("thread", &name), ("cause", &error)]);
+    if let Err(error) = &started {
+        say::error("cannot start a thread", &[("thread", &name), ("cause", error)]);
     }
+    started.is_ok()
 }
 
 #[cfg(test)]

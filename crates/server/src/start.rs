@@ -183,7 +183,12 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         on_end: settings.on_end,
         dir: opened.dir,
     };
-    spawn("tenure-loop", move || on.run());
+    if !spawn("tenure-loop", move || on.run()) {
+        return Err(StartError::System {
+            doing: "start a thread",
+            source: std::io::ErrorKind::OutOfMemory.into(),
+        });
+    }
     if door.is_some() {
         join::announce(member.clone(), card);
     }

@@ -203,7 +203,10 @@ impl Driver {
             match output {
                 Output::Send { to, message } => self.send(to, &message),
                 Output::SendSnapshot { to, step } => {
-                    self.on.net.send_snapshot(to, step, self.on.snapshots.clone(), &self.on.member);
+                    if !self.on.net.send_snapshot(to, step, self.on.snapshots.clone()) {
+                        let saved = Saved::No;
+                        self.on.replica.handle(Input::SnapshotSent { to, saved });
+                    }
                 }
                 Output::Persist(persist) => {
                     self.on.pen.write(&persist).map_err(write_end)?;
@@ -219,9 +222,11 @@ impl Driver {
                 Output::Applied { .. } => {}
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let (snapshots, member) = (self.on.snapshots.clone(), self.on.member.clone());
-                    spawn("tenure-snapshot", move || {
-                        save(&snapshots, point, &meta, &frozen, &member);
-                    });
+                    let work = move || save(&snapshots, point, &meta, &frozen, &member);
+                    if !spawn("tenure-snapshot", work) {
+                        let saved = Saved::No;
+                        self.on.replica.handle(Input::SnapshotSaved { point, saved });
+                    }
                 }
                 Output::CompactLog { to } => compact = Some(to),
                 Output::Led { term, by } => self.say_led(term.0, by),
@@ -294,7 +299,8 @@ impl Driver {
         }
         let status = self.on.replica.status();
         let voters = &self.on.replica.members().voters;
-        let next = status.matched.iter().filter(|(id, _)| voters.contains(id));
+        let near = |id: &MemberId| voters.contains(id) && self.on.net.is_linked(*id);
+        let next = status.matched.iter().filter(|(id, _)| near(id));
         let next = next.max_by_key(|(_, matched)| **matched).map(|(id, _)| *id);
         let mut until_us = 0;
         if let Some(to) = next.filter(|_| status.leading) {

@@ -176,7 +176,7 @@ impl fmt::Display for Config {
 
 fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Failure> {
     let File { member, listen, cluster } = toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         Failure::config(format!("{path:?} line {line}: {}", error.message().replace('\n', " ")))
     })?;
     let join = |list: Option<Vec<String>>| list.map(|list| list.join(","));

@@ -67,11 +67,14 @@ impl Listening {
                 continue;
             }
             let lines = self.clone();
-            spawn("tenure-line", move || {
+            let answers = spawn("tenure-line", move || {
                 // A client that goes away is no event.
                 let _ = lines.converse(stream);
                 lines.connections.fetch_sub(1, Ordering::AcqRel);
             });
+            if !answers {
+                self.connections.fetch_sub(1, Ordering::AcqRel);
+            }
         }
     }
 

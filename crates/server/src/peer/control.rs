@@ -167,6 +167,9 @@ impl Hello {
         if self.epoch != epoch {
             return Some(format!("the cluster is at epoch {epoch} here, not {}", self.epoch));
         }
+        if self.from == me {
+            return Some("a member has no link to itself".to_owned());
+        }
         (self.to != me).then(|| format!("this is member {me}, not {}", self.to))
     }
 }

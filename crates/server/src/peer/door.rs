@@ -83,11 +83,14 @@ impl Door {
                 continue;
             }
             let door = self.clone();
-            spawn("tenure-link-in", move || {
+            let answers = spawn("tenure-link-in", move || {
                 // Whoever knocked knows that it failed; here it is not worth a line.
                 let _ = door.answer(stream);
                 door.connections.fetch_sub(1, Ordering::AcqRel);
             });
+            if !answers {
+                self.connections.fetch_sub(1, Ordering::AcqRel);
+            }
         }
     }
 

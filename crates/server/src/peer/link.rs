@@ -69,6 +69,10 @@ impl Link {
         self.changed.notify_all();
     }
 
+    pub(crate) fn is_connected(&self) -> bool {
+        self.lock().connection.is_some()
+    }
+
     pub(crate) fn address(&self) -> Option<Address> {
         self.lock().address.clone()
     }
@@ -132,8 +136,8 @@ impl Link {
             return Ok(());
         };
         let link = self.clone();
-        spawn("tenure-link-out", move || link.write(writer, generation));
-        let result = self.read(stream, member);
+        let writes = spawn("tenure-link-out", move || link.write(writer, generation));
+        let result = if writes { self.read(stream, member) } else { Ok(()) };
         self.detach(generation);
         result
     }

@@ -77,6 +77,11 @@ impl Net {
         }
     }
 
+    /// Whether there is a connection to a member.
+    pub(crate) fn is_linked(&self, id: MemberId) -> bool {
+        self.links().get(&id).is_some_and(|link| link.is_connected())
+    }
+
     /// Where a member lives, as far as this one knows.
     pub(crate) fn address(&self, id: MemberId) -> Option<Address> {
         self.links().get(&id).and_then(|link| link.address())

@@ -14,22 +14,22 @@ use tenure_store::{SnapshotError, SnapshotId, Snapshots};
 use super::control::{Control, Hello, connect};
 use super::frame::{self, CHUNK_BYTES, FRAME_BYTES_MAX};
 use super::net::Net;
-use crate::member::{Event, Member};
+use crate::member::Event;
 use crate::os;
 use crate::pen::spawn;
 use crate::say;
 use crate::turn::chain;
 
 impl Net {
-    /// Sends a snapshot on a thread of its own, one at a time to each member.
+    /// Sends a snapshot on a thread of its own, one at a time to each member, and tells whether
+    /// that could begin.
     pub(crate) fn send_snapshot(
         self: &Arc<Self>,
         to: MemberId,
         step: Step,
         snapshots: Snapshots,
-        member: &Member,
-    ) {
-        let (net, member) = (self.clone(), member.clone());
+    ) -> bool {
+        let net = self.clone();
         spawn("tenure-snapshot-out", move || {
             let mine = net.sending().insert(to);
             let sent = if mine {
@@ -51,8 +51,8 @@ impl Net {
                     Saved::No
                 }
             };
-            member.tell(Event::Input(Input::SnapshotSent { to, saved }));
-        });
+            net.member.tell(Event::Input(Input::SnapshotSent { to, saved }));
+        })
     }
 
     fn send_now(&self, to: MemberId, step: Step, snapshots: &Snapshots) -> io::Result<SnapshotId> {
