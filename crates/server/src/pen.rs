@@ -4,7 +4,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_raft::Persist;
-use tenure_store::{Batch, Entry, Fatal, Log, Options, Preparation, Prepared, Reserve, WriteError};
+use tenure_store::{Fatal, Log, Preparation, Prepared, Reserve, WriteError};
 
 use crate::member::Event;
 use crate::say;
@@ -13,7 +13,6 @@ use crate::say;
 pub(crate) struct Pen {
     log: Log,
     reserve: Arc<Mutex<Reserve>>,
-    batch_bytes_max: usize,
     /// Written and not yet durable.
     unsynced: bool,
     /// Durable, and not yet marked as such.
@@ -21,54 +20,15 @@ pub(crate) struct Pen {
     preparing: bool,
 }
 
-/// What an entry needs on disk besides its payload, with its padding.
-const ENTRY_OVERHEAD_BYTES: usize = 48;
-
 impl Pen {
-    pub(crate) fn new(log: Log, reserve: Reserve, segment_bytes: u32) -> Self {
-        let options = Options { segment_bytes, ..Options::default() };
-        // An older segment may be smaller than the setting; the log rolls on when one is full. Room
-        // for the hard state and the snapshot point is left.
-        let max = usize::try_from(options.batch_bytes_max()).unwrap_or(usize::MAX) - 1024;
+    pub(crate) fn new(log: Log, reserve: Reserve) -> Self {
         let reserve = Arc::new(Mutex::new(reserve));
-        Self {
-            log,
-            reserve,
-            batch_bytes_max: max,
-            unsynced: false,
-            unmarked: false,
-            preparing: false,
-        }
+        Self { log, reserve, unsynced: false, unmarked: false, preparing: false }
     }
 
     /// Writes what a turn wants kept. It is durable after [`Pen::sync`].
-    ///
-    /// What does not fit in one batch goes in several. A crash between them leaves a beginning of
-    /// the entries, which nobody was told about; the term and vote go with the first.
     pub(crate) fn write(&mut self, persist: &Persist) -> Result<(), WriteError> {
-        let whole = persist.batch();
-        let parts = split(whole.entries, self.batch_bytes_max);
-        let last = parts.len().saturating_sub(1);
-        if last == 0 {
-            return self.write_batch(&whole);
-        }
-        for (at, entries) in parts.into_iter().enumerate() {
-            let mut hard_state = whole.hard_state;
-            if at < last {
-                // Only what is in the log can be committed.
-                let commit = self.log.hard_state().commit;
-                hard_state = hard_state.filter(|_| at == 0).map(|state| {
-                    let commit = whole.snapshot.map_or(commit, |point| point.index);
-                    tenure_store::HardState { commit, ..state }
-                });
-            }
-            let snapshot = whole.snapshot.filter(|_| at == 0);
-            self.write_batch(&Batch { snapshot, entries, hard_state })?;
-        }
-        Ok(())
-    }
-
-    fn write_batch(&mut self, batch: &Batch<'_>) -> Result<(), WriteError> {
+        let batch = &persist.batch();
         let written = match self.log.write(batch) {
             Err(WriteError::NoSpace) => {
                 self.give_reserve()?;
@@ -167,22 +127,6 @@ fn prepare(preparation: Preparation, reserve: &Mutex<Reserve>, inbox: &SyncSende
     }
 }
 
-/// Parts of at most this many bytes on disk; an entry alone may be larger.
-fn split(entries: &[Entry], bytes_max: usize) -> Vec<&[Entry]> {
-    let mut parts = Vec::new();
-    let (mut from, mut bytes) = (0, 0);
-    for (at, entry) in entries.iter().enumerate() {
-        let more = entry.payload.len() + ENTRY_OVERHEAD_BYTES;
-        if bytes + more > bytes_max && at > from {
-            parts.push(&entries[from..at]);
-            (from, bytes) = (at, 0);
-        }
-        bytes += more;
-    }
-    parts.push(&entries[from..]);
-    parts
-}
-
 /// Starts a thread with a name, and tells whether it could. If not, `work` is dropped unused.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
@@ -190,19 +134,4 @@ pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
         say::error("cannot start a thread", &[("thread", &name), ("cause", error)]);
     }
     started.is_ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_entries_are_split_and_none_is_lost() {
-        let entry = |index| Entry { index, term: 1, kind: 0, payload: vec![0; 100].into() };
-        let entries: Vec<Entry> = (1..=10).map(entry).collect();
-        let parts = split(&entries, 500);
-        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [3, 3, 3, 1]);
-        assert_eq!(split(&entries, 10).len(), 10, "one alone may be larger");
-        assert_eq!(split(&[], 10), [&[] as &[Entry]]);
-    }
 }

@@ -163,7 +163,12 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         (None, Some(port)) => door = Some(Door::open(port, me).map_err(system("listen"))?),
         (None, None) => {}
     }
-    let config = Config { snapshot_entries: settings.snapshot_entries, ..Config::new(card.id) };
+    let config = Config {
+        // A batch fits in a segment with room to spare, also beside one command that is larger.
+        batch_bytes: settings.segment_bytes as usize / 4,
+        snapshot_entries: settings.snapshot_entries,
+        ..Config::new(card.id)
+    };
     let replica = Replica::new(config, opened.boot, os::random())?;
     let (member, events) = Member::new(card.id);
     let net = Net::new(cluster.clone(), epoch, member.clone());

@@ -312,8 +312,7 @@ impl Driver {
 
     fn may_leave(&self, now_us: u64) -> bool {
         let Some((until_us, _)) = self.leaving else { return false };
-        let status = self.on.replica.status();
-        now_us >= until_us || !status.leading && status.leader.is_some()
+        now_us >= until_us || !self.on.replica.status().leading
     }
 
     fn last_words(&mut self) -> End {

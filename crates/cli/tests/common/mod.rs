@@ -86,8 +86,13 @@ impl Drop for Process {
 
 /// One line to a port, one line back; nothing if nobody answers.
 pub(crate) fn ask(port: u16, line: &str) -> Option<String> {
+    ask_within(Duration::from_secs(40), port, line)
+}
+
+/// The same, for answers that need nobody's agreement.
+fn ask_within(time: Duration, port: u16, line: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+    stream.set_read_timeout(Some(time)).ok()?;
     stream.write_all(format!("{line}\n").as_bytes()).ok()?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).ok()?;
@@ -175,7 +180,10 @@ impl Cluster {
         wait("a member leads", || {
             (0..self.members.len()).find(|at| {
                 let up = self.members[*at].process.is_some();
-                let status = up.then(|| self.ask(*at, "status")).flatten();
+                // One that is stopped does not answer.
+                let soon = Duration::from_secs(1);
+                let port = self.members[*at].clients;
+                let status = up.then(|| ask_within(soon, port, "status")).flatten();
                 status.is_some_and(|status| status.contains("serving=true"))
             })
         })
