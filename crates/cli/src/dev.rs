@@ -125,12 +125,19 @@ fn greet(running: &[Running], data: &Data, took_ms: u64) {
         eprintln!("  doors    {} (admin line protocol)", one.clients);
     }
     let kept = if data.throwaway { "removed at the end" } else { "kept; --fresh for a throwaway" };
-    eprintln!("  data     {} ({kept})", data.path.display());
+    eprintln!("  data     {} ({kept})", shown(&data.path));
     if let Some(one) = running.first() {
         let (host, port) = (one.clients.ip(), one.clients.port());
         eprintln!("ready in {took_ms} ms. In another terminal: echo help | nc {host} {port}");
     }
     eprintln!("Ctrl-C stops. Locks survive; leases do not age while nobody leads.");
+}
+
+/// A path as people write it.
+fn shown(path: &Path) -> String {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let below = home.as_ref().and_then(|home| path.strip_prefix(home).ok());
+    below.map_or(path.display().to_string(), |below| format!("~/{}", below.display()))
 }
 
 /// Where the data lives, and whether it outlives the process.

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{Cluster, wait};
+use common::{Cluster, Process, wait};
 
 #[test]
 fn a_wiped_member_refuses_and_comes_back_under_a_new_id() {
@@ -98,4 +98,28 @@ fn a_fourth_member_joins_votes_and_one_leaves() {
     cluster.start(leader, &[]);
     let left: Vec<usize> = (0..4).filter(|at| *at != follower).collect();
     cluster.agree(&left);
+}
+
+#[test]
+fn a_directory_of_another_cluster_is_refused() {
+    let mut first = Cluster::found(1);
+    let second = Cluster::found(1);
+    let listed = format!("m0=127.0.0.1:1,m1=127.0.0.1:{}", second.members[0].members);
+    first.kill(0);
+    first.start(0, &["--bootstrap", &listed]);
+    let process = first.members[0].process.as_mut().unwrap();
+    assert_eq!(process.ended().code(), Some(78));
+    let words = process.words();
+    assert!(words.contains("error: data directory belongs to cluster `"), "{words}");
+
+    // Nor does a member of several run alone.
+    let mut three = Cluster::found(3);
+    three.kill(0);
+    let data = three.data(0);
+    let said = three.dir.path().join("alone");
+    let arguments = ["dev", "--data", data.to_str().unwrap(), "--clients", "127.0.0.1:0"];
+    let mut alone = Process::start(&said, &arguments);
+    assert_eq!(alone.ended().code(), Some(78));
+    let words = alone.words();
+    assert!(words.contains("of 3 members; try tenure serve"), "{words}");
 }

@@ -42,6 +42,14 @@ pub enum StartError {
         /// Which.
         address: String,
     },
+    /// A member that shall be alone is not.
+    #[error("data directory belongs to cluster {cluster} of {members} members")]
+    NotAlone {
+        /// Its cluster.
+        cluster: String,
+        /// How many it has.
+        members: usize,
+    },
     /// There is data, and nothing says whose.
     #[error("data directory has data but no identity.toml")]
     Orphan,
@@ -120,6 +128,7 @@ impl StartError {
             | Self::NotListed { .. }
             | Self::Word { .. }
             | Self::Founded { .. }
+            | Self::NotAlone { .. }
             | Self::Orphan => true,
             Self::Identity(error) => !matches!(error, IdentityError::Io { .. }),
             _ => false,
@@ -148,6 +157,9 @@ impl StartError {
             | Self::Boot(_) => "keeping the directory aside, then remove this member from the \
                  cluster and add it again with an empty directory and --join"
                 .into(),
+            Self::NotAlone { .. } => {
+                "tenure serve for that member, or another directory with --data".into()
+            }
             Self::Orphan => "putting its identity.toml back, or an empty directory".into(),
             Self::Listen { .. } => "stopping what uses it, or another address".into(),
             Self::Exposed { .. } => "127.0.0.1, or --insecure if the network is trusted".into(),

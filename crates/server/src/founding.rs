@@ -5,18 +5,24 @@
 //! from it the same cluster and the same first state.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use tenure_raft::MemberId;
+use tenure_store::IdentityError;
 
 use crate::book::{Address, Card};
 use crate::error::StartError;
 use crate::os;
 use crate::peer::{Control, Me, ask};
+use crate::pen::spawn;
 use crate::say;
+use crate::start::Entrance;
 
 /// Between two rounds of questions, before jitter.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long a restart waits to hear of another cluster.
+const WHO_US: u64 = 500_000;
 /// How often a member that waits says for whom.
 const SAY_EVERY_US: u64 = 10_000_000;
 
@@ -59,6 +65,40 @@ pub(crate) fn agree(
         std::thread::sleep(os::jittered(PAUSE));
     }
     Err(StartError::Interrupted)
+}
+
+/// Refuses a directory of one cluster when the members listed belong to another. Those who do not
+/// answer soon are not waited for: their messages would be refused anyway.
+pub(crate) fn check_cluster(
+    cluster: &str,
+    entrance: &Entrance,
+    me: &str,
+) -> Result<(), StartError> {
+    let listed: Vec<Address> = match entrance {
+        Entrance::Bootstrap(listed) => {
+            listed.iter().filter(|(name, _)| name != me).map(|(_, at)| at.clone()).collect()
+        }
+        Entrance::Join(seeds) => seeds.clone(),
+        Entrance::Alone | Entrance::None => return Ok(()),
+    };
+    let (sender, answers) = channel();
+    for address in listed {
+        let sender = sender.clone();
+        spawn("tenure-who", move || {
+            if let Ok(Control::IAm(them)) = ask(&address, &Control::Who) {
+                let _ = sender.send(them.cluster);
+            }
+        });
+    }
+    drop(sender);
+    let until_us = os::now_us() + WHO_US;
+    while let Ok(theirs) = answers.recv_timeout(os::until(until_us)) {
+        if let Some(expected) = theirs.filter(|theirs| theirs != cluster) {
+            let found = cluster.to_owned();
+            return Err(IdentityError::OtherCluster { found, expected }.into());
+        }
+    }
+    Ok(())
 }
 
 enum Answer {

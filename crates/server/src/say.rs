@@ -59,7 +59,7 @@ fn say(level: Level, message: &str, pairs: &[Pair<'_>]) {
             Level::Warn => "warn",
             Level::Error => "error",
         };
-        as_json(&format!("{seconds}.{millis:03}"), level, message, pairs)
+        as_json(&date(seconds, millis), level, message, pairs)
     };
     // Nobody to tell is no reason to stop.
     let _ = stderr().lock().write_all(line.as_bytes());
@@ -80,7 +80,7 @@ fn as_text(start: &str, pairs: &[Pair<'_>]) -> String {
 }
 
 fn as_json(time: &str, level: &str, message: &str, pairs: &[Pair<'_>]) -> String {
-    let mut line = format!("{{\"time\":{time},\"level\":\"{level}\",\"message\":");
+    let mut line = format!("{{\"time\":\"{time}\",\"level\":\"{level}\",\"message\":");
     put_json(&mut line, message);
     for (name, value) in pairs {
         line.push(',');
@@ -89,6 +89,22 @@ fn as_json(time: &str, level: &str, message: &str, pairs: &[Pair<'_>]) -> String
         put_json(&mut line, &value.to_string());
     }
     line + "}\n"
+}
+
+/// A moment of the wall clock, in UTC.
+fn date(seconds: i64, millis: i64) -> String {
+    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days since 1 March of year 0, in eras of 400 years: leap days come last.
+    let days = days + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
 fn put_json(line: &mut String, text: &str) {
@@ -112,12 +128,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0, 7), "1970-01-01T00:00:00.007Z");
+        assert_eq!(date(951_782_400, 0), "2000-02-29T00:00:00.000Z");
+        assert_eq!(date(1_767_225_599, 999), "2025-12-31T23:59:59.999Z");
+    }
+
+    #[test]
     fn lines_are_text_or_json() {
         let pairs: [Pair<'_>; 2] = [("lock", &"a \"b\""), ("token", &7)];
         assert_eq!(as_text("x", &pairs), "x  lock=\"a \\\"b\\\"\" token=7\n");
         assert_eq!(
             as_json("1.000", "info", "x\ty", &pairs),
-            "{\"time\":1.000,\"level\":\"info\",\"message\":\"x\\u0009y\",\"lock\":\"a \\\"b\\\"\",\"token\":\"7\"}\n"
+            "{\"time\":\"1.000\",\"level\":\"info\",\"message\":\"x\\u0009y\",\"lock\":\"a \\\"b\\\"\",\"token\":\"7\"}\n"
         );
     }
 }

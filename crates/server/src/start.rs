@@ -147,16 +147,20 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         door = Some(Door::open(port, me.clone()).map_err(system("listen"))?);
     }
     let mut given = Vec::new();
-    if home.cluster().is_none()
-        && let Err(error) = enter(&mut home, &settings, &card, &mut given)
-    {
-        door.inspect(|door| door.close());
+    if let Some(cluster) = home.cluster() {
+        founding::check_cluster(cluster, &settings.entrance, &settings.name)?;
+    } else if let Err(error) = enter(&mut home, &settings, &card, &mut given) {
+        door.inspect(|door: &Arc<Door>| door.close());
         return Err(error);
     }
     let cluster = home.cluster().expect("the member has entered one").to_owned();
     let epoch = home.epoch();
     let opened = home.load()?;
     let founders = book::founders(&opened.boot.machine);
+    let voters = &opened.boot.members.voters;
+    if settings.entrance == Entrance::Alone && voters.iter().any(|id| *id != card.id) {
+        return Err(StartError::NotAlone { cluster, members: voters.len() });
+    }
     let me = Me { cluster: Some(cluster.clone()), founders, ..me };
     match (&door, member_port) {
         (Some(door), _) => door.introduce(me),

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenure_server::os;
@@ -28,9 +29,16 @@ pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that is free, and stays so: below those that the system gives to connections.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(10_000 + next % 20_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A process that is killed when it goes out of scope.
@@ -117,6 +125,19 @@ pub(crate) struct One {
     pub(crate) clients: u16,
     pub(crate) members: u16,
     pub(crate) process: Option<Process>,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for at in 0..self.members.len() {
+                let name = &self.members[at].name;
+                let path = self.dir.path().join(format!("{name}.log"));
+                eprintln!("--- {name}, which now says {:?}", self.ask(at, "status"));
+                eprintln!("{}", fs::read_to_string(path).unwrap_or_default());
+            }
+        }
+    }
 }
 
 impl Cluster {
