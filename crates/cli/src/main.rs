@@ -1,6 +1,9 @@
 //! What can be typed after `tenure`?
 
 mod demo;
+mod dev;
+mod run;
+mod serve;
 
 use std::process::ExitCode;
 
@@ -16,6 +19,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Start one durable member on this machine, for development
+    ///
+    /// Everything is kept in a data directory and survives Ctrl-C and crashes. Talk to it in lines:
+    /// `echo help | nc 127.0.0.1 7450`.
+    Dev(dev::Dev),
+    /// Start one member of a cluster
+    ///
+    /// The first start needs --bootstrap with all founders, or --join with any member of a cluster
+    /// that exists. A restart needs neither.
+    Serve(serve::Serve),
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Try the lock service's rules by hand: one state machine, no network, time that you move
     ///
     /// Reads one line after another: `ana lock deploy`, `bob lock deploy`, `wait 20s`,
@@ -23,8 +39,17 @@ enum Command {
     Demo,
 }
 
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Check what `tenure serve` would use, and say where each setting comes from
+    Check(serve::Serve),
+}
+
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        Command::Dev(flags) => dev::run(&flags),
+        Command::Serve(flags) => serve::run(&flags),
+        Command::Config(ConfigCommand::Check(flags)) => serve::check(&flags),
         Command::Demo => demo::run(),
     }
 }

@@ -1,0 +1,193 @@
+//! How does somebody get a lock service on their own machine, with one command?
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use tenure_server::{Entrance, Running, Settings, os, start};
+
+use crate::run::{Failure, on_end, wishes};
+
+/// Small enough to be made while somebody watches.
+const SEGMENT_BYTES: u32 = 8 * 1024 * 1024;
+const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
+/// A member alone elects itself in well under a second.
+const READY: Duration = Duration::from_secs(15);
+
+/// Flags of `tenure dev`.
+#[derive(Args)]
+pub(crate) struct Dev {
+    /// Keep the data here [default: ~/.local/share/tenure/dev]
+    #[arg(long, value_name = "DIR", conflicts_with = "fresh")]
+    data: Option<PathBuf>,
+    /// Start from nothing, and keep nothing
+    #[arg(long)]
+    fresh: bool,
+    /// Listen here
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7450")]
+    clients: String,
+    /// Run so many members in this process, for play
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
+    members: u8,
+}
+
+/// Runs one durable member until somebody stops it.
+pub(crate) fn run(flags: &Dev) -> ExitCode {
+    match try_run(flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn try_run(flags: &Dev) -> Result<(), Failure> {
+    let began_us = os::now_us();
+    let wishes = wishes()?;
+    let data = Data::choose(flags)?;
+    let running = if flags.members == 1 {
+        let mut settings = settings("dev", &data.path, flags);
+        settings.stop = wishes.stop.clone();
+        vec![start(settings)?]
+    } else {
+        start_many(flags, &data.path, &wishes)?
+    };
+    let ready = running.iter().any(|one| one.member.read(READY, |_| ()).is_ok());
+    if !ready {
+        let text = "no leader was elected; try again, or --fresh".to_owned();
+        return Err(Failure { text, code: 1 });
+    }
+    let took_ms = os::now_us().saturating_sub(began_us) / 1_000;
+    greet(&running, &data, took_ms);
+    wishes.wait(&running);
+    Ok(())
+}
+
+fn settings(name: &str, data: &Path, flags: &Dev) -> Settings {
+    Settings {
+        clients: flags.clients.clone(),
+        entrance: Entrance::Alone,
+        segment_bytes: SEGMENT_BYTES,
+        reserve_bytes: RESERVE_BYTES,
+        on_end: on_end(name),
+        ..Settings::new(name, data)
+    }
+}
+
+/// Several members in one process: they find each other on loopback ports that are free.
+fn start_many(
+    flags: &Dev,
+    data: &Path,
+    wishes: &crate::run::Wishes,
+) -> Result<Vec<Running>, Failure> {
+    let (host, port) = flags.clients.rsplit_once(':').unwrap_or((&flags.clients, "0"));
+    let port: u16 = port.parse().map_err(|_| Failure::config("--clients needs a port"))?;
+    let number = u16::from(flags.members);
+    let names: Vec<String> = (1..=number).map(|at| format!("dev-{at}")).collect();
+    // Clients' ports first, then members' ports, one after another.
+    let ports = |at: u16| -> Result<(u16, u16), Failure> {
+        let clients = port.checked_add(at);
+        let members = port.checked_add(number + at);
+        clients.zip(members).ok_or_else(|| Failure::config("--clients leaves no room for ports"))
+    };
+    let listed = (0..number)
+        .zip(&names)
+        .map(|(at, name)| Ok((name.clone(), format!("{host}:{}", ports(at)?.1))));
+    let listed: Vec<(String, String)> = listed.collect::<Result<_, Failure>>()?;
+    let mut starting = Vec::new();
+    for (at, (name, members)) in (0..number).zip(&listed) {
+        let mut settings = settings(name, &data.join(name), flags);
+        settings.clients = format!("{host}:{}", ports(at)?.0);
+        settings.members = Some(members.clone());
+        settings.entrance = Entrance::Bootstrap(listed.clone());
+        settings.stop = wishes.stop.clone();
+        starting.push(std::thread::spawn(move || start(settings)));
+    }
+    let mut running = Vec::new();
+    for one in starting {
+        let started = one.join().map_err(|_| Failure::config("a member did not start"))?;
+        running.push(started?);
+    }
+    Ok(running)
+}
+
+fn greet(running: &[Running], data: &Data, took_ms: u64) {
+    let version = env!("CARGO_PKG_VERSION");
+    match running {
+        [_] => eprintln!("tenure {version}: one member, durable, loopback only"),
+        many => {
+            eprintln!(
+                "tenure {version}: {} members in one process, durable, loopback only",
+                many.len()
+            );
+        }
+    }
+    for one in running {
+        eprintln!("  doors    {} (admin line protocol)", one.clients);
+    }
+    let kept = if data.throwaway { "removed at the end" } else { "kept; --fresh for a throwaway" };
+    eprintln!("  data     {} ({kept})", shown(&data.path));
+    if let Some(one) = running.first() {
+        let (host, port) = (one.clients.ip(), one.clients.port());
+        eprintln!("ready in {took_ms} ms. In another terminal: echo help | nc {host} {port}");
+    }
+    eprintln!("Ctrl-C stops. Locks survive; leases do not age while nobody leads.");
+}
+
+/// A path as people write it.
+fn shown(path: &Path) -> String {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let below = home.as_ref().and_then(|home| path.strip_prefix(home).ok());
+    below.map_or(path.display().to_string(), |below| format!("~/{}", below.display()))
+}
+
+/// Where the data lives, and whether it outlives the process.
+struct Data {
+    path: PathBuf,
+    throwaway: bool,
+}
+
+impl Data {
+    fn choose(flags: &Dev) -> Result<Self, Failure> {
+        let throwaway = flags.fresh;
+        let path = match &flags.data {
+            Some(path) => path.clone(),
+            None if throwaway => {
+                std::env::temp_dir().join(format!("tenure-dev-{:016x}", os::random()))
+            }
+            None => home()?.join(if flags.members == 1 { "dev" } else { "dev-cluster" }),
+        };
+        let above = if flags.members == 1 { path.parent() } else { Some(&*path) };
+        if let Some(above) = above.filter(|above| *above != Path::new("")) {
+            make(above)?;
+        }
+        Ok(Self { path, throwaway })
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        if self.throwaway {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+fn make(path: &Path) -> Result<(), Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| {
+        let text = format!("cannot make directory {path:?}: {error}; try another with --data");
+        Failure::config(text)
+    })
+}
+
+fn home() -> Result<PathBuf, Failure> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(data) = set("XDG_DATA_HOME").filter(|path| path.is_absolute()) {
+        return Ok(data.join("tenure"));
+    }
+    let home = set("HOME").ok_or_else(|| {
+        Failure::config("there is no home directory to keep data in; try --data DIR or --fresh")
+    })?;
+    Ok(home.join(".local/share/tenure"))
+}

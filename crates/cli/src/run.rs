@@ -1,0 +1,97 @@
+//! How does a member run as a process: signals, last words, exit code?
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tenure_server::{End, Running, StartError, say};
+
+/// A configuration that cannot be used.
+pub(crate) const EX_CONFIG: u8 = 78;
+
+/// Why a command could not do its work: one line, and an exit code.
+pub(crate) struct Failure {
+    pub(crate) text: String,
+    pub(crate) code: u8,
+}
+
+impl Failure {
+    pub(crate) fn config(text: impl Into<String>) -> Self {
+        Self { text: text.into(), code: EX_CONFIG }
+    }
+
+    /// Says why, and gives the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("error: {}", self.text);
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        let mark = if error.is_corrupt() { "CORRUPT: " } else { "" };
+        let code = if error.is_setting() { EX_CONFIG } else { 1 };
+        Self { text: format!("{mark}{text}; try {}", error.advice()), code }
+    }
+}
+
+/// What somebody outside wants of the process.
+pub(crate) struct Wishes {
+    pub(crate) stop: Arc<AtomicBool>,
+    asked: Receiver<()>,
+}
+
+/// Listens for Ctrl-C and SIGTERM. The first asks to stop, the second does not ask.
+pub(crate) fn wishes() -> Result<Wishes, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (ask, asked) = channel();
+    let failed = |error| Failure { text: format!("cannot listen for signals: {error}"), code: 1 };
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let kept = stop.clone();
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if kept.swap(true, Ordering::AcqRel) {
+                std::process::exit(128 + signal);
+            }
+            let _ = ask.send(());
+        }
+    });
+    Ok(Wishes { stop, asked })
+}
+
+impl Wishes {
+    /// Waits until the process shall stop, then stops its members gracefully.
+    pub(crate) fn wait(&self, running: &[Running]) {
+        let _ = self.asked.recv();
+        say::info("stopping", &[("again", &"Ctrl-C stops at once")]);
+        running.iter().for_each(Running::stop);
+    }
+}
+
+/// A member that ends by itself ends the process: one clear line, at once.
+pub(crate) fn on_end(name: &str) -> Box<dyn Fn(&End) + Send> {
+    let name = name.to_owned();
+    Box::new(move |end| {
+        let advice = match end {
+            End::Told => return,
+            End::Cluster(tenure_server::Stop::Removed) => {
+                "an empty directory and --join to bring it back under a new id"
+            }
+            End::Cluster(_) => {
+                "keeping the directory aside, then an empty one and --join under a new id"
+            }
+            End::Disk(_) => "starting it again once the disk is well",
+        };
+        eprintln!("error: member {name} stopped: {end}; try {advice}");
+        std::process::exit(1);
+    })
+}

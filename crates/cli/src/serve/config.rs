@@ -1,0 +1,265 @@
+//! Which settings are in force, and where does each come from?
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use tenure_server::{Entrance, Settings};
+
+use super::Serve;
+use crate::run::Failure;
+
+/// Every setting: its name in the file, from which its variable follows, and what holds if nobody
+/// says anything.
+const NAMES: &[(&str, Option<&str>)] = &[
+    ("member.name", None),
+    ("member.data", None),
+    ("listen.clients", Some("127.0.0.1:7450")),
+    ("listen.members", Some("127.0.0.1:7451")),
+    ("listen.advertise_clients", None),
+    ("listen.advertise_members", None),
+    ("listen.insecure", Some("false")),
+    ("cluster.bootstrap", None),
+    ("cluster.join", None),
+];
+
+/// The settings by name, each with its source.
+pub(crate) struct Config {
+    values: BTreeMap<&'static str, (String, String)>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    member: MemberTable,
+    listen: ListenTable,
+    cluster: ClusterTable,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct MemberTable {
+    name: Option<String>,
+    data: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct ListenTable {
+    clients: Option<String>,
+    members: Option<String>,
+    advertise_clients: Option<String>,
+    advertise_members: Option<String>,
+    insecure: Option<bool>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct ClusterTable {
+    bootstrap: Option<Vec<String>>,
+    join: Option<Vec<String>>,
+}
+
+impl Config {
+    /// Flags beat variables, which beat the file, which beats what is usual.
+    pub(crate) fn gather(flags: &Serve) -> Result<Self, Failure> {
+        let variables = std::env::vars().filter(|(name, _)| name.starts_with("TENURE_"));
+        Self::from_parts(flags, &variables.collect(), |path| {
+            std::fs::read_to_string(path)
+                .map_err(|error| Failure::config(format!("cannot read {path:?}: {error}")))
+        })
+    }
+
+    fn from_parts(
+        flags: &Serve,
+        variables: &BTreeMap<String, String>,
+        read: impl Fn(&str) -> Result<String, Failure>,
+    ) -> Result<Self, Failure> {
+        let mut values = BTreeMap::new();
+        for (name, usual) in NAMES {
+            if let Some(usual) = usual {
+                values.insert(*name, ((*usual).to_owned(), "default".to_owned()));
+            }
+        }
+        if let Some(path) = flags.config.as_ref().or_else(|| variables.get("TENURE_CONFIG")) {
+            for (name, value) in from_file(path, &read(path)?)? {
+                values.insert(name, (value, path.clone()));
+            }
+        }
+        for (name, _) in NAMES {
+            let variable = variable(name);
+            if let Some(value) = variables.get(&variable) {
+                values.insert(name, (value.clone(), variable));
+            }
+        }
+        check_variables(variables)?;
+        for (name, value, flag) in from_flags(flags) {
+            values.insert(name, (value, flag.to_owned()));
+        }
+        Ok(Self { values })
+    }
+
+    /// The settings of the member, if they make sense.
+    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
+        let need = |name: &str| {
+            self.get(name).map(str::to_owned).ok_or_else(|| {
+                let (short, variable) = (name.rsplit('.').next().unwrap_or(name), variable(name));
+                Failure::config(format!("no {name}; try --{short}, {variable}, or the file"))
+            })
+        };
+        let insecure = match self.get("listen.insecure") {
+            Some("true") => true,
+            Some("false") | None => false,
+            Some(other) => {
+                return Err(Failure::config(format!(
+                    "listen.insecure is `{other}`; try true or false"
+                )));
+            }
+        };
+        let own = |name| self.get(name).map(str::to_owned);
+        Ok(Settings {
+            clients: need("listen.clients")?,
+            members: Some(need("listen.members")?),
+            advertise_clients: own("listen.advertise_clients"),
+            advertise_members: own("listen.advertise_members"),
+            entrance: self.entrance()?,
+            insecure,
+            ..Settings::new(need("member.name")?, need("member.data")?)
+        })
+    }
+
+    fn entrance(&self) -> Result<Entrance, Failure> {
+        let list = |text: &str| -> Vec<String> {
+            text.split(',').map(|word| word.trim().to_owned()).filter(|w| !w.is_empty()).collect()
+        };
+        match (self.get("cluster.bootstrap"), self.get("cluster.join")) {
+            (Some(_), Some(_)) => {
+                Err(Failure::config("both cluster.bootstrap and cluster.join; try one of them"))
+            }
+            (None, None) => Ok(Entrance::None),
+            (None, Some(join)) => Ok(Entrance::Join(list(join))),
+            (Some(bootstrap), None) => {
+                let pairs = list(bootstrap).into_iter().map(|pair| {
+                    let split = pair.split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned()));
+                    split.ok_or_else(|| {
+                        Failure::config(format!("`{pair}` names no founder; try name=address"))
+                    })
+                });
+                let pairs: Vec<(String, String)> = pairs.collect::<Result<_, _>>()?;
+                let names: std::collections::BTreeSet<_> = pairs.iter().map(|(a, _)| a).collect();
+                if names.len() < pairs.len() {
+                    return Err(Failure::config(
+                        "a founder is listed twice; try one name for each",
+                    ));
+                }
+                Ok(Entrance::Bootstrap(pairs))
+            }
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(|(value, _)| value.as_str())
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, _) in NAMES {
+            match self.values.get(name) {
+                Some((value, source)) => writeln!(to, "{name} = {value:?}  # {source}")?,
+                None => writeln!(to, "# {name} is not set")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Failure> {
+    let File { member, listen, cluster } = toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        Failure::config(format!("{path:?} line {line}: {}", error.message().replace('\n', " ")))
+    })?;
+    let join = |list: Option<Vec<String>>| list.map(|list| list.join(","));
+    let values = [
+        ("member.name", member.name),
+        ("member.data", member.data),
+        ("listen.clients", listen.clients),
+        ("listen.members", listen.members),
+        ("listen.advertise_clients", listen.advertise_clients),
+        ("listen.advertise_members", listen.advertise_members),
+        ("listen.insecure", listen.insecure.map(|insecure| insecure.to_string())),
+        ("cluster.bootstrap", join(cluster.bootstrap)),
+        ("cluster.join", join(cluster.join)),
+    ];
+    Ok(values.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+}
+
+fn from_flags(flags: &Serve) -> Vec<(&'static str, String, &'static str)> {
+    let join = |list: &Option<Vec<String>>| list.as_ref().map(|list| list.join(","));
+    let values = [
+        ("member.name", flags.name.clone(), "--name"),
+        ("member.data", flags.data.clone(), "--data"),
+        ("listen.clients", flags.clients.clone(), "--clients"),
+        ("listen.members", flags.members.clone(), "--members"),
+        ("listen.advertise_clients", flags.advertise_clients.clone(), "--advertise-clients"),
+        ("listen.advertise_members", flags.advertise_members.clone(), "--advertise-members"),
+        ("listen.insecure", flags.insecure.then(|| "true".to_owned()), "--insecure"),
+        ("cluster.bootstrap", join(&flags.bootstrap), "--bootstrap"),
+        ("cluster.join", join(&flags.join), "--join"),
+    ];
+    values.into_iter().filter_map(|(name, value, flag)| Some((name, value?, flag))).collect()
+}
+
+fn variable(name: &str) -> String {
+    format!("TENURE_{}", name.replace('.', "_").to_uppercase())
+}
+
+/// A variable of ours that means nothing is a typo, and would be missed.
+fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Failure> {
+    for name in variables.keys() {
+        let ours = ["TENURE_MEMBER_", "TENURE_LISTEN_", "TENURE_CLUSTER_"];
+        let known = NAMES.iter().any(|(known, _)| variable(known) == *name);
+        if ours.iter().any(|start| name.starts_with(start)) && !known {
+            return Err(Failure::config(format!(
+                "{name} is no setting; try `tenure config check`"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gather(flags: &Serve, variables: &[(&str, &str)], file: &str) -> Result<Config, String> {
+        let variables = variables.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+        Config::from_parts(flags, &variables.collect(), |_| Ok(file.to_owned()))
+            .map_err(|failure| failure.text)
+    }
+
+    #[test]
+    fn flags_beat_variables_which_beat_the_file() {
+        let file = "[member]\nname = \"f\"\ndata = \"f\"\n[listen]\nclients = \"f\"\n";
+        let flags =
+            Serve { config: Some("x.toml".into()), name: Some("flag".into()), ..Serve::default() };
+        let variables = [("TENURE_MEMBER_NAME", "v"), ("TENURE_MEMBER_DATA", "v")];
+        let config = gather(&flags, &variables, file).unwrap();
+        assert_eq!(config.get("member.name"), Some("flag"));
+        assert_eq!(config.get("member.data"), Some("v"));
+        assert_eq!(config.get("listen.clients"), Some("f"));
+        assert_eq!(config.get("listen.members"), Some("127.0.0.1:7451"));
+        assert!(config.to_string().contains("member.data = \"v\"  # TENURE_MEMBER_DATA"));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        let flags = Serve { config: Some("x.toml".into()), ..Serve::default() };
+        let error = gather(&flags, &[], "[member]\nnmae = \"a\"\n").err().unwrap();
+        assert!(error.starts_with("\"x.toml\" line 2: unknown field `nmae`"), "{error}");
+        let error = gather(&flags, &[("TENURE_MEMBER_NMAE", "a")], "").err().unwrap();
+        assert!(error.contains("TENURE_MEMBER_NMAE"), "{error}");
+        let config = gather(&flags, &[("TENURE_CLUSTER_BOOTSTRAP", "a")], "").unwrap();
+        assert!(config.settings().is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! How does a member of a cluster start?
+
+mod config;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use tenure_server::{Entrance, Settings, say, start};
+
+use crate::run::{Failure, on_end, wishes};
+use config::Config;
+
+/// Flags of `tenure serve`. Each beats its TENURE_* variable, which beats the file.
+#[derive(Args, Default)]
+pub(crate) struct Serve {
+    /// Read settings from this file [env: TENURE_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<String>,
+    /// What people call this member
+    #[arg(long)]
+    name: Option<String>,
+    /// Keep the data here
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// Listen for clients here [default: 127.0.0.1:7450]
+    #[arg(long, value_name = "ADDR")]
+    clients: Option<String>,
+    /// Listen for other members here [default: 127.0.0.1:7451]
+    #[arg(long, value_name = "ADDR")]
+    members: Option<String>,
+    /// Where clients reach this member, if not where it listens
+    #[arg(long, value_name = "ADDR")]
+    advertise_clients: Option<String>,
+    /// Where other members reach this one, if not where it listens
+    #[arg(long, value_name = "ADDR")]
+    advertise_members: Option<String>,
+    /// Found a cluster with these: a=ADDR,b=ADDR,c=ADDR
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    bootstrap: Option<Vec<String>>,
+    /// Enter the cluster that any of these belongs to
+    #[arg(long, value_name = "ADDR", value_delimiter = ',', conflicts_with = "bootstrap")]
+    join: Option<Vec<String>>,
+    /// Allow addresses that other machines reach, without encryption
+    #[arg(long)]
+    insecure: bool,
+}
+
+/// Runs a member until somebody stops it.
+pub(crate) fn run(flags: &Serve) -> ExitCode {
+    match try_run(flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Shows the settings that would be used.
+pub(crate) fn check(flags: &Serve) -> ExitCode {
+    match Config::gather(flags).and_then(|config| config.settings().map(|_| config)) {
+        Ok(config) => {
+            print!("{config}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => failure.report(),
+    }
+}
+
+fn try_run(flags: &Serve) -> Result<(), Failure> {
+    let mut settings: Settings = Config::gather(flags)?.settings()?;
+    let wishes = wishes()?;
+    settings.stop = wishes.stop.clone();
+    settings.on_end = on_end(&settings.name);
+    let name = settings.name.clone();
+    let again = matches!(settings.entrance, Entrance::None);
+    let running = start(settings)?;
+    let (member, cluster) = (running.member.id(), running.cluster.clone());
+    let (clients, members) = (running.clients, running.members.unwrap_or(running.clients));
+    let pairs: [say::Pair<'_>; 6] = [
+        ("name", &name),
+        ("member", &member),
+        ("cluster", &cluster),
+        ("clients", &clients),
+        ("members", &members),
+        ("restart", &again),
+    ];
+    say::info("serving", &pairs);
+    wishes.wait(&[running]);
+    Ok(())
+}

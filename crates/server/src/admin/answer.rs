@@ -1,0 +1,210 @@
+//! What does a member do for a line, and what does it answer?
+
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure_core::codec::encode_request;
+use tenure_core::outcome::{Answer, Notice, Outcome};
+use tenure_core::request::{
+    Acquire, Ask, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put, Request,
+    RequestId, Revoker, Wait,
+};
+use tenure_raft::{Change, MemberId, Why, Wish};
+use tenure_types::{LeaseId, Mode};
+
+use super::line::{HELP, Line, parse};
+use super::show;
+use crate::book::{self, Card, Names};
+use crate::member::{Gone, Member, Undone};
+
+/// How long the cluster may take to agree.
+const AGREE: Duration = Duration::from_secs(10);
+/// How long a renewal may wait for others: a sixtieth of the shortest ttl.
+const RENEWAL_PATIENCE: Duration = Duration::from_micros(16_000);
+/// A wait with a limit is over by the machine's clock, which may be behind ours by a change of
+/// leaders.
+const WAIT_GRACE: Duration = Duration::from_secs(10);
+/// Locks in one list.
+const LIST_MAX: usize = 1_000;
+
+/// Answers a line with a line.
+pub(super) fn answer(member: &Member, text: &str) -> String {
+    let line = match parse(text) {
+        Ok(line) => line,
+        Err(why) => return format!("error none bad-line {why}"),
+    };
+    let lease = LeaseRef::Id;
+    match line {
+        Line::Help => format!("ok {HELP}"),
+        Line::Lease { id, ttl_ms, client } => {
+            let new = NewLease { id, ttl_ms, client, metadata: &[] };
+            run(member, Command::GrantLease(new), Duration::ZERO)
+        }
+        Line::Renew(ids) => {
+            let leases = ids.iter().copied().map(lease).collect();
+            run(member, Command::Renew(leases), RENEWAL_PATIENCE)
+        }
+        Line::Revoke(id) => {
+            run(member, Command::Revoke { lease: lease(id), by: Revoker::Holder }, Duration::ZERO)
+        }
+        Line::Lock { id, lock, wait } => acquire(member, id, lock, wait),
+        Line::Unlock { id, lock, token } => {
+            let hold = Hold { lease: lease(id), lock, token };
+            run(member, Command::Release(hold), Duration::ZERO)
+        }
+        Line::Put { key, value } => {
+            let value = value.as_bytes();
+            let put = Put { key, value, lease: None, expect: Expect::Any, guard: None };
+            run(member, Command::Put(put), Duration::ZERO)
+        }
+        Line::Get { key } => {
+            let key = key.to_owned();
+            read(member.read(AGREE, move |machine| show::key(machine.key(&key).as_ref())))
+        }
+        Line::Locks { prefix } => {
+            let prefix = prefix.to_owned();
+            let ask = move |machine: &tenure_core::Machine| {
+                show::locks(&machine.locks(&prefix, None, LIST_MAX))
+            };
+            read(member.read(AGREE, ask))
+        }
+        Line::Explain { lock } => {
+            let lock = lock.to_owned();
+            let ask = move |machine: &tenure_core::Machine| {
+                show::explained(machine.explain(None, &lock, 10).as_ref())
+            };
+            read(member.read(AGREE, ask))
+        }
+        Line::Status => read(member.status().map(|status| show::status(&status))),
+        Line::Members => read(member.look(|replica| {
+            show::members(replica.members(), &replica.status(), &book::read(replica.machine()))
+        })),
+        Line::Hash => read(member.status().map(|status| {
+            format!("ok index={} hash={:032x}", status.agreement.applied.index, status.hash)
+        })),
+        Line::Add { id, address } => add(member, id, address),
+        Line::Promote(id) => wish(member, Wish::Change(vec![Change::Promote(id)])),
+        Line::Remove(id) => remove(member, id),
+        Line::Transfer(id) => wish(member, Wish::Transfer(id)),
+    }
+}
+
+fn read(result: Result<String, Gone>) -> String {
+    result.unwrap_or_else(|gone| format!("error none no-quorum {gone}"))
+}
+
+fn encode(command: Command<'_>) -> Bytes {
+    let mut bytes = Vec::new();
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    bytes.into()
+}
+
+fn run(member: &Member, command: Command<'_>, patience: Duration) -> String {
+    let fate = member.submit(vec![encode(command)], patience, AGREE).pop();
+    told(member, fate.unwrap_or(Err(Undone::Unknown)))
+}
+
+fn told(member: &Member, fate: Result<Outcome, Undone>) -> String {
+    match fate {
+        Ok(outcome) => show::outcome(&outcome),
+        Err(Undone::Unknown) => "error unknown no-answer".to_owned(),
+        Err(Undone::NotDone(why)) => not_done(member, why),
+    }
+}
+
+fn not_done(member: &Member, why: Why) -> String {
+    let word = match why {
+        Why::NotLeader { leader } => {
+            let names = leader.and_then(|leader| names(member, leader));
+            let leader = names.map_or("none".to_owned(), |names| names.clients);
+            return format!("error none not-leader leader={leader}");
+        }
+        Why::Transferring => "transferring",
+        Why::Busy => "busy",
+        Why::Replaced => "replaced",
+        Why::ChangeUnderWay => "change-under-way",
+        Why::Impossible => "impossible",
+        Why::Retired => "retired",
+        _ => "not-done",
+    };
+    format!("error none {word} {why}")
+}
+
+fn names(member: &Member, id: MemberId) -> Option<Names> {
+    member.read_stale(move |machine| book::read(machine).remove(&id)).ok().flatten()
+}
+
+/// Asks for a lock and waits for it on this connection.
+fn acquire(member: &Member, id: LeaseId, lock: &str, wait: Wait) -> String {
+    let command = Command::Acquire(Acquire {
+        lease: AskLease::Existing(LeaseRef::Id(id)),
+        locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
+        wait,
+        metadata: &[],
+        lock_delay_ms: 0,
+        max_hold_ms: None,
+        purpose: Purpose::Lock,
+        independent: false,
+    });
+    let (watch, notices) = channel();
+    let (done, fates) = channel();
+    member.submit_watched(vec![encode(command)], 0, Some(watch), move |mut all| {
+        let _ = done.send(all.pop().unwrap_or(Err(Undone::Unknown)));
+    });
+    let fate = fates.recv_timeout(AGREE).unwrap_or(Err(Undone::Unknown));
+    match &fate {
+        Ok(Outcome { result: Ok(Answer::Queued(_)), .. }) => turn(&notices, wait),
+        _ => told(member, fate),
+    }
+}
+
+/// Waits for the notice of a place in the queue.
+fn turn(notices: &Receiver<Notice>, wait: Wait) -> String {
+    let notice = match wait {
+        Wait::Limit { ms } => {
+            notices.recv_timeout(Duration::from_millis(ms).saturating_add(WAIT_GRACE)).ok()
+        }
+        _ => notices.recv().ok(),
+    };
+    match notice {
+        Some(notice) => show::notice(&notice),
+        None => "error unknown no-answer the place may be in the queue still".to_owned(),
+    }
+}
+
+fn wish(member: &Member, wish: Wish) -> String {
+    match member.admin(wish, AGREE) {
+        Ok(Ok(())) => "ok".to_owned(),
+        Ok(Err(why)) => not_done(member, why),
+        Err(_) => "error unknown no-answer".to_owned(),
+    }
+}
+
+/// Adds a member that follows: first its address, so that everyone can reach it.
+fn add(member: &Member, id: MemberId, address: &str) -> String {
+    if !book::is_word(address) {
+        return "error none bad-line an address has no spaces".to_owned();
+    }
+    let (name, members) = (id.to_string(), address.to_owned());
+    let card = Card { id, names: Names { name, members, clients: "-".into() } };
+    let put = book::put(&book::key(id), &card.names.to_string());
+    match member.submit(vec![put.into()], Duration::ZERO, AGREE).pop() {
+        Some(Ok(Outcome { result: Ok(_), .. })) => {
+            wish(member, Wish::Change(vec![Change::AddLearner(id)]))
+        }
+        fate => told(member, fate.unwrap_or(Err(Undone::Unknown))),
+    }
+}
+
+/// Removes a member for ever, then its address.
+fn remove(member: &Member, id: MemberId) -> String {
+    let answer = wish(member, Wish::Change(vec![Change::Remove(id)]));
+    if answer == "ok" {
+        let key = book::key(id);
+        let command = Command::Delete { key: &key, expect: Expect::Any, guard: None };
+        // An address that stays in the book does no harm: nobody dials one who is no member.
+        drop(member.submit(vec![encode(command)], Duration::ZERO, AGREE));
+    }
+    answer
+}

@@ -1,0 +1,104 @@
+//! What does a line ask for?
+
+use tenure_core::request::Wait;
+use tenure_raft::MemberId;
+use tenure_types::{LeaseId, Token};
+
+use crate::book;
+
+/// What a line asks for, borrowed from it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Line<'a> {
+    Lease { id: LeaseId, ttl_ms: u64, client: &'a str },
+    Renew(Vec<LeaseId>),
+    Revoke(LeaseId),
+    Lock { id: LeaseId, lock: &'a str, wait: Wait },
+    Unlock { id: LeaseId, lock: &'a str, token: Token },
+    Put { key: &'a str, value: &'a str },
+    Get { key: &'a str },
+    Locks { prefix: &'a str },
+    Explain { lock: &'a str },
+    Status,
+    Members,
+    Hash,
+    Add { id: MemberId, address: &'a str },
+    Promote(MemberId),
+    Remove(MemberId),
+    Transfer(MemberId),
+    Help,
+}
+
+pub(super) const HELP: &str = "lease ID TTL_MS CLIENT | renew ID... | revoke ID | \
+     lock ID LOCK [try | wait MS] | unlock ID LOCK TOKEN | put KEY VALUE | get KEY | \
+     locks [PREFIX] | explain LOCK | status | members | hash | add ID ADDR | promote ID | \
+     remove ID | transfer ID";
+
+/// Reads a line; what is wrong with it otherwise.
+pub(super) fn parse(line: &str) -> Result<Line<'_>, String> {
+    // A value is the rest of its line, spaces and all.
+    if let Some(("put", rest)) = line.split_once(' ') {
+        let (key, value) = rest.split_once(' ').ok_or("put needs a key and a value")?;
+        return Ok(Line::Put { key, value });
+    }
+    let words: Vec<&str> = line.split_whitespace().collect();
+    Ok(match words[..] {
+        ["lease", id, ttl_ms, client] => {
+            Line::Lease { id: lease(id)?, ttl_ms: number(ttl_ms)?, client }
+        }
+        ["renew", ref ids @ ..] if !ids.is_empty() => {
+            Line::Renew(ids.iter().map(|id| lease(id)).collect::<Result<_, _>>()?)
+        }
+        ["revoke", id] => Line::Revoke(lease(id)?),
+        ["lock", id, lock] => Line::Lock { id: lease(id)?, lock, wait: Wait::Unlimited },
+        ["lock", id, lock, "try"] => Line::Lock { id: lease(id)?, lock, wait: Wait::No },
+        ["lock", id, lock, "wait", ms] => {
+            Line::Lock { id: lease(id)?, lock, wait: Wait::Limit { ms: number(ms)? } }
+        }
+        ["unlock", id, lock, token] => {
+            let token = Token::from_u64(number(token)?).ok_or("a token is above 0")?;
+            Line::Unlock { id: lease(id)?, lock, token }
+        }
+        ["get", key] => Line::Get { key },
+        ["locks"] => Line::Locks { prefix: "" },
+        ["locks", prefix] => Line::Locks { prefix },
+        ["explain", lock] => Line::Explain { lock },
+        ["status"] => Line::Status,
+        ["members"] => Line::Members,
+        ["hash"] => Line::Hash,
+        ["add", id, address] => Line::Add { id: member(id)?, address },
+        ["promote", id] => Line::Promote(member(id)?),
+        ["remove", id] => Line::Remove(member(id)?),
+        ["transfer", id] => Line::Transfer(member(id)?),
+        ["help"] => Line::Help,
+        _ => return Err("cannot make sense of it; try help".into()),
+    })
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number"))
+}
+
+fn lease(text: &str) -> Result<LeaseId, String> {
+    LeaseId::new(number(text)?).ok_or_else(|| format!("`{text}` is no lease id"))
+}
+
+fn member(text: &str) -> Result<MemberId, String> {
+    book::parse_id(text).ok_or_else(|| format!("`{text}` is no member id"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_and_nonsense_is_not() {
+        let id = LeaseId::new(7).unwrap();
+        let wait = Wait::Limit { ms: 50 };
+        assert_eq!(parse("lock 7 deploy wait 50"), Ok(Line::Lock { id, lock: "deploy", wait }));
+        assert_eq!(parse("put k a  b "), Ok(Line::Put { key: "k", value: "a  b " }));
+        assert_eq!(parse("renew 7 7"), Ok(Line::Renew(vec![id, id])));
+        for bad in ["", "renew", "lock 0 a", "lock 7", "unlock 7 a 0", "put k", "promote xyz"] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}

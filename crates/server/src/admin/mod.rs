@@ -1,0 +1,102 @@
+//! How can somebody propose, read and administer with nothing but a line of text?
+//!
+//! One line in, one line out, over TCP. An answer begins with `ok`, `refused REASON` (a rule said no)
+//! or `error EFFECT` (something went wrong; `none` or `unknown` says whether it may have happened).
+
+mod answer;
+mod line;
+mod show;
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::member::Member;
+use crate::pen::spawn;
+
+/// The longest line.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+/// Connections at once; each has a thread.
+const CONNECTIONS_MAX: usize = 1_024;
+/// How long an answer may take to be taken.
+const WRITE: Duration = Duration::from_secs(10);
+
+/// The lines' port.
+pub struct Listening {
+    member: Member,
+    address: SocketAddr,
+    connections: AtomicUsize,
+    closed: AtomicBool,
+}
+
+pub(crate) fn listen(listener: TcpListener, member: Member) -> io::Result<Arc<Listening>> {
+    let lines = Arc::new(Listening {
+        member,
+        address: listener.local_addr()?,
+        connections: AtomicUsize::new(0),
+        closed: AtomicBool::new(false),
+    });
+    let kept = lines.clone();
+    spawn("tenure-lines", move || kept.listen(&listener));
+    Ok(lines)
+}
+
+impl Listening {
+    /// Stops listening.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        // Wakes the thread that listens.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
+    }
+
+    fn listen(self: &Arc<Self>, listener: &TcpListener) {
+        for stream in listener.incoming() {
+            if self.closed.load(Ordering::Acquire) {
+                return;
+            }
+            let Ok(mut stream) = stream else {
+                // Out of descriptors, most likely: give others time to close some.
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            if self.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
+                self.connections.fetch_sub(1, Ordering::AcqRel);
+                let _ = stream.write_all(b"error none too-many-connections\n");
+                continue;
+            }
+            let lines = self.clone();
+            let answers = spawn("tenure-line", move || {
+                // A client that goes away is no event.
+                let _ = lines.converse(stream);
+                lines.connections.fetch_sub(1, Ordering::AcqRel);
+            });
+            if !answers {
+                self.connections.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+
+    fn converse(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(WRITE))?;
+        let mut from = BufReader::new(stream.try_clone()?);
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            if bytes.last() != Some(&b'\n') {
+                return stream.write_all(b"error none line-too-long\n");
+            }
+            let answer = match str::from_utf8(&bytes) {
+                Ok(text) => answer::answer(&self.member, text.trim_end_matches(['\r', '\n'])),
+                Err(_) => "error none not-utf-8".to_owned(),
+            };
+            stream.write_all(format!("{answer}\n").as_bytes())?;
+        }
+    }
+}

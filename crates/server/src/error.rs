@@ -1,0 +1,182 @@
+//! Why does a member not start, and what can be done about it?
+
+use std::io;
+
+use tenure_raft::{BootError, LoadError};
+use tenure_store::{DataDirError, IdentityError, OpenError, SnapshotError};
+
+/// Why a member did not start. Nothing was granted, and nothing that was kept is lost.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DataDirError),
+    /// Whose data it is cannot be told.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The log cannot be used.
+    #[error(transparent)]
+    Log(#[from] OpenError),
+    /// The snapshots cannot be used.
+    #[error(transparent)]
+    Snapshots(#[from] SnapshotError),
+    /// The state cannot be read.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The log and the snapshot do not fit.
+    #[error(transparent)]
+    Boot(#[from] BootError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Which.
+        address: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The address can be reached by others, and nothing protects it.
+    #[error("{address} can be reached from other machines, and nothing here is encrypted")]
+    Exposed {
+        /// Which.
+        address: String,
+    },
+    /// A member that shall be alone is not.
+    #[error("data directory belongs to cluster {cluster} of {members} members")]
+    NotAlone {
+        /// Its cluster.
+        cluster: String,
+        /// How many it has.
+        members: usize,
+    },
+    /// There is data, and nothing says whose.
+    #[error("data directory has data but no identity.toml")]
+    Orphan,
+    /// The directory is empty and nobody said which cluster.
+    #[error("data directory is empty and neither --bootstrap nor --join is given")]
+    NoEntrance,
+    /// The list of founders does not name this member.
+    #[error("--bootstrap does not list a member named `{name}`")]
+    NotListed {
+        /// The name.
+        name: String,
+    },
+    /// A name or an address cannot be used.
+    #[error("`{word}` cannot be used as a name or address")]
+    Word {
+        /// It.
+        word: String,
+    },
+    /// The listed members belong to a cluster already, and this one is not of it.
+    #[error("{peer} already belongs to cluster {cluster}, which was founded without this member")]
+    Founded {
+        /// The address that said so.
+        peer: String,
+        /// Its cluster.
+        cluster: String,
+    },
+    /// The cluster does not want it.
+    #[error("{peer} refused: {reason}")]
+    Refused {
+        /// Who.
+        peer: String,
+        /// In its words.
+        reason: String,
+    },
+    /// Nobody answered.
+    #[error("no member could be asked: {tried}")]
+    Unreachable {
+        /// What was tried.
+        tried: String,
+    },
+    /// Stopped before it could start.
+    #[error("stopped while waiting for the other members")]
+    Interrupted,
+    /// The system did not give something.
+    #[error("cannot {doing}")]
+    System {
+        /// What was being done.
+        doing: &'static str,
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl StartError {
+    /// Whether what was durable is not what it was: the member must not serve from this disk.
+    pub fn is_corrupt(&self) -> bool {
+        match self {
+            Self::Log(error) => matches!(error, OpenError::Corrupt { .. } | OpenError::Absent),
+            Self::Snapshots(error) => matches!(error, SnapshotError::Corrupt { .. }),
+            Self::Load(LoadError::Snapshot(error)) => {
+                matches!(error, SnapshotError::Corrupt { .. } | SnapshotError::Absent { .. })
+            }
+            Self::Load(_) | Self::Boot(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether another setting would do.
+    pub fn is_setting(&self) -> bool {
+        match self {
+            Self::Directory(_)
+            | Self::Listen { .. }
+            | Self::Exposed { .. }
+            | Self::NoEntrance
+            | Self::NotListed { .. }
+            | Self::Word { .. }
+            | Self::Founded { .. }
+            | Self::NotAlone { .. }
+            | Self::Orphan => true,
+            Self::Identity(error) => !matches!(error, IdentityError::Io { .. }),
+            _ => false,
+        }
+    }
+
+    /// What to do next, in one line.
+    pub fn advice(&self) -> String {
+        match self {
+            Self::Directory(DataDirError::InUse { .. }) => {
+                "stopping the other process, or another directory with --data".into()
+            }
+            Self::Directory(DataDirError::ReadOnly { .. }) => {
+                "mounting it writable, or another directory with --data".into()
+            }
+            Self::Directory(_) => "another directory with --data".into(),
+            Self::Identity(IdentityError::OtherCluster { .. }) => {
+                "the directory of this cluster with --data".into()
+            }
+            Self::Identity(IdentityError::Format { .. }) | Self::Log(OpenError::Format { .. }) => {
+                "the version of tenure that wrote it, or a later one".into()
+            }
+            Self::Log(OpenError::Corrupt { .. } | OpenError::Absent)
+            | Self::Snapshots(_)
+            | Self::Load(_)
+            | Self::Boot(_) => "keeping the directory aside, then remove this member from the \
+                 cluster and add it again with an empty directory and --join"
+                .into(),
+            Self::NotAlone { .. } => {
+                "tenure serve for that member, or another directory with --data".into()
+            }
+            Self::Orphan => "putting its identity.toml back, or an empty directory".into(),
+            Self::Listen { .. } => "stopping what uses it, or another address".into(),
+            Self::Exposed { .. } => "127.0.0.1, or --insecure if the network is trusted".into(),
+            Self::NoEntrance => "--bootstrap for a new cluster, --join for one that exists".into(),
+            Self::NotListed { .. } => {
+                "--bootstrap with every founder, this one too, as name=address".into()
+            }
+            Self::Word { .. } => "up to 256 bytes without spaces".into(),
+            Self::Founded { peer, .. } => {
+                format!("--join {peer} instead of --bootstrap, to be added under a new id")
+            }
+            Self::Refused { .. } => "the log of that member for the reason".into(),
+            Self::Unreachable { .. } => "checking the addresses, and that the members run".into(),
+            Self::Interrupted => "starting it again".into(),
+            Self::Identity(_) | Self::Log(_) | Self::System { .. } => {
+                "again once the cause is gone".into()
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What does this member's disk hold, and is it the member's own?
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tenure_raft::{Boot, FIRST, MemberId, Membership};
+use tenure_store::{
+    DataDir, Disk, Identity, Log, Options, Presence, Recovered, Reserve, Snapshots,
+};
+use tenure_types::Epoch;
+
+use crate::book::{self, Card};
+use crate::error::StartError;
+use crate::os;
+use crate::pen::Pen;
+use crate::say;
+
+/// Sizes of what is kept on disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) segment_bytes: u32,
+    pub(crate) reserve_bytes: u64,
+}
+
+/// A data directory that is locked and known to be ours.
+pub(crate) struct Home {
+    // Held for its lock.
+    dir: DataDir,
+    disk: Arc<dyn Disk>,
+    identity: Identity,
+    sizes: Sizes,
+}
+
+/// Everything a loop needs of a disk.
+pub(crate) struct Opened {
+    pub(crate) dir: DataDir,
+    pub(crate) pen: Pen,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) boot: Boot,
+}
+
+impl Home {
+    /// Locks the directory and reads whose it is. A new one gets an id, drawn once and for ever.
+    pub(crate) fn open(path: &Path, sizes: Sizes) -> Result<Self, StartError> {
+        let (dir, warnings) = DataDir::open_or_create(path)?;
+        for warning in warnings {
+            say::warn("data directory is open to others", &[("problem", &warning)]);
+        }
+        let disk = dir.disk();
+        let mut identity = match Identity::read(&*disk)? {
+            Some(identity) => identity,
+            None if has_data(&*disk) => return Err(StartError::Orphan),
+            None => Identity { cluster: None, member: draw_id(), incarnation: 0, epoch: 0 },
+        };
+        identity.incarnation += 1;
+        identity.write(&*disk)?;
+        Ok(Self { dir, disk, identity, sizes })
+    }
+
+    pub(crate) fn id(&self) -> MemberId {
+        MemberId::new(self.identity.member).unwrap_or_else(|| unreachable!("ids are drawn above 0"))
+    }
+
+    pub(crate) fn cluster(&self) -> Option<&str> {
+        self.identity.cluster.as_deref()
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.identity.epoch
+    }
+
+    /// Lays down the first state of a new cluster, then says that this directory is of it. A crash
+    /// in between is repaired by doing it again.
+    pub(crate) fn found(&mut self, founders: &[Card]) -> Result<(), StartError> {
+        let (mut log, _) = self.open_log(Presence::MayBeNew)?;
+        let snapshots = Snapshots::open(self.disk.clone())?;
+        if log.base() != FIRST {
+            let members = Membership::of_voters(founders.iter().map(|card| card.id));
+            let machine = book::first_state(founders, self.machine_epoch());
+            tenure_raft::found(&mut log, &snapshots, &machine, &members)?;
+        }
+        self.belong_to(book::cluster_id(founders))
+    }
+
+    /// Says that this directory is of a cluster that will send its state.
+    pub(crate) fn join(&mut self, cluster: String, epoch: u64) -> Result<(), StartError> {
+        // The log is there before the identity says that it must be.
+        drop(self.open_log(Presence::MayBeNew)?);
+        self.identity.epoch = epoch;
+        self.belong_to(cluster)
+    }
+
+    /// Reads what the member starts from.
+    pub(crate) fn load(self) -> Result<Opened, StartError> {
+        let (mut log, recovered) = self.open_log(Presence::MustExist)?;
+        if let Some(cut) = recovered.cut {
+            let pairs: [say::Pair<'_>; 2] = [("segment", &cut.segment), ("bytes", &cut.bytes)];
+            say::info("an unfinished write was cut from the log", &pairs);
+        }
+        let snapshots = Snapshots::open(self.disk.clone())?;
+        let joining = tenure_core::Machine::new(self.machine_epoch());
+        let mut boot = tenure_raft::load(&mut log, &snapshots, joining)?;
+        boot.machine.reseed_names(os::random());
+        let reserve = Reserve::open(self.disk.clone(), self.sizes.reserve_bytes)
+            .map_err(|source| StartError::System { doing: "open the reserve", source })?;
+        let pen = Pen::new(log, reserve);
+        Ok(Opened { dir: self.dir, pen, snapshots, boot })
+    }
+
+    fn open_log(&self, presence: Presence) -> Result<(Log, Recovered), StartError> {
+        let segment_bytes = self.sizes.segment_bytes;
+        let options = Options { segment_bytes, salt: os::random(), presence, ..Options::default() };
+        Ok(Log::open(self.disk.clone(), options)?)
+    }
+
+    fn belong_to(&mut self, cluster: String) -> Result<(), StartError> {
+        self.identity.check_cluster(&cluster)?;
+        self.identity.cluster = Some(cluster);
+        Ok(self.identity.write(&*self.disk)?)
+    }
+
+    fn machine_epoch(&self) -> Epoch {
+        u16::try_from(self.identity.epoch).ok().and_then(Epoch::new).unwrap_or(Epoch::MAX)
+    }
+}
+
+/// Whether a log or a snapshot is there. A directory that cannot be listed is not there.
+fn has_data(disk: &dyn Disk) -> bool {
+    ["log", "snapshots"].iter().any(|dir| disk.list(dir).is_ok_and(|names| !names.is_empty()))
+}
+
+fn draw_id() -> u64 {
+    loop {
+        // Chance has no reason to give zero, and no promise not to.
+        if let id @ 1.. = os::random() {
+            return id;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::book::Names;
+
+    const SIZES: Sizes = Sizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
+
+    fn card(id: MemberId) -> Card {
+        let names = Names { name: "a".into(), members: "-".into(), clients: "-".into() };
+        Card { id, names }
+    }
+
+    #[test]
+    fn a_directory_keeps_its_member_and_its_cluster() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("data");
+        let mut home = Home::open(&path, SIZES).unwrap();
+        let id = home.id();
+        assert_eq!(home.cluster(), None);
+        let founders = [card(id)];
+        home.found(&founders).unwrap();
+        drop(home);
+        let mut home = Home::open(&path, SIZES).unwrap();
+        assert_eq!((home.id(), home.cluster()), (id, Some(&*book::cluster_id(&founders))));
+        let other = [card(MemberId::new(7).unwrap())];
+        assert!(matches!(home.found(&other), Err(StartError::Identity(_))));
+        let opened = home.load().unwrap();
+        assert_eq!(opened.boot.applied, FIRST);
+        assert_eq!(book::founders(&opened.boot.machine), founders);
+    }
+
+    #[test]
+    fn data_without_an_identity_and_an_identity_without_a_log_are_refused() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("data");
+        let mut home = Home::open(&path, SIZES).unwrap();
+        let founders = [card(home.id())];
+        home.found(&founders).unwrap();
+        drop(home);
+        std::fs::rename(path.join("identity.toml"), path.join("aside")).unwrap();
+        assert!(matches!(Home::open(&path, SIZES), Err(StartError::Orphan)));
+        std::fs::rename(path.join("aside"), path.join("identity.toml")).unwrap();
+        std::fs::remove_dir_all(path.join("log")).unwrap();
+        let home = Home::open(&path, SIZES).unwrap();
+        assert!(matches!(home.load(), Err(StartError::Log(_))));
+    }
+}

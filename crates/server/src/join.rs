@@ -1,0 +1,138 @@
+//! How does a member enter a cluster that exists, and keep its address there true?
+
+use std::time::Duration;
+
+use tenure_raft::{Change, Why, Wish};
+
+use crate::book::{self, Address, Card};
+use crate::error::StartError;
+use crate::member::{Member, Undone};
+use crate::os;
+use crate::peer::{Control, Joiner, ask};
+use crate::pen::spawn;
+use crate::say;
+
+/// From one member to the one it names as leader, at most so often.
+const HOPS_MAX: usize = 5;
+/// How long a member tries to enter before it says why it cannot.
+const ENTER_US: u64 = 30_000_000;
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long the cluster may take to agree on a new member.
+const AGREE: Duration = Duration::from_secs(8);
+
+/// A cluster that has let this member in.
+pub(crate) struct Entered {
+    pub(crate) cluster: String,
+    pub(crate) epoch: u64,
+    pub(crate) book: Vec<Card>,
+}
+
+/// Asks to be let in, first one member, then the one it says is the leader.
+pub(crate) fn enter(
+    seeds: &[Address],
+    card: &Card,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Entered, StartError> {
+    let until_us = os::now_us() + ENTER_US;
+    loop {
+        let mut tried = Vec::new();
+        for seed in seeds {
+            match knock(seed, card) {
+                Ok(entered) => return Ok(entered),
+                Err(why) => tried.push(why),
+            }
+        }
+        if stopped() {
+            return Err(StartError::Interrupted);
+        }
+        if os::now_us() >= until_us {
+            return Err(StartError::Unreachable { tried: tried.join("; ") });
+        }
+        std::thread::sleep(os::jittered(PAUSE));
+    }
+}
+
+fn knock(seed: &str, card: &Card) -> Result<Entered, String> {
+    let mut address = seed.to_owned();
+    for _ in 0..HOPS_MAX {
+        match ask(&address, &Control::Join(card.clone())) {
+            Ok(Control::Joined { cluster, epoch, book }) => {
+                return Ok(Entered { cluster, epoch, book });
+            }
+            Ok(Control::Elsewhere(next)) => address = next,
+            Ok(Control::Refused(why)) => return Err(format!("{address}: {why}")),
+            Ok(_) => return Err(format!("{address}: speaks another protocol")),
+            Err(error) => return Err(format!("{address}: {error}")),
+        }
+    }
+    Err(format!("{seed}: no leader after {HOPS_MAX} members"))
+}
+
+/// Answers members that want to be let in, or whose address has changed.
+pub(crate) fn joiner(member: Member, cluster: String, epoch: u64) -> Joiner {
+    Box::new(move |card| match admit(&member, card) {
+        Ok(book) => Control::Joined { cluster: cluster.clone(), epoch, book },
+        Err(answer) => *answer,
+    })
+}
+
+fn admit(member: &Member, card: &Card) -> Result<Vec<Card>, Box<Control>> {
+    let refused = |why: &dyn std::fmt::Display| Box::new(Control::Refused(why.to_string()));
+    let (status, book) = member
+        .look(|replica| (replica.status(), book::read(replica.machine())))
+        .map_err(|gone| refused(&gone))?;
+    if !status.leading {
+        let leader = status.leader.and_then(|leader| book.get(&leader));
+        let elsewhere = leader.map(|names| Box::new(Control::Elsewhere(names.members.clone())));
+        return Err(elsewhere.unwrap_or_else(|| refused(&"nobody leads")));
+    }
+    let id = card.id;
+    let members = member.status().map_err(|gone| refused(&gone))?.members;
+    if members.retired.contains(&id) {
+        return Err(refused(&Why::Retired));
+    }
+    if book.get(&id) != Some(&card.names) {
+        let put = book::put(&book::key(id), &card.names.to_string());
+        match member.submit(vec![put.into()], Duration::ZERO, AGREE).pop() {
+            Some(Ok(outcome)) => drop(outcome.result.map_err(|refusal| refused(&refusal))?),
+            Some(Err(undone)) => return Err(refused(&undone)),
+            None => return Err(refused(&Undone::Unknown)),
+        }
+    }
+    if !members.contains(id) {
+        let wish = Wish::Change(vec![Change::AddLearner(id)]);
+        let changed = member.admin(wish, AGREE).map_err(|gone| refused(&gone))?;
+        changed.map_err(|why| refused(&why))?;
+        say::info("a member was added", &[("member", &id), ("card", &card.names)]);
+    }
+    let book = member.read_stale(book::read).map_err(|gone| refused(&gone))?;
+    Ok(book.into_iter().map(|(id, names)| Card { id, names }).collect())
+}
+
+/// Sees to it that the book has this member's card as it is now.
+pub(crate) fn announce(member: Member, card: Card) {
+    spawn("tenure-card", move || {
+        while member.ended().is_none() && !is_known(&member, &card) {
+            std::thread::sleep(os::jittered(PAUSE));
+        }
+    });
+}
+
+fn is_known(member: &Member, card: &Card) -> bool {
+    let id = card.id;
+    let Ok((known, belongs)) = member.look(move |replica| {
+        (book::read(replica.machine()).remove(&id), replica.members().contains(id))
+    }) else {
+        return true;
+    };
+    if known.as_ref() == Some(&card.names) {
+        return true;
+    }
+    if belongs
+        && let Err(answer) = admit(member, card)
+        && let Control::Elsewhere(leader) = *answer
+    {
+        let _ = ask(&leader, &Control::Join(card.clone()));
+    }
+    false
+}

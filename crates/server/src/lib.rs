@@ -1,0 +1,34 @@
+//! What surrounds one member: threads, sockets, disk and clock?
+//!
+//! A [`tenure_raft::Replica`] has none of these. Here one thread, the loop, drives it: it takes what
+//! has arrived, reads the clock, ends the replica's turn and does what comes out. Everything else
+//! talks to the loop through a [`Member`]:
+//!
+//! ```text
+//! admin lines ─┐                          ┌─► log: write, one sync per turn
+//! peer readers ├─► inbox ─► loop, Replica ┼─► links: one writer thread per connection
+//! snapshots   ─┘                          └─► answers, notices to those who wait
+//! ```
+//!
+//! Start reading at [`start`], then `turn.rs`.
+
+pub mod admin;
+mod book;
+mod error;
+mod founding;
+mod home;
+mod join;
+mod member;
+pub mod os;
+mod peer;
+mod pen;
+pub mod say;
+mod start;
+mod turn;
+mod waiting;
+
+pub use book::{Address, Card, Names};
+pub use error::StartError;
+pub use member::{End, Gone, Member, MemberStatus, Undone};
+pub use start::{Entrance, Running, Settings, start};
+pub use tenure_raft::Stop;

@@ -1,0 +1,273 @@
+//! How do other threads talk to the loop?
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure_core::Machine;
+use tenure_core::outcome::{Notice, Outcome};
+use tenure_raft::{Input, MemberId, Membership, Replica, Status, Stop, Why, Wish};
+use tenure_store::Prepared;
+use tenure_types::Revision;
+
+use crate::os;
+
+/// Inputs waiting for the loop, at most; whoever sends more waits. Two turns' worth.
+pub(crate) const INBOX_MAX: usize = 16_384;
+
+/// Between two attempts to read while nobody leads.
+const READ_PAUSE: Duration = Duration::from_millis(20);
+
+/// What the loop is told.
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are inputs")]
+pub(crate) enum Event {
+    Input(Input),
+    Submit(Submission),
+    Read(Question),
+    Look(Box<dyn FnOnce(&Replica) + Send>),
+    Wish { wish: Wish, done: Sender<Result<(), Why>> },
+    Prepared(Prepared),
+    Leave { done: Sender<()> },
+    Die(String),
+}
+
+/// Commands on their way into the loop.
+pub(crate) struct Submission {
+    pub(crate) requests: Vec<Bytes>,
+    pub(crate) patience_us: u64,
+    /// Told the notices of a place that the last command was given.
+    pub(crate) watch: Option<Sender<Notice>>,
+    pub(crate) done: Done,
+}
+
+/// Asked once the machine may be. Dropped if it may not.
+pub(crate) type Question = Box<dyn FnOnce(&Machine) + Send>;
+
+/// Told what became of each command, in order.
+pub(crate) type Done = Box<dyn FnOnce(Vec<Result<Outcome, Undone>>) + Send>;
+
+/// A handle to one running member.
+#[derive(Clone)]
+pub struct Member {
+    id: MemberId,
+    inbox: SyncSender<Event>,
+    over: Arc<Over>,
+}
+
+/// Whether a member runs, and why not.
+#[derive(Default)]
+pub(crate) struct Over {
+    ended: AtomicBool,
+    why: Mutex<Option<End>>,
+}
+
+/// How a member ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum End {
+    /// Because it was told to.
+    #[error("stopped")]
+    Told,
+    /// Because the cluster says that it must.
+    #[error("{0}")]
+    Cluster(Stop),
+    /// Because its disk failed.
+    #[error("{0}")]
+    Disk(String),
+}
+
+/// Why a command has no outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Undone {
+    /// It had no effect and never will.
+    #[error("not done: {0}")]
+    NotDone(Why),
+    /// It may have had an effect, or may still have one.
+    #[error("no answer, it may have happened")]
+    Unknown,
+}
+
+/// The member has ended, or could not answer in time. A question may be asked again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no quorum confirmed the leader in time")]
+pub struct Gone;
+
+/// What a member can show of itself.
+#[derive(Clone, Debug)]
+pub struct MemberStatus {
+    /// Who.
+    pub id: MemberId,
+    /// Of the agreement.
+    pub agreement: Status,
+    /// Who belongs to the cluster.
+    pub members: Membership,
+    /// The newest revision.
+    pub revision: Revision,
+    /// Hash over everything applied and answered.
+    pub hash: u128,
+    /// The machine's clock.
+    pub clock_ms: u64,
+}
+
+impl Member {
+    pub(crate) fn new(id: MemberId) -> (Self, Receiver<Event>) {
+        let (inbox, events) = sync_channel(INBOX_MAX);
+        (Self { id, inbox, over: Arc::default() }, events)
+    }
+
+    /// Who it is.
+    pub fn id(&self) -> MemberId {
+        self.id
+    }
+
+    /// Submits commands in log form and waits for what becomes of each.
+    ///
+    /// `patience` is how long they may wait for others before they are proposed. When `timeout`
+    /// passes, what is not answered is unknown: it may still happen.
+    pub fn submit(
+        &self,
+        requests: Vec<Bytes>,
+        patience: Duration,
+        timeout: Duration,
+    ) -> Vec<Result<Outcome, Undone>> {
+        let commands = requests.len();
+        let (sender, receiver) = channel();
+        let patience_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
+        self.submit_watched(requests, patience_us, None, move |fates| {
+            let _ = sender.send(fates);
+        });
+        match receiver.recv_timeout(timeout) {
+            Ok(fates) => fates,
+            Err(_) => vec![Err(Undone::Unknown); commands],
+        }
+    }
+
+    /// Submits commands and goes on; `done` is called on the loop and must be quick.
+    pub fn submit_then(
+        &self,
+        requests: Vec<Bytes>,
+        patience_us: u64,
+        done: impl FnOnce(Vec<Result<Outcome, Undone>>) + Send + 'static,
+    ) {
+        self.submit_watched(requests, patience_us, None, done);
+    }
+
+    pub(crate) fn submit_watched(
+        &self,
+        requests: Vec<Bytes>,
+        patience_us: u64,
+        watch: Option<Sender<Notice>>,
+        done: impl FnOnce(Vec<Result<Outcome, Undone>>) + Send + 'static,
+    ) {
+        let done: Done = Box::new(done);
+        self.tell(Event::Submit(Submission { requests, patience_us, watch, done }));
+    }
+
+    /// Asks the machine something that is not older than now, again and again until a quorum
+    /// confirms the leader or `timeout` passes.
+    pub fn read<T: Send + 'static>(
+        &self,
+        timeout: Duration,
+        ask: impl Fn(&Machine) -> T + Send + Sync + 'static,
+    ) -> Result<T, Gone> {
+        let until_us = os::now_us().saturating_add(timeout.as_micros().try_into().unwrap_or(0));
+        let ask = Arc::new(ask);
+        loop {
+            let (sender, receiver) = channel();
+            let ask = ask.clone();
+            self.tell(Event::Read(Box::new(move |machine| {
+                let _ = sender.send(ask(machine));
+            })));
+            // A read that fails is dropped, and its sender with it.
+            match receiver.recv_timeout(os::until(until_us)) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Timeout) => return Err(Gone),
+                Err(RecvTimeoutError::Disconnected) if self.over.is() => return Err(Gone),
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(READ_PAUSE),
+            }
+            if os::now_us() >= until_us {
+                return Err(Gone);
+            }
+        }
+    }
+
+    /// Asks the machine as it is here, which may be old.
+    pub fn read_stale<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Machine) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        self.look(move |replica| ask(replica.machine()))
+    }
+
+    /// Wants something of the leader: other members, or another leader.
+    pub fn admin(&self, wish: Wish, timeout: Duration) -> Result<Result<(), Why>, Gone> {
+        let (done, receiver) = channel();
+        self.tell(Event::Wish { wish, done });
+        receiver.recv_timeout(timeout).map_err(|_| Gone)
+    }
+
+    /// What it can show of itself.
+    pub fn status(&self) -> Result<MemberStatus, Gone> {
+        self.look(|replica| MemberStatus {
+            id: replica.id(),
+            agreement: replica.status(),
+            members: replica.members().clone(),
+            revision: replica.machine().revision(),
+            hash: replica.machine().rolling_hash(),
+            clock_ms: replica.machine().clock_ms(),
+        })
+    }
+
+    pub(crate) fn look<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Replica) -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        let (sender, receiver) = channel();
+        self.tell(Event::Look(Box::new(move |replica| {
+            let _ = sender.send(ask(replica));
+        })));
+        receiver.recv().map_err(|_| Gone)
+    }
+
+    /// Hands leadership over if it has it, makes everything durable and ends.
+    pub fn leave(&self, timeout: Duration) {
+        let (done, receiver) = channel();
+        self.tell(Event::Leave { done });
+        let _ = receiver.recv_timeout(timeout);
+    }
+
+    /// Why it has ended; nothing while it runs.
+    pub fn ended(&self) -> Option<End> {
+        self.over.why()
+    }
+
+    /// Events to a member that has ended are dropped, and their senders with them.
+    pub(crate) fn tell(&self, event: Event) {
+        let _ = self.inbox.send(event);
+    }
+
+    pub(crate) fn inbox(&self) -> &SyncSender<Event> {
+        &self.inbox
+    }
+
+    pub(crate) fn over(&self) -> &Arc<Over> {
+        &self.over
+    }
+}
+
+impl Over {
+    pub(crate) fn end(&self, why: End) {
+        let mut kept = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get_or_insert(why);
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn why(&self) -> Option<End> {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

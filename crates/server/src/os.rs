@@ -1,0 +1,32 @@
+//! What does the machine we run on give us: time, randomness?
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The monotonic clock, in microseconds. It stands still while nobody runs.
+pub fn now_us() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let micros = u64::try_from(now.tv_nsec / 1_000).unwrap_or(0);
+    seconds * 1_000_000 + micros
+}
+
+/// A number nobody can guess.
+pub fn random() -> u64 {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the system has randomness, or nothing here is safe");
+    u64::from_le_bytes(bytes)
+}
+
+/// A time between half and the whole of this one, so that many do not try at the same moment.
+pub fn jittered(time: Duration) -> Duration {
+    let half = time / 2;
+    let span = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
+    half + Duration::from_micros(random() % span)
+}
+
+/// How long until a moment of [`now_us`].
+pub fn until(moment_us: u64) -> Duration {
+    Duration::from_micros(moment_us.saturating_sub(now_us()))
+}

@@ -1,0 +1,245 @@
+//! What is said on the members' port before, or instead of, messages of the agreement?
+//!
+//! Text, one `name value` per line, the first of which says what it is. It is written rarely and read
+//! by people with a packet dump as often as by members.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use tenure_raft::MemberId;
+use tenure_store::{Point, SnapshotId};
+
+use super::frame;
+use crate::book::{self, Card, Names};
+
+/// How long a member may take to accept a connection, and to answer on it.
+const CONNECT: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Who this member is, to whoever asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Me {
+    pub(crate) card: Card,
+    /// The cluster it belongs to.
+    pub(crate) cluster: Option<String>,
+    /// Those who founded that cluster.
+    pub(crate) founders: Vec<Card>,
+}
+
+/// What can be said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Control {
+    /// Who are you?
+    Who,
+    /// The answer to it.
+    IAm(Me),
+    /// A link shall begin, or has.
+    Hello(Hello),
+    /// A snapshot follows; the step that announces it is in the next frame.
+    Snapshot(Hello, SnapshotId),
+    /// So many bytes of it are here already.
+    Have(u64),
+    /// All is well.
+    Done,
+    /// Somebody wants to belong to the cluster.
+    Join(Card),
+    /// It does now; these are the others.
+    Joined { cluster: String, epoch: u64, book: Vec<Card> },
+    /// Ask this address.
+    Elsewhere(String),
+    /// No.
+    Refused(String),
+}
+
+/// Between whom a connection is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Hello {
+    pub(crate) cluster: String,
+    pub(crate) epoch: u64,
+    pub(crate) from: MemberId,
+    pub(crate) to: MemberId,
+}
+
+impl Control {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let lines = match self {
+            Control::Who => vec![line("who", 1)],
+            Control::IAm(me) => {
+                let mut lines = vec![line("i-am", &me.card)];
+                lines.extend(me.cluster.as_ref().map(|cluster| line("cluster", cluster)));
+                lines.extend(me.founders.iter().map(|card| line("card", card)));
+                lines
+            }
+            Control::Hello(hello) => [vec![line("hello", 1)], hello.lines()].concat(),
+            Control::Snapshot(hello, id) => {
+                let mut lines = [vec![line("snapshot", 1)], hello.lines()].concat();
+                lines.push(line("index", id.point.index));
+                lines.push(line("term", id.point.term));
+                lines.push(line("bytes", id.bytes));
+                lines.push(line("checksum", id.checksum));
+                lines
+            }
+            Control::Have(bytes) => vec![line("have", bytes)],
+            Control::Done => vec![line("done", 1)],
+            Control::Join(card) => vec![line("join", card)],
+            Control::Joined { cluster, epoch, book } => {
+                let mut lines = vec![line("joined", cluster), line("epoch", epoch)];
+                lines.extend(book.iter().map(|card| line("card", card)));
+                lines
+            }
+            Control::Elsewhere(address) => vec![line("elsewhere", address)],
+            Control::Refused(why) => vec![line("refused", why.replace('\n', " "))],
+        };
+        lines.join("\n").into_bytes()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let text = str::from_utf8(bytes).ok()?;
+        let (what, value) = text.lines().next()?.split_once(' ')?;
+        let mut cards = Vec::new();
+        let mut fields = BTreeMap::new();
+        for line in text.lines().skip(1) {
+            match line.split_once(' ')? {
+                ("card", card) => cards.push(Card::parse(card)?),
+                (name, value) => drop(fields.insert(name, value)),
+            }
+        }
+        let number = |name: &str| fields.get(name)?.parse::<u64>().ok();
+        Some(match what {
+            "who" => Control::Who,
+            "i-am" => {
+                let cluster = fields.get("cluster").map(|&cluster| cluster.to_owned());
+                Control::IAm(Me { card: Card::parse(value)?, cluster, founders: cards })
+            }
+            "hello" => Control::Hello(Hello::from(&fields)?),
+            "snapshot" => {
+                let point = Point { index: number("index")?, term: number("term")? };
+                let checksum = u32::try_from(number("checksum")?).ok()?;
+                let id = SnapshotId { point, bytes: number("bytes")?, checksum };
+                Control::Snapshot(Hello::from(&fields)?, id)
+            }
+            "have" => Control::Have(value.parse().ok()?),
+            "done" => Control::Done,
+            "join" => Control::Join(Card::parse(value)?),
+            "joined" => {
+                let (cluster, epoch) = (value.to_owned(), number("epoch")?);
+                Control::Joined { cluster, epoch, book: cards }
+            }
+            "elsewhere" => Control::Elsewhere(value.to_owned()),
+            "refused" => Control::Refused(value.to_owned()),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn write(&self, to: &mut TcpStream) -> io::Result<()> {
+        frame::write(to, &self.encode())
+    }
+
+    pub(crate) fn read(from: &mut TcpStream) -> io::Result<Self> {
+        let bytes = frame::read(from, frame::CONTROL_BYTES_MAX)?;
+        let unknown = || io::Error::new(io::ErrorKind::InvalidData, "not the members' protocol");
+        Self::decode(&bytes).ok_or_else(unknown)
+    }
+}
+
+impl Hello {
+    fn lines(&self) -> Vec<String> {
+        let (cluster, epoch) = (line("cluster", &self.cluster), line("epoch", self.epoch));
+        vec![cluster, epoch, line("from", self.from), line("to", self.to)]
+    }
+
+    fn from(fields: &BTreeMap<&str, &str>) -> Option<Self> {
+        Some(Self {
+            cluster: (*fields.get("cluster")?).to_owned(),
+            epoch: fields.get("epoch")?.parse().ok()?,
+            from: book::parse_id(fields.get("from")?)?,
+            to: book::parse_id(fields.get("to")?)?,
+        })
+    }
+
+    /// Why a connection that begins so must not go on; nothing if it may.
+    pub(crate) fn objection(&self, cluster: &str, epoch: u64, me: MemberId) -> Option<String> {
+        if self.cluster != cluster {
+            return Some(format!("this member is of cluster {cluster}, not {}", self.cluster));
+        }
+        if self.epoch != epoch {
+            return Some(format!("the cluster is at epoch {epoch} here, not {}", self.epoch));
+        }
+        if self.from == me {
+            return Some("a member has no link to itself".to_owned());
+        }
+        (self.to != me).then(|| format!("this is member {me}, not {}", self.to))
+    }
+}
+
+fn line(name: &str, value: impl std::fmt::Display) -> String {
+    format!("{name} {value}")
+}
+
+/// Opens a connection with bounds on how long everything on it may take.
+pub(crate) fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(stream) => {
+                bound(&stream)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Nothing on a connection waits for ever.
+pub(crate) fn bound(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_write_timeout(Some(ANSWER))
+}
+
+/// Asks one question and reads the answer.
+pub(crate) fn ask(address: &str, question: &Control) -> io::Result<Control> {
+    let mut stream = connect(address)?;
+    question.write(&mut stream)?;
+    Control::read(&mut stream)
+}
+
+impl Me {
+    pub(crate) fn new(id: MemberId, names: Names) -> Self {
+        Self { card: Card { id, names }, cluster: None, founders: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_reads_back() {
+        let id = |number| MemberId::new(number).unwrap();
+        let names = Names { name: "a".into(), members: "h:1".into(), clients: "h:2".into() };
+        let card = Card { id: id(0xfe), names };
+        let hello = Hello { cluster: "c".into(), epoch: 3, from: id(1), to: id(2) };
+        let point = Point { index: 9, term: 2 };
+        let founders = vec![card.clone()];
+        for said in [
+            Control::Who,
+            Control::IAm(Me { card: card.clone(), cluster: None, founders: vec![] }),
+            Control::IAm(Me { card: card.clone(), cluster: Some("c".into()), founders }),
+            Control::Hello(hello.clone()),
+            Control::Snapshot(hello, SnapshotId { point, bytes: 77, checksum: 5 }),
+            Control::Have(12),
+            Control::Done,
+            Control::Join(card.clone()),
+            Control::Joined { cluster: "c".into(), epoch: 0, book: vec![card] },
+            Control::Elsewhere("h:3".into()),
+            Control::Refused("no room for you".into()),
+        ] {
+            assert_eq!(Control::decode(&said.encode()), Some(said));
+        }
+        assert_eq!(Control::decode(b"GET / HTTP/1.1"), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! How are messages told apart on a connection?
+//!
+//! Each is preceded by its length in four bytes, little-endian.
+
+use std::io::{self, Read, Write};
+
+use bytes::Bytes;
+
+/// The longest frame taken from a link. A message holds about a mebibyte of entries, or one command.
+pub(crate) const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The longest frame that is not of a link: a few lines of text.
+pub(crate) const CONTROL_BYTES_MAX: usize = 256 * 1024;
+/// The part of a snapshot in one frame.
+pub(crate) const CHUNK_BYTES: usize = 1024 * 1024;
+
+/// A message with its length before it.
+pub(crate) struct Frame {
+    pub(crate) bytes: Vec<u8>,
+    /// Whether it carries entries, which are sent again if they are lost.
+    pub(crate) entries: bool,
+}
+
+impl Frame {
+    pub(crate) fn new(message: &[u8], entries: bool) -> Self {
+        let mut bytes = Vec::with_capacity(4 + message.len());
+        put(&mut bytes, message);
+        Self { bytes, entries }
+    }
+}
+
+fn put(out: &mut Vec<u8>, message: &[u8]) {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(message);
+}
+
+/// Writes one frame.
+pub(crate) fn write(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(4 + message.len());
+    put(&mut bytes, message);
+    to.write_all(&bytes)
+}
+
+/// Reads one frame of at most `max` bytes. Memory is taken as the bytes arrive, not as they are
+/// announced.
+pub(crate) fn read(from: &mut impl Read, max: usize) -> io::Result<Bytes> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > max {
+        let text = format!("a frame of {length} bytes, at most {max} are allowed");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    let mut bytes = Vec::with_capacity(length.min(CHUNK_BYTES));
+    if from.take(length as u64).read_to_end(&mut bytes)? < length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_read_back_and_long_or_cut_ones_are_errors() {
+        let mut bytes = Frame::new(b"hello", false).bytes;
+        write(&mut bytes, b"").unwrap();
+        let mut from = &bytes[..];
+        assert_eq!(&read(&mut from, 5).unwrap()[..], b"hello");
+        assert_eq!(&read(&mut from, 5).unwrap()[..], b"");
+        assert!(read(&mut from, 5).is_err());
+        assert_eq!(read(&mut &bytes[..], 4).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(read(&mut &bytes[..7], 64).is_err());
+    }
+}

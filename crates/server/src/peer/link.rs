@@ -1,0 +1,234 @@
+//! What is between this member and one other?
+
+use std::io::{self, BufReader, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use tenure_raft::{Input, MemberId, Message};
+
+use super::frame::{self, FRAME_BYTES_MAX, Frame};
+use crate::book::Address;
+use crate::member::{Event, Member};
+use crate::os;
+use crate::pen::spawn;
+
+/// Bytes waiting for a connection, at most. Entries beyond are dropped, and sent again later.
+const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Messages without entries have a little more room, so that heartbeats pass.
+const URGENT_BYTES_MAX: usize = QUEUE_BYTES_MAX + 1024 * 1024;
+/// The member with the larger id dials only after so long without a connection: the other one may
+/// not know where it lives.
+const LARGER_DIALS_US: u64 = 1_000_000;
+/// Bytes sent and not acknowledged for so long break a connection.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Which end of a connection dialled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Dialled {
+    Here,
+    There,
+}
+
+/// The link to one other member.
+pub(crate) struct Link {
+    pub(crate) id: MemberId,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    address: Option<Address>,
+    /// Whether it belongs to the cluster, so that dialling makes sense.
+    wanted: bool,
+    connection: Option<Connection>,
+    /// Of the newest connection.
+    generation: u64,
+    lost_at_us: u64,
+    closed: bool,
+}
+
+struct Connection {
+    stream: TcpStream,
+    queue: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Link {
+    pub(crate) fn new(id: MemberId) -> Self {
+        let state = State { lost_at_us: os::now_us(), ..State::default() };
+        Self { id, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    pub(crate) fn learn(&self, address: Option<Address>, wanted: bool) {
+        let mut state = self.lock();
+        state.wanted = wanted;
+        state.address = address.or(state.address.take());
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.lock().connection.is_some()
+    }
+
+    pub(crate) fn address(&self) -> Option<Address> {
+        self.lock().address.clone()
+    }
+
+    /// Queues frames; tells whether all of them are on their way.
+    pub(crate) fn push(&self, frames: Vec<Frame>) -> bool {
+        let mut state = self.lock();
+        let Some(connection) = &mut state.connection else { return false };
+        let mut all = true;
+        for frame in frames {
+            let max = if frame.entries { QUEUE_BYTES_MAX } else { URGENT_BYTES_MAX };
+            if connection.bytes + frame.bytes.len() > max && connection.bytes > 0 {
+                all = false;
+                continue;
+            }
+            connection.bytes += frame.bytes.len();
+            connection.queue.push(frame.bytes);
+        }
+        self.changed.notify_all();
+        all
+    }
+
+    /// Waits until this end has to dial, and says where; nothing once the link is closed.
+    pub(crate) fn wait_to_dial(&self, me: MemberId) -> Option<Address> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            let idle = state.connection.is_none() && state.wanted;
+            let late_us = os::now_us().saturating_sub(state.lost_at_us);
+            let turn = me < self.id || late_us >= LARGER_DIALS_US;
+            if let Some(address) = state.address.clone().filter(|_| idle && turn) {
+                return Some(address);
+            }
+            let soon = Duration::from_micros(LARGER_DIALS_US / 4);
+            let soon = if idle { soon } else { Duration::from_secs(60) };
+            state =
+                self.changed.wait_timeout(state, soon).map_or_else(|e| e.into_inner().0, |w| w.0);
+        }
+    }
+
+    /// Waits before dialling again, unless the other end does first or the link is closed.
+    pub(crate) fn pause(&self, time: Duration) {
+        let state = self.lock();
+        let idle = |state: &mut State| state.connection.is_none() && !state.closed;
+        drop(self.changed.wait_timeout_while(state, time, idle));
+    }
+
+    /// Carries messages over a connection until it breaks.
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        dialled: Dialled,
+        member: &Member,
+    ) -> io::Result<()> {
+        stream.set_read_timeout(None)?;
+        watch_over(&stream)?;
+        let writer = stream.try_clone()?;
+        let Some(generation) = self.attach(stream.try_clone()?, dialled, member.id()) else {
+            return Ok(());
+        };
+        let link = self.clone();
+        let writes = spawn("tenure-link-out", move || link.write(writer, generation));
+        let result = if writes { self.read(stream, member) } else { Ok(()) };
+        self.detach(generation);
+        result
+    }
+
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        if let Some(connection) = state.connection.take() {
+            let _ = connection.stream.shutdown(Shutdown::Both);
+        }
+        self.changed.notify_all();
+    }
+
+    fn read(&self, stream: TcpStream, member: &Member) -> io::Result<()> {
+        let mut from = BufReader::with_capacity(256 * 1024, stream);
+        loop {
+            let bytes = frame::read(&mut from, FRAME_BYTES_MAX)?;
+            let message = Message::decode(&bytes)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            // Waits while the loop has more than it can take; the sender feels it then.
+            member.tell(Event::Input(Input::Message { from: self.id, message }));
+            if member.over().is() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn write(&self, mut stream: TcpStream, generation: u64) {
+        while let Some(frames) = self.wait_for_frames(generation) {
+            if stream.write_all(&frames.concat()).is_err() {
+                self.detach(generation);
+                return;
+            }
+        }
+    }
+
+    fn wait_for_frames(&self, generation: u64) -> Option<Vec<Vec<u8>>> {
+        let mut state = self.lock();
+        loop {
+            if state.generation != generation || state.closed {
+                return None;
+            }
+            let connection = state.connection.as_mut()?;
+            if !connection.queue.is_empty() {
+                connection.bytes = 0;
+                return Some(std::mem::take(&mut connection.queue));
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes a connection into use, unless another one is to be preferred.
+    fn attach(&self, stream: TcpStream, dialled: Dialled, me: MemberId) -> Option<u64> {
+        let mut state = self.lock();
+        // Both ends agree on this: what the smaller id dialled replaces anything, what the larger
+        // one dialled only fills a gap.
+        let by_smaller = (dialled == Dialled::Here) == (me < self.id);
+        if state.closed || state.connection.is_some() && !by_smaller {
+            return None;
+        }
+        if let Some(old) = state.connection.take() {
+            let _ = old.stream.shutdown(Shutdown::Both);
+        }
+        state.generation += 1;
+        state.connection = Some(Connection { stream, queue: Vec::new(), bytes: 0 });
+        self.changed.notify_all();
+        Some(state.generation)
+    }
+
+    fn detach(&self, generation: u64) {
+        let mut state = self.lock();
+        if state.generation == generation
+            && let Some(connection) = state.connection.take()
+        {
+            let _ = connection.stream.shutdown(Shutdown::Both);
+            state.lost_at_us = os::now_us();
+        }
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Has the system notice when the other end is gone without a word.
+fn watch_over(stream: &TcpStream) -> io::Result<()> {
+    let silence_ms = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    Ok(sockopt::set_tcp_user_timeout(stream, silence_ms)?)
+}

@@ -1,0 +1,17 @@
+//! How do members talk to each other?
+//!
+//! One long-lived connection per pair carries the messages of the agreement; the member with the
+//! smaller id dials. Snapshots travel on a connection of their own, so heartbeats never wait behind
+//! them. Everything on the members' port starts with one frame that says what it wants.
+
+mod control;
+mod door;
+mod frame;
+mod link;
+mod net;
+mod snapshot;
+
+pub(crate) use control::{Control, Me, ask};
+pub(crate) use door::{Door, Joiner};
+pub(crate) use frame::Frame;
+pub(crate) use net::Net;

@@ -1,0 +1,145 @@
+//! How does a snapshot get to another member?
+//!
+//! On a connection of its own: what it is, the step that announces it, where to go on, then the
+//! bytes of the file. Whatever happens, the replica that wanted it sent hears how it ended.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::{Arc, PoisonError};
+
+use bytes::Bytes;
+use tenure_raft::{Input, MemberId, Message, Saved, Step};
+use tenure_store::{SnapshotError, SnapshotId, Snapshots};
+
+use super::control::{Control, Hello, connect};
+use super::frame::{self, CHUNK_BYTES, FRAME_BYTES_MAX};
+use super::net::Net;
+use crate::member::Event;
+use crate::os;
+use crate::pen::spawn;
+use crate::say;
+use crate::turn::chain;
+
+impl Net {
+    /// Sends a snapshot on a thread of its own, one at a time to each member, and tells whether
+    /// that could begin.
+    pub(crate) fn send_snapshot(
+        self: &Arc<Self>,
+        to: MemberId,
+        step: Step,
+        snapshots: Snapshots,
+    ) -> bool {
+        let net = self.clone();
+        spawn("tenure-snapshot-out", move || {
+            let mine = net.sending().insert(to);
+            let sent = if mine {
+                let sent = net.send_now(to, step, &snapshots);
+                net.sending().remove(&to);
+                sent
+            } else {
+                Err(io::Error::other("another snapshot is on its way"))
+            };
+            let saved = match sent {
+                Ok(id) => {
+                    let pairs: [say::Pair<'_>; 3] =
+                        [("to", &to), ("index", &id.point.index), ("bytes", &id.bytes)];
+                    say::info("snapshot sent", &pairs);
+                    Saved::Yes
+                }
+                Err(error) => {
+                    say::warn("cannot send a snapshot", &[("to", &to), ("cause", &error)]);
+                    Saved::No
+                }
+            };
+            net.member.tell(Event::Input(Input::SnapshotSent { to, saved }));
+        })
+    }
+
+    fn send_now(&self, to: MemberId, step: Step, snapshots: &Snapshots) -> io::Result<SnapshotId> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "the snapshot is not there");
+        let wanted = step.snapshot.as_ref().ok_or_else(missing)?.point;
+        let complete = snapshots.complete().map_err(io::Error::other)?;
+        let id = complete.into_iter().find(|id| id.point == wanted).ok_or_else(missing)?;
+        let raw = snapshots.raw(id).map_err(io::Error::other)?;
+        let nowhere = || io::Error::new(io::ErrorKind::NotFound, "its address is not known");
+        let mut stream = connect(&self.address(to).ok_or_else(nowhere)?)?;
+        Control::Snapshot(self.hello(to), id).write(&mut stream)?;
+        frame::write(&mut stream, &Message::Step(step).encode())?;
+        let mut offset = match Control::read(&mut stream)? {
+            Control::Have(bytes) => bytes,
+            Control::Refused(why) => return Err(io::Error::other(why)),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        while offset < id.bytes {
+            let chunk = raw.read_at(offset, CHUNK_BYTES).map_err(io::Error::other)?;
+            frame::write(&mut stream, &chunk)?;
+            offset += chunk.len() as u64;
+        }
+        // The other end verifies, syncs and reads the whole before it answers.
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60)))?;
+        match Control::read(&mut stream)? {
+            Control::Done => Ok(id),
+            Control::Refused(why) => Err(io::Error::other(why)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Takes a snapshot that another member sends.
+    pub(super) fn receive_snapshot(
+        &self,
+        hello: &Hello,
+        id: SnapshotId,
+        snapshots: &Snapshots,
+        stream: &mut TcpStream,
+    ) -> io::Result<()> {
+        let announced = frame::read(stream, FRAME_BYTES_MAX)?;
+        let Ok(Message::Step(step)) = Message::decode(&announced) else {
+            return Control::Refused("no step announces it".into()).write(stream);
+        };
+        let Ok(_one) = self.receiving.try_lock() else {
+            return Control::Refused("another snapshot is arriving".into()).write(stream);
+        };
+        match self.receive_now(hello.from, step, id, snapshots, stream) {
+            Ok(()) => Control::Done.write(stream),
+            Err(SnapshotError::Fatal(fatal)) => {
+                self.member.tell(Event::Die(chain(&fatal)));
+                Err(io::Error::other(fatal))
+            }
+            Err(error) => {
+                let cause = chain(&error);
+                say::warn("cannot receive a snapshot", &[("from", &hello.from), ("cause", &cause)]);
+                Control::Refused(cause).write(stream)
+            }
+        }
+    }
+
+    fn receive_now(
+        &self,
+        from: MemberId,
+        step: Step,
+        id: SnapshotId,
+        snapshots: &Snapshots,
+        stream: &mut TcpStream,
+    ) -> Result<(), SnapshotError> {
+        let mut receiver = snapshots.receive(id)?;
+        let io = |source| SnapshotError::Io { doing: "receive", name: "snapshot".into(), source };
+        Control::Have(receiver.have()).write(stream).map_err(io)?;
+        while receiver.have() < id.bytes {
+            let chunk: Bytes = frame::read(stream, CHUNK_BYTES).map_err(io)?;
+            receiver.append(receiver.have(), &chunk)?;
+        }
+        let id = receiver.finish()?;
+        let (mut machine, members) = tenure_raft::read(snapshots, id)
+            .map_err(|error| io(io::Error::other(chain(&error))))?;
+        machine.reseed_names(os::random());
+        say::info("snapshot received", &[("index", &id.point.index), ("bytes", &id.bytes)]);
+        let machine = Box::new(machine);
+        let received = Input::SnapshotReceived { from, step, machine, members };
+        self.member.tell(Event::Input(received));
+        Ok(())
+    }
+
+    fn sending(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeSet<MemberId>> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

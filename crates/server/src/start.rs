@@ -1,0 +1,249 @@
+//! How does a member come to life?
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tenure_raft::{Config, Replica};
+
+use crate::admin;
+use crate::book::{self, Address, Card, Names};
+use crate::error::StartError;
+use crate::founding;
+use crate::home::{Home, Sizes};
+use crate::join;
+use crate::member::{End, Member};
+use crate::os;
+use crate::peer::{Door, Me, Net};
+use crate::pen::spawn;
+use crate::turn::Loop;
+
+/// How long a member may take to leave: the hand-over, and the last sync.
+const LEAVE: Duration = Duration::from_secs(10);
+/// Where the book has no address: nobody dials a member that is alone.
+const NOWHERE: &str = "-";
+
+/// How a member with an empty directory comes into a cluster. One that has data needs none of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entrance {
+    /// It founds one by itself.
+    Alone,
+    /// It founds one with these, by name and address, itself among them.
+    Bootstrap(Vec<(String, Address)>),
+    /// It enters the one that any of these belongs to.
+    Join(Vec<Address>),
+    /// It does not.
+    None,
+}
+
+/// Everything a member is told from outside.
+pub struct Settings {
+    /// What people call it.
+    pub name: String,
+    /// Where its data lives.
+    pub data: PathBuf,
+    /// Where it listens for clients.
+    pub clients: Address,
+    /// Where it listens for members; nothing for one that stays alone.
+    pub members: Option<Address>,
+    /// Where others reach it, if that is not where it listens.
+    pub advertise_clients: Option<Address>,
+    /// Where other members reach it, if that is not where it listens.
+    pub advertise_members: Option<Address>,
+    /// How it comes into a cluster.
+    pub entrance: Entrance,
+    /// Whether it may listen where other machines reach it, without encryption.
+    pub insecure: bool,
+    /// Size of new log segments.
+    pub segment_bytes: u32,
+    /// Space held back for a full disk.
+    pub reserve_bytes: u64,
+    /// A snapshot after so many entries.
+    pub snapshot_entries: u64,
+    /// Set from outside to give up waiting for others.
+    pub stop: Arc<AtomicBool>,
+    /// Called once if the member ends by itself.
+    pub on_end: Box<dyn Fn(&End) + Send>,
+}
+
+/// A member that runs.
+pub struct Running {
+    /// How to talk to it.
+    pub member: Member,
+    /// The cluster it belongs to.
+    pub cluster: String,
+    /// Where it listens for clients.
+    pub clients: SocketAddr,
+    /// Where it listens for members.
+    pub members: Option<SocketAddr>,
+    door: Option<Arc<Door>>,
+    lines: Arc<admin::Listening>,
+}
+
+impl Settings {
+    /// The usual settings.
+    pub fn new(name: impl Into<String>, data: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            data: data.into(),
+            clients: "127.0.0.1:7450".into(),
+            members: None,
+            advertise_clients: None,
+            advertise_members: None,
+            entrance: Entrance::None,
+            insecure: false,
+            segment_bytes: 64 * 1024 * 1024,
+            reserve_bytes: tenure_store::RESERVE_BYTES_DEFAULT,
+            snapshot_entries: 1_000_000,
+            stop: Arc::default(),
+            on_end: Box::new(|_| {}),
+        }
+    }
+
+    fn names(&self, clients: SocketAddr, members: Option<SocketAddr>) -> Result<Names, StartError> {
+        let listed = match &self.entrance {
+            Entrance::Bootstrap(listed) => listed.iter().find(|(name, _)| *name == self.name),
+            _ => None,
+        };
+        let members = members.map_or(NOWHERE.to_owned(), |address| address.to_string());
+        let names = Names {
+            name: self.name.clone(),
+            members: listed.map_or(members, |(_, address)| address.clone()),
+            clients: clients.to_string(),
+        };
+        let names = Names {
+            members: self.advertise_members.clone().unwrap_or(names.members),
+            clients: self.advertise_clients.clone().unwrap_or(names.clients),
+            ..names
+        };
+        for word in [&names.name, &names.members, &names.clients] {
+            if !book::is_word(word) {
+                return Err(StartError::Word { word: word.clone() });
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// Starts a member. It has joined its cluster, or is about to be sent its state, when this returns.
+pub fn start(settings: Settings) -> Result<Running, StartError> {
+    let sizes =
+        Sizes { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes };
+    let mut home = Home::open(&settings.data, sizes)?;
+    let (client_port, clients) = listen(&settings.clients, settings.insecure)?;
+    let member_port = settings.members.as_ref().map(|at| listen(at, settings.insecure));
+    let member_port = member_port.transpose()?;
+    let members = member_port.as_ref().map(|(_, address)| *address);
+    let card = Card { id: home.id(), names: settings.names(clients, members)? };
+    let me = Me::new(card.id, card.names.clone());
+    let mut member_port = member_port.map(|(port, _)| port);
+    let mut door = None;
+    if home.cluster().is_none()
+        && let Some(port) = member_port.take()
+    {
+        // The others want to know who this is before there is a cluster.
+        door = Some(Door::open(port, me.clone()).map_err(system("listen"))?);
+    }
+    let mut given = Vec::new();
+    if let Some(cluster) = home.cluster() {
+        founding::check_cluster(cluster, &settings.entrance, &settings.name)?;
+    } else if let Err(error) = enter(&mut home, &settings, &card, &mut given) {
+        door.inspect(|door: &Arc<Door>| door.close());
+        return Err(error);
+    }
+    let cluster = home.cluster().expect("the member has entered one").to_owned();
+    let epoch = home.epoch();
+    let opened = home.load()?;
+    let founders = book::founders(&opened.boot.machine);
+    let voters = &opened.boot.members.voters;
+    if settings.entrance == Entrance::Alone && voters.iter().any(|id| *id != card.id) {
+        return Err(StartError::NotAlone { cluster, members: voters.len() });
+    }
+    let me = Me { cluster: Some(cluster.clone()), founders, ..me };
+    match (&door, member_port) {
+        (Some(door), _) => door.introduce(me),
+        (None, Some(port)) => door = Some(Door::open(port, me).map_err(system("listen"))?),
+        (None, None) => {}
+    }
+    let config = Config {
+        // A batch fits in a segment with room to spare, also beside one command that is larger.
+        batch_bytes: settings.segment_bytes as usize / 4,
+        snapshot_entries: settings.snapshot_entries,
+        ..Config::new(card.id)
+    };
+    let replica = Replica::new(config, opened.boot, os::random())?;
+    let (member, events) = Member::new(card.id);
+    let net = Net::new(cluster.clone(), epoch, member.clone());
+    let given = given.into_iter().map(|card: Card| (card.id, card.names)).collect();
+    net.learn(&given, replica.members());
+    if let Some(door) = &door {
+        let joiner = join::joiner(member.clone(), cluster.clone(), epoch);
+        door.admit(net.clone(), opened.snapshots.clone(), joiner);
+    }
+    let on = Loop {
+        replica,
+        pen: opened.pen,
+        snapshots: opened.snapshots,
+        net,
+        member: member.clone(),
+        events,
+        on_end: settings.on_end,
+        dir: opened.dir,
+    };
+    if !spawn("tenure-loop", move || on.run()) {
+        return Err(StartError::System {
+            doing: "start a thread",
+            source: std::io::ErrorKind::OutOfMemory.into(),
+        });
+    }
+    if door.is_some() {
+        join::announce(member.clone(), card);
+    }
+    let lines = admin::listen(client_port, member.clone()).map_err(system("listen"))?;
+    Ok(Running { member, cluster, clients, members, door, lines })
+}
+
+impl Running {
+    /// Hands leadership over, makes everything durable, and closes every port.
+    pub fn stop(&self) {
+        self.lines.close();
+        self.member.leave(LEAVE);
+        self.door.iter().for_each(|door| door.close());
+    }
+}
+
+/// Brings an empty directory into a cluster.
+fn enter(
+    home: &mut Home,
+    settings: &Settings,
+    card: &Card,
+    given: &mut Vec<Card>,
+) -> Result<(), StartError> {
+    let stopped = || settings.stop.load(Ordering::Acquire);
+    match &settings.entrance {
+        Entrance::Alone => home.found(std::slice::from_ref(card)),
+        Entrance::Bootstrap(listed) => home.found(&founding::agree(listed, card, &stopped)?),
+        Entrance::Join(seeds) => {
+            let entered = join::enter(seeds, card, &stopped)?;
+            *given = entered.book;
+            home.join(entered.cluster, entered.epoch)
+        }
+        Entrance::None => Err(StartError::NoEntrance),
+    }
+}
+
+fn listen(address: &str, insecure: bool) -> Result<(TcpListener, SocketAddr), StartError> {
+    if !insecure && !book::is_loopback(address) {
+        return Err(StartError::Exposed { address: address.to_owned() });
+    }
+    let failed = |source| StartError::Listen { address: address.to_owned(), source };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+fn system(doing: &'static str) -> impl FnOnce(std::io::Error) -> StartError {
+    move |source| StartError::System { doing, source }
+}
