@@ -130,7 +130,11 @@ fn greet(running: &[Running], data: &Data, took_ms: u64) {
         let (host, port) = (one.clients.ip(), one.clients.port());
         eprintln!("ready in {took_ms} ms. In another terminal: echo help | nc {host} {port}");
     }
-    eprintln!("Ctrl-C stops. Locks survive; leases do not age while nobody leads.");
+    if data.throwaway {
+        eprintln!("Ctrl-C stops, and nothing is kept.");
+    } else {
+        eprintln!("Ctrl-C stops. Locks survive; leases do not age while nobody leads.");
+    }
 }
 
 /// A path as people write it.

@@ -15,6 +15,8 @@ use tenure_raft::MemberId;
 use tenure_types::{Epoch, Term};
 use xxhash_rust::xxh3::xxh3_128;
 
+/// Before every key that the cluster keeps for itself.
+pub(crate) const RESERVED: &str = "tenure/";
 /// Before each member's key.
 pub(crate) const PREFIX: &str = "tenure/members/";
 /// The cards of those who founded the cluster, one per line.

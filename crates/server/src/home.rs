@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tenure_raft::{Boot, FIRST, MemberId, Membership};
+use tenure_raft::{Boot, MemberId, Membership};
 use tenure_store::{
     DataDir, Disk, Identity, Log, Options, Presence, Recovered, Reserve, Snapshots,
 };
@@ -70,16 +70,17 @@ impl Home {
     }
 
     /// Lays down the first state of a new cluster, then says that this directory is of it. A crash
-    /// in between is repaired by doing it again.
+    /// in between is repaired by doing it again, perhaps with other cards: a member that says of no
+    /// cluster that it belongs to it has never acted on what it laid down.
     pub(crate) fn found(&mut self, founders: &[Card]) -> Result<(), StartError> {
+        let cluster = book::cluster_id(founders);
+        self.identity.check_cluster(&cluster)?;
         let (mut log, _) = self.open_log(Presence::MayBeNew)?;
         let snapshots = Snapshots::open(self.disk.clone())?;
-        if log.base() != FIRST {
-            let members = Membership::of_voters(founders.iter().map(|card| card.id));
-            let machine = book::first_state(founders, self.machine_epoch());
-            tenure_raft::found(&mut log, &snapshots, &machine, &members)?;
-        }
-        self.belong_to(book::cluster_id(founders))
+        let members = Membership::of_voters(founders.iter().map(|card| card.id));
+        let machine = book::first_state(founders, self.machine_epoch());
+        tenure_raft::found(&mut log, &snapshots, &machine, &members)?;
+        self.belong_to(cluster)
     }
 
     /// Says that this directory is of a cluster that will send its state.
@@ -140,6 +141,8 @@ fn draw_id() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tenure_raft::FIRST;
+
     use super::*;
     use crate::book::Names;
 
@@ -164,6 +167,25 @@ mod tests {
         assert_eq!((home.id(), home.cluster()), (id, Some(&*book::cluster_id(&founders))));
         let other = [card(MemberId::new(7).unwrap())];
         assert!(matches!(home.found(&other), Err(StartError::Identity(_))));
+        let opened = home.load().unwrap();
+        assert_eq!(opened.boot.applied, FIRST);
+        assert_eq!(book::founders(&opened.boot.machine), founders);
+    }
+
+    #[test]
+    fn a_founding_that_was_cut_short_is_done_again_with_what_holds_then() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("data");
+        let mut home = Home::open(&path, SIZES).unwrap();
+        let id = home.id();
+        home.found(&[card(id), card(MemberId::new(7).unwrap())]).unwrap();
+        // As if the process had died before the directory said which cluster it is of.
+        home.identity.cluster = None;
+        home.identity.write(&*home.disk).unwrap();
+        drop(home);
+        let mut home = Home::open(&path, SIZES).unwrap();
+        let founders = [card(id), card(MemberId::new(8).unwrap())];
+        home.found(&founders).unwrap();
         let opened = home.load().unwrap();
         assert_eq!(opened.boot.applied, FIRST);
         assert_eq!(book::founders(&opened.boot.machine), founders);

@@ -53,6 +53,9 @@ pub(super) fn answer(member: &Member, text: &str) -> String {
             let hold = Hold { lease: lease(id), lock, token };
             run(member, Command::Release(hold), Duration::ZERO)
         }
+        Line::Put { key, .. } if key.starts_with(book::RESERVED) => {
+            "refused RESERVED keys below `tenure/` are the cluster's own".to_owned()
+        }
         Line::Put { key, value } => {
             let value = value.as_bytes();
             let put = Put { key, value, lease: None, expect: Expect::Any, guard: None };
