@@ -9,9 +9,11 @@ mod exercise;
 
 use std::hint::black_box;
 
+use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_core::codec::{decode_request, encode_request, open_entry};
 use tenure_core::outcome::Effects;
+use tenure_raft::Message;
 use tenure_types::{Epoch, Term};
 
 use exercise::exercise;
@@ -22,6 +24,13 @@ pub fn request(bytes: &[u8]) {
     let mut again = Vec::new();
     encode_request(&request, &mut again);
     assert_eq!(again, bytes, "a request has one form");
+}
+
+/// A message of another member that can be read is written back as the same bytes.
+pub fn message(bytes: &[u8]) {
+    let bytes = Bytes::copy_from_slice(bytes);
+    let Ok(message) = black_box(Message::decode(&bytes)) else { return };
+    assert!(message.encode() == bytes, "a message has one form");
 }
 
 /// A snapshot that can be read is a state in order, and is written back as the same bytes.

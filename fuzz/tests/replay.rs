@@ -26,6 +26,11 @@ fn replay_snapshot() {
 }
 
 #[test]
+fn replay_message() {
+    replay("message", tenure_fuzz::message);
+}
+
+#[test]
 fn replay_apply() {
     replay("apply", tenure_fuzz::apply);
 }

@@ -84,7 +84,8 @@ macro_rules! kinds {
         pub enum Kind { $($(#[$doc])* $name = $number),+ }
 
         impl Kind {
-            fn from_number(number: u8) -> Option<Self> {
+            /// The kind with this number.
+            pub fn from_number(number: u8) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$name),)+
                     _ => None,

@@ -8,9 +8,12 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_core::codec::seal_entry;
 use tenure_core::outcome::Effects;
+use tenure_raft::{Kind, MemberId, Membership, Message, Promise, SnapshotHead, Step as RaftStep};
+use tenure_store::{Entry, Point};
 use tenure_types::{Epoch, Term};
 
 use crate::generate::{Generator, Item, Step};
@@ -32,6 +35,7 @@ pub fn write(folder: &Path, inputs: usize) -> Result<()> {
         ("request", corpus.requests.into_values().flatten().collect()),
         ("apply", corpus.logs),
         ("snapshot", corpus.snapshots),
+        ("message", messages()),
     ] {
         let folder = folder.join(target);
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
@@ -104,6 +108,42 @@ impl Corpus {
             }
         }
     }
+}
+
+/// One message of each kind, plain and with everything a message can carry.
+fn messages() -> Vec<Vec<u8>> {
+    let point = Point { index: 40, term: 3 };
+    let members = Membership::of_voters((1..=3).filter_map(MemberId::new));
+    let kinds = (1..=12).filter_map(Kind::from_number);
+    let plain = |kind| RaftStep {
+        kind,
+        term: 3,
+        log_term: 2,
+        index: 41,
+        commit: 39,
+        commit_term: 2,
+        reject: false,
+        reject_hint: 0,
+        context: Bytes::new(),
+        entries: Vec::new(),
+        snapshot: None,
+    };
+    let entry = |index| Entry { index, term: 3, kind: 0, payload: Bytes::from_static(b"payload") };
+    let steps = kinds.flat_map(|kind| {
+        let full = RaftStep {
+            reject: true,
+            reject_hint: 7,
+            context: Bytes::from_static(b"context"),
+            entries: (42..45).map(entry).collect(),
+            snapshot: Some(Box::new(SnapshotHead { point, members: members.clone() })),
+            ..plain(kind)
+        };
+        [plain(kind), full]
+    });
+    let promise = Promise { term: 3, index: 41, committed: 39 };
+    let others =
+        [Message::Hello, Message::Remember(promise), Message::Hash { index: 1_000, hash: 7 }];
+    steps.map(Message::Step).chain(others).map(|message| message.encode()).collect()
 }
 
 /// Adds an entry in the form of the `apply` target: length, term, payload.
