@@ -70,9 +70,20 @@ impl Replica {
             if self.held.unsynced() > 0 && !self.leads() {
                 return;
             }
+            if !self.leads() && self.held.installing.is_none() {
+                // Nobody else could lead: there is nothing to wait for.
+                self.campaign();
+            }
         }
         if self.held.installing.is_none() {
             self.node.tick();
+            self.settle_election();
+        }
+    }
+
+    fn campaign(&mut self) {
+        // Refused only by a member that may not lead; the ticks go on either way.
+        if self.node.campaign().is_ok() {
             self.settle_election();
         }
     }
