@@ -42,18 +42,19 @@ impl Pen {
         Ok(())
     }
 
-    /// Makes everything written durable. On an error the process must stop at once.
-    pub(crate) fn sync(&mut self) -> Result<(), Fatal> {
-        if self.unsynced {
+    /// Makes everything written durable, and tells whether there was anything. On an error the
+    /// process must stop at once.
+    pub(crate) fn sync(&mut self) -> Result<bool, Fatal> {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        if unsynced {
             let synced = self.log.sync()?;
-            self.unsynced = false;
             self.unmarked = true;
             if synced.took.as_millis() >= 500 {
                 let took_ms = synced.took.as_millis();
                 say::warn("disk is slow", &[("sync_ms", &took_ms)]);
             }
         }
-        Ok(())
+        Ok(unsynced)
     }
 
     /// Whether a mark would tell a later start more than the log does.

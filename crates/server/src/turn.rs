@@ -235,7 +235,9 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
-        self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))?;
+        if self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))? {
+            self.on.member.count_sync();
+        }
         if let Some(number) = persisted {
             self.written_at_us = now_us;
             self.on.replica.handle(Input::Persisted { number });
@@ -316,7 +318,7 @@ impl Driver {
     }
 
     fn last_words(&mut self) -> End {
-        match self.on.pen.sync().map_err(WriteError::from).and_then(|()| self.on.pen.mark()) {
+        match self.on.pen.sync().map_err(WriteError::from).and_then(|_| self.on.pen.mark()) {
             Ok(()) => {
                 let index = self.on.pen.last_index();
                 let path = self.on.dir.path().display();
