@@ -7,15 +7,15 @@ use std::fmt::Write;
 pub(crate) struct Figures(Vec<Figure>);
 
 struct Figure {
-    name: &'static str,
+    name: String,
     value: f64,
     /// What the figure means, with its unit and the value to reach, if there is one.
     meaning: String,
 }
 
 impl Figures {
-    pub(crate) fn add(&mut self, name: &'static str, value: f64, meaning: impl Into<String>) {
-        let meaning = meaning.into();
+    pub(crate) fn add(&mut self, name: impl Into<String>, value: f64, meaning: impl Into<String>) {
+        let (name, meaning) = (name.into(), meaning.into());
         eprintln!("  {name}={}  {meaning}", shown(value));
         self.0.push(Figure { name, value, meaning });
     }

@@ -1,9 +1,12 @@
 //! How fast is it, and how big?
 
 mod clock;
+mod cluster;
 mod core;
 mod figure;
 mod memory;
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -29,6 +32,25 @@ enum Workload {
         #[arg(long, value_enum, default_value = "text")]
         output: Output,
     },
+    /// Three members on loopback that sync every write: commands per second, latency
+    Cluster {
+        /// Half a second for each measurement, to see that it runs
+        #[arg(long)]
+        quick: bool,
+        /// How to print the figures
+        #[arg(long, value_enum, default_value = "text")]
+        output: Output,
+    },
+    /// Runs one of the other members until its input ends; started by `cluster`
+    #[command(hide = true)]
+    Follow {
+        /// Which of them
+        at: usize,
+        /// Where the members' data lives
+        dir: PathBuf,
+        /// Where each member listens
+        addresses: Vec<String>,
+    },
     /// Builds a state of one kind of object and prints its memory; started by `core`
     #[command(hide = true)]
     Memory {
@@ -47,14 +69,17 @@ enum Output {
 
 fn main() -> Result<()> {
     match Arguments::parse().workload {
-        Workload::Core { quick, output } => {
-            let figures = core::run(quick)?;
-            match output {
-                Output::Text => print!("{}", figures.as_text()),
-                Output::Json => println!("{}", figures.as_json()),
-            }
-        }
+        Workload::Core { quick, output } => print(&core::run(quick)?, output),
+        Workload::Cluster { quick, output } => print(&cluster::run(quick)?, output),
+        Workload::Follow { at, dir, addresses } => cluster::follow(at, &dir, &addresses)?,
         Workload::Memory { kind, count } => println!("{}", memory::bytes_per_object(kind, count)?),
     }
     Ok(())
+}
+
+fn print(figures: &figure::Figures, output: Output) {
+    match output {
+        Output::Text => print!("{}", figures.as_text()),
+        Output::Json => println!("{}", figures.as_json()),
+    }
 }

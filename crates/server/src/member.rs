@@ -1,6 +1,6 @@
 //! How do other threads talk to the loop?
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -54,6 +54,7 @@ pub struct Member {
     id: MemberId,
     inbox: SyncSender<Event>,
     over: Arc<Over>,
+    syncs: Arc<AtomicU64>,
 }
 
 /// Whether a member runs, and why not.
@@ -108,12 +109,14 @@ pub struct MemberStatus {
     pub hash: u128,
     /// The machine's clock.
     pub clock_ms: u64,
+    /// How often its log was made durable since it started.
+    pub syncs: u64,
 }
 
 impl Member {
     pub(crate) fn new(id: MemberId) -> (Self, Receiver<Event>) {
         let (inbox, events) = sync_channel(INBOX_MAX);
-        (Self { id, inbox, over: Arc::default() }, events)
+        (Self { id, inbox, over: Arc::default(), syncs: Arc::default() }, events)
     }
 
     /// Who it is.
@@ -209,13 +212,15 @@ impl Member {
 
     /// What it can show of itself.
     pub fn status(&self) -> Result<MemberStatus, Gone> {
-        self.look(|replica| MemberStatus {
+        let syncs = self.syncs.load(Ordering::Relaxed);
+        self.look(move |replica| MemberStatus {
             id: replica.id(),
             agreement: replica.status(),
             members: replica.members().clone(),
             revision: replica.machine().revision(),
             hash: replica.machine().rolling_hash(),
             clock_ms: replica.machine().clock_ms(),
+            syncs,
         })
     }
 
@@ -249,6 +254,11 @@ impl Member {
 
     pub(crate) fn inbox(&self) -> &SyncSender<Event> {
         &self.inbox
+    }
+
+    /// Counts syncs of the log.
+    pub(crate) fn count_sync(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn over(&self) -> &Arc<Over> {

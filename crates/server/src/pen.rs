@@ -15,7 +15,7 @@ pub(crate) struct Pen {
     reserve: Arc<Mutex<Reserve>>,
     /// Written and not yet durable.
     unsynced: bool,
-    /// Durable, and not yet marked as such.
+    /// Written, and not yet marked as durable.
     unmarked: bool,
     preparing: bool,
 }
@@ -37,23 +37,24 @@ impl Pen {
             written => written?,
         };
         self.unsynced = true;
+        self.unmarked = true;
         // If the last preparation failed, a new segment is a new chance.
         self.preparing &= !written.rolled;
         Ok(())
     }
 
-    /// Makes everything written durable. On an error the process must stop at once.
-    pub(crate) fn sync(&mut self) -> Result<(), Fatal> {
-        if self.unsynced {
+    /// Makes everything written durable, and tells whether there was anything. On an error the
+    /// process must stop at once.
+    pub(crate) fn sync(&mut self) -> Result<bool, Fatal> {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        if unsynced {
             let synced = self.log.sync()?;
-            self.unsynced = false;
-            self.unmarked = true;
             if synced.took.as_millis() >= 500 {
                 let took_ms = synced.took.as_millis();
                 say::warn("disk is slow", &[("sync_ms", &took_ms)]);
             }
         }
-        Ok(())
+        Ok(unsynced)
     }
 
     /// Whether a mark would tell a later start more than the log does.
@@ -64,6 +65,8 @@ impl Pen {
     /// Writes down how far the log is durable.
     pub(crate) fn mark(&mut self) -> Result<(), WriteError> {
         self.unmarked = false;
+        // It syncs first; an error ends the member.
+        self.unsynced = false;
         match self.log.mark() {
             // It protects against later damage; a full disk is no reason to do without the member.
             Err(WriteError::NoSpace) => Ok(()),

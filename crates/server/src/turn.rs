@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tenure_core::outcome::Notice;
 use tenure_raft::{
-    Input, Kind, MemberId, Membership, Message, Output, Replica, Saved, Ticket, Wish,
+    Due, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved, Ticket, Wish,
 };
 use tenure_store::{DataDir, Fatal, SnapshotError, Snapshots, WriteError};
 use tenure_types::Revision;
@@ -210,7 +210,9 @@ impl Driver {
                 }
                 Output::Persist(persist) => {
                     self.on.pen.write(&persist).map_err(write_end)?;
-                    persisted = Some(persist.number);
+                    if persist.due == Due::Now {
+                        persisted = Some(persist.number);
+                    }
                 }
                 Output::Answer { ticket, fate } => self.waiting.answer(ticket, fate),
                 Output::ReadReady { ticket } => {
@@ -235,8 +237,10 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
-        self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))?;
         if let Some(number) = persisted {
+            if self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))? {
+                self.on.member.count_sync();
+            }
             self.written_at_us = now_us;
             self.on.replica.handle(Input::Persisted { number });
             self.on.pen.prepare(self.on.member.inbox());
@@ -316,7 +320,7 @@ impl Driver {
     }
 
     fn last_words(&mut self) -> End {
-        match self.on.pen.sync().map_err(WriteError::from).and_then(|()| self.on.pen.mark()) {
+        match self.on.pen.sync().map_err(WriteError::from).and_then(|_| self.on.pen.mark()) {
             Ok(()) => {
                 let index = self.on.pen.last_index();
                 let path = self.on.dir.path().display();

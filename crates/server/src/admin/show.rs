@@ -116,7 +116,7 @@ pub(super) fn explained(explained: Option<&Explained>) -> String {
 }
 
 pub(super) fn status(status: &MemberStatus) -> String {
-    let MemberStatus { id, agreement, members, revision, hash, clock_ms } = status;
+    let MemberStatus { id, agreement, members, revision, hash, clock_ms, syncs } = status;
     let role = role(*id, agreement.leader, members);
     let leader = agreement.leader.map_or("none".to_owned(), |leader| leader.to_string());
     let (term, applied) = (agreement.term, agreement.applied.index);
@@ -125,7 +125,7 @@ pub(super) fn status(status: &MemberStatus) -> String {
     format!(
         "ok member={id} role={role} leader={leader} serving={serving} term={term} \
          applied={applied} committed={committed} last={last} base={base} revision={revision} \
-         clock_ms={clock_ms} hash={hash:032x}"
+         clock_ms={clock_ms} syncs={syncs} hash={hash:032x}"
     )
 }
 

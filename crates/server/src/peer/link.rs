@@ -35,7 +35,10 @@ pub(crate) enum Dialled {
 pub(crate) struct Link {
     pub(crate) id: MemberId,
     state: Mutex<State>,
+    /// For everyone: there is a connection, or none, or another address.
     changed: Condvar,
+    /// For whoever writes: there are frames. Apart, so that they wake nobody else.
+    filled: Condvar,
 }
 
 #[derive(Default)]
@@ -59,7 +62,7 @@ struct Connection {
 impl Link {
     pub(crate) fn new(id: MemberId) -> Self {
         let state = State { lost_at_us: os::now_us(), ..State::default() };
-        Self { id, state: Mutex::new(state), changed: Condvar::new() }
+        Self { id, state: Mutex::new(state), changed: Condvar::new(), filled: Condvar::new() }
     }
 
     pub(crate) fn learn(&self, address: Option<Address>, wanted: bool) {
@@ -91,7 +94,7 @@ impl Link {
             connection.bytes += frame.bytes.len();
             connection.queue.push(frame.bytes);
         }
-        self.changed.notify_all();
+        self.filled.notify_all();
         all
     }
 
@@ -148,7 +151,7 @@ impl Link {
         if let Some(connection) = state.connection.take() {
             let _ = connection.stream.shutdown(Shutdown::Both);
         }
-        self.changed.notify_all();
+        self.tell_all();
     }
 
     fn read(&self, stream: TcpStream, member: &Member) -> io::Result<()> {
@@ -167,7 +170,11 @@ impl Link {
 
     fn write(&self, mut stream: TcpStream, generation: u64) {
         while let Some(frames) = self.wait_for_frames(generation) {
-            if stream.write_all(&frames.concat()).is_err() {
+            let written = match &frames[..] {
+                [one] => stream.write_all(one),
+                several => stream.write_all(&several.concat()),
+            };
+            if written.is_err() {
                 self.detach(generation);
                 return;
             }
@@ -185,7 +192,7 @@ impl Link {
                 connection.bytes = 0;
                 return Some(std::mem::take(&mut connection.queue));
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -203,7 +210,7 @@ impl Link {
         }
         state.generation += 1;
         state.connection = Some(Connection { stream, queue: Vec::new(), bytes: 0 });
-        self.changed.notify_all();
+        self.tell_all();
         Some(state.generation)
     }
 
@@ -215,7 +222,13 @@ impl Link {
             let _ = connection.stream.shutdown(Shutdown::Both);
             state.lost_at_us = os::now_us();
         }
+        self.tell_all();
+    }
+
+    /// Wakes everyone, also a writer whose connection is no longer the newest.
+    fn tell_all(&self) {
         self.changed.notify_all();
+        self.filled.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,0 +1,151 @@
+//! What do clients do, and what do they see?
+//!
+//! Each client has one lease and one lock, and one command under way: it acquires, waits for the
+//! answer, releases, waits, and so on. So many clients, so many commands in flight, never fewer.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::{Command, Wait};
+use tenure_server::{Member, Undone, os};
+use tenure_types::{Handle, Limit, Token};
+
+use crate::core::load::{acquire, encoded, new_lease, release};
+
+/// As long as a lease may ask for: none ends during a measurement.
+const TTL_MS: u64 = 3_600_000;
+/// How long an answer may take before the measurement is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Everyone who sends commands.
+pub(crate) struct Clients {
+    clients: Vec<Client>,
+    answered: Sender<Answered>,
+    answers: Receiver<Answered>,
+}
+
+struct Client {
+    lease: Handle,
+    lock: String,
+    /// The token, while it holds its lock.
+    held: Option<Token>,
+    sent_at_us: u64,
+}
+
+/// Which client, and what it was told.
+type Answered = (usize, Vec<Result<Outcome, Undone>>);
+
+/// What was seen in one measurement.
+pub(crate) struct Measured {
+    pub(crate) took: Duration,
+    /// Of every command, in ascending order.
+    pub(crate) latencies_us: Vec<u64>,
+    pub(crate) syncs: u64,
+}
+
+impl Measured {
+    /// The latency that so many of a hundred commands do not exceed.
+    pub(crate) fn percentile(&self, percent: usize) -> f64 {
+        let at = (self.latencies_us.len() * percent).div_ceil(100).saturating_sub(1);
+        self.latencies_us.get(at).map_or(f64::NAN, |&us| us as f64)
+    }
+}
+
+impl Clients {
+    /// Grants a lease to each of so many clients.
+    pub(crate) fn new(member: &Member, count: usize) -> Result<Self> {
+        let raised = Command::SetLimits(vec![(Limit::StateBytes, 1 << 36)]);
+        let mut requests = vec![Bytes::from(encoded(raised))];
+        requests.extend((1..=count as u64).map(|id| Bytes::from(new_lease(id, TTL_MS))));
+        let outcomes = member.submit(requests, Duration::ZERO, PATIENCE);
+        let clients = outcomes.into_iter().skip(1).enumerate().map(|(at, outcome)| {
+            match outcome.context("granting a lease")?.result {
+                Ok(Answer::LeaseGranted(lease)) => Ok(Client {
+                    lease: lease.handle,
+                    lock: format!("bench/cluster/{at:050}"),
+                    held: None,
+                    sent_at_us: 0,
+                }),
+                other => bail!("a lease was not granted: {other:?}"),
+            }
+        });
+        let clients = clients.collect::<Result<_>>()?;
+        let (answered, answers) = channel();
+        Ok(Self { clients, answered, answers })
+    }
+
+    /// Keeps so many commands in flight: for a while unmeasured, then measured.
+    pub(crate) fn measure(
+        &mut self,
+        member: &Member,
+        in_flight: usize,
+        warm_up: Duration,
+        measure: Duration,
+    ) -> Result<Measured> {
+        (0..in_flight).for_each(|at| self.send(member, at));
+        self.run(member, warm_up, &mut Vec::new())?;
+        let mut latencies_us = Vec::new();
+        let syncs = member.status()?.syncs;
+        let took = self.run(member, measure, &mut latencies_us)?;
+        let syncs = member.status()?.syncs - syncs;
+        for _ in 0..in_flight {
+            self.take()?;
+        }
+        latencies_us.sort_unstable();
+        Ok(Measured { took, latencies_us, syncs })
+    }
+
+    /// Answers every answer with the next command.
+    fn run(
+        &mut self,
+        member: &Member,
+        time: Duration,
+        latencies_us: &mut Vec<u64>,
+    ) -> Result<Duration> {
+        let start_us = os::now_us();
+        loop {
+            let at = self.take()?;
+            let now_us = os::now_us();
+            latencies_us.push(now_us - self.clients[at].sent_at_us);
+            self.send(member, at);
+            let took = Duration::from_micros(now_us - start_us);
+            if took >= time {
+                return Ok(took);
+            }
+        }
+    }
+
+    fn send(&mut self, member: &Member, at: usize) {
+        let client = &mut self.clients[at];
+        let command = match client.held {
+            Some(token) => release(client.lease, &client.lock, token),
+            None => acquire(client.lease, &client.lock, Wait::No),
+        };
+        let request = Bytes::from(encoded(command));
+        client.sent_at_us = os::now_us();
+        let answered = self.answered.clone();
+        member.submit_then(vec![request], 0, move |fates| {
+            // Nobody listens any more once a measurement has failed.
+            let _ = answered.send((at, fates));
+        });
+    }
+
+    /// Waits for one answer and tells whose it was.
+    fn take(&mut self) -> Result<usize> {
+        let (at, mut fates) = self.answers.recv_timeout(PATIENCE).context("waiting for answers")?;
+        let outcome = fates.pop().context("every command has a fate")??;
+        let client = &mut self.clients[at];
+        client.held = match (client.held, outcome.result) {
+            (None, Ok(Answer::Acquired(acquired))) => {
+                let grant = acquired.grants.as_slice().first().context("one lock was asked for")?;
+                Some(grant.token)
+            }
+            (Some(_), Ok(Answer::Released)) => None,
+            (_, other) => bail!("client {at} was told {other:?}"),
+        };
+        Ok(at)
+    }
+}

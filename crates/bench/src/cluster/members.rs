@@ -1,0 +1,139 @@
+//! How do three members come to run, one of them here and leading?
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Process, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+use tenure_raft::{MemberId, Wish};
+use tenure_server::{Entrance, Member, Running, Settings, os};
+
+/// How many members there are; the first leads.
+const MEMBERS: usize = 3;
+/// Long enough for any election on a busy machine.
+const PATIENCE_US: u64 = 30_000_000;
+/// Between two looks at who leads.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Three members and their data, which goes with them.
+pub(crate) struct Cluster {
+    here: Running,
+    followers: Vec<Follower>,
+    // Last: it is removed once nobody writes to it.
+    _dir: TempDir,
+}
+
+/// A member in a process of its own. It ends when its input does.
+struct Follower(Child);
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        // Nothing it keeps is needed any more, so it need not leave in order.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.here.stop();
+    }
+}
+
+impl Cluster {
+    pub(crate) fn leader(&self) -> &Member {
+        &self.here.member
+    }
+}
+
+/// Starts all three and waits until the one in this process leads.
+pub(crate) fn start() -> Result<Cluster> {
+    let program = std::env::current_exe().context("finding this program")?;
+    // Beside the program, which is on a disk; a system's place for temporary files may be memory.
+    let near = program.parent().context("the program is in a directory")?;
+    let dir = tempfile::Builder::new().prefix("bench-cluster-").tempdir_in(near);
+    let dir = dir.context("making a directory for the members' data")?;
+    let addresses = free_addresses()?;
+    let mut followers = Vec::new();
+    for at in 1..MEMBERS {
+        let child = Process::new(&program)
+            .args(["follow", &at.to_string()])
+            .arg(dir.path())
+            .args(&addresses)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            // What members tell is kept beside their data, out of the figures' way.
+            .stderr(log_file(dir.path(), at)?)
+            .spawn()
+            .context("starting a member")?;
+        followers.push(Follower(child));
+    }
+    let here = tenure_server::start(settings(0, dir.path(), &addresses))?;
+    let cluster = Cluster { here, followers, _dir: dir };
+    cluster.lead()
+}
+
+impl Cluster {
+    /// Asks whoever leads to hand over, until this process does.
+    fn lead(mut self) -> Result<Self> {
+        let until_us = os::now_us() + PATIENCE_US;
+        let me = self.here.member.id();
+        loop {
+            if self.here.member.status()?.agreement.serving {
+                return Ok(self);
+            }
+            ensure!(os::now_us() < until_us, "this process does not get to lead");
+            for Follower(child) in &mut self.followers {
+                let to = child.stdin.as_mut().context("a member has an input")?;
+                writeln!(to, "{me}").context("telling a member who shall lead")?;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Runs one of the other members. Each line of input names the member that shall lead instead.
+pub(crate) fn follow(at: usize, dir: &Path, addresses: &[String]) -> Result<()> {
+    ensure!(at < addresses.len(), "there is no member {at}");
+    let running = tenure_server::start(settings(at, dir, addresses))?;
+    for line in BufReader::new(std::io::stdin()).lines() {
+        let line = line.context("reading who shall lead")?;
+        let to = u64::from_str_radix(&line, 16).ok().and_then(MemberId::new);
+        let Some(to) = to else { bail!("`{line}` is no member") };
+        if running.member.status()?.agreement.serving {
+            // If it is refused or lost, the next line asks again.
+            let _ = running.member.admin(Wish::Transfer(to), Duration::from_secs(1));
+        }
+    }
+    Ok(())
+}
+
+fn settings(at: usize, dir: &Path, addresses: &[String]) -> Settings {
+    let name = |at: usize| format!("m{at}");
+    let listed = addresses.iter().enumerate().map(|(at, address)| (name(at), address.clone()));
+    Settings {
+        clients: "127.0.0.1:0".into(),
+        members: Some(addresses[at].clone()),
+        entrance: Entrance::Bootstrap(listed.collect()),
+        ..Settings::new(name(at), data(dir, at))
+    }
+}
+
+fn data(dir: &Path, at: usize) -> PathBuf {
+    dir.join(format!("m{at}"))
+}
+
+fn log_file(dir: &Path, at: usize) -> Result<std::fs::File> {
+    std::fs::File::create(data(dir, at).with_extension("log")).context("making a log file")
+}
+
+/// Addresses on loopback that nobody listens on. Held until all are found, so that they differ.
+fn free_addresses() -> Result<Vec<String>> {
+    let held: std::io::Result<Vec<TcpListener>> =
+        (0..MEMBERS).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
+    let held = held.context("finding free ports")?;
+    held.iter().map(|port| Ok(port.local_addr()?.to_string())).collect()
+}

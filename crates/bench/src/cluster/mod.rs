@@ -1,0 +1,57 @@
+//! How fast do three members agree?
+//!
+//! Three members on loopback, each with its own log on disk and an fdatasync before it acknowledges
+//! anything. Two are processes of their own; the leader and the load share this one.
+
+mod load;
+mod members;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::figure::Figures;
+use load::{Clients, Measured};
+pub(crate) use members::follow;
+
+/// How many commands are under way at once, in turn.
+const IN_FLIGHT: [usize; 3] = [1, 64, 1_024];
+
+/// Takes all figures. `quick` measures for half a second each.
+pub(crate) fn run(quick: bool) -> Result<Figures> {
+    let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
+    let (warm_up, measure) = (Duration::from_millis(warm_up), Duration::from_millis(measure));
+    let cluster = members::start()?;
+    let member = cluster.leader();
+    let mut clients = Clients::new(member, IN_FLIGHT[IN_FLIGHT.len() - 1])?;
+    let mut figures = Figures::default();
+    for in_flight in IN_FLIGHT {
+        let measured = clients.measure(member, in_flight, warm_up, measure)?;
+        report(in_flight, &measured, &mut figures);
+    }
+    Ok(figures)
+}
+
+fn report(in_flight: usize, measured: &Measured, figures: &mut Figures) {
+    let commands = measured.latencies_us.len() as f64;
+    figures.add(
+        format!("committed_per_s_{in_flight}"),
+        commands / measured.took.as_secs_f64(),
+        match in_flight {
+            1_024 => format!("commands/s with {in_flight} in flight (to reach: 250,000)"),
+            _ => format!("commands/s with {in_flight} in flight"),
+        },
+    );
+    for percent in [50, 99] {
+        figures.add(
+            format!("latency_p{percent}_us_{in_flight}"),
+            measured.percentile(percent),
+            format!("µs from submission to answer, {percent} of 100 take at most that"),
+        );
+    }
+    figures.add(
+        format!("commands_per_fsync_{in_flight}"),
+        commands / (measured.syncs as f64).max(1.0),
+        "commands for each fdatasync of the leader's log",
+    );
+}
