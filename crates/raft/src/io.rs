@@ -119,7 +119,7 @@ pub enum Output {
         /// The step that announces it.
         step: Step,
     },
-    /// Write this to the log. Report with [`Input::Persisted`] once it is durable, if it is due now.
+    /// Write this to the log. Report with [`Input::Persisted`] once it is durable.
     Persist(Persist),
     /// What became of commands.
     Answer {
@@ -191,18 +191,6 @@ pub struct Persist {
     pub entries: Vec<Entry>,
     /// The hard state after them.
     pub hard_state: Option<HardState>,
-    /// When it must be durable.
-    pub due: Due,
-}
-
-/// When a write must be durable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Due {
-    /// Something waits for it: make it durable and report it.
-    Now,
-    /// Nothing does: it becomes durable with what is written next. It says only how far the log is
-    /// committed, which a majority of logs says too.
-    Later,
 }
 
 impl Persist {

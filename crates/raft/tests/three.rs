@@ -6,8 +6,8 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
-    Boot, Change, Config, Due, Fate, Input, MemberId, Membership, Output, Replica, Saved, Stop,
-    Ticket, Wish,
+    Boot, Change, Config, Fate, Input, MemberId, Membership, Output, Replica, Saved, Stop, Ticket,
+    Wish,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -162,9 +162,7 @@ impl Member {
                     }
                     self.entries.extend(persist.entries);
                     self.hard_state = persist.hard_state.unwrap_or(self.hard_state);
-                    if persist.due == Due::Now {
-                        self.inputs.push(Input::Persisted { number: persist.number });
-                    }
+                    self.inputs.push(Input::Persisted { number: persist.number });
                 }
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let mut state = Vec::new();

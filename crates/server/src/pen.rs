@@ -15,7 +15,7 @@ pub(crate) struct Pen {
     reserve: Arc<Mutex<Reserve>>,
     /// Written and not yet durable.
     unsynced: bool,
-    /// Written, and not yet marked as durable.
+    /// Durable, and not yet marked as such.
     unmarked: bool,
     preparing: bool,
 }
@@ -37,7 +37,6 @@ impl Pen {
             written => written?,
         };
         self.unsynced = true;
-        self.unmarked = true;
         // If the last preparation failed, a new segment is a new chance.
         self.preparing &= !written.rolled;
         Ok(())
@@ -49,6 +48,7 @@ impl Pen {
         let unsynced = std::mem::take(&mut self.unsynced);
         if unsynced {
             let synced = self.log.sync()?;
+            self.unmarked = true;
             if synced.took.as_millis() >= 500 {
                 let took_ms = synced.took.as_millis();
                 say::warn("disk is slow", &[("sync_ms", &took_ms)]);
@@ -65,8 +65,6 @@ impl Pen {
     /// Writes down how far the log is durable.
     pub(crate) fn mark(&mut self) -> Result<(), WriteError> {
         self.unmarked = false;
-        // It syncs first; an error ends the member.
-        self.unsynced = false;
         match self.log.mark() {
             // It protects against later damage; a full disk is no reason to do without the member.
             Err(WriteError::NoSpace) => Ok(()),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tenure_core::outcome::Notice;
 use tenure_raft::{
-    Due, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved, Ticket, Wish,
+    Input, Kind, MemberId, Membership, Message, Output, Replica, Saved, Ticket, Wish,
 };
 use tenure_store::{DataDir, Fatal, SnapshotError, Snapshots, WriteError};
 use tenure_types::Revision;
@@ -210,9 +210,7 @@ impl Driver {
                 }
                 Output::Persist(persist) => {
                     self.on.pen.write(&persist).map_err(write_end)?;
-                    if persist.due == Due::Now {
-                        persisted = Some(persist.number);
-                    }
+                    persisted = Some(persist.number);
                 }
                 Output::Answer { ticket, fate } => self.waiting.answer(ticket, fate),
                 Output::ReadReady { ticket } => {
@@ -237,10 +235,10 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
+        if self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))? {
+            self.on.member.count_sync();
+        }
         if let Some(number) = persisted {
-            if self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))? {
-                self.on.member.count_sync();
-            }
             self.written_at_us = now_us;
             self.on.replica.handle(Input::Persisted { number });
             self.on.pen.prepare(self.on.member.inbox());

@@ -4,7 +4,7 @@ use tenure_store::{HardState, Point};
 
 use super::{Replica, is_answer};
 use crate::engine;
-use crate::io::{Due, Output, Persist, Stop};
+use crate::io::{Output, Persist, Stop};
 use crate::member::MemberId;
 use crate::message::{Kind, Message, Promise, Step};
 
@@ -109,11 +109,11 @@ impl Replica {
                 ready.take_entries().into_iter().map(engine::entry_from).collect();
             self.node.mut_store().append(&entries);
             let owed = self.owed.take();
-            let owes = owed.is_some();
             let hard_state = ready.hs().map(engine::hard_state_from).or(owed);
             let hard_state = hard_state.filter(|state| self.is_worth_writing(state, &entries));
-            let votes = hard_state.is_some_and(|state| (state.term, state.vote) != self.voted);
-            if let Some(state) = hard_state.filter(|_| votes) {
+            if let Some(state) = hard_state
+                && (state.term, state.vote) != self.voted
+            {
                 self.voted = (state.term, state.vote);
                 self.held.vote(ready.number());
             }
@@ -127,16 +127,15 @@ impl Replica {
             let committed = ready.take_committed_entries();
             let read_states = ready.take_read_states();
             let number = ready.number();
-            let is_due = snapshot.is_some() || !entries.is_empty() || votes || owes;
-            let due = if is_due { Due::Now } else { Due::Later };
+            let writes = snapshot.is_some() || !entries.is_empty() || hard_state.is_some();
             self.node.advance_append_async(ready);
-            if is_due || hard_state.is_some() {
-                self.write(Persist { number, snapshot, entries, hard_state, due }, out);
+            if writes {
+                self.write(Persist { number, snapshot, entries, hard_state }, out);
             }
             if snapshot.is_some() {
                 self.held.installing = Some(number);
             }
-            if self.held.hold(number, due, answers) {
+            if self.held.hold(number, writes, answers) {
                 self.node.on_persist_ready(number);
             }
             self.send_free(out);
@@ -151,7 +150,7 @@ impl Replica {
 
     /// Writes what a ready holds, in several batches if one would be too large for the log.
     fn write(&self, whole: Persist, out: &mut Vec<Output>) {
-        let Persist { number, mut snapshot, entries, hard_state, due } = whole;
+        let Persist { number, mut snapshot, entries, hard_state } = whole;
         let mut rest = entries;
         loop {
             let mut bytes = 0;
@@ -173,7 +172,7 @@ impl Replica {
             });
             let entries = std::mem::replace(&mut rest, later);
             let snapshot = snapshot.take();
-            out.push(Output::Persist(Persist { number, snapshot, entries, hard_state, due }));
+            out.push(Output::Persist(Persist { number, snapshot, entries, hard_state }));
             if is_last {
                 return;
             }

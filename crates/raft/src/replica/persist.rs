@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Replica;
-use crate::io::{Due, Output};
+use crate::io::Output;
 use crate::member::MemberId;
 use crate::message::{Kind, Message, Step};
 
@@ -45,8 +45,8 @@ impl Held {
     }
 
     /// What leaves after this ready and all before it are durable. `true` if that is so already.
-    pub(super) fn hold(&mut self, number: u64, due: Due, steps: Vec<(MemberId, Step)>) -> bool {
-        if due == Due::Now {
+    pub(super) fn hold(&mut self, number: u64, writes: bool, steps: Vec<(MemberId, Step)>) -> bool {
+        if writes {
             self.unsynced.push_back(number);
         }
         if self.unsynced.is_empty() || mutant!("acknowledge_before_fsync") {

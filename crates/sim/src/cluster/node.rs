@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
-use tenure_raft::{Config, Due, Input, MemberId, Membership, Output, Persist, Replica};
+use tenure_raft::{Config, Input, MemberId, Membership, Output, Persist, Replica};
 use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{Log, Options, Point, SnapshotId, Snapshots, WriteError};
 use tenure_types::Epoch;
@@ -173,9 +173,7 @@ impl Process {
             if let Some(point) = persist.snapshot {
                 self.durable = self.durable.min(point.index);
             }
-            if persist.due == Due::Now {
-                self.written = persist.number;
-            }
+            self.written = persist.number;
             self.batches.pop_front();
         }
         if let Some(to) = self.compact_to.take() {
