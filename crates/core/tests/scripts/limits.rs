@@ -314,3 +314,22 @@ fn when_the_tokens_of_an_epoch_are_used_up_nothing_more_is_granted() {
     ",
     );
 }
+
+#[test]
+fn an_ask_whose_last_token_went_to_those_before_it_is_refused() {
+    check(
+        "
+         0s  E lease 9s                     granted
+         0s  D lease 10s                    granted
+         0s  A lease 60s                    granted
+         0s  B lease 60s                    granted
+         0s  C lease 60s                    granted
+         0s  limits ends_per_entry=1        set
+         0s  tokens left 2                  -
+         0s  A lock x shared                held token=281474976710654
+         0s  D lock x                       queued ahead=0
+         0s  B lock x shared                queued ahead=1
+        10s  C lock x shared try            refused tokens-exhausted; E expired; B held token=281474976710655
+    ",
+    );
+}
