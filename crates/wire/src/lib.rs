@@ -1,0 +1,1 @@
+//! What do clients and members say to each other?
