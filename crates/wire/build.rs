@@ -1,0 +1,37 @@
+//! How do the `.proto` files become Rust, without a `protoc` on the machine?
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = Path::new("proto");
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=proto");
+
+    let mut files: Vec<PathBuf> = std::fs::read_dir(root.join("tenure/v1"))?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()?;
+    files.sort();
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
+
+    let mut compiler = protox::Compiler::new([root])?;
+    compiler.include_imports(true).include_source_info(true).open_files(files)?;
+    let described = compiler.file_descriptor_set();
+    // For reflection, without the comments.
+    std::fs::write(
+        out.join("tenure.bin"),
+        compiler.include_source_info(false).encode_file_descriptor_set(),
+    )?;
+
+    tonic_prost_build::configure()
+        .bytes(".")
+        .boxed(".tenure.v1.AcquireRequest.new_lease")
+        .boxed(".tenure.v1.Error.holder")
+        .boxed(".tenure.v1.Error.leader")
+        .extern_path(".tenure.v1.WatchResponse", "crate::shared::WatchResponse")
+        .compile_fds(described)?;
+    // What errors carry in `grpc-status-details-bin`: not part of our package, so not described.
+    let details = protox::compile([root.join("google/rpc/status.proto")], [root])?;
+    tonic_prost_build::configure().bytes(".").compile_fds(details)?;
+    Ok(())
+}
