@@ -12,8 +12,10 @@
 //!
 //! Start reading at [`start`], then `turn.rs`.
 
-pub mod admin;
+mod admin;
 mod book;
+mod door;
+mod edge;
 mod error;
 mod founding;
 mod home;
@@ -29,6 +31,6 @@ mod waiting;
 
 pub use book::{Address, Card, Names};
 pub use error::StartError;
-pub use member::{End, Gone, Member, MemberStatus, Undone};
+pub use member::{End, Gone, Lead, Member, MemberStatus, Undone};
 pub use start::{Entrance, Running, Settings, start};
 pub use tenure_raft::Stop;

@@ -1,7 +1,9 @@
 //! How do other threads talk to the loop?
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
+};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,8 +12,10 @@ use tenure_core::Machine;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_raft::{Input, MemberId, Membership, Replica, Status, Stop, Why, Wish};
 use tenure_store::Prepared;
-use tenure_types::Revision;
+use tenure_types::{Revision, Term};
+use tokio::sync::watch;
 
+use crate::edge::Outbox;
 use crate::os;
 
 /// Inputs waiting for the loop, at most; whoever sends more waits. Two turns' worth.
@@ -27,7 +31,7 @@ pub(crate) enum Event {
     Submit(Submission),
     Read(Question),
     Look(Box<dyn FnOnce(&Replica) + Send>),
-    Wish { wish: Wish, done: Sender<Result<(), Why>> },
+    Wish { wish: Wish, done: WishDone },
     Prepared(Prepared),
     Leave { done: Sender<()> },
     Die(String),
@@ -48,6 +52,18 @@ pub(crate) type Question = Box<dyn FnOnce(&Machine) + Send>;
 /// Told what became of each command, in order.
 pub(crate) type Done = Box<dyn FnOnce(Vec<Result<Outcome, Undone>>) + Send>;
 
+/// Told what became of a wish.
+pub(crate) type WishDone = Box<dyn FnOnce(Result<(), Why>) + Send>;
+
+/// Who leads, as this member knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lead {
+    /// In which term.
+    pub term: Term,
+    /// Who; nobody while there is an election.
+    pub by: Option<MemberId>,
+}
+
 /// A handle to one running member.
 #[derive(Clone)]
 pub struct Member {
@@ -55,6 +71,8 @@ pub struct Member {
     inbox: SyncSender<Event>,
     over: Arc<Over>,
     syncs: Arc<AtomicU64>,
+    lead: Arc<watch::Sender<Lead>>,
+    outbox: Arc<Outbox>,
 }
 
 /// Whether a member runs, and why not.
@@ -116,7 +134,9 @@ pub struct MemberStatus {
 impl Member {
     pub(crate) fn new(id: MemberId) -> (Self, Receiver<Event>) {
         let (inbox, events) = sync_channel(INBOX_MAX);
-        (Self { id, inbox, over: Arc::default(), syncs: Arc::default() }, events)
+        let (over, syncs, outbox) = Default::default();
+        let lead = Arc::new(watch::Sender::new(Lead::default()));
+        (Self { id, inbox, over, syncs, lead, outbox }, events)
     }
 
     /// Who it is.
@@ -205,9 +225,34 @@ impl Member {
 
     /// Wants something of the leader: other members, or another leader.
     pub fn admin(&self, wish: Wish, timeout: Duration) -> Result<Result<(), Why>, Gone> {
-        let (done, receiver) = channel();
-        self.tell(Event::Wish { wish, done });
+        let (sender, receiver) = channel();
+        self.wish_then(wish, move |result| {
+            let _ = sender.send(result);
+        });
         receiver.recv_timeout(timeout).map_err(|_| Gone)
+    }
+
+    /// Wants something of the leader and goes on; `done` is called on the loop and must be quick.
+    pub(crate) fn wish_then(
+        &self,
+        wish: Wish,
+        done: impl FnOnce(Result<(), Why>) + Send + 'static,
+    ) {
+        self.tell(Event::Wish { wish, done: Box::new(done) });
+    }
+
+    /// Who leads, and every change of it.
+    pub fn lead(&self) -> watch::Receiver<Lead> {
+        self.lead.subscribe()
+    }
+
+    pub(crate) fn set_lead(&self, lead: Lead) {
+        self.lead.send_replace(lead);
+    }
+
+    /// Where the loop puts what sessions are to know.
+    pub(crate) fn outbox(&self) -> &Arc<Outbox> {
+        &self.outbox
     }
 
     /// What it can show of itself.
@@ -250,6 +295,15 @@ impl Member {
     /// Events to a member that has ended are dropped, and their senders with them.
     pub(crate) fn tell(&self, event: Event) {
         let _ = self.inbox.send(event);
+    }
+
+    /// Tells the loop unless that means waiting; gives the event back if it does, or if the member
+    /// has ended.
+    pub(crate) fn try_tell(&self, event: Event) -> Result<(), Event> {
+        match self.inbox.try_send(event) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(event) | TrySendError::Disconnected(event)) => Err(event),
+        }
     }
 
     pub(crate) fn inbox(&self) -> &SyncSender<Event> {

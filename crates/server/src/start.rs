@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_raft::{Config, Replica};
+use tokio::runtime::Runtime;
 
-use crate::admin;
 use crate::book::{self, Address, Card, Names};
+use crate::door::Doors;
+use crate::edge::Edge;
 use crate::error::StartError;
 use crate::founding;
 use crate::home::{Home, Sizes};
@@ -22,6 +24,8 @@ use crate::turn::Loop;
 
 /// How long a member may take to leave: the hand-over, and the last sync.
 const LEAVE: Duration = Duration::from_secs(10);
+/// More than one, so that a large answer holds nobody up; the loop and the disk need cores too.
+const WORKERS: usize = 2;
 /// Where the book has no address: nobody dials a member that is alone.
 const NOWHERE: &str = "-";
 
@@ -62,6 +66,8 @@ pub struct Settings {
     pub reserve_bytes: u64,
     /// A snapshot after so many entries.
     pub snapshot_entries: u64,
+    /// Threads that talk to clients.
+    pub workers: usize,
     /// Set from outside to give up waiting for others.
     pub stop: Arc<AtomicBool>,
     /// Called once if the member ends by itself.
@@ -79,7 +85,9 @@ pub struct Running {
     /// Where it listens for members.
     pub members: Option<SocketAddr>,
     door: Option<Arc<Door>>,
-    lines: Arc<admin::Listening>,
+    doors: Doors,
+    // Dropped last: everything above has tasks on it.
+    runtime: Option<Runtime>,
 }
 
 impl Settings {
@@ -97,6 +105,7 @@ impl Settings {
             segment_bytes: 64 * 1024 * 1024,
             reserve_bytes: tenure_store::RESERVE_BYTES_DEFAULT,
             snapshot_entries: 1_000_000,
+            workers: WORKERS,
             stop: Arc::default(),
             on_end: Box::new(|_| {}),
         }
@@ -182,11 +191,12 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         let joiner = join::joiner(member.clone(), cluster.clone(), epoch);
         door.admit(net.clone(), opened.snapshots.clone(), joiner);
     }
+    let runtime = edge_runtime(settings.workers).map_err(system("start a thread"))?;
     let on = Loop {
         replica,
         pen: opened.pen,
         snapshots: opened.snapshots,
-        net,
+        net: net.clone(),
         member: member.clone(),
         events,
         on_end: settings.on_end,
@@ -201,17 +211,36 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     if door.is_some() {
         join::announce(member.clone(), card);
     }
-    let lines = admin::listen(client_port, member.clone()).map_err(system("listen"))?;
-    Ok(Running { member, cluster, clients, members, door, lines })
+    let edge = Edge::new(member.clone(), net, cluster.clone(), runtime.handle().clone());
+    let doors = Doors::open(client_port, &edge, None).map_err(system("listen"))?;
+    Ok(Running { member, cluster, clients, members, door, doors, runtime: Some(runtime) })
 }
 
 impl Running {
     /// Hands leadership over, makes everything durable, and closes every port.
     pub fn stop(&self) {
-        self.lines.close();
+        self.doors.close();
         self.member.leave(LEAVE);
         self.door.iter().for_each(|door| door.close());
     }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Tasks that wait for clients would keep a plain drop waiting.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Threads for everything that talks to clients.
+fn edge_runtime(workers: usize) -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .thread_name("tenure-edge")
+        .enable_all()
+        .build()
 }
 
 /// Brings an empty directory into a cluster.

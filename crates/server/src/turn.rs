@@ -17,7 +17,8 @@ use tenure_store::{DataDir, Fatal, SnapshotError, Snapshots, WriteError};
 use tenure_types::Revision;
 
 use crate::book;
-use crate::member::{End, Event, Member};
+use crate::edge::Delivery;
+use crate::member::{End, Event, Lead, Member};
 use crate::os;
 use crate::peer::{Frame, Net};
 use crate::pen::{Pen, spawn};
@@ -109,6 +110,7 @@ impl Driver {
         self.waiting.end();
         self.on.net.close();
         self.on.member.over().end(end.clone());
+        self.on.member.outbox().send(Delivery::Notices(Vec::new()));
         if end != End::Told {
             (self.on.on_end)(&end);
         }
@@ -229,7 +231,10 @@ impl Driver {
                     }
                 }
                 Output::CompactLog { to } => compact = Some(to),
-                Output::Led { term, by } => self.say_led(term.0, by),
+                Output::Led { term, by } => {
+                    self.on.member.set_lead(Lead { term, by });
+                    self.say_led(term.0, by);
+                }
                 Output::Stop(stop) => return Err(End::Cluster(stop)),
             }
         }
@@ -246,7 +251,11 @@ impl Driver {
         if let Some(to) = compact {
             self.on.pen.compact_to(to).map_err(write_end)?;
         }
+        if !notices.is_empty() {
+            self.on.member.outbox().put(Delivery::Notices(notices.clone()));
+        }
         self.waiting.notify(notices);
+        self.on.member.outbox().ring();
         Ok(persisted.is_some())
     }
 

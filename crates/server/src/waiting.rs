@@ -8,7 +8,7 @@ use tenure_core::outcome::{Answer, Notice, Outcome};
 use tenure_raft::{Fate, Ticket, Why};
 use tenure_types::{Handle, PlaceNumber};
 
-use crate::member::{Done, Question, Submission, Undone};
+use crate::member::{Done, Question, Submission, Undone, WishDone};
 
 /// Everyone the loop owes something.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub(crate) struct Waiting {
     newest: u64,
     commands: BTreeMap<Ticket, Commands>,
     reads: BTreeMap<Ticket, Question>,
-    wishes: BTreeMap<Ticket, Sender<Result<(), Why>>>,
+    wishes: BTreeMap<Ticket, WishDone>,
     places: BTreeMap<(Handle, PlaceNumber), Sender<Notice>>,
 }
 
@@ -52,7 +52,7 @@ impl Waiting {
         ticket
     }
 
-    pub(crate) fn wish(&mut self, done: Sender<Result<(), Why>>) -> Ticket {
+    pub(crate) fn wish(&mut self, done: WishDone) -> Ticket {
         let ticket = self.ticket();
         self.wishes.insert(ticket, done);
         ticket
@@ -97,7 +97,7 @@ impl Waiting {
 
     pub(crate) fn changed(&mut self, ticket: Ticket, result: Result<(), Why>) {
         if let Some(done) = self.wishes.remove(&ticket) {
-            let _ = done.send(result);
+            done(result);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Which bytes is an outcome made of, when it is remembered or hashed?
+//! Which bytes is an outcome made of, when it is remembered, hashed or sent on?
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,6 +9,19 @@ use super::{Malformed, Reader, Writer};
 use crate::outcome::{
     Acquired, Answer, Grant, Grants, KeyWritten, LeaseGrant, Outcome, Queued, Renewal,
 };
+
+/// Writes an outcome, to be sent to the member that forwarded the command.
+pub fn encode_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
+    put_outcome(out, outcome);
+}
+
+/// Reads an outcome that [`encode_outcome`] wrote.
+pub fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let outcome = get_outcome(&mut reader)?;
+    reader.end()?;
+    Ok(outcome)
+}
 
 /// Writes an outcome.
 pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome) {

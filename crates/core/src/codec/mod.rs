@@ -12,6 +12,7 @@ mod request;
 mod snapshot;
 mod write;
 
+pub use answer::{decode_outcome, encode_outcome};
 pub(crate) use answer::{get_outcome, put_outcome};
 pub use entry::{Entry, open_entry, seal_entry};
 pub(crate) use event::{EventRef, SubjectRef, get_event, put_event};

@@ -5,9 +5,10 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Bound;
-use tenure_types::{LeaseId, Name, PlaceNumber};
+use tenure_types::{LeaseId, Name, PlaceNumber, Revision};
 
 use crate::machine::Machine;
+use crate::outcome::Answer;
 use crate::request::LeaseRef;
 use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
 use crate::state::slab::Slot;
@@ -26,6 +27,16 @@ impl Machine {
             .into_iter()
             .map(|slot| self.lock_view(slot))
             .collect()
+    }
+
+    /// What has become of an ask that was given a place: `Queued`, `Acquired` or `Ended`.
+    pub fn what_became_of(&self, lease: LeaseId, created: Revision, place: PlaceNumber) -> Answer {
+        self.ask_standing(lease, created, place)
+    }
+
+    /// Whether a lease exists and has not run out.
+    pub fn has_lease(&self, lease: LeaseRef) -> bool {
+        self.live_lease(lease).is_ok()
     }
 
     /// The places in a lock's queue, first to last, after one of them.

@@ -8,9 +8,9 @@ mod line;
 mod show;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::member::Member;
@@ -23,58 +23,32 @@ const CONNECTIONS_MAX: usize = 1_024;
 /// How long an answer may take to be taken.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// The lines' port.
-pub struct Listening {
+/// Those who speak in lines.
+pub(crate) struct Lines {
     member: Member,
-    address: SocketAddr,
     connections: AtomicUsize,
-    closed: AtomicBool,
 }
 
-pub(crate) fn listen(listener: TcpListener, member: Member) -> io::Result<Arc<Listening>> {
-    let lines = Arc::new(Listening {
-        member,
-        address: listener.local_addr()?,
-        connections: AtomicUsize::new(0),
-        closed: AtomicBool::new(false),
-    });
-    let kept = lines.clone();
-    spawn("tenure-lines", move || kept.listen(&listener));
-    Ok(lines)
-}
-
-impl Listening {
-    /// Stops listening.
-    pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        // Wakes the thread that listens.
-        let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
+impl Lines {
+    pub(crate) fn new(member: Member) -> Arc<Self> {
+        Arc::new(Self { member, connections: AtomicUsize::new(0) })
     }
 
-    fn listen(self: &Arc<Self>, listener: &TcpListener) {
-        for stream in listener.incoming() {
-            if self.closed.load(Ordering::Acquire) {
-                return;
-            }
-            let Ok(mut stream) = stream else {
-                // Out of descriptors, most likely: give others time to close some.
-                std::thread::sleep(Duration::from_millis(50));
-                continue;
-            };
-            if self.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
-                self.connections.fetch_sub(1, Ordering::AcqRel);
-                let _ = stream.write_all(b"error none too-many-connections\n");
-                continue;
-            }
-            let lines = self.clone();
-            let answers = spawn("tenure-line", move || {
-                // A client that goes away is no event.
-                let _ = lines.converse(stream);
-                lines.connections.fetch_sub(1, Ordering::AcqRel);
-            });
-            if !answers {
-                self.connections.fetch_sub(1, Ordering::AcqRel);
-            }
+    /// Serves a connection on a thread of its own.
+    pub(crate) fn serve(self: &Arc<Self>, mut stream: TcpStream) {
+        if self.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
+            self.connections.fetch_sub(1, Ordering::AcqRel);
+            let _ = stream.write_all(b"error none too-many-connections\n");
+            return;
+        }
+        let lines = self.clone();
+        let answers = spawn("tenure-line", move || {
+            // A client that goes away is no event.
+            let _ = lines.converse(stream);
+            lines.connections.fetch_sub(1, Ordering::AcqRel);
+        });
+        if !answers {
+            self.connections.fetch_sub(1, Ordering::AcqRel);
         }
     }
 

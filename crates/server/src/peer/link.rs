@@ -8,9 +8,11 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tenure_raft::{Input, MemberId, Message};
 
+use super::forward;
 use super::frame::{self, FRAME_BYTES_MAX, Frame};
+use super::net::Net;
 use crate::book::Address;
-use crate::member::{Event, Member};
+use crate::member::Event;
 use crate::os;
 use crate::pen::spawn;
 
@@ -130,18 +132,19 @@ impl Link {
         self: &Arc<Self>,
         stream: TcpStream,
         dialled: Dialled,
-        member: &Member,
+        net: &Arc<Net>,
     ) -> io::Result<()> {
         stream.set_read_timeout(None)?;
         watch_over(&stream)?;
         let writer = stream.try_clone()?;
-        let Some(generation) = self.attach(stream.try_clone()?, dialled, member.id()) else {
+        let Some(generation) = self.attach(stream.try_clone()?, dialled, net.member.id()) else {
             return Ok(());
         };
         let link = self.clone();
         let writes = spawn("tenure-link-out", move || link.write(writer, generation));
-        let result = if writes { self.read(stream, member) } else { Ok(()) };
+        let result = if writes { self.read(stream, net) } else { Ok(()) };
         self.detach(generation);
+        net.forwards.lost(self.id);
         result
     }
 
@@ -154,15 +157,21 @@ impl Link {
         self.tell_all();
     }
 
-    fn read(&self, stream: TcpStream, member: &Member) -> io::Result<()> {
+    fn read(&self, stream: TcpStream, net: &Arc<Net>) -> io::Result<()> {
         let mut from = BufReader::with_capacity(256 * 1024, stream);
         loop {
             let bytes = frame::read(&mut from, FRAME_BYTES_MAX)?;
-            let message = Message::decode(&bytes)
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            // Waits while the loop has more than it can take; the sender feels it then.
-            member.tell(Event::Input(Input::Message { from: self.id, message }));
-            if member.over().is() {
+            match forward::decode(&bytes) {
+                Some(Some(forwarded)) => forward::take(net, self.id, forwarded),
+                Some(None) => return Err(io::ErrorKind::InvalidData.into()),
+                None => {
+                    let message = Message::decode(&bytes)
+                        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                    // Waits while the loop has more than it can take; the sender feels it then.
+                    net.member.tell(Event::Input(Input::Message { from: self.id, message }));
+                }
+            }
+            if net.member.over().is() {
                 return Ok(());
             }
         }

@@ -6,6 +6,7 @@
 
 mod control;
 mod door;
+mod forward;
 mod frame;
 mod link;
 mod net;

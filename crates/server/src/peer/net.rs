@@ -10,6 +10,7 @@ use std::time::Duration;
 use tenure_raft::{MemberId, Membership};
 
 use super::control::{Control, Hello, connect};
+use super::forward::Forwards;
 use super::frame::Frame;
 use super::link::{Dialled, Link};
 use crate::book::{Address, Names};
@@ -29,6 +30,7 @@ pub(crate) struct Net {
     pub(super) cluster: String,
     pub(super) epoch: u64,
     pub(super) member: Member,
+    pub(crate) forwards: Forwards,
     links: Mutex<BTreeMap<MemberId, Arc<Link>>>,
     said: Mutex<BTreeSet<String>>,
     /// To whom a snapshot is on its way.
@@ -44,6 +46,7 @@ impl Net {
             cluster,
             epoch,
             member,
+            forwards: Forwards::default(),
             links: Mutex::default(),
             said: Mutex::default(),
             sending: Mutex::default(),
@@ -101,7 +104,7 @@ impl Net {
 
     /// Carries messages over a connection that another member has begun.
     pub(super) fn accept(self: &Arc<Self>, hello: &Hello, stream: TcpStream) -> io::Result<()> {
-        self.link(hello.from).serve(stream, Dialled::There, &self.member)
+        self.link(hello.from).serve(stream, Dialled::There, self)
     }
 
     /// Ends every link.
@@ -136,7 +139,7 @@ impl Net {
     }
 
     /// Dials whenever this end has to, until the link is closed.
-    fn keep(&self, link: &Arc<Link>) {
+    fn keep(self: &Arc<Self>, link: &Arc<Link>) {
         let mut pause = PAUSE_MIN;
         while let Some(address) = link.wait_to_dial(self.member.id()) {
             match self.dial(link, &address) {
@@ -150,7 +153,7 @@ impl Net {
         }
     }
 
-    fn dial(&self, link: &Arc<Link>, address: &str) -> io::Result<()> {
+    fn dial(self: &Arc<Self>, link: &Arc<Link>, address: &str) -> io::Result<()> {
         let mut stream = connect(address)?;
         Control::Hello(self.hello(link.id)).write(&mut stream)?;
         match Control::read(&mut stream)? {
@@ -159,7 +162,7 @@ impl Net {
                     return Err(io::Error::other(why));
                 }
                 // How it ends says nothing that the next attempt would not.
-                let _ = link.serve(stream, Dialled::Here, &self.member);
+                let _ = link.serve(stream, Dialled::Here, self);
                 Ok(())
             }
             Control::Refused(why) => Err(io::Error::other(why)),

@@ -1,0 +1,173 @@
+//! How do clients come in?
+//!
+//! One port takes gRPC, HTTP/JSON and WebSocket, over HTTP/1.1 or HTTP/2, with or without TLS. Whatever a
+//! client may send is bounded here, by numbers of ours and not by the defaults of a library.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::admin;
+use crate::edge::Edge;
+use crate::say;
+
+/// Connections at a time. Each idle one takes some 20 KiB.
+const CONNECTIONS_MAX: usize = 20_000;
+/// From the first byte of a TLS handshake to its last.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// From the beginning of a request, or of a connection, to the end of its headers.
+const HEADERS: Duration = Duration::from_secs(10);
+/// Bytes of headers, and how many of them.
+const HEADER_BYTES_MAX: u32 = 16 * 1024;
+const HEADERS_MAX: usize = 64;
+/// Requests at a time on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 1_024;
+/// Streams that a client may open and reset before we have looked at them.
+const RESETS_MAX: usize = 64;
+/// Errors of its own that a client may have us answer with resets before the connection ends.
+const ERRORS_MAX: usize = 256;
+/// What may be on its way on one stream, and on a connection, before we have read it.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// A connection on which nothing came for so long is asked whether it is there, and closed if it is not.
+const QUIET: Duration = Duration::from_secs(20);
+const SILENT: Duration = Duration::from_secs(10);
+/// Requests that are under way have so long to end when the member stops.
+const LEAVE: Duration = Duration::from_secs(2);
+
+/// The open doors of a member.
+pub(crate) struct Doors {
+    open: watch::Sender<bool>,
+}
+
+/// What serves every connection.
+struct House {
+    http: auto::Builder<TokioExecutor>,
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    lines: Arc<admin::Lines>,
+    room: Arc<Semaphore>,
+    open: watch::Receiver<bool>,
+}
+
+impl Doors {
+    /// Opens the doors on a port.
+    pub(crate) fn open(
+        port: TcpListener,
+        edge: &Edge,
+        tls: Option<Arc<rustls::ServerConfig>>,
+    ) -> io::Result<Self> {
+        port.set_nonblocking(true)?;
+        let _inside = edge.runtime().enter();
+        let port = tokio::net::TcpListener::from_std(port)?;
+        let open = watch::Sender::new(true);
+        let house = Arc::new(House {
+            http: http(),
+            router: Router::new(),
+            tls: tls.map(TlsAcceptor::from),
+            lines: admin::Lines::new(edge.member().clone()),
+            room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            open: open.subscribe(),
+        });
+        edge.runtime().spawn(accept(port, house));
+        Ok(Self { open })
+    }
+
+    /// Lets nobody in any more, and those inside finish what they are at.
+    pub(crate) fn close(&self) {
+        self.open.send_replace(false);
+    }
+}
+
+fn http() -> auto::Builder<TokioExecutor> {
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEADER_BYTES_MAX as usize * 2);
+    http.http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(ERRORS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(STREAM_WINDOW as usize)
+        .keep_alive_interval(QUIET)
+        .keep_alive_timeout(SILENT);
+    http
+}
+
+async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
+    let mut open = house.open.clone();
+    loop {
+        let Ok(room) = house.room.clone().acquire_owned().await else { return };
+        let stream = tokio::select! {
+            accepted = port.accept() => accepted,
+            _ = open.wait_for(|open| !open) => return,
+        };
+        let stream = match stream {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: give others time to close some.
+                say::warn("cannot accept a connection", &[("cause", &error)]);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let house = house.clone();
+        tokio::spawn(async move {
+            // A client that goes away, or cannot speak, is no event.
+            let _ = serve(stream, &house).await;
+            drop(room);
+        });
+    }
+}
+
+async fn serve(stream: TcpStream, house: &House) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    if let Some(tls) = &house.tls {
+        let stream = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await??;
+        return speak(stream, house).await;
+    }
+    let mut first = [0];
+    tokio::time::timeout(HEADERS, stream.peek(&mut first)).await??;
+    // The words of the line protocol are lower case, the methods of HTTP are not.
+    if first[0].is_ascii_lowercase() {
+        let (lines, stream) = (house.lines.clone(), stream.into_std()?);
+        stream.set_nonblocking(false)?;
+        lines.serve(stream);
+        return Ok(());
+    }
+    speak(stream, house).await
+}
+
+async fn speak<S>(stream: S, house: &House) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let service = TowerToHyperService::new(house.router.clone());
+    let connection = house.http.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let mut open = house.open.clone();
+    tokio::select! {
+        ended = connection.as_mut() => return ended.map_err(io::Error::other),
+        _ = open.wait_for(|open| !open) => connection.as_mut().graceful_shutdown(),
+    }
+    match tokio::time::timeout(LEAVE, connection).await {
+        Ok(ended) => ended.map_err(io::Error::other),
+        Err(_) => Ok(()),
+    }
+}

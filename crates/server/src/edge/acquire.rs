@@ -1,0 +1,175 @@
+//! How does a door without a stream wait for a lock?
+//!
+//! A task of its own asks, waits and, if the caller goes away or its time is over, leaves the queue. What
+//! was granted at that very moment is given back: nobody was told that they hold it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure_core::outcome::{Acquired, Answer, Grants, Notice, Outcome, Queued};
+use tenure_core::request::{Acquire, Command, Hold, LeaseRef, RequestId};
+use tenure_types::{Refusal, Revision};
+use tokio::sync::oneshot;
+
+use super::outbox::Mail;
+use super::{Edge, Failure, Principal, Session, WITHIN, deadline_us, encode};
+use crate::member::Undone;
+
+/// How long a caller without a stream waits for its turn, and what happens then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Turn {
+    /// At most so long, by this member's clock.
+    pub(crate) wait: Duration,
+    /// Whether the place is kept when the time is over or the caller goes away.
+    pub(crate) keep: bool,
+}
+
+/// An ask on its way.
+struct Asking {
+    edge: Edge,
+    who: Principal,
+    lock: String,
+    turn: Turn,
+    session: Session,
+}
+
+impl Edge {
+    /// Acquires locks, waiting for the turn: the outcome is `Acquired`, a refusal, or `Queued` if the
+    /// place is to be kept.
+    pub(crate) async fn acquire(
+        &self,
+        who: &Principal,
+        id: RequestId<'_>,
+        acquire: Acquire<'_>,
+        turn: Turn,
+    ) -> Result<Outcome, Failure> {
+        let Some(lock) = acquire.locks.as_slice().first().map(|ask| ask.lock.to_owned()) else {
+            return self.call(who, id, Command::Acquire(acquire), WITHIN).await;
+        };
+        let command = Command::Acquire(acquire);
+        self.admit(who, &command)?;
+        let request = encode(who, id, command);
+        let session = self.session();
+        let asking = Asking { edge: self.clone(), who: who.clone(), lock, turn, session };
+        let (done, outcome) = oneshot::channel();
+        self.runtime().spawn(asking.run(request, done));
+        outcome.await.unwrap_or(Err(Failure::Unknown))
+    }
+}
+
+type Done = oneshot::Sender<Result<Outcome, Failure>>;
+
+impl Asking {
+    async fn run(self, request: Bytes, mut done: Done) {
+        let deadline_us = deadline_us(WITHIN);
+        self.session.submit(1, vec![request], 0, deadline_us);
+        let mut early = Vec::new();
+        let answer = tokio::time::timeout(WITHIN, self.answer(&mut early)).await;
+        let answer = answer.unwrap_or(Err(Undone::Unknown));
+        let outcome = match answer {
+            Err(undone) => Err(Failure::from(undone)),
+            Ok(Outcome { result: Ok(Answer::Queued(queued)), revision }) => {
+                self.queued(queued, revision, early, &mut done).await
+            }
+            Ok(outcome) => Ok(outcome),
+        };
+        if let Err(Ok(Outcome { result: Ok(Answer::Acquired(acquired)), .. })) = done.send(outcome)
+            && !self.turn.keep
+        {
+            self.give_back(&LeaseRef::Handle(acquired.lease.handle), &acquired.grants).await;
+        }
+    }
+
+    /// The answer to the ask; notices that come with it are kept.
+    async fn answer(&self, early: &mut Vec<Mail>) -> Result<Outcome, Undone> {
+        loop {
+            let mut mail = self.session.mail().await.into_iter();
+            while let Some(letter) = mail.next() {
+                match letter {
+                    Mail::Answers { fates, .. } => {
+                        early.extend(mail);
+                        return fates.into_iter().next().unwrap_or(Err(Undone::Unknown));
+                    }
+                    Mail::Closed => return Err(Undone::Unknown),
+                    Mail::Notice(_) => early.push(letter),
+                }
+            }
+        }
+    }
+
+    async fn queued(
+        &self,
+        queued: Queued,
+        revision: Revision,
+        early: Vec<Mail>,
+        done: &mut Done,
+    ) -> Result<Outcome, Failure> {
+        let wait = self.turn.wait;
+        let ended = tokio::select! {
+            outcome = self.turn_comes(&queued, early) => return outcome,
+            () = tokio::time::sleep(wait) => Some(Refusal::WaitTimeout),
+            () = done.closed() => None,
+        };
+        if self.turn.keep {
+            return Ok(Outcome { revision, result: Ok(Answer::Queued(queued)) });
+        }
+        let lease = LeaseRef::Handle(queued.lease.handle);
+        let leave = Command::Leave { lease, lock: &self.lock };
+        let request = encode(&self.who, RequestId::None, leave);
+        let left = self.edge.run(request, 0, WITHIN).await?;
+        match (left.result, ended) {
+            // It came at the last moment, and the caller is still there.
+            (Ok(Answer::AlreadyHeld(grants)), _) => {
+                let acquired = Acquired { lease: queued.lease, place: queued.place, grants };
+                Ok(Outcome { revision: left.revision, result: Ok(Answer::Acquired(acquired)) })
+            }
+            (Err(Refusal::LeaseNotFound), _) => {
+                Ok(Outcome { revision: left.revision, result: Err(Refusal::LeaseNotFound) })
+            }
+            _ => Ok(Outcome { revision: left.revision, result: Err(Refusal::WaitTimeout) }),
+        }
+    }
+
+    async fn turn_comes(&self, queued: &Queued, early: Vec<Mail>) -> Result<Outcome, Failure> {
+        let mut mail = early;
+        loop {
+            for letter in mail {
+                let notice = match letter {
+                    Mail::Notice(notice) => notice,
+                    Mail::Answers { .. } => continue,
+                    Mail::Closed => return Err(Failure::Unknown),
+                };
+                if let Some((revision, result)) = concerns(notice, queued) {
+                    return Ok(Outcome { revision, result });
+                }
+            }
+            mail = self.session.mail().await;
+        }
+    }
+
+    async fn give_back(&self, lease: &LeaseRef, grants: &Grants) {
+        for grant in grants.as_slice() {
+            let Ok(lock) = str::from_utf8(grant.lock.as_bytes()) else { continue };
+            let release = Command::Release(Hold { lease: *lease, lock, token: grant.token });
+            let request = encode(&self.who, RequestId::None, release);
+            // If this fails too, the lease's end gives the lock back.
+            let _ = self.edge.run(request, 0, WITHIN).await;
+        }
+    }
+}
+
+/// What a notice means for this place; nothing if it is about another one.
+fn concerns(notice: Notice, queued: &Queued) -> Option<(Revision, Result<Answer, Refusal>)> {
+    match notice {
+        Notice::Granted { place, revision, grants, .. } if place == queued.place => {
+            let acquired = Acquired { lease: queued.lease, place, grants };
+            Some((revision, Ok(Answer::Acquired(acquired))))
+        }
+        Notice::WaitEnded { place, revision, .. } if place == queued.place => {
+            Some((revision, Err(Refusal::WaitTimeout)))
+        }
+        Notice::LeaseEnded { revision, .. } => Some((revision, Err(Refusal::LeaseNotFound))),
+        _ => None,
+    }
+}
+
