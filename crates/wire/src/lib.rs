@@ -1,9 +1,17 @@
 //! What do clients and members say to each other?
 //!
 //! The messages of `tenure.v1` as Rust types with clients and servers for each service ([`v1`]), the
-//! message that thousands of watches share ([`shared`]).
+//! message that thousands of watches share ([`shared`]), the one table of reasons ([`reason`]) and how
+//! errors travel ([`Failure`], [`refusal`], [`status`]).
 
+pub mod convert;
+mod failure;
+pub mod reason;
+pub mod refusal;
 pub mod shared;
+pub mod status;
+
+pub use failure::Failure;
 
 /// Everything in `proto/tenure/v1`: messages, and for each service a client and a server.
 #[allow(

@@ -1,0 +1,172 @@
+//! How do the domain's words look on the wire, and back?
+
+use tenure_types::{Handle, Holder, HolderState, LeaseId, Mode, Name, Revision, RingLink, Token};
+
+use crate::v1;
+
+/// A revision as it is sent. Epochs end where a signed number does, so none is cut off.
+pub fn revision(revision: Revision) -> i64 {
+    i64::try_from(revision.0).unwrap_or(i64::MAX)
+}
+
+/// A revision as it was sent; a negative one is none.
+pub fn revision_from(number: i64) -> Option<Revision> {
+    u64::try_from(number).ok().map(Revision)
+}
+
+/// A lease id as it is sent.
+pub fn lease(lease: LeaseId) -> i64 {
+    i64::try_from(lease.get()).unwrap_or(i64::MAX)
+}
+
+/// A lease id as it was sent; 0 and negative ones are none.
+pub fn lease_from(number: i64) -> Option<LeaseId> {
+    u64::try_from(number).ok().and_then(LeaseId::new)
+}
+
+/// A handle as it was sent; a generation of 0 says that there is none.
+pub fn handle_from(slot: u32, generation: u64) -> Option<Handle> {
+    (generation != 0).then_some(Handle { slot, generation })
+}
+
+/// A mode as it is sent: the word, and how many slots.
+pub fn mode(mode: Mode) -> (v1::Mode, u32) {
+    match mode {
+        Mode::Exclusive => (v1::Mode::Exclusive, 0),
+        Mode::Shared => (v1::Mode::Shared, 0),
+        Mode::Slot { of } => (v1::Mode::Slot, of),
+    }
+}
+
+/// A mode as it was sent. Slots beside another mode than `MODE_SLOT` are a mistake, not a default.
+pub fn mode_from(mode: i32, slots: u32) -> Option<Mode> {
+    match (v1::Mode::try_from(mode).ok()?, slots) {
+        (v1::Mode::Exclusive, 0) => Some(Mode::Exclusive),
+        (v1::Mode::Shared, 0) => Some(Mode::Shared),
+        (v1::Mode::Slot, of @ 1..) => Some(Mode::Slot { of }),
+        _ => None,
+    }
+}
+
+/// A holder's state as it is sent: the word, and for how much longer.
+pub fn holder_state(state: HolderState) -> (v1::HolderState, u64) {
+    match state {
+        HolderState::Held => (v1::HolderState::Held, 0),
+        HolderState::Cooling { left_ms } => (v1::HolderState::Cooling, left_ms),
+        HolderState::Delayed { left_ms } => (v1::HolderState::Delayed, left_ms),
+    }
+}
+
+/// A holder's state as it was sent.
+pub fn holder_state_from(state: i32, left_ms: u64) -> Option<HolderState> {
+    Some(match v1::HolderState::try_from(state).ok()? {
+        v1::HolderState::Held => HolderState::Held,
+        v1::HolderState::Cooling => HolderState::Cooling { left_ms },
+        v1::HolderState::Delayed => HolderState::Delayed { left_ms },
+    })
+}
+
+impl From<&Holder> for v1::Holder {
+    fn from(holder: &Holder) -> Self {
+        let (state, left_ms) = holder_state(holder.state);
+        Self {
+            client: holder.client.to_string(),
+            token: holder.token.get(),
+            held_ms: holder.held_ms,
+            lease: lease(holder.lease),
+            state: state.into(),
+            left_ms,
+        }
+    }
+}
+
+/// A holder as it was sent; `None` if it cannot be one.
+pub fn holder_from(holder: &v1::Holder) -> Option<Holder> {
+    Some(Holder {
+        lease: lease_from(holder.lease)?,
+        client: Name::new(&holder.client).ok()?,
+        token: Token::from_u64(holder.token)?,
+        held_ms: holder.held_ms,
+        state: holder_state_from(holder.state, holder.left_ms)?,
+    })
+}
+
+impl From<&RingLink> for v1::RingLink {
+    fn from(link: &RingLink) -> Self {
+        Self {
+            lease: lease(link.lease),
+            client: link.client.to_string(),
+            lock: link.lock.to_string(),
+        }
+    }
+}
+
+/// A step of a ring as it was sent; `None` if it cannot be one.
+pub fn ring_link_from(link: &v1::RingLink) -> Option<RingLink> {
+    Some(RingLink {
+        lease: lease_from(link.lease)?,
+        client: Name::new(&link.client).ok()?,
+        lock: Name::new(&link.lock).ok()?,
+    })
+}
+
+/// The word for a cause, the same in events, notices, logs and metrics.
+pub fn cause_word(cause: v1::Cause) -> &'static str {
+    match cause {
+        v1::Cause::Unspecified => "unspecified",
+        v1::Cause::Granted => "granted",
+        v1::Cause::Released => "released",
+        v1::Cause::Expired => "expired",
+        v1::Cause::Revoked => "revoked",
+        v1::Cause::Forced => "forced",
+        v1::Cause::MaxHold => "max_hold",
+        v1::Cause::Cooled => "cooled",
+        v1::Cause::DelayOver => "delay_over",
+        v1::Cause::Downgraded => "downgraded",
+        v1::Cause::Updated => "updated",
+        v1::Cause::Queued => "queued",
+        v1::Cause::Left => "left",
+        v1::Cause::WaitTimeout => "wait_timeout",
+        v1::Cause::Vacant => "vacant",
+        v1::Cause::KeyPut => "key_put",
+        v1::Cause::KeyDeleted => "key_deleted",
+        v1::Cause::LeaseGranted => "lease_granted",
+        v1::Cause::LimitsSet => "limits_set",
+        v1::Cause::LevelRaised => "level_raised",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_go_there_and_back_and_slots_belong_to_one_of_them() {
+        for of in [Mode::Exclusive, Mode::Shared, Mode::Slot { of: 8 }] {
+            let (word, slots) = mode(of);
+            assert_eq!(mode_from(word.into(), slots), Some(of));
+        }
+        assert_eq!(mode_from(v1::Mode::Exclusive.into(), 3), None);
+        assert_eq!(mode_from(v1::Mode::Slot.into(), 0), None);
+        assert_eq!(mode_from(99, 0), None);
+    }
+
+    #[test]
+    fn a_generation_of_zero_is_no_handle_and_a_negative_number_no_id() {
+        assert_eq!(handle_from(7, 0), None);
+        assert_eq!(handle_from(7, 1), Some(Handle { slot: 7, generation: 1 }));
+        assert_eq!(lease_from(-1), None);
+        assert_eq!(lease_from(0), None);
+        assert_eq!(revision_from(-1), None);
+    }
+
+    #[test]
+    fn cause_words_are_the_names_of_the_wire_in_lower_case() {
+        for number in 0..=19 {
+            let cause = v1::Cause::try_from(number).unwrap();
+            let name = cause.as_str_name().strip_prefix("CAUSE_").unwrap();
+            assert_eq!(cause_word(cause), name.to_lowercase());
+        }
+        assert!(v1::Cause::try_from(20).is_err(), "a new cause needs a word above");
+    }
+}

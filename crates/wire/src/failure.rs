@@ -1,0 +1,298 @@
+//! What can go wrong outside the rules of locks and leases, and what may be concluded?
+
+use tenure_types::Revision;
+
+use crate::{convert, reason, v1};
+
+/// Something other than a rule said no. The reason's row in [`reason::TABLE`] says whether the request may
+/// have taken effect.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// This member does not lead, and did not pass the request on.
+    #[error("this member does not lead")]
+    NotLeader {
+        /// Who does, if known. Never the member itself.
+        leader: Option<v1::LeaderHint>,
+    },
+    /// Nobody leads at the moment.
+    #[error("the cluster has no leader at the moment")]
+    NoLeader,
+    /// The leader hears from too few members to agree on anything.
+    #[error("too few members answer to agree on anything")]
+    NoQuorum,
+    /// The request was sent on and no outcome came in time.
+    #[error("no outcome within {waited_ms} ms; it may have happened, or may still")]
+    UnknownOutcome {
+        /// How long was waited.
+        waited_ms: u64,
+    },
+    /// The deadline passed before anything was done.
+    #[error("the deadline passed before anything was done")]
+    Deadline,
+    /// The member has more to do than it can.
+    #[error("the member has more to do than it can")]
+    Overloaded {
+        /// When to try again.
+        retry_after_ms: u64,
+    },
+    /// The principal asks for more than it may.
+    #[error("`{limit}` of this principal is limited to {bound}")]
+    Quota {
+        /// Of what.
+        limit: &'static str,
+        /// How much it may.
+        bound: u64,
+        /// When to try again; 0 if that depends on what it gives back.
+        retry_after_ms: u64,
+    },
+    /// The request cannot be read.
+    #[error("the request cannot be read: {what}")]
+    Malformed {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A field cannot be as it is.
+    #[error("`{field}` {problem}")]
+    InvalidField {
+        /// Which.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A wait that its lease would not outlive.
+    #[error("the lease has {left_ms} ms left; a longer wait needs renewals")]
+    WaitTooLong {
+        /// What is left.
+        left_ms: u64,
+    },
+    /// The message is longer than the door takes.
+    #[error("the message is longer than {bound} bytes")]
+    TooLarge {
+        /// What it takes.
+        bound: u64,
+    },
+    /// The body is of a type, or in an encoding, that the door does not take.
+    #[error("the body must be {expected}, not compressed")]
+    UnsupportedMedia {
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// The headers are longer than the door takes.
+    #[error("the headers are too long")]
+    HeadersTooLarge,
+    /// The request came too slowly.
+    #[error("the request came too slowly")]
+    TooSlow,
+    /// There is no such call or path.
+    #[error("there is no such call")]
+    UnknownOperation,
+    /// The path does not know this verb.
+    #[error("the path does not take {verb}")]
+    UnknownVerb {
+        /// Which.
+        verb: String,
+    },
+    /// The `Host` or `Origin` of the request is not one of ours.
+    #[error("requests to this host name, or from this origin, are not taken")]
+    HostNotAllowed,
+    /// Credentials are missing or wrong.
+    #[error("credentials are missing or wrong")]
+    Unauthenticated,
+    /// The principal may not do this.
+    #[error("not allowed: this needs the verb `{verb}`")]
+    PermissionDenied {
+        /// What it would need.
+        verb: &'static str,
+    },
+    /// The member's disk is full.
+    #[error("the member's disk is full")]
+    DiskFull,
+    /// The member is about to stop.
+    #[error("the member is about to stop")]
+    ShuttingDown,
+    /// The member found that its state or disk is not what it was.
+    #[error("the member found damage and serves nothing")]
+    Corrupt,
+    /// A mistake in the program.
+    #[error("the member made a mistake; its log says more")]
+    Internal,
+    /// The history does not reach back so far.
+    #[error("the history begins at revision {floor}")]
+    Compacted {
+        /// The oldest revision that is kept.
+        floor: Revision,
+    },
+    /// A watch was not read as fast as it was written.
+    #[error("the watch was read too slowly; it goes on from revision {resume}")]
+    SlowConsumer {
+        /// Where to go on.
+        resume: Revision,
+    },
+    /// The client knows another cluster than this one.
+    #[error("this is cluster {cluster_id}, not the one the client knew")]
+    OtherCluster {
+        /// Which this is.
+        cluster_id: u64,
+    },
+    /// The cluster was restored from a backup since the client knew it.
+    #[error("the cluster was restored from a backup; every lease of before is gone")]
+    Restored,
+    /// No such key.
+    #[error("key `{key}` does not exist")]
+    KeyNotFound {
+        /// Which.
+        key: String,
+    },
+    /// No such member.
+    #[error("no member {member}")]
+    MemberNotFound {
+        /// Which.
+        member: String,
+    },
+    /// A member of this id or name exists.
+    #[error("member {member} exists")]
+    MemberExists {
+        /// Which.
+        member: String,
+    },
+    /// The member is too far behind to vote.
+    #[error("the member is {behind} entries behind")]
+    NotCaughtUp {
+        /// How far.
+        behind: u64,
+    },
+    /// Another change of membership is not finished.
+    #[error("another change of membership is not finished")]
+    MembershipChanging,
+    /// Nothing could be agreed on without this member.
+    #[error("too few members would be left to agree on anything")]
+    QuorumAtRisk,
+    /// The request was passed on too often.
+    #[error("the request was passed on {hops} times without finding the leader")]
+    TooManyHops {
+        /// How often.
+        hops: u32,
+    },
+    /// The plain protocol cannot carry this token.
+    #[error("the token is 2^53 or more and would be rounded")]
+    TokenTooLarge,
+}
+
+impl Failure {
+    /// The stable word for programs, the same on every door.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotLeader { .. } => "NOT_LEADER",
+            Self::NoLeader => "NO_LEADER",
+            Self::NoQuorum => "NO_QUORUM",
+            Self::UnknownOutcome { .. } => "UNKNOWN_OUTCOME",
+            Self::Deadline => "DEADLINE",
+            Self::Overloaded { .. } => "OVERLOADED",
+            Self::Quota { .. } => "QUOTA",
+            Self::Malformed { .. } => "MALFORMED",
+            Self::InvalidField { .. } => "INVALID_FIELD",
+            Self::WaitTooLong { .. } => "WAIT_TOO_LONG",
+            Self::TooLarge { .. } => "TOO_LARGE",
+            Self::UnsupportedMedia { .. } => "UNSUPPORTED_MEDIA",
+            Self::HeadersTooLarge => "HEADERS_TOO_LARGE",
+            Self::TooSlow => "TOO_SLOW",
+            Self::UnknownOperation => "UNKNOWN_OPERATION",
+            Self::UnknownVerb { .. } => "UNKNOWN_VERB",
+            Self::HostNotAllowed => "HOST_NOT_ALLOWED",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+            Self::PermissionDenied { .. } => "PERMISSION_DENIED",
+            Self::DiskFull => "DISK_FULL",
+            Self::ShuttingDown => "SHUTTING_DOWN",
+            Self::Corrupt => "CORRUPT",
+            Self::Internal => "INTERNAL",
+            Self::Compacted { .. } => "COMPACTED",
+            Self::SlowConsumer { .. } => "SLOW_CONSUMER",
+            Self::OtherCluster { .. } => "OTHER_CLUSTER",
+            Self::Restored => "RESTORED",
+            Self::KeyNotFound { .. } => "KEY_NOT_FOUND",
+            Self::MemberNotFound { .. } => "MEMBER_NOT_FOUND",
+            Self::MemberExists { .. } => "MEMBER_EXISTS",
+            Self::NotCaughtUp { .. } => "NOT_CAUGHT_UP",
+            Self::MembershipChanging => "MEMBERSHIP_CHANGING",
+            Self::QuorumAtRisk => "QUORUM_AT_RISK",
+            Self::TooManyHops { .. } => "TOO_MANY_HOPS",
+            Self::TokenTooLarge => "TOKEN_TOO_LARGE",
+        }
+    }
+
+    /// One of each, for tests and the reference.
+    #[doc(hidden)]
+    pub fn samples() -> Vec<Self> {
+        let text = || "x".to_owned();
+        vec![
+            Self::NotLeader { leader: None },
+            Self::NoLeader,
+            Self::NoQuorum,
+            Self::UnknownOutcome { waited_ms: 5_000 },
+            Self::Deadline,
+            Self::Overloaded { retry_after_ms: 50 },
+            Self::Quota { limit: "requests_per_second", bound: 2_000, retry_after_ms: 100 },
+            Self::Malformed { what: text() },
+            Self::InvalidField { field: "mode", problem: text() },
+            Self::WaitTooLong { left_ms: 9_000 },
+            Self::TooLarge { bound: 65_536 },
+            Self::UnsupportedMedia { expected: "application/json" },
+            Self::HeadersTooLarge,
+            Self::TooSlow,
+            Self::UnknownOperation,
+            Self::UnknownVerb { verb: text() },
+            Self::HostNotAllowed,
+            Self::Unauthenticated,
+            Self::PermissionDenied { verb: "acquire" },
+            Self::DiskFull,
+            Self::ShuttingDown,
+            Self::Corrupt,
+            Self::Internal,
+            Self::Compacted { floor: Revision(7) },
+            Self::SlowConsumer { resume: Revision(8) },
+            Self::OtherCluster { cluster_id: 1 },
+            Self::Restored,
+            Self::KeyNotFound { key: text() },
+            Self::MemberNotFound { member: text() },
+            Self::MemberExists { member: text() },
+            Self::NotCaughtUp { behind: 9 },
+            Self::MembershipChanging,
+            Self::QuorumAtRisk,
+            Self::TooManyHops { hops: 5 },
+            Self::TokenTooLarge,
+        ]
+    }
+}
+
+impl From<&Failure> for v1::Error {
+    fn from(failure: &Failure) -> Self {
+        let row = reason::row(failure.reason()).expect("every failure's reason has a row");
+        let mut error = v1::Error {
+            reason: row.reason.to_owned(),
+            message: failure.to_string(),
+            effect: row.effect.into(),
+            next: row.advice.to_owned(),
+            ..v1::Error::default()
+        };
+        match failure {
+            Failure::NotLeader { leader } => error.leader = leader.clone().map(Box::new),
+            Failure::Overloaded { retry_after_ms } => error.retry_after_ms = *retry_after_ms,
+            Failure::Quota { limit, bound, retry_after_ms } => {
+                (*limit).clone_into(&mut error.limit);
+                error.bound = *bound;
+                error.retry_after_ms = *retry_after_ms;
+            }
+            Failure::InvalidField { field, .. } => (*field).clone_into(&mut error.limit),
+            Failure::WaitTooLong { left_ms } => {
+                "wait_ms".clone_into(&mut error.limit);
+                error.bound = *left_ms;
+            }
+            Failure::TooLarge { bound } => error.bound = *bound,
+            Failure::Compacted { floor } => error.revision = Some(convert::revision(*floor)),
+            Failure::SlowConsumer { resume } => error.revision = Some(convert::revision(*resume)),
+            _ => {}
+        }
+        error
+    }
+}

@@ -1,0 +1,419 @@
+//! Which word, code and advice belongs to each thing that can be refused or go wrong?
+//!
+//! The one table of reasons. Every door takes its codes from it, and `docs/reference/errors.md` is
+//! printed from it.
+
+use std::fmt::Write as _;
+
+use tonic::Code;
+
+use crate::v1::Effect;
+
+/// One reason, on every door.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// The stable word for programs.
+    pub reason: &'static str,
+    /// What it means, for the reference.
+    pub meaning: &'static str,
+    /// The gRPC code.
+    pub code: Code,
+    /// The HTTP status.
+    pub http: u16,
+    /// What happens to a WebSocket.
+    pub socket: Socket,
+    /// Whether the request may have taken effect.
+    pub effect: Effect,
+    /// Whether and how to send it again.
+    pub retry: Retry,
+    /// What to do next.
+    pub advice: &'static str,
+}
+
+/// What happens to a WebSocket that caused an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Socket {
+    /// It gets an error in a message and goes on.
+    Frame,
+    /// It gets an error in a message; if it goes on like that, it is closed with this code.
+    FrameThenClose(u16),
+    /// It gets the leader's address in a message and goes on.
+    Redirect,
+    /// It is closed with this code.
+    Close(u16),
+    /// It never comes to be: the upgrade is refused with the HTTP status. A socket that was open before is
+    /// closed with this code.
+    RefuseUpgrade(u16),
+}
+
+/// Whether and how to send a request again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retry {
+    /// Not as it is: the answer would be the same, or the world has moved on.
+    No,
+    /// At once, at this or another member.
+    AtOnce,
+    /// After the time given, else with growing pauses.
+    Later,
+    /// At any time, with the same request id, to learn what happened.
+    SameId,
+}
+
+impl Socket {
+    fn words(self) -> String {
+        match self {
+            Self::Frame => "error frame".to_owned(),
+            Self::FrameThenClose(code) => format!("error frame; repeated: close {code}"),
+            Self::Redirect => "error frame with the leader".to_owned(),
+            Self::Close(code) => format!("close {code}"),
+            Self::RefuseUpgrade(code) => format!("upgrade refused, or close {code}"),
+        }
+    }
+}
+
+impl Retry {
+    fn words(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::AtOnce => "at once",
+            Self::Later => "later",
+            Self::SameId => "same request id",
+        }
+    }
+}
+
+/// The word for an effect.
+pub fn effect_word(effect: Effect) -> &'static str {
+    match effect {
+        Effect::None => "none",
+        Effect::Unknown => "unknown",
+    }
+}
+
+/// The row of a reason.
+pub fn row(reason: &str) -> Option<&'static Row> {
+    TABLE.iter().find(|row| row.reason == reason)
+}
+
+macro_rules! rows {
+    ($($reason:literal $code:ident $http:literal $socket:ident $(($close:literal))?
+        $effect:ident $retry:ident, $meaning:literal, $advice:literal;)+) => {
+        &[$(Row {
+            reason: $reason,
+            meaning: $meaning,
+            code: Code::$code,
+            http: $http,
+            socket: Socket::$socket $(($close))?,
+            effect: Effect::$effect,
+            retry: Retry::$retry,
+            advice: $advice,
+        }),+]
+    };
+}
+
+/// Every reason there is: first what the rules refuse, then what goes wrong around them.
+#[rustfmt::skip]
+pub const TABLE: &[Row] = rows! {
+    "HELD" FailedPrecondition 423 Frame None No,
+        "somebody has the lock, and the ask was not to wait", "wait in the queue";
+    "WAIT_TIMEOUT" Aborted 423 Frame None No,
+        "the wait is over; the place in the queue is gone", "ask again, or wait longer";
+    "DEADLOCK" FailedPrecondition 409 Frame None No,
+        "waiting would close a ring of leases that wait for each other",
+        "release what you hold, then ask for all at once";
+    "OVERLAP" FailedPrecondition 409 Frame None No,
+        "the lease already holds or awaits some of these locks in another way",
+        "release or leave first, or use another lease";
+    "DUPLICATE_LOCK" InvalidArgument 400 Frame None No,
+        "the same lock twice in one ask", "name each lock once";
+    "OTHER_KIND" FailedPrecondition 409 Frame None No,
+        "the lock has another number of slots, or none", "ask with the slots the lock has";
+    "NOT_HOLDER" FailedPrecondition 409 Frame None No,
+        "the lease does not hold this lock under this token", "stop the work; the lock is not yours";
+    "NOT_WAITING" FailedPrecondition 409 Frame None No,
+        "the lease does not wait for this lock", "nothing: the place is gone";
+    "NOT_EXCLUSIVE" FailedPrecondition 409 Frame None No,
+        "only an exclusive hold can be downgraded", "nothing: it is shared already, or a semaphore";
+    "TOKEN_OUTDATED" FailedPrecondition 409 Frame None No,
+        "no grant of the lock has the token that was shown; the holder of now is in the error",
+        "look at the holder, then name its token";
+    "NOT_COOLING" FailedPrecondition 409 Frame None No,
+        "nothing cools under this lease, lock and token", "nothing: the lock has gone on";
+    "MAX_HOLD_TOO_SHORT" InvalidArgument 400 Frame None No,
+        "`max_hold` must exceed the ttl", "use a longer max_hold or a shorter ttl";
+    "LEASE_NOT_FOUND" NotFound 404 Frame None No,
+        "no live lease has this id or handle", "stop the work, take a new lease and ask again";
+    "LEASE_EXISTS" AlreadyExists 409 Frame None No,
+        "the id is in use by another lease", "ask for another id, or let one be chosen";
+    "COMPARE_FAILED" FailedPrecondition 412 Frame None No,
+        "the key is not as the condition says", "read the key again";
+    "GUARD_FAILED" FailedPrecondition 412 Frame None No,
+        "no live grant of the guarding lock has the token", "stop the work; the lock is not yours";
+    "REQUEST_STALE" FailedPrecondition 409 Frame None No,
+        "the request was answered or given up before", "use a new request id";
+    "REQUEST_ID_CONFLICT" FailedPrecondition 409 Frame None No,
+        "the same request id came with another command", "use a new request id";
+    "REQUEST_WINDOW" ResourceExhausted 429 Frame None Later,
+        "too many requests of the lease are unanswered", "wait for earlier answers";
+    "REQUESTS_FULL" ResourceExhausted 429 Frame None Later,
+        "too many requests without a lease are remembered", "try again later";
+    "QUEUE_FULL" ResourceExhausted 429 Frame None Later,
+        "the queue of the lock is full", "try again later, or split the lock";
+    "TOO_MANY_LOCKS" ResourceExhausted 429 Frame None No,
+        "the lease holds or awaits as many locks as it may", "end what is not needed, or raise the limit";
+    "TOO_MANY_KEYS" ResourceExhausted 429 Frame None No,
+        "as many keys are bound to the lease as may be", "end what is not needed, or raise the limit";
+    "TOO_MANY_LEASES" ResourceExhausted 429 Frame None Later,
+        "the cluster has as many leases as it may", "end what is not needed, or raise the limit";
+    "NO_SPACE" ResourceExhausted 507 Frame None Later,
+        "the state is as large as it may be", "release locks, delete keys, or raise the limit";
+    "INVALID_NAME" InvalidArgument 400 Frame None No,
+        "a name is empty, too long, or has control characters",
+        "use 1 to 512 bytes of UTF-8 without control characters";
+    "METADATA_TOO_LONG" InvalidArgument 400 Frame None No,
+        "more metadata than allowed", "stay within the limit, or raise it";
+    "VALUE_TOO_LONG" InvalidArgument 400 Frame None No,
+        "a larger value than allowed", "stay within the limit, or raise it";
+    "INVALID_TTL" InvalidArgument 400 Frame None No,
+        "the ttl is outside the allowed range", "stay within the limit, or raise it";
+    "INVALID_WAIT" InvalidArgument 400 Frame None No,
+        "the wait is longer than allowed", "stay within the limit, or raise it";
+    "INVALID_LOCK_DELAY" InvalidArgument 400 Frame None No,
+        "the lock-delay is longer than allowed", "stay within the limit, or raise it";
+    "INVALID_MAX_HOLD" InvalidArgument 400 Frame None No,
+        "`max_hold` is longer than allowed", "stay within the limit, or raise it";
+    "INVALID_SLOTS" InvalidArgument 400 Frame None No,
+        "more slots than allowed, or none", "stay within the limit, or raise it";
+    "TOO_MANY_LOCKS_IN_ASK" InvalidArgument 400 Frame None No,
+        "more locks in one ask than allowed", "stay within the limit, or raise it";
+    "TOO_MANY_IN_COMMAND" InvalidArgument 400 Frame None No,
+        "more than may stand in one command", "split the command";
+    "INVALID_LIMIT" InvalidArgument 400 Frame None No,
+        "a limit cannot be set to this value", "name a value in this range";
+    "INVALID_LEVEL" InvalidArgument 400 Frame None No,
+        "the level is below the present one, or not known here", "name a level in this range";
+    "LEVEL_TOO_LOW" FailedPrecondition 409 Frame None No,
+        "the command needs newer rules than the cluster has agreed on",
+        "upgrade every member, then raise the level";
+    "FUTURE_REVISION" OutOfRange 400 Frame None No,
+        "the revision has not been reached", "name a revision that exists";
+    "TOKENS_EXHAUSTED" ResourceExhausted 507 Frame None No,
+        "every token of this epoch is used", "back up and restore with a new epoch";
+    "QUIET" Unavailable 503 Frame None Later,
+        "the cluster was restored and waits until every lease of before would have ended",
+        "wait in the queue";
+
+    "NOT_LEADER" Unavailable 503 Redirect None AtOnce,
+        "the member does not lead, or the leader changed before this was agreed on",
+        "send it again; nothing happened";
+    "NO_LEADER" Unavailable 503 Frame None Later,
+        "nobody leads at the moment", "send it again; nothing happened";
+    "NO_QUORUM" Unavailable 503 Frame None Later,
+        "too few members answer to agree on anything", "look at the members: tenure cluster status";
+    "UNKNOWN_OUTCOME" DeadlineExceeded 504 Frame Unknown SameId,
+        "the request was sent on and no outcome came in time",
+        "send it again with the same request id, or look";
+    "DEADLINE" DeadlineExceeded 504 Frame None AtOnce,
+        "the deadline passed before anything was done", "send it again with more time; nothing happened";
+    "OVERLOADED" Unavailable 503 Frame None Later,
+        "the member has more to do than it can", "send it again after the time given";
+    "QUOTA" ResourceExhausted 429 FrameThenClose(4429) None Later,
+        "the principal asks for more than it may", "slow down, or give something back";
+    "SHUTTING_DOWN" Unavailable 503 Close(1001) None AtOnce,
+        "the member is about to stop", "send it to another member";
+    "DISK_FULL" ResourceExhausted 507 Frame None Later,
+        "the member's disk is full", "free space on that member";
+    "CORRUPT" DataLoss 500 Close(1011) None AtOnce,
+        "the member found damage and serves nothing", "send it to another member; replace this one";
+    "INTERNAL" Internal 500 Close(1011) Unknown SameId,
+        "the member made a mistake", "look at the member's log";
+    "UNAUTHENTICATED" Unauthenticated 401 RefuseUpgrade(4401) None No,
+        "credentials are missing or wrong", "give credentials";
+    "PERMISSION_DENIED" PermissionDenied 403 Frame None No,
+        "the principal may not do this", "ask for the verb that is named";
+    "HOST_NOT_ALLOWED" PermissionDenied 403 RefuseUpgrade(1008) None No,
+        "the host name or origin of the request is not one of ours", "use the address the member listens on";
+    "MALFORMED" InvalidArgument 400 FrameThenClose(1007) None No,
+        "the request cannot be read, or has a field that is not known",
+        "use a client of the cluster's version";
+    "INVALID_FIELD" InvalidArgument 400 Frame None No,
+        "a field cannot be as it is", "correct the field that is named";
+    "WAIT_TOO_LONG" InvalidArgument 400 Frame None No,
+        "the wait is longer than the lease would live, and this door renews nothing",
+        "wait at most as long as the bound, or renew the lease first";
+    "TOO_LARGE" ResourceExhausted 413 Close(1009) None No,
+        "the message is longer than the door takes", "send less at once";
+    "UNSUPPORTED_MEDIA" Unimplemented 415 Close(1003) None No,
+        "the body is of a type or in an encoding that the door does not take", "send what is named, not compressed";
+    "HEADERS_TOO_LARGE" ResourceExhausted 431 RefuseUpgrade(1009) None No,
+        "the headers are longer than the door takes", "send shorter headers";
+    "TOO_SLOW" DeadlineExceeded 408 RefuseUpgrade(1008) None AtOnce,
+        "the request came too slowly", "send it faster";
+    "UNKNOWN_OPERATION" Unimplemented 404 Frame None No,
+        "there is no such call or path", "look at /openapi.json or the reflection service";
+    "UNKNOWN_VERB" Unimplemented 405 Frame None No,
+        "the path does not take this verb", "look at /openapi.json";
+    "COMPACTED" OutOfRange 410 Frame None No,
+        "the history does not reach back so far; the floor is in the error",
+        "read the state anew, then watch from its revision";
+    "SLOW_CONSUMER" ResourceExhausted 429 Frame None AtOnce,
+        "a watch was not read as fast as it was written; where to resume is in the error",
+        "start the watch again from the revision given";
+    "OTHER_CLUSTER" FailedPrecondition 409 Close(1008) None No,
+        "the client knows another cluster than this one", "check the addresses";
+    "RESTORED" FailedPrecondition 409 Close(1008) None No,
+        "the cluster was restored from a backup since; every lease of before is gone",
+        "stop the work, forget the leases and begin anew";
+    "KEY_NOT_FOUND" NotFound 404 Frame None No,
+        "the key does not exist", "nothing: it is not there";
+    "MEMBER_NOT_FOUND" NotFound 404 Frame None No,
+        "there is no such member", "look at the members: tenure cluster status";
+    "MEMBER_EXISTS" AlreadyExists 409 Frame None No,
+        "a member of this id or name exists", "remove it first, or use another";
+    "NOT_CAUGHT_UP" FailedPrecondition 409 Frame None Later,
+        "the member is too far behind to vote", "try again when it has caught up";
+    "MEMBERSHIP_CHANGING" FailedPrecondition 409 Frame None Later,
+        "another change of membership is not finished", "try again later";
+    "QUORUM_AT_RISK" FailedPrecondition 409 Frame None No,
+        "too few members would be left to agree on anything", "add a member first";
+    "TOO_MANY_HOPS" Unavailable 503 Frame None Later,
+        "the request was passed on too often without finding the leader", "try again later";
+    "TOKEN_TOO_LARGE" FailedPrecondition 409 Frame None No,
+        "the plain lock protocol cannot carry a token of 2^53 or more; the lock was given back",
+        "use another door";
+};
+
+/// The table as the page of the reference.
+pub fn reference() -> String {
+    let mut page = String::from(INTRODUCTION);
+    for row in TABLE {
+        let (effect, retry) = (effect_word(row.effect), row.retry.words());
+        let _ = writeln!(
+            page,
+            "| `{}` | {} | `{}` | {} | {} | {effect} | {retry} | {} |",
+            row.reason,
+            row.meaning,
+            code_name(row.code),
+            row.http,
+            row.socket.words(),
+            row.advice,
+        );
+    }
+    page
+}
+
+const INTRODUCTION: &str = "\
+# Errors
+
+<!-- Printed from crates/wire/src/reason.rs: TENURE_FIX=1 cargo test -p tenure-wire -->
+
+Every answer that is not success has a `reason` from this table, the same on every door.
+
+- **effect** says what may be concluded. `none`: it did not happen and will not. `unknown`: it may have happened, or
+  may still; the same request id learns which. The two never share a reason.
+- **again** says whether sending the same thing again makes sense. *later* means after `retry_after_ms` if it is
+  there, else with growing pauses. An answer with `no` would be the same, or what to do depends on you.
+- **gRPC**: the code; metadata `tenure-reason` and `tenure-effect`; the whole error as `tenure.v1.Error` in
+  `grpc-status-details-bin`. In `LockService`, `HELD` and `WAIT_TIMEOUT` are no errors: `acquired` is false.
+- **HTTP**: the status, and `{\"error\":{\"reason\":…,\"message\":…,\"effect\":…,…}}`; `Retry-After` where a time is given.
+- **WebSocket**: an error frame answers one request and the socket goes on; a close code ends it.
+
+| reason | meaning | gRPC | HTTP | WebSocket | effect | again | what to do |
+|---|---|---|---|---|---|---|---|
+";
+
+/// The name of a gRPC code as its specification writes it.
+pub fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tenure_types::{Limit, Refusal};
+
+    use super::*;
+    use crate::Failure;
+    use crate::refusal::tests::samples;
+
+    #[test]
+    fn every_reason_stands_once_and_somebody_gives_it() {
+        let rows: BTreeSet<_> = TABLE.iter().map(|row| row.reason).collect();
+        assert_eq!(rows.len(), TABLE.len(), "a reason stands twice");
+        let given: BTreeSet<_> = samples()
+            .iter()
+            .map(Refusal::reason)
+            .chain(Failure::samples().iter().map(Failure::reason))
+            .collect();
+        assert_eq!(rows, given);
+    }
+
+    #[test]
+    fn a_refusal_never_happened_and_gives_the_tables_advice() {
+        for refusal in samples() {
+            let row = row(refusal.reason()).unwrap();
+            assert_eq!(row.effect, Effect::None, "{}", row.reason);
+            // These share a reason with something more common, whose advice stands in the table.
+            let shared = matches!(
+                refusal,
+                Refusal::Limit {
+                    limit: Limit::NameBytes
+                        | Limit::HistoryRevisions
+                        | Limit::HistoryBytes
+                        | Limit::EndsPerEntry,
+                    ..
+                }
+            );
+            assert!(shared || row.advice == refusal.advice(), "{}", row.reason);
+        }
+    }
+
+    #[test]
+    fn what_may_have_happened_is_never_retried_by_a_library() {
+        // gRPC libraries retry UNAVAILABLE by themselves, proxies retry 503 and 408.
+        for row in TABLE.iter().filter(|row| row.effect == Effect::Unknown) {
+            assert_ne!(row.code, Code::Unavailable, "{}", row.reason);
+            assert!(![408, 425, 503].contains(&row.http), "{}", row.reason);
+            assert_eq!(row.retry, Retry::SameId, "{}", row.reason);
+        }
+    }
+
+    #[test]
+    fn statuses_are_of_the_kind_their_codes_are() {
+        for row in TABLE {
+            assert!((400..600).contains(&row.http), "{}", row.reason);
+            assert_ne!(row.code, Code::Ok, "{}", row.reason);
+            let ours = matches!(row.code, Code::Unavailable | Code::Internal | Code::DataLoss);
+            assert!(!ours || row.http >= 500, "{}", row.reason);
+        }
+    }
+
+    #[test]
+    fn the_errors_page_is_printed_from_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/errors.md");
+        if std::env::var_os("TENURE_FIX").is_some() {
+            std::fs::write(path, reference()).unwrap();
+        }
+        let page = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(page == reference(), "docs/reference/errors.md is old: run with TENURE_FIX=1");
+    }
+}

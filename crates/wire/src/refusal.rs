@@ -1,0 +1,228 @@
+//! How is a refusal of the machine sent, and how does a client get it back whole?
+
+use tenure_types::{Held, Limit, Name, Refusal, Revision};
+
+use crate::{convert, reason, v1};
+
+impl From<&Refusal> for v1::Error {
+    fn from(refusal: &Refusal) -> Self {
+        let row = reason::row(refusal.reason()).expect("every refusal's reason has a row");
+        let mut error = v1::Error {
+            reason: row.reason.to_owned(),
+            message: refusal.to_string(),
+            effect: v1::Effect::None.into(),
+            next: refusal.advice().to_owned(),
+            ..v1::Error::default()
+        };
+        details(refusal, &mut error);
+        error
+    }
+}
+
+fn details(refusal: &Refusal, error: &mut v1::Error) {
+    match refusal {
+        Refusal::LevelTooLow { level } => error.asked = u64::from(*level),
+        Refusal::InvalidLevel { from, to } => {
+            error.least = u64::from(*from);
+            error.bound = u64::from(*to);
+        }
+        Refusal::Limit { limit, bound, asked } => {
+            limit.name().clone_into(&mut error.limit);
+            error.bound = *bound;
+            error.asked = *asked;
+        }
+        Refusal::InvalidLimit { limit, asked } => {
+            limit.name().clone_into(&mut error.limit);
+            error.least = *limit.range().start();
+            error.bound = *limit.range().end();
+            error.asked = *asked;
+        }
+        Refusal::TooManyInCommand { max } => error.bound = *max,
+        Refusal::LeaseExists { lease } => error.lease = convert::lease(*lease),
+        Refusal::Held(held) => {
+            error.lock = held.lock.to_string();
+            error.holder = held.holder.as_ref().map(|holder| Box::new(holder.into()));
+            error.ahead = held.ahead;
+        }
+        Refusal::OtherKind { lock, slots } => {
+            error.lock = lock.to_string();
+            error.slots = *slots;
+        }
+        Refusal::Deadlock { ring } => error.ring = ring.iter().map(Into::into).collect(),
+        Refusal::TokenOutdated { lock, holder } => {
+            error.lock = lock.to_string();
+            error.holder = holder.as_deref().map(|holder| Box::new(holder.into()));
+        }
+        Refusal::MaxHoldTooShort { ttl_ms } => error.least = *ttl_ms,
+        Refusal::CompareFailed { modified } => error.revision = modified.map(convert::revision),
+        Refusal::RequestWindow { window } => error.bound = *window,
+        Refusal::Quiet { left_ms } => error.retry_after_ms = *left_ms,
+        Refusal::FutureRevision { asked, newest } => {
+            error.asked = asked.0;
+            error.revision = Some(convert::revision(*newest));
+        }
+        Refusal::Overlap { lock }
+        | Refusal::Duplicate { lock }
+        | Refusal::NotHolder { lock }
+        | Refusal::NotWaiting { lock }
+        | Refusal::NotExclusive { lock }
+        | Refusal::NotCooling { lock }
+        | Refusal::GuardFailed { lock } => error.lock = lock.to_string(),
+        Refusal::NotLeader
+        | Refusal::Malformed
+        | Refusal::InvalidName
+        | Refusal::LeaseNotFound
+        | Refusal::WaitTimeout
+        | Refusal::RequestStale
+        | Refusal::RequestConflict
+        | Refusal::TokensExhausted => {}
+    }
+}
+
+/// The refusal an error stands for; `None` if it stands for something else, or its details are not those
+/// of its reason.
+pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
+    let lock = || Name::new(&error.lock).ok();
+    let small = |number: u64| u16::try_from(number).ok();
+    let holder = || error.holder.as_deref().map(convert::holder_from);
+    if let Some(limit) = Limit::from_name(&error.limit) {
+        if error.reason == "INVALID_LIMIT" {
+            return Some(Refusal::InvalidLimit { limit, asked: error.asked });
+        }
+        let (bound, asked) = (error.bound, error.asked);
+        return (error.reason == limit.reason()).then_some(Refusal::Limit { limit, bound, asked });
+    }
+    Some(match error.reason.as_str() {
+        "NOT_LEADER" => Refusal::NotLeader,
+        "MALFORMED" => Refusal::Malformed,
+        "LEVEL_TOO_LOW" => Refusal::LevelTooLow { level: small(error.asked)? },
+        "INVALID_LEVEL" => {
+            Refusal::InvalidLevel { from: small(error.least)?, to: small(error.bound)? }
+        }
+        "INVALID_NAME" => Refusal::InvalidName,
+        "TOO_MANY_IN_COMMAND" => Refusal::TooManyInCommand { max: error.bound },
+        "LEASE_NOT_FOUND" => Refusal::LeaseNotFound,
+        "LEASE_EXISTS" => Refusal::LeaseExists { lease: convert::lease_from(error.lease)? },
+        "HELD" => {
+            let holder = match holder() {
+                None => None,
+                Some(holder) => Some(holder?),
+            };
+            Refusal::Held(Box::new(Held { lock: lock()?, holder, ahead: error.ahead }))
+        }
+        "WAIT_TIMEOUT" => Refusal::WaitTimeout,
+        "OVERLAP" => Refusal::Overlap { lock: lock()? },
+        "DUPLICATE_LOCK" => Refusal::Duplicate { lock: lock()? },
+        "OTHER_KIND" => Refusal::OtherKind { lock: lock()?, slots: error.slots },
+        "DEADLOCK" => {
+            let ring = error.ring.iter().map(convert::ring_link_from).collect::<Option<_>>()?;
+            Refusal::Deadlock { ring }
+        }
+        "NOT_HOLDER" => Refusal::NotHolder { lock: lock()? },
+        "NOT_WAITING" => Refusal::NotWaiting { lock: lock()? },
+        "NOT_EXCLUSIVE" => Refusal::NotExclusive { lock: lock()? },
+        "TOKEN_OUTDATED" => {
+            let holder = match holder() {
+                None => None,
+                Some(holder) => Some(Box::new(holder?)),
+            };
+            Refusal::TokenOutdated { lock: lock()?, holder }
+        }
+        "NOT_COOLING" => Refusal::NotCooling { lock: lock()? },
+        "MAX_HOLD_TOO_SHORT" => Refusal::MaxHoldTooShort { ttl_ms: error.least },
+        "COMPARE_FAILED" => {
+            let modified = match error.revision {
+                None => None,
+                Some(revision) => Some(convert::revision_from(revision)?),
+            };
+            Refusal::CompareFailed { modified }
+        }
+        "GUARD_FAILED" => Refusal::GuardFailed { lock: lock()? },
+        "REQUEST_STALE" => Refusal::RequestStale,
+        "REQUEST_ID_CONFLICT" => Refusal::RequestConflict,
+        "REQUEST_WINDOW" => Refusal::RequestWindow { window: error.bound },
+        "TOKENS_EXHAUSTED" => Refusal::TokensExhausted,
+        "QUIET" => Refusal::Quiet { left_ms: error.retry_after_ms },
+        "FUTURE_REVISION" => Refusal::FutureRevision {
+            asked: Revision(error.asked),
+            newest: convert::revision_from(error.revision?)?,
+        },
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use tenure_types::{Holder, HolderState, LeaseId, RingLink, Token};
+
+    use super::*;
+
+    /// One of every refusal there is. A new one stops `details` from compiling; add it here too.
+    pub(crate) fn samples() -> Vec<Refusal> {
+        let lock = || Name::new("deploy").unwrap();
+        let lease = LeaseId::new(6_862_914_507_731_255_300).unwrap();
+        let holder = |state| Holder {
+            lease,
+            client: Name::new("ci-7/4121").unwrap(),
+            token: Token::from_u64(1042).unwrap(),
+            held_ms: 252_000,
+            state,
+        };
+        let held = holder(HolderState::Held);
+        let cooling = holder(HolderState::Cooling { left_ms: 900 });
+        let link = RingLink { lease, client: Name::new("a").unwrap(), lock: lock() };
+        let mut all = vec![
+            Refusal::NotLeader,
+            Refusal::Malformed,
+            Refusal::LevelTooLow { level: 3 },
+            Refusal::InvalidLevel { from: 1, to: 2 },
+            Refusal::InvalidName,
+            Refusal::InvalidLimit { limit: Limit::Slots, asked: 0 },
+            Refusal::TooManyInCommand { max: 4_096 },
+            Refusal::LeaseNotFound,
+            Refusal::LeaseExists { lease },
+            Refusal::Held(Box::new(Held { lock: lock(), holder: Some(held), ahead: 2 })),
+            Refusal::Held(Box::new(Held { lock: lock(), holder: None, ahead: 1 })),
+            Refusal::WaitTimeout,
+            Refusal::Overlap { lock: lock() },
+            Refusal::Duplicate { lock: lock() },
+            Refusal::OtherKind { lock: lock(), slots: Some(8) },
+            Refusal::OtherKind { lock: lock(), slots: None },
+            Refusal::Deadlock { ring: vec![link.clone(), link] },
+            Refusal::NotHolder { lock: lock() },
+            Refusal::NotWaiting { lock: lock() },
+            Refusal::NotExclusive { lock: lock() },
+            Refusal::TokenOutdated { lock: lock(), holder: Some(Box::new(cooling)) },
+            Refusal::TokenOutdated { lock: lock(), holder: None },
+            Refusal::NotCooling { lock: lock() },
+            Refusal::MaxHoldTooShort { ttl_ms: 15_000 },
+            Refusal::CompareFailed { modified: Some(Revision(12)) },
+            Refusal::CompareFailed { modified: None },
+            Refusal::GuardFailed { lock: lock() },
+            Refusal::RequestStale,
+            Refusal::RequestConflict,
+            Refusal::RequestWindow { window: 256 },
+            Refusal::TokensExhausted,
+            Refusal::Quiet { left_ms: 15_000 },
+            Refusal::FutureRevision { asked: Revision(9), newest: Revision(8) },
+        ];
+        all.extend(Limit::all().map(|limit| Refusal::Limit { limit, bound: 1, asked: 2 }));
+        all
+    }
+
+    #[test]
+    fn every_refusal_comes_back_whole() {
+        for refusal in samples() {
+            let error = v1::Error::from(&refusal);
+            assert_eq!(refusal_from(&error), Some(refusal), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn details_that_are_none_give_no_refusal() {
+        let held = v1::Error { reason: "HELD".into(), ..v1::Error::default() };
+        assert_eq!(refusal_from(&held), None, "a lock without a name");
+        let other = v1::Error { reason: "FROM_THE_FUTURE".into(), ..v1::Error::default() };
+        assert_eq!(refusal_from(&other), None);
+    }
+}
