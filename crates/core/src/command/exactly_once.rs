@@ -201,7 +201,12 @@ impl Machine {
     }
 
     /// What has become of an ask: it waits, it holds, or it is over.
-    pub(crate) fn ask_standing(&self, lease: LeaseId, created: Revision, place: PlaceNumber) -> Answer {
+    pub(crate) fn ask_standing(
+        &self,
+        lease: LeaseId,
+        created: Revision,
+        place: PlaceNumber,
+    ) -> Answer {
         let slot = match self.live_lease(LeaseRef::Id(lease)) {
             Ok(slot) if self.leases.at(slot).created == created => slot,
             _ => return Answer::Ended,

@@ -3,6 +3,13 @@
 //! One port takes gRPC, HTTP/JSON and WebSocket, over HTTP/1.1 or HTTP/2, with or without TLS. Whatever a
 //! client may send is bounded here, by numbers of ours and not by the defaults of a library.
 
+mod ask;
+mod decode;
+mod encode;
+mod facts;
+mod grpc;
+mod session;
+
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -21,6 +28,8 @@ use crate::admin;
 use crate::edge::Edge;
 use crate::say;
 
+/// The longest message that is read: the longest value, with room for what is around it.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Connections at a time. Each idle one takes some 20 KiB.
 const CONNECTIONS_MAX: usize = 20_000;
 /// From the first byte of a TLS handshake to its last.
@@ -73,7 +82,7 @@ impl Doors {
         let open = watch::Sender::new(true);
         let house = Arc::new(House {
             http: http(),
-            router: Router::new(),
+            router: grpc::routes(edge),
             tls: tls.map(TlsAcceptor::from),
             lines: admin::Lines::new(edge.member().clone()),
             room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),

@@ -172,4 +172,3 @@ fn concerns(notice: Notice, queued: &Queued) -> Option<(Revision, Result<Answer,
         _ => None,
     }
 }
-

@@ -32,6 +32,7 @@ use tokio::sync::oneshot;
 pub(crate) use acquire::Turn;
 pub(crate) use admit::Principal;
 pub(crate) use outbox::{Delivery, Mail, Outbox};
+pub(crate) use read::Fresh;
 pub(crate) use session::Session;
 
 use crate::member::{Lead, Member, Undone};
@@ -45,7 +46,7 @@ pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 /// A renewal waits for others at most this long, and at most a sixtieth of its ttl.
 const GATHER_US: u64 = 50_000;
 /// The shortest ttl there is, for renewals of leases that a session has not seen granted.
-const TTL_MIN_MS: u64 = 1_000;
+pub(crate) const TTL_MIN_MS: u64 = 1_000;
 
 /// Everything a door needs of a member. Cheap to clone.
 #[derive(Clone)]
@@ -208,6 +209,23 @@ impl From<Undone> for Failure {
                 Failure::Overloaded { retry_after_ms: load::RETRY_AFTER_MS }
             }
             Undone::NotDone(why) => Failure::NotDone(why),
+        }
+    }
+}
+
+impl From<Failure> for tenure_wire::Failure {
+    fn from(failure: Failure) -> Self {
+        use tenure_wire::Failure as Wire;
+        match failure {
+            Failure::Unavailable => Wire::NoLeader,
+            Failure::Unknown => {
+                Wire::UnknownOutcome { waited_ms: WITHIN.as_millis().try_into().unwrap_or(0) }
+            }
+            Failure::Overloaded { retry_after_ms } => Wire::Overloaded { retry_after_ms },
+            Failure::Forbidden { .. } => Wire::PermissionDenied { verb: "admin" },
+            Failure::NotDone(Why::ChangeUnderWay) => Wire::MembershipChanging,
+            Failure::NotDone(Why::Impossible) => Wire::QuorumAtRisk,
+            Failure::NotDone(_) => Wire::NoQuorum,
         }
     }
 }

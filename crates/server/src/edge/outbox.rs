@@ -42,7 +42,10 @@ pub(crate) enum Delivery {
 
 /// What a session finds in its mailbox.
 pub(crate) enum Mail {
-    Answers { batch: u64, fates: Fates },
+    Answers {
+        batch: u64,
+        fates: Fates,
+    },
     Notice(Notice),
     /// It did not read, or the member ends. Nothing follows.
     Closed,
@@ -136,9 +139,8 @@ pub(crate) async fn spread(outbox: Arc<Outbox>, member: Member) {
     let mut routes = Routes::default();
     loop {
         outbox.bell.notified().await;
-        let items = std::mem::take(
-            &mut *outbox.items.lock().unwrap_or_else(PoisonError::into_inner),
-        );
+        let items =
+            std::mem::take(&mut *outbox.items.lock().unwrap_or_else(PoisonError::into_inner));
         for item in items {
             routes.deliver(item);
         }

@@ -87,7 +87,8 @@ impl Trip {
                 }
                 // Once it may have happened, not having happened the second time proves nothing.
                 let doubt = self.fates[at] == Some(Err(Undone::Unknown));
-                self.fates[at] = Some(if doubt && fate.is_err() { Err(Undone::Unknown) } else { fate });
+                self.fates[at] =
+                    Some(if doubt && fate.is_err() { Err(Undone::Unknown) } else { fate });
             }
             self.part = Some(left);
         }
@@ -247,7 +248,8 @@ mod tests {
     #[test]
     fn an_answer_ends_doubt() {
         let mut trip = trip(vec![renew()], Duration::from_secs(60));
-        let answered = Ok(Outcome { revision: Revision(7), result: Ok(Answer::Renewed(vec![None])) });
+        let answered =
+            Ok(Outcome { revision: Revision(7), result: Ok(Answer::Renewed(vec![None])) });
         assert!(trip.note(vec![Err(Undone::Unknown)]));
         assert!(!trip.note(vec![answered.clone()]));
         assert_eq!(trip.fates, vec![Some(answered)]);

@@ -143,14 +143,12 @@ pub(super) fn take(net: &Arc<Net>, from: MemberId, forwarded: Forwarded) {
                 (submission.done)(vec![Err(Undone::NotDone(Why::Busy)); commands]);
             }
         }
-        Forwarded::Answers { number, fates } => {
-            match net.forwards.answered(from, number) {
-                Some(What::Commands { commands, done }) if commands == fates.len() => {
-                    deliver(&net.member, fates, done);
-                }
-                other => drop(other.map(|what| what.fail(Undone::Unknown))),
+        Forwarded::Answers { number, fates } => match net.forwards.answered(from, number) {
+            Some(What::Commands { commands, done }) if commands == fates.len() => {
+                deliver(&net.member, fates, done);
             }
-        }
+            other => drop(other.map(|what| what.fail(Undone::Unknown))),
+        },
         Forwarded::Wish { number, wish } => {
             let kept = net.clone();
             net.member.wish_then(wish, move |result| {
@@ -431,7 +429,8 @@ mod tests {
     #[test]
     fn wishes_read_back() {
         let id = |number| MemberId::new(number).unwrap();
-        let changes = vec![Change::AddLearner(id(1)), Change::Promote(id(2)), Change::Remove(id(3))];
+        let changes =
+            vec![Change::AddLearner(id(1)), Change::Promote(id(2)), Change::Remove(id(3))];
         for wish in [Wish::Transfer(id(4)), Wish::Change(changes)] {
             match decode(&Bytes::from(encode_wish(5, &wish))) {
                 Some(Some(Forwarded::Wish { number: 5, wish: read })) => assert_eq!(read, wish),

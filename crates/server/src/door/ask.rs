@@ -1,0 +1,171 @@
+//! How are the questions of clients answered, whichever door they come through?
+
+use std::time::Duration;
+
+use tenure_core::Machine;
+use tenure_core::request::LeaseRef;
+use tenure_wire::{Failure, v1};
+
+use super::session::{IN_FLIGHT_MAX, REQUESTS_MAX};
+use super::{MESSAGE_BYTES_MAX, decode, encode};
+use crate::edge::{Edge, Fresh, WITHIN};
+
+/// Records in one page of a list, at most, and if the caller does not say.
+const PAGE_MAX: usize = 1_000;
+const PAGE: usize = 100;
+
+/// How many records a page has.
+pub(crate) fn page(limit: u32) -> usize {
+    match limit {
+        0 => PAGE,
+        limit => (limit as usize).min(PAGE_MAX),
+    }
+}
+
+/// How fresh an answer has to be.
+pub(crate) fn fresh(stale: bool) -> Fresh {
+    if stale { Fresh::Stale } else { Fresh::Now }
+}
+
+/// Whether a request of a session asks rather than commands.
+pub(crate) fn is_question(request: &v1::Request) -> bool {
+    use v1::request::Command::{Explain, GetKey, GetLease, GetLock};
+    let command = &request.command;
+    matches!(command, Some(GetLease(_) | GetLock(_) | GetKey(_) | Explain(_)))
+}
+
+/// Answers a question of a session.
+pub(crate) async fn session(edge: &Edge, request: &v1::Request, within: Duration) -> v1::Answer {
+    use v1::answer::Result as Wire;
+    use v1::request::Command;
+    let answered = match &request.command {
+        Some(Command::GetLease(it)) => {
+            lease(edge, it, within).await.map(|it| (it.header.clone(), Wire::Lease(it)))
+        }
+        Some(Command::GetLock(it)) => {
+            lock(edge, it, within).await.map(|it| (it.header.clone(), Wire::Lock(it)))
+        }
+        Some(Command::GetKey(it)) => {
+            key(edge, it, within).await.map(|it| (it.header.clone(), Wire::Key(it)))
+        }
+        Some(Command::Explain(it)) => {
+            explain(edge, it, within).await.map(|it| (it.header.clone(), Wire::Explained(it)))
+        }
+        _ => Err((&Failure::UnknownOperation).into()),
+    };
+    match answered {
+        Ok((header, result)) => {
+            let revision = header.map_or(0, |header| header.revision);
+            v1::Answer { id: request.id, revision, result: Some(result) }
+        }
+        Err(error) => v1::Answer { id: request.id, revision: 0, result: Some(Wire::Error(error)) },
+    }
+}
+
+pub(crate) async fn lease(
+    edge: &Edge,
+    it: &v1::GetLeaseRequest,
+    within: Duration,
+) -> Result<v1::GetLeaseResponse, v1::Error> {
+    let lease = decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(told)?;
+    let ask = move |machine: &Machine| machine.lease(lease).as_ref().map(encode::lease_view);
+    let (revision, view) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    let lease = view.ok_or_else(|| encode::refused(&tenure_types::Refusal::LeaseNotFound))?;
+    Ok(v1::GetLeaseResponse { header: Some(edge.header(revision)), lease: Some(lease) })
+}
+
+pub(crate) async fn lock(
+    edge: &Edge,
+    it: &v1::GetLockRequest,
+    within: Duration,
+) -> Result<v1::GetLockResponse, v1::Error> {
+    let lock = name(&it.lock, "lock")?;
+    let ask = move |machine: &Machine| machine.lock(&lock).as_ref().map(encode::lock_view);
+    let (revision, lock) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    Ok(v1::GetLockResponse { header: Some(edge.header(revision)), lock })
+}
+
+pub(crate) async fn key(
+    edge: &Edge,
+    it: &v1::GetKeyRequest,
+    within: Duration,
+) -> Result<v1::GetKeyResponse, v1::Error> {
+    let key = name(&it.key, "key")?;
+    let ask = move |machine: &Machine| machine.key(&key).as_ref().map(encode::key_value);
+    let (revision, kv) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    Ok(v1::GetKeyResponse { header: Some(edge.header(revision)), kv })
+}
+
+pub(crate) async fn explain(
+    edge: &Edge,
+    it: &v1::ExplainRequest,
+    within: Duration,
+) -> Result<v1::ExplainResponse, v1::Error> {
+    let lock = name(&it.lock, "lock")?;
+    let asker = match (it.lease_generation, it.lease) {
+        (0, 0) => None,
+        _ => Some(decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(told)?),
+    };
+    let max = page(it.limit);
+    let ask =
+        move |machine: &Machine| machine.explain(asker, &lock, max).as_ref().map(encode::explained);
+    let (revision, explained) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    // A lock that nobody holds or awaits is free: there is nothing else to say of it.
+    let mut response = explained.unwrap_or_else(|| v1::ExplainResponse {
+        freed: Some(v1::Freed { in_ms: 0, at_latest: true }),
+        ..Default::default()
+    });
+    response.header = Some(edge.header(revision));
+    Ok(response)
+}
+
+/// What a session begins with.
+pub(crate) async fn welcome(edge: &Edge, hello: &v1::Hello) -> Result<v1::Welcome, Failure> {
+    let named: Vec<LeaseRef> = hello
+        .leases
+        .iter()
+        .filter_map(|it| decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).ok())
+        .collect();
+    let me = edge.member().id();
+    let ask = move |machine: &Machine| {
+        let leases = named.iter().filter_map(|lease| machine.lease(*lease));
+        let leases: Vec<_> = leases.filter_map(|view| encode::lease_view(&view).lease).collect();
+        let name = crate::book::read(machine).remove(&me).map(|names| names.name);
+        (leases, name, machine.epoch().get(), machine.level())
+    };
+    let (revision, (leases, name, epoch, level)) =
+        edge.read(Fresh::Stale, WITHIN, ask).await.map_err(Failure::from)?;
+    Ok(v1::Welcome {
+        header: Some(edge.header(revision)),
+        member: name.unwrap_or_default(),
+        epoch: epoch.into(),
+        incarnation: 0,
+        leader: Some(edge.leader_hint().await),
+        in_flight_max: IN_FLIGHT_MAX as u32,
+        requests_per_message_max: REQUESTS_MAX as u32,
+        message_bytes_max: MESSAGE_BYTES_MAX as u32,
+        renew_max: 4_096,
+        seq_window: 256,
+        level: level.into(),
+        software: concat!("tenure ", env!("CARGO_PKG_VERSION")).to_owned(),
+        leases,
+    })
+}
+
+/// A name that is there; whether it is one, the machine's limits say.
+pub(crate) fn name(text: &str, field: &'static str) -> Result<String, v1::Error> {
+    if text.is_empty() {
+        return Err(told(decode::invalid(field, "is missing")));
+    }
+    Ok(text.to_owned())
+}
+
+/// A failure of a door, as it is sent.
+pub(crate) fn told(failure: Failure) -> v1::Error {
+    (&failure).into()
+}
+
+/// A failure of the edge, as it is sent.
+pub(crate) fn failed(failure: crate::edge::Failure) -> v1::Error {
+    told(failure.into())
+}

@@ -1,0 +1,233 @@
+//! How does what a client sends become a command?
+//!
+//! Nothing is adjusted: a field that cannot be as it is, is refused by name. What only the machine knows
+//! (limits, leases, holders) is the machine's to refuse.
+
+use tenure_core::request::{
+    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
+    RequestId, Revoker, Urgency, Wait,
+};
+use tenure_types::{LeaseId, Mode, Token};
+use tenure_wire::{Failure, convert, v1};
+
+use crate::os;
+
+/// A lease by handle or, where that is not known, by id.
+pub(crate) fn lease_ref(slot: u32, generation: u64, id: i64) -> Result<LeaseRef, Failure> {
+    if let Some(handle) = convert::handle_from(slot, generation) {
+        return Ok(LeaseRef::Handle(handle));
+    }
+    convert::lease_from(id).map(LeaseRef::Id).ok_or_else(|| invalid("lease", "is missing"))
+}
+
+/// A lease that need not be there.
+fn lease_if_any(slot: u32, generation: u64, id: i64) -> Result<Option<LeaseRef>, Failure> {
+    if generation == 0 && id == 0 {
+        return Ok(None);
+    }
+    lease_ref(slot, generation, id).map(Some)
+}
+
+pub(crate) fn token(number: u64) -> Result<Token, Failure> {
+    Token::from_u64(number).ok_or_else(|| invalid("token", "is missing or no token"))
+}
+
+/// A lease to be granted; without a number of its own it is given one nobody can guess.
+pub(crate) fn new_lease<'a>(
+    new: &'a v1::NewLease,
+    client: &'a str,
+) -> Result<NewLease<'a>, Failure> {
+    let id = match new.lease {
+        0 => random_lease(),
+        number => convert::lease_from(number).ok_or_else(|| invalid("lease", "is negative"))?,
+    };
+    let client = if new.client.is_empty() { client } else { &new.client };
+    Ok(NewLease { id, ttl_ms: new.ttl_ms, client, metadata: &new.metadata })
+}
+
+/// A number for a lease, drawn at random.
+pub(crate) fn random_lease() -> LeaseId {
+    loop {
+        if let Some(id) = i64::try_from(os::random() >> 1).ok().and_then(convert::lease_from) {
+            return id;
+        }
+    }
+}
+
+pub(crate) fn acquire<'a>(
+    ask: &'a v1::AcquireRequest,
+    client: &'a str,
+) -> Result<Acquire<'a>, Failure> {
+    let lease = match &ask.new_lease {
+        Some(new) => AskLease::New(new_lease(new, client)?),
+        None => AskLease::Existing(lease_ref(ask.lease_slot, ask.lease_generation, ask.lease)?),
+    };
+    let locks = match (ask.lock.is_empty(), &ask.locks[..]) {
+        (false, []) => Asks::One(Ask { lock: &ask.lock, mode: mode(ask.mode, ask.slots)? }),
+        (true, []) => return Err(invalid("lock", "is missing")),
+        (true, several) => Asks::Many(
+            several
+                .iter()
+                .map(|ask| Ok(Ask { lock: &ask.lock, mode: mode(ask.mode, ask.slots)? }))
+                .collect::<Result<_, Failure>>()?,
+        ),
+        (false, _) => return Err(invalid("locks", "and `lock` exclude each other")),
+    };
+    Ok(Acquire {
+        lease,
+        locks,
+        wait: wait(ask.wait_ms),
+        metadata: &ask.metadata,
+        lock_delay_ms: ask.lock_delay_ms,
+        max_hold_ms: ask.max_hold_ms,
+        purpose: if ask.election { Purpose::Election } else { Purpose::Lock },
+        independent: ask.independent,
+    })
+}
+
+/// Absent means no limit, 0 means no wait.
+pub(crate) fn wait(ms: Option<u64>) -> Wait {
+    match ms {
+        None => Wait::Unlimited,
+        Some(0) => Wait::No,
+        Some(ms) => Wait::Limit { ms },
+    }
+}
+
+pub(crate) fn mode(mode: i32, slots: u32) -> Result<Mode, Failure> {
+    convert::mode_from(mode, slots)
+        .ok_or_else(|| invalid("mode", "is unknown, or does not go with `slots`"))
+}
+
+pub(crate) fn expect(expect: Option<&v1::Expect>) -> Result<Expect<'_>, Failure> {
+    use v1::expect::How;
+    match expect.and_then(|expect| expect.how.as_ref()) {
+        None | Some(How::Absent(false)) => Ok(Expect::Any),
+        Some(How::Absent(true)) => Ok(Expect::Absent),
+        Some(How::Modified(revision)) => convert::revision_from(*revision)
+            .map(Expect::Modified)
+            .ok_or_else(|| invalid("expect", "names a negative revision")),
+        Some(How::Value(value)) => Ok(Expect::Value(value)),
+    }
+}
+
+pub(crate) fn guard(guard: Option<&v1::Guard>) -> Result<Option<Guard<'_>>, Failure> {
+    guard.map(|guard| Ok(Guard { lock: &guard.lock, token: token(guard.token)? })).transpose()
+}
+
+pub(crate) fn put(put: &v1::PutRequest) -> Result<Put<'_>, Failure> {
+    Ok(Put {
+        key: &put.key,
+        value: &put.value,
+        lease: lease_if_any(put.lease_slot, put.lease_generation, put.lease)?,
+        expect: expect(put.expect.as_ref())?,
+        guard: guard(put.guard.as_ref())?,
+    })
+}
+
+pub(crate) fn delete(delete: &v1::DeleteRequest) -> Result<Command<'_>, Failure> {
+    Ok(Command::Delete {
+        key: &delete.key,
+        expect: expect(delete.expect.as_ref())?,
+        guard: guard(delete.guard.as_ref())?,
+    })
+}
+
+pub(crate) fn renew(renew: &v1::RenewRequest) -> Result<Vec<LeaseRef>, Failure> {
+    if renew.slots.len() != renew.generations.len() {
+        return Err(invalid("slots", "are not as many as `generations`"));
+    }
+    let handles = renew.slots.iter().zip(&renew.generations);
+    let handles = handles.map(|(slot, generation)| lease_ref(*slot, *generation, 0));
+    handles.chain(renew.leases.iter().map(|id| lease_ref(0, 0, *id))).collect()
+}
+
+pub(crate) fn revoke(revoke: &v1::RevokeRequest) -> Result<Command<'_>, Failure> {
+    let by = if revoke.by_other {
+        Revoker::Other { reason: &revoke.reason, urgency: urgency(revoke.now) }
+    } else {
+        Revoker::Holder
+    };
+    let lease = lease_ref(revoke.lease_slot, revoke.lease_generation, revoke.lease)?;
+    Ok(Command::Revoke { lease, by })
+}
+
+pub(crate) fn force(force: &v1::ForceRequest) -> Result<Command<'_>, Failure> {
+    Ok(Command::Force {
+        lock: &force.lock,
+        token: token(force.token)?,
+        reason: &force.reason,
+        urgency: urgency(force.now),
+    })
+}
+
+pub(crate) fn stopped(stopped: &v1::StoppedRequest) -> Result<Command<'_>, Failure> {
+    Ok(Command::Stopped {
+        lease: convert::lease_from(stopped.lease).ok_or_else(|| invalid("lease", "is missing"))?,
+        created: convert::revision_from(stopped.lease_created)
+            .ok_or_else(|| invalid("lease_created", "is negative"))?,
+        lock: &stopped.lock,
+        token: token(stopped.token)?,
+    })
+}
+
+pub(crate) fn release(it: &v1::ReleaseRequest) -> Result<Hold<'_>, Failure> {
+    let lease = lease_ref(it.lease_slot, it.lease_generation, it.lease)?;
+    Ok(Hold { lease, lock: &it.lock, token: token(it.token)? })
+}
+
+pub(crate) fn downgrade(it: &v1::DowngradeRequest) -> Result<Hold<'_>, Failure> {
+    let lease = lease_ref(it.lease_slot, it.lease_generation, it.lease)?;
+    Ok(Hold { lease, lock: &it.lock, token: token(it.token)? })
+}
+
+pub(crate) fn update(it: &v1::UpdateRequest) -> Result<Command<'_>, Failure> {
+    let lease = lease_ref(it.lease_slot, it.lease_generation, it.lease)?;
+    let hold = Hold { lease, lock: &it.lock, token: token(it.token)? };
+    Ok(Command::Update { hold, metadata: &it.metadata })
+}
+
+pub(crate) fn leave(it: &v1::LeaveRequest) -> Result<Command<'_>, Failure> {
+    let lease = lease_ref(it.lease_slot, it.lease_generation, it.lease)?;
+    Ok(Command::Leave { lease, lock: &it.lock })
+}
+
+/// How a request of a session is recognised when it comes again.
+pub(crate) fn request_id<'a>(
+    request: &'a v1::Request,
+    command: &Command<'_>,
+) -> Result<RequestId<'a>, Failure> {
+    match (request.seq, request.idempotency_key.is_empty()) {
+        (0, true) => Ok(RequestId::None),
+        (0, false) => Ok(RequestId::Key(&request.idempotency_key)),
+        (_, false) => Err(invalid("seq", "and `idempotency_key` exclude each other")),
+        (seq, true) => {
+            let lease = lease_of(command)
+                .ok_or_else(|| invalid("seq", "counts under a lease, and this names none"))?;
+            Ok(RequestId::Seq { lease, seq, done: request.done })
+        }
+    }
+}
+
+/// The lease that a command acts under, if it exists already.
+fn lease_of(command: &Command<'_>) -> Option<LeaseRef> {
+    match command {
+        Command::Acquire(Acquire { lease: AskLease::Existing(lease), .. })
+        | Command::Leave { lease, .. }
+        | Command::Revoke { lease, .. }
+        | Command::Release(Hold { lease, .. })
+        | Command::Downgrade(Hold { lease, .. })
+        | Command::Update { hold: Hold { lease, .. }, .. } => Some(*lease),
+        Command::Put(put) => put.lease,
+        _ => None,
+    }
+}
+
+fn urgency(now: bool) -> Urgency {
+    if now { Urgency::Now } else { Urgency::Cooling }
+}
+
+/// A field that cannot be as it is.
+pub(crate) fn invalid(field: &'static str, problem: &str) -> Failure {
+    Failure::InvalidField { field, problem: problem.to_owned() }
+}

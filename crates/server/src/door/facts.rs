@@ -1,0 +1,40 @@
+//! What does every answer say about who gave it?
+
+use tenure_raft::MemberId;
+use tenure_types::Revision;
+use tenure_wire::{convert, v1};
+
+use crate::book;
+use crate::edge::Edge;
+
+/// The cluster's id as a number: the first half of it.
+pub(crate) fn cluster_id(cluster: &str) -> u64 {
+    let digits = cluster.get(..16).unwrap_or(cluster);
+    u64::from_str_radix(digits, 16).unwrap_or_default()
+}
+
+impl Edge {
+    /// Who answers, and when in the cluster's history.
+    pub(crate) fn header(&self, revision: Revision) -> v1::Header {
+        v1::Header {
+            cluster_id: cluster_id(self.cluster()),
+            member_id: self.member().id().get(),
+            revision: convert::revision(revision),
+            raft_term: self.lead().term.0,
+        }
+    }
+
+    /// Where the leader's doors are, as far as this member knows.
+    pub(crate) async fn leader_hint(&self) -> v1::LeaderHint {
+        let Some(leader) = self.lead().by else { return v1::LeaderHint::default() };
+        let names = self.names(leader).await;
+        let (name, address) = names.map(|names| (names.name, names.clients)).unwrap_or_default();
+        v1::LeaderHint { member_id: leader.get(), name, address }
+    }
+
+    /// How a member is called and where it is found.
+    pub(crate) async fn names(&self, id: MemberId) -> Option<book::Names> {
+        let ask = move |machine: &tenure_core::Machine| book::read(machine).remove(&id);
+        self.read(crate::edge::Fresh::Stale, crate::edge::WITHIN, ask).await.ok()?.1
+    }
+}

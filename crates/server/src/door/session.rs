@@ -1,0 +1,468 @@
+//! How is one stream of requests, answers and notices carried on?
+//!
+//! The stream of answers drives everything: whoever asks it for the next message makes it take requests,
+//! send them on, and gather what has come back. So a client that does not read its answers is not read
+//! from, and nothing but this one task has to be woken.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{FutureExt, Stream, StreamExt};
+use tenure_core::codec::encode_request;
+use tenure_core::outcome::{Answer, Notice, Outcome};
+use tenure_core::request::{Command, LeaseRef, Request};
+use tenure_types::{Handle, PlaceNumber, Revision};
+use tenure_wire::{Failure, convert, v1};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep};
+
+use super::encode::{self, Told};
+use super::{ask, decode};
+use crate::edge::{self, Edge, Mail, Principal, Session, deadline_us};
+use crate::member::{Lead, Undone};
+use crate::os;
+
+/// Requests unanswered on one session, waits for locks not counted.
+pub(crate) const IN_FLIGHT_MAX: usize = 1_024;
+/// Requests in one message.
+pub(crate) const REQUESTS_MAX: usize = 1_024;
+/// Leases in one renewal, as the machine takes them.
+const RENEW_MAX: usize = 4_096;
+/// Leases that a hello may name.
+const HELLO_MAX: usize = 4_096;
+/// Requests without a deadline of their own have this one.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How long the whole of it may take: a caller cannot wait for ever without waiting for a lock.
+const DEADLINE_MAX: Duration = Duration::from_secs(600);
+
+/// One session.
+pub(crate) struct Talk {
+    edge: Edge,
+    who: Principal,
+    client: String,
+    session: Session,
+    newest: u64,
+    /// Batches on their way, with the requests in them.
+    batches: HashMap<u64, Vec<Pending>>,
+    in_flight: usize,
+    /// Which request asked for a place.
+    places: HashMap<(Handle, PlaceNumber), u64>,
+    /// The shortest ttl seen, which says how long renewals may wait for others.
+    ttl_min_ms: Option<u64>,
+    questions: JoinSet<v1::Answer>,
+    lead: tokio::sync::watch::Receiver<Lead>,
+    alarm: Pin<Box<Sleep>>,
+    alarmed: bool,
+    greeted: bool,
+    closing: bool,
+}
+
+struct Pending {
+    id: u64,
+    told: Told,
+    deadline_us: u64,
+    answered: bool,
+}
+
+/// Requests of one turn, encoded one behind the other.
+#[derive(Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    pending: Vec<Pending>,
+}
+
+impl Talk {
+    pub(crate) fn new(edge: Edge, who: Principal) -> Self {
+        let (session, lead) = (edge.session(), edge.member().lead());
+        Self {
+            edge,
+            who,
+            client: String::new(),
+            session,
+            newest: 0,
+            batches: HashMap::new(),
+            in_flight: 0,
+            places: HashMap::new(),
+            ttl_min_ms: None,
+            questions: JoinSet::new(),
+            lead,
+            alarm: Box::pin(tokio::time::sleep(DEADLINE)),
+            alarmed: false,
+            greeted: false,
+            closing: false,
+        }
+    }
+
+    /// The next message to the client; nothing when the session is over.
+    pub(crate) async fn next<S, E>(&mut self, from: &mut S) -> Option<v1::SessionResponse>
+    where
+        S: Stream<Item = Result<v1::SessionRequest, E>> + Unpin,
+    {
+        if self.closing {
+            return None;
+        }
+        loop {
+            let mut out = v1::SessionResponse::default();
+            tokio::select! {
+                biased;
+                mail = self.session.mail() => self.take_mail(mail, &mut out),
+                Some(Ok(answer)) = self.questions.join_next(), if !self.questions.is_empty() => {
+                    self.in_flight -= 1;
+                    out.answers.push(answer);
+                }
+                request = from.next(), if self.in_flight < IN_FLIGHT_MAX => match request {
+                    Some(Ok(request)) => self.take_requests(request, from, &mut out).await,
+                    Some(Err(_)) | None => return None,
+                },
+                () = self.alarm.as_mut(), if self.alarmed => self.give_up(&mut out),
+                changed = self.lead.changed(), if self.greeted => {
+                    if changed.is_ok() {
+                        self.lead.mark_unchanged();
+                        out.leader = Some(self.edge.leader_hint().await);
+                    }
+                }
+            }
+            if !is_empty(&out) {
+                return Some(out);
+            }
+            if self.closing {
+                return None;
+            }
+        }
+    }
+
+    /// Takes a message and whatever came behind it.
+    async fn take_requests<S, E>(
+        &mut self,
+        first: v1::SessionRequest,
+        from: &mut S,
+        out: &mut v1::SessionResponse,
+    ) where
+        S: Stream<Item = Result<v1::SessionRequest, E>> + Unpin,
+    {
+        let (mut urgent, mut renewals) = (Gathered::default(), Gathered::default());
+        let mut message = first;
+        loop {
+            if let Some(hello) = message.hello.take()
+                && let Err(failure) = self.greet(&hello, out).await
+            {
+                out.closing = Some((&failure).into());
+                self.closing = true;
+                return;
+            }
+            if message.requests.len() > REQUESTS_MAX {
+                let bound = REQUESTS_MAX as u64;
+                out.closing = Some((&Failure::TooLarge { bound }).into());
+                self.closing = true;
+                return;
+            }
+            for request in message.requests {
+                if let Err(error) = self.take(&request, &mut urgent, &mut renewals) {
+                    out.answers.push(answer(request.id, None, v1::answer::Result::Error(error)));
+                }
+            }
+            if self.in_flight >= IN_FLIGHT_MAX {
+                break;
+            }
+            match from.next().now_or_never() {
+                Some(Some(Ok(next))) => message = next,
+                _ => break,
+            }
+        }
+        let gather_us = edge::patience_us(&Command::Renew(Vec::new()), self.ttl_min_ms());
+        self.send(urgent, 0);
+        self.send(renewals, gather_us);
+    }
+
+    /// Says who this is, once.
+    async fn greet(
+        &mut self,
+        hello: &v1::Hello,
+        out: &mut v1::SessionResponse,
+    ) -> Result<(), Failure> {
+        if self.greeted {
+            return Err(decode::invalid("hello", "was said before"));
+        }
+        let cluster_id = super::facts::cluster_id(self.edge.cluster());
+        if hello.cluster_id != 0 && hello.cluster_id != cluster_id {
+            return Err(Failure::OtherCluster { cluster_id });
+        }
+        if hello.leases.len() > HELLO_MAX {
+            return Err(decode::invalid("leases", "are too many"));
+        }
+        self.greeted = true;
+        self.client.clone_from(&hello.client);
+        let welcome = ask::welcome(&self.edge, hello).await?;
+        let handles = welcome.leases.iter();
+        let handles = handles.filter_map(|lease| {
+            self.ttl_min_ms = Some(self.ttl_min_ms.map_or(lease.ttl_ms, |it| it.min(lease.ttl_ms)));
+            convert::handle_from(lease.lease_slot, lease.lease_generation)
+        });
+        self.session.attach(handles.collect());
+        out.revision = welcome.header.as_ref().map_or(0, |header| header.revision);
+        out.welcome = Some(welcome);
+        Ok(())
+    }
+
+    /// Takes one request: a command goes to one of the two heaps, a question on its way.
+    fn take(
+        &mut self,
+        request: &v1::Request,
+        urgent: &mut Gathered,
+        renewals: &mut Gathered,
+    ) -> Result<(), v1::Error> {
+        if ask::is_question(request) {
+            self.in_flight += 1;
+            let (edge, request) = (self.edge.clone(), request.clone());
+            let within = within(request.deadline_ms);
+            self.questions.spawn(async move { ask::session(&edge, &request, within).await });
+            return Ok(());
+        }
+        let failed = |failure: Failure| v1::Error::from(&failure);
+        let command = command(request, &self.client).map_err(failed)?;
+        self.edge.admit(&self.who, &command).map_err(|it| failed(it.into()))?;
+        let id = decode::request_id(request, &command).map_err(failed)?;
+        let told = match &command {
+            Command::Acquire(ask)
+                if matches!(ask.lease, tenure_core::request::AskLease::New(_)) =>
+            {
+                Told::LeaseToo
+            }
+            _ => Told::Grant,
+        };
+        let heap = match &command {
+            Command::Renew(leases) => {
+                self.listen(leases);
+                renewals
+            }
+            _ => urgent,
+        };
+        encode_request(&Request { principal: self.who.name(), id, command }, &mut heap.bytes);
+        heap.ends.push(heap.bytes.len());
+        let deadline_us = deadline_us(within(request.deadline_ms));
+        heap.pending.push(Pending { id: request.id, told, deadline_us, answered: false });
+        Ok(())
+    }
+
+    /// Whoever renews a lease wants to hear of it.
+    fn listen(&self, leases: &[LeaseRef]) {
+        let handles = leases.iter().filter_map(|lease| match lease {
+            LeaseRef::Handle(handle) => Some(*handle),
+            LeaseRef::Id(_) => None,
+        });
+        self.session.attach(handles.collect());
+    }
+
+    fn send(&mut self, gathered: Gathered, patience_us: u64) {
+        let Gathered { bytes, ends, pending } = gathered;
+        let Some(last_us) = pending.iter().map(|it| it.deadline_us).max() else { return };
+        let bytes = Bytes::from(BytesMut::from(&bytes[..]));
+        let mut start = 0;
+        let requests =
+            ends.iter().map(|end| bytes.slice(std::mem::replace(&mut start, *end)..*end));
+        let requests = requests.collect();
+        self.newest += 1;
+        self.in_flight += pending.len();
+        self.set_alarm(&pending);
+        self.batches.insert(self.newest, pending);
+        self.session.submit(self.newest, requests, patience_us, last_us);
+    }
+
+    fn take_mail(&mut self, mail: Vec<Mail>, out: &mut v1::SessionResponse) {
+        for letter in mail {
+            match letter {
+                Mail::Answers { batch, fates } => {
+                    let pending = self.batches.remove(&batch).unwrap_or_default();
+                    for (pending, fate) in pending.into_iter().zip(fates) {
+                        self.answered(&pending, fate, out);
+                    }
+                }
+                Mail::Notice(notice) => self.noticed(notice, out),
+                Mail::Closed => {
+                    out.closing = Some((&Failure::ShuttingDown).into());
+                    self.closing = true;
+                }
+            }
+        }
+    }
+
+    fn answered(
+        &mut self,
+        pending: &Pending,
+        fate: Result<Outcome, Undone>,
+        out: &mut v1::SessionResponse,
+    ) {
+        if let Ok(Outcome { result: Ok(result), .. }) = &fate {
+            match result {
+                Answer::Queued(queued) => {
+                    self.places.insert((queued.lease.handle, queued.place), pending.id);
+                    self.heed(queued.lease.ttl_ms);
+                }
+                Answer::Acquired(acquired) => self.heed(acquired.lease.ttl_ms),
+                Answer::LeaseGranted(lease) => self.heed(lease.ttl_ms),
+                _ => {}
+            }
+        }
+        if pending.answered {
+            return;
+        }
+        self.in_flight -= 1;
+        out.answers.push(match fate {
+            Ok(outcome) => {
+                out.revision = out.revision.max(convert::revision(outcome.revision));
+                let result = encode::answer(&outcome, pending.told);
+                answer(pending.id, Some(outcome.revision), result)
+            }
+            Err(undone) => {
+                let failure = Failure::from(edge::Failure::from(undone));
+                answer(pending.id, None, v1::answer::Result::Error((&failure).into()))
+            }
+        });
+    }
+
+    fn noticed(&mut self, notice: Notice, out: &mut v1::SessionResponse) {
+        let at = match &notice {
+            Notice::Granted { revision, .. }
+            | Notice::Lost { revision, .. }
+            | Notice::WaitEnded { revision, .. }
+            | Notice::LeaseEnded { revision, .. } => convert::revision(*revision),
+        };
+        out.revision = out.revision.max(at);
+        match notice {
+            Notice::Granted { lease, place, grants, .. } => {
+                let id = self.places.remove(&(lease, place)).unwrap_or_default();
+                let mut granted = v1::Granted {
+                    id,
+                    place: place.0,
+                    lease_slot: lease.slot,
+                    lease_generation: lease.generation,
+                    revision: at,
+                    ..Default::default()
+                };
+                match grants.as_slice() {
+                    [one] => {
+                        granted.lock = one.lock.as_str().to_owned();
+                        granted.token = one.token.get();
+                        granted.slot = one.slot;
+                    }
+                    _ => granted.locks = encode::lock_grants(&grants),
+                }
+                out.grants.push(granted);
+            }
+            Notice::Lost { lease, lock, token, cause, .. } => out.losses.push(v1::Lost {
+                lock: lock.as_str().to_owned(),
+                token: token.get(),
+                lease_slot: lease.slot,
+                lease_generation: lease.generation,
+                revision: at,
+                cause: encode::cause(cause).into(),
+            }),
+            Notice::WaitEnded { lease, place, .. } => out.waits_ended.push(v1::WaitEnded {
+                id: self.places.remove(&(lease, place)).unwrap_or_default(),
+                place: place.0,
+                lease_slot: lease.slot,
+                lease_generation: lease.generation,
+                revision: at,
+            }),
+            Notice::LeaseEnded { lease, cause, .. } => {
+                self.places.retain(|(of, _), _| *of != lease);
+                out.leases_ended.push(v1::LeaseEnded {
+                    lease_slot: lease.slot,
+                    lease_generation: lease.generation,
+                    revision: at,
+                    cause: encode::cause(cause).into(),
+                });
+            }
+        }
+    }
+
+    fn heed(&mut self, ttl_ms: u64) {
+        self.ttl_min_ms = Some(self.ttl_min_ms.map_or(ttl_ms, |it| it.min(ttl_ms)));
+    }
+
+    fn ttl_min_ms(&self) -> u64 {
+        self.ttl_min_ms.unwrap_or(edge::TTL_MIN_MS)
+    }
+
+    fn set_alarm(&mut self, pending: &[Pending]) {
+        let Some(soonest_us) = pending.iter().map(|it| it.deadline_us).min() else { return };
+        let at = Instant::now() + os::until(soonest_us);
+        if !self.alarmed || at < self.alarm.deadline() {
+            self.alarm.as_mut().reset(at);
+            self.alarmed = true;
+        }
+    }
+
+    /// Answers requests whose time is over. What becomes of them later interests nobody.
+    fn give_up(&mut self, out: &mut v1::SessionResponse) {
+        let now_us = os::now_us();
+        let mut soonest_us: Option<u64> = None;
+        for pending in self.batches.values_mut().flatten().filter(|it| !it.answered) {
+            if pending.deadline_us > now_us {
+                let at = pending.deadline_us;
+                soonest_us = Some(soonest_us.map_or(at, |it| it.min(at)));
+                continue;
+            }
+            pending.answered = true;
+            self.in_flight -= 1;
+            let failure = Failure::from(edge::Failure::Unknown);
+            let error = v1::answer::Result::Error((&failure).into());
+            out.answers.push(answer(pending.id, None, error));
+        }
+        self.alarmed = soonest_us.is_some();
+        if let Some(at) = soonest_us {
+            self.alarm.as_mut().reset(Instant::now() + os::until(at));
+        }
+    }
+}
+
+/// The command that a request stands for.
+fn command<'a>(request: &'a v1::Request, client: &'a str) -> Result<Command<'a>, Failure> {
+    use v1::request::Command as Wire;
+    Ok(match &request.command {
+        Some(Wire::Acquire(ask)) => Command::Acquire(decode::acquire(ask, client)?),
+        Some(Wire::Release(it)) => Command::Release(decode::release(it)?),
+        Some(Wire::Renew(it)) if it.slots.len() + it.leases.len() > RENEW_MAX => {
+            return Err(decode::invalid("renew", "names more leases than one command may"));
+        }
+        Some(Wire::Renew(it)) => Command::Renew(decode::renew(it)?),
+        Some(Wire::GrantLease(new)) => Command::GrantLease(decode::new_lease(new, client)?),
+        Some(Wire::Revoke(it)) => decode::revoke(it)?,
+        Some(Wire::Leave(it)) => decode::leave(it)?,
+        Some(Wire::Stopped(it)) => decode::stopped(it)?,
+        Some(Wire::Downgrade(it)) => Command::Downgrade(decode::downgrade(it)?),
+        Some(Wire::Update(it)) => decode::update(it)?,
+        Some(Wire::Force(it)) => decode::force(it)?,
+        Some(Wire::Put(it)) => Command::Put(decode::put(it)?),
+        Some(Wire::Delete(it)) => decode::delete(it)?,
+        Some(Wire::GetLease(_) | Wire::GetLock(_) | Wire::GetKey(_) | Wire::Explain(_)) | None => {
+            return Err(Failure::UnknownOperation);
+        }
+    })
+}
+
+fn within(deadline_ms: u32) -> Duration {
+    match deadline_ms {
+        0 => DEADLINE,
+        ms => Duration::from_millis(ms.into()).min(DEADLINE_MAX),
+    }
+}
+
+fn answer(id: u64, revision: Option<Revision>, result: v1::answer::Result) -> v1::Answer {
+    let revision = revision.map_or(0, convert::revision);
+    v1::Answer { id, revision, result: Some(result) }
+}
+
+fn is_empty(out: &v1::SessionResponse) -> bool {
+    out.answers.is_empty()
+        && out.grants.is_empty()
+        && out.losses.is_empty()
+        && out.waits_ended.is_empty()
+        && out.leases_ended.is_empty()
+        && out.welcome.is_none()
+        && out.leader.is_none()
+        && out.closing.is_none()
+}
