@@ -9,6 +9,7 @@ mod encode;
 mod facts;
 mod grpc;
 mod session;
+mod ws;
 
 use std::io;
 use std::net::TcpListener;
@@ -82,7 +83,7 @@ impl Doors {
         let open = watch::Sender::new(true);
         let house = Arc::new(House {
             http: http(),
-            router: grpc::routes(edge),
+            router: grpc::routes(edge).merge(ws::routes(edge)),
             tls: tls.map(TlsAcceptor::from),
             lines: admin::Lines::new(edge.member().clone()),
             room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
