@@ -4,6 +4,7 @@
 //! asked now and then whether it is still there.
 
 mod plain;
+mod session;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use axum::response::Response;
 use axum::routing::get;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::MESSAGE_BYTES_MAX;
 use crate::edge::Edge;
 
 /// A message of the plain protocol is a few words.
@@ -24,7 +26,18 @@ const SILENT: Duration = Duration::from_secs(60);
 
 /// The routes of both.
 pub(super) fn routes(edge: &Edge) -> Router {
-    Router::new().route("/v1/lock-socket", get(plain_socket)).with_state(edge.clone())
+    Router::new()
+        .route("/v1/ws", get(session_socket))
+        .route("/v1/lock-socket", get(plain_socket))
+        .with_state(edge.clone())
+}
+
+async fn session_socket(State(edge): State<Edge>, upgrade: WebSocketUpgrade) -> Response {
+    upgrade
+        .max_message_size(MESSAGE_BYTES_MAX)
+        .max_frame_size(MESSAGE_BYTES_MAX)
+        .max_write_buffer_size(2 * MESSAGE_BYTES_MAX)
+        .on_upgrade(move |socket| session::serve(Heard::new(socket), edge))
 }
 
 async fn plain_socket(State(edge): State<Edge>, upgrade: WebSocketUpgrade) -> Response {

@@ -9,13 +9,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use tenure_core::Machine;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{
     Acquire, Ask, AskLease, Asks, Command, LeaseRef, NewLease, Purpose, RequestId, Revoker, Wait,
 };
-use tenure_types::{LeaseId, Mode, Refusal, Token};
+use tenure_types::{LeaseId, Mode, Refusal};
+use tenure_wire::json::plain::{PlainCommand, PlainReply, PlainRequest, PlainToken};
 use tenure_wire::{Failure, convert, v1};
 use tokio::task::{AbortHandle, JoinSet};
 use xxhash_rust::xxh3::xxh3_64;
@@ -23,8 +23,6 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Heard;
 use crate::edge::{Edge, Fresh, Principal, Turn, WITHIN};
 
-/// The first number that a double cannot tell from its neighbours.
-const EXACT: u64 = 1 << 53;
 /// Locks that one connection may wait for or hold through it.
 const LOCKS_MAX: usize = 1_024;
 /// Between two attempts while the cluster has no leader.
@@ -32,18 +30,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// As long as anybody waits.
 const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// What a client may say.
-#[derive(Debug, PartialEq, Eq)]
-struct Line {
-    acquires: bool,
-    key: String,
-    client: String,
-    ttl_ms: u64,
-}
-
 /// Speaks with one client until it goes away.
 pub(super) async fn serve(mut socket: Heard, edge: Edge) {
-    let mut asks: JoinSet<(String, Value)> = JoinSet::new();
+    let mut asks: JoinSet<PlainReply> = JoinSet::new();
     let mut waiting: HashMap<(String, String), AbortHandle> = HashMap::new();
     loop {
         let said = tokio::select! {
@@ -52,12 +41,12 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
                 take(&text, &edge, &mut asks, &mut waiting).await
             }
             Some(answered) = asks.join_next(), if !asks.is_empty() => {
-                answered.ok().map(|(_, answer)| answer)
+                answered.ok()
             }
         };
         waiting.retain(|_, ask| !ask.is_finished());
         if let Some(said) = said
-            && socket.say(said.to_string()).await.is_none()
+            && socket.say(text(&said)).await.is_none()
         {
             return;
         }
@@ -67,19 +56,19 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
 async fn take(
     text: &str,
     edge: &Edge,
-    asks: &mut JoinSet<(String, Value)>,
+    asks: &mut JoinSet<PlainReply>,
     waiting: &mut HashMap<(String, String), AbortHandle>,
-) -> Option<Value> {
+) -> Option<PlainReply> {
     let line = match read(text) {
         Ok(line) => line,
-        Err(failure) => return Some(refused("", &(&failure).into())),
+        Err(failure) => return Some(refused(&(&failure).into())),
     };
-    let whose = (line.client.clone(), line.key.clone());
+    let whose = (line.client_id.clone(), line.key.clone());
     // Whatever comes now replaces what this connection waited for under the same names.
     if let Some(ask) = waiting.remove(&whose) {
         ask.abort();
     }
-    if !line.acquires {
+    if line.command() == Some(PlainCommand::Release) {
         let command = Command::Revoke { lease: LeaseRef::Id(lease_id(&line)), by: Revoker::Holder };
         // A release has no answer. If it fails, the ttl ends the hold.
         let _ = edge.call(&Principal::anyone(), RequestId::None, command, WITHIN).await;
@@ -87,25 +76,21 @@ async fn take(
     }
     if waiting.len() >= LOCKS_MAX {
         let failure = Failure::Overloaded { retry_after_ms: 1_000 };
-        return Some(refused(&line.key, &(&failure).into()));
+        return Some(refused(&(&failure).into()));
     }
     let edge = edge.clone();
     let ask = asks.spawn(async move {
-        let answer = match acquire(&edge, &line).await {
-            Ok(token) => json!({
-                "success": true,
-                "fencingToken": { "key": line.key, "value": token.get() },
-            }),
-            Err(error) => refused(&line.key, &error),
-        };
-        (line.key, answer)
+        match acquire(&edge, &line).await {
+            Ok(token) => PlainReply { success: true, fencing_token: Some(token), reason: None },
+            Err(error) => refused(&error),
+        }
     });
     waiting.insert(whose, ask);
     None
 }
 
 /// Waits for the lock for as long as the client does.
-async fn acquire(edge: &Edge, line: &Line) -> Result<Token, v1::Error> {
+async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Error> {
     let (who, lease) = (Principal::anyone(), lease_id(line));
     loop {
         let outcome = match attempt(edge, &who, line, lease).await {
@@ -126,16 +111,16 @@ async fn acquire(edge: &Edge, line: &Line) -> Result<Token, v1::Error> {
             Err(refusal) => return Err((&refusal).into()),
         };
         let Some(grant) = acquired.grants.as_slice().first() else { continue };
-        if grant.token.get() >= EXACT {
+        let Some(token) = PlainToken::new(line.key.clone(), grant.token.get()) else {
             let command = Command::Revoke { lease: LeaseRef::Id(lease), by: Revoker::Holder };
             let _ = edge.call(&who, RequestId::None, command, WITHIN).await;
             return Err(told(Failure::TokenTooLarge));
-        }
+        };
         // From here on the ttl is the client's.
         let renew = Command::Renew(vec![LeaseRef::Handle(acquired.lease.handle)]);
         match edge.call(&who, RequestId::None, renew, WITHIN).await.map(|outcome| outcome.result) {
             Ok(Ok(Answer::Renewed(renewals))) if renewals.iter().all(Option::is_some) => {
-                return Ok(grant.token);
+                return Ok(token);
             }
             _ => tokio::time::sleep(PAUSE).await,
         }
@@ -146,14 +131,14 @@ async fn acquire(edge: &Edge, line: &Line) -> Result<Token, v1::Error> {
 async fn attempt(
     edge: &Edge,
     who: &Principal,
-    line: &Line,
+    line: &PlainRequest,
     lease: LeaseId,
 ) -> Result<Outcome, crate::edge::Failure> {
-    let new = NewLease { id: lease, ttl_ms: line.ttl_ms, client: &line.client, metadata: &[] };
+    let new = NewLease { id: lease, ttl_ms: ttl_ms(line), client: &line.client_id, metadata: &[] };
     let granted = edge.call(who, RequestId::None, Command::GrantLease(new), WITHIN).await?;
     match &granted.result {
         // It came back with another ttl: what it has, it has.
-        Err(Refusal::LeaseExists { .. }) if is_theirs(edge, lease, &line.client).await? => {}
+        Err(Refusal::LeaseExists { .. }) if is_theirs(edge, lease, &line.client_id).await? => {}
         Err(_) => return Ok(granted),
         Ok(_) => {}
     }
@@ -171,7 +156,7 @@ async fn attempt(
     let turn = Turn { wait: ALWAYS, keep: true };
     let turn_comes = edge.acquire(who, RequestId::None, ask, turn);
     tokio::pin!(turn_comes);
-    let mut beat = tokio::time::interval(Duration::from_millis((line.ttl_ms / 3).max(1)));
+    let mut beat = tokio::time::interval(Duration::from_millis((ttl_ms(line) / 3).max(1)));
     beat.tick().await;
     loop {
         tokio::select! {
@@ -199,8 +184,8 @@ async fn is_theirs(
 }
 
 /// The number of the lease of this client and key: the same on every member.
-fn lease_id(line: &Line) -> LeaseId {
-    let names = format!("{}\0{}", line.client, line.key);
+fn lease_id(line: &PlainRequest) -> LeaseId {
+    let names = format!("{}\0{}", line.client_id, line.key);
     let mut number = xxh3_64(names.as_bytes()) >> 1;
     loop {
         if let Some(id) = i64::try_from(number).ok().and_then(convert::lease_from) {
@@ -210,41 +195,29 @@ fn lease_id(line: &Line) -> LeaseId {
     }
 }
 
-fn read(text: &str) -> Result<Line, Failure> {
-    let malformed = |what: &str| Failure::Malformed { what: what.to_owned() };
+fn read(text: &str) -> Result<PlainRequest, Failure> {
+    let malformed = |error: serde_json::Error| Failure::Malformed { what: error.to_string() };
     let invalid = |field, problem: &str| Failure::InvalidField { field, problem: problem.into() };
-    let value: Value = serde_json::from_str(text).map_err(|_| malformed("it is no JSON"))?;
-    let Value::Object(fields) = value else { return Err(malformed("it is no object")) };
-    let acquires = match fields.get("commandType").and_then(Value::as_u64) {
-        Some(0) => true,
-        Some(1) => false,
-        _ => return Err(invalid("commandType", "must be 0 to acquire or 1 to release")),
-    };
-    let word = |field: &'static str| match fields.get(field).and_then(Value::as_str) {
-        Some(word) if !word.is_empty() => Ok(word.to_owned()),
-        _ => Err(invalid(field, "is missing")),
-    };
-    let (key, client) = (word("key")?, word("clientID")?);
-    let seconds = match fields.get("ttl") {
-        None if !acquires => 1.0,
-        ttl => ttl.and_then(Value::as_f64).ok_or_else(|| invalid("ttl", "is missing"))?,
-    };
-    if !(0.001..=86_400.0).contains(&seconds) && acquires {
-        return Err(invalid("ttl", "is in seconds, and none that a lease can have"));
+    let line: PlainRequest = serde_json::from_str(text).map_err(malformed)?;
+    match line.command() {
+        None => Err(invalid("commandType", "must be 0 to acquire or 1 to release")),
+        _ if line.key.is_empty() => Err(invalid("key", "is missing")),
+        _ if line.client_id.is_empty() => Err(invalid("clientID", "is missing")),
+        Some(PlainCommand::Acquire) if line.ttl == 0 => Err(invalid("ttl", "is missing")),
+        Some(_) => Ok(line),
     }
-    // In range, so nothing is cut off.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
-    let ttl_ms = (seconds * 1_000.0).round() as u64;
-    Ok(Line { acquires, key, client, ttl_ms })
 }
 
-/// The protocol knows only success; what went wrong stands beside it.
-fn refused(key: &str, error: &v1::Error) -> Value {
-    json!({
-        "success": false,
-        "fencingToken": { "key": key, "value": 0 },
-        "error": { "reason": error.reason, "message": error.message },
-    })
+fn ttl_ms(line: &PlainRequest) -> u64 {
+    line.ttl.saturating_mul(1_000)
+}
+
+fn refused(error: &v1::Error) -> PlainReply {
+    PlainReply { success: false, fencing_token: None, reason: Some(error.reason.clone()) }
+}
+
+fn text(reply: &PlainReply) -> String {
+    serde_json::to_string(reply).expect("a reply has only what JSON can have")
 }
 
 fn told(failure: Failure) -> v1::Error {
@@ -257,15 +230,14 @@ mod tests {
 
     #[test]
     fn lines_are_read_and_what_is_wrong_is_named() {
-        let line = read(r#"{"commandType":0,"key":"k","clientID":"c","ttl":1.5}"#).unwrap();
-        assert_eq!((line.acquires, line.ttl_ms), (true, 1_500));
-        assert!(!read(r#"{"commandType":1,"key":"k","clientID":"c"}"#).unwrap().acquires);
+        let line = read(r#"{"commandType":0,"key":"k","clientID":"c","ttl":15}"#).unwrap();
+        assert_eq!(ttl_ms(&line), 15_000);
+        assert!(read(r#"{"commandType":1,"key":"k","clientID":"c"}"#).is_ok());
         for (text, field) in [
             (r#"{"commandType":2,"key":"k","clientID":"c","ttl":1}"#, "commandType"),
             (r#"{"commandType":0,"key":"","clientID":"c","ttl":1}"#, "key"),
-            (r#"{"commandType":0,"key":"k","ttl":1}"#, "clientID"),
+            (r#"{"commandType":0,"key":"k","clientID":"","ttl":1}"#, "clientID"),
             (r#"{"commandType":0,"key":"k","clientID":"c"}"#, "ttl"),
-            (r#"{"commandType":0,"key":"k","clientID":"c","ttl":-1}"#, "ttl"),
         ] {
             match read(text) {
                 Err(Failure::InvalidField { field: named, .. }) => assert_eq!(named, field),
@@ -278,11 +250,11 @@ mod tests {
 
     #[test]
     fn every_client_and_key_has_a_lease_of_its_own() {
-        let line = |client: &str, key: &str| Line {
-            acquires: true,
+        let line = |client: &str, key: &str| PlainRequest {
+            command_type: 0,
             key: key.into(),
-            client: client.into(),
-            ttl_ms: 1,
+            client_id: client.into(),
+            ttl: 1,
         };
         assert_eq!(lease_id(&line("a", "k")), lease_id(&line("a", "k")));
         assert_ne!(lease_id(&line("a", "bk")), lease_id(&line("ab", "k")));
