@@ -37,6 +37,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How long the whole of it may take: a caller cannot wait for ever without waiting for a lock.
 const DEADLINE_MAX: Duration = Duration::from_secs(600);
 
+/// What a client is called that does not say.
+pub(crate) const UNNAMED: &str = "unnamed";
+
 /// Leases by handle.
 pub(crate) type Names = HashMap<Handle, LeaseId>;
 
@@ -85,7 +88,7 @@ impl Talk {
         Self {
             edge,
             who,
-            client: String::new(),
+            client: UNNAMED.to_owned(),
             session,
             newest: 0,
             batches: HashMap::new(),
@@ -211,7 +214,9 @@ impl Talk {
             return Err(decode::invalid("leases", "are too many"));
         }
         self.greeted = true;
-        self.client.clone_from(&hello.client);
+        if !hello.client.is_empty() {
+            self.client.clone_from(&hello.client);
+        }
         let welcome = ask::welcome(&self.edge, hello).await?;
         let mut handles = Vec::with_capacity(welcome.leases.len());
         for lease in &welcome.leases {
