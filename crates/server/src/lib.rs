@@ -13,15 +13,18 @@
 //! Start reading at [`start`], then `turn.rs`.
 
 pub mod admin;
+pub mod backup;
 mod book;
 mod error;
 mod founding;
 mod home;
 mod join;
+mod lineage;
 mod member;
 pub mod os;
 mod peer;
 mod pen;
+pub mod restore;
 pub mod say;
 mod start;
 mod turn;
@@ -29,6 +32,7 @@ mod waiting;
 
 pub use book::{Address, Card, Names};
 pub use error::StartError;
+pub use lineage::{Incarnation, Lineage};
 pub use member::{End, Gone, Member, MemberStatus, Undone};
 pub use start::{Entrance, Running, Settings, start};
 pub use tenure_raft::Stop;
