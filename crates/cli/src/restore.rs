@@ -27,7 +27,7 @@ Examples:
 
   The backup is on a medium that cannot be written, so the epoch cannot be noted beside it:
     tenure restore /mnt/cdrom/monday --data /var/lib/tenure --epoch 7
-    tenure restore /mnt/cdrom/monday --data /var/lib/tenure --ledger /root/monday.ledger
+    tenure restore /mnt/cdrom/monday --data /var/lib/tenure --ledger /var/backups/monday.ledger
 
 Then add the others, each with an empty directory: tenure serve --name b … --join ADDR, and promote them.
 
@@ -148,7 +148,7 @@ fn report(flags: &Restore, restored: &Restored) {
     match ledger {
         Some(path) => println!("  epoch written down in {}", path.display()),
         None => {
-            println!("  epoch {epoch} is written down NOWHERE: never use it for another restore")
+            println!("  epoch {epoch} is written down NOWHERE: never use it for another restore");
         }
     }
     let name = flags.name.as_deref().unwrap_or("NAME");

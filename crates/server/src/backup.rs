@@ -27,7 +27,7 @@ const MAGIC: &[u8; 8] = b"tenurbak";
 const FORMAT: u32 = 1;
 /// The head is ten lines of text.
 const HEAD_BYTES_MAX: usize = 4096;
-const CHECKSUM_BYTES: u64 = 4;
+const CHECKSUM_BYTES: usize = 4;
 /// Read at once, at most.
 const STEP_BYTES: usize = 256 * 1024;
 
@@ -120,7 +120,7 @@ impl Backup {
 
     /// The length of the file that it makes.
     pub fn bytes(&self) -> u64 {
-        self.head.encode().len() as u64 + self.head.state_bytes + CHECKSUM_BYTES
+        self.head.file_bytes()
     }
 
     /// Writes the file. If that fails, what was written is no backup, and reads as damaged.
@@ -170,7 +170,7 @@ fn scan(
     let mut checksum = crc32c::crc32c(&start);
     let expected = (start.len() as u64)
         .checked_add(head.state_bytes)
-        .and_then(|sum| sum.checked_add(CHECKSUM_BYTES));
+        .and_then(|sum| sum.checked_add(CHECKSUM_BYTES as u64));
     if expected != Some(bytes) {
         return Err(BackupError::Damaged("its length is not what it says"));
     }
@@ -183,7 +183,7 @@ fn scan(
         each(&buffer[..step])?;
         left -= step as u64;
     }
-    let mut last = [0; CHECKSUM_BYTES as usize];
+    let mut last = [0; CHECKSUM_BYTES];
     file.read_exact(&mut last).map_err(cut_short)?;
     if u32::from_le_bytes(last) != checksum {
         return Err(BackupError::Damaged("its checksum does not match"));
@@ -244,7 +244,9 @@ impl Head {
 
     /// The length of the whole file that begins so.
     pub fn file_bytes(&self) -> u64 {
-        (self.encode().len() as u64).saturating_add(self.state_bytes).saturating_add(CHECKSUM_BYTES)
+        (self.encode().len() as u64)
+            .saturating_add(self.state_bytes)
+            .saturating_add(CHECKSUM_BYTES as u64)
     }
 }
 

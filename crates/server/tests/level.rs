@@ -1,12 +1,14 @@
 //! Members of several versions in one cluster: who may raise the level, and who must stop?
 
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
+use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, Request, RequestId};
 use tenure_raft::{Change, Why, Wish};
 use tenure_server::{End, Entrance, Running, Settings, StartError, Stop, Undone, os, start};
@@ -76,11 +78,23 @@ fn raise(running: &[&Running], level: u16) -> Result<(), Why> {
         let leads = |one: &&&Running| one.member.status().is_ok_and(|s| s.agreement.serving);
         let leader = running.iter().find(leads)?;
         match leader.member.submit(vec![bytes.clone()], Duration::ZERO, DEADLINE).pop()? {
-            Ok(outcome) => Some(Ok(drop(outcome.result.unwrap()))),
+            Ok(outcome) => {
+                assert_eq!(outcome.result, Ok(Answer::LevelRaised));
+                Some(Ok(()))
+            }
             Err(Undone::NotDone(why @ Why::LevelNotKnown { .. })) => Some(Err(why)),
             Err(_) => None,
         }
     })
+}
+
+/// One line to the admin socket, one line back.
+fn line(running: &Running, line: &str) -> String {
+    let mut stream = TcpStream::connect(running.clients).unwrap();
+    stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    answer
 }
 
 fn level(running: &Running) -> u16 {
@@ -100,11 +114,22 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
     let all: Vec<&Running> = running.iter().collect();
     // Not before it has said what it knows, and not while it knows less; nor beyond what any knows.
     wait("the leader has heard of it", || match raise(&all, NEW) {
-        Err(Why::LevelNotKnown { member, known: Some(OLD), .. }) => Some(assert_eq!(member, old)),
+        Err(Why::LevelNotKnown { member, known: Some(OLD), .. }) => {
+            assert_eq!(member, old);
+            Some(())
+        }
         Err(_) => None,
         Ok(()) => panic!("raised although a member does not know it"),
     });
     assert!(raise(&all, NEW + 1).is_err());
+    let said = wait("the leader says so in a line", || {
+        let answers = running.iter().map(|one| line(one, &format!("level {NEW}")));
+        answers.into_iter().find(|answer| answer.starts_with("refused"))
+    });
+    let reason = format!(
+        "refused LEVEL_NOT_KNOWN level {NEW} is not known by all: member {old} knows up to {OLD}"
+    );
+    assert!(said.starts_with(&reason), "{said}");
     assert_eq!(running.iter().map(level).collect::<Vec<_>>(), [OLD, OLD, OLD]);
 
     // Upgraded, it is no longer in the way.

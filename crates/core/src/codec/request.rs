@@ -392,3 +392,24 @@ fn get_guard<'a>(reader: &mut Reader<'a>) -> Result<Option<Guard<'a>>, Malformed
     }
     Ok(Some(Guard { lock: reader.text()?, token: reader.token()? }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_raises_the_level_is_told_from_all_others() {
+        let level_of = |id, command| {
+            let mut bytes = Vec::new();
+            encode_request(&Request { principal: "ana", id, command }, &mut bytes);
+            raised_level(&bytes)
+        };
+        let key = RequestId::Key("once");
+        assert_eq!(level_of(RequestId::None, Command::RaiseLevel { level: 1_000 }), Some(1_000));
+        assert_eq!(level_of(key, Command::RaiseLevel { level: 0 }), Some(0));
+        let delete = Command::Delete { key: "\x0f\x0f", expect: Expect::Any, guard: None };
+        assert_eq!(level_of(key, delete), None);
+        assert_eq!(raised_level(&[]), None);
+        assert_eq!(raised_level(&[9, 9, 9]), None);
+    }
+}

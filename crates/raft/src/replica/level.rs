@@ -10,9 +10,16 @@ use super::Replica;
 use crate::io::Why;
 use crate::member::MemberId;
 
+/// How many may say what they know: members, and those who are about to be. Whoever has the members'
+/// port can say hello under any id.
+const KNOWS_MAX: usize = 1_024;
+
 impl Replica {
     /// Another member says what it knows.
     pub(super) fn hear_level(&mut self, member: MemberId, level: u16) {
+        if self.knows.len() >= KNOWS_MAX {
+            self.knows.retain(|id, _| self.members.contains(*id));
+        }
         self.knows.insert(member, level);
     }
 
