@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_core::Machine;
 use tenure_core::outcome::{Notice, Outcome};
+use tenure_core::{Frozen, Machine};
 use tenure_raft::{Input, MemberId, Membership, Replica, Status, Stop, Why, Wish};
-use tenure_store::Prepared;
+use tenure_store::{Point, Prepared};
 use tenure_types::{Revision, Term};
 use tokio::sync::watch;
 
 use crate::edge::Outbox;
+use crate::lineage::Lineage;
 use crate::os;
 
 /// Inputs waiting for the loop, at most; whoever sends more waits. Two turns' worth.
@@ -31,10 +32,11 @@ pub(crate) enum Event {
     Submit(Submission),
     Read(Question),
     Look(Box<dyn FnOnce(&Replica) + Send>),
+    Freeze { done: Sender<FrozenState> },
     Wish { wish: Wish, done: WishDone },
     Prepared(Prepared),
     Leave { done: Sender<()> },
-    Die(String),
+    Die(End),
 }
 
 /// Commands on their way into the loop.
@@ -45,6 +47,9 @@ pub(crate) struct Submission {
     pub(crate) watch: Option<Sender<Notice>>,
     pub(crate) done: Done,
 }
+
+/// The state of a machine: up to which entry, at which level and revision.
+pub(crate) type FrozenState = (Point, u16, Revision, Frozen);
 
 /// Asked once the machine may be. Dropped if it may not.
 pub(crate) type Question = Box<dyn FnOnce(&Machine) + Send>;
@@ -68,11 +73,14 @@ pub struct Lead {
 #[derive(Clone)]
 pub struct Member {
     id: MemberId,
+    lineage: Arc<Lineage>,
     inbox: SyncSender<Event>,
     over: Arc<Over>,
     syncs: Arc<AtomicU64>,
     lead: Arc<watch::Sender<Lead>>,
     outbox: Arc<Outbox>,
+    /// Whether a backup is being taken.
+    backing_up: Arc<AtomicBool>,
 }
 
 /// Whether a member runs, and why not.
@@ -121,6 +129,10 @@ pub struct MemberStatus {
     pub agreement: Status,
     /// Who belongs to the cluster.
     pub members: Membership,
+    /// Which life of which cluster.
+    pub lineage: Lineage,
+    /// The level of the machine's rules, and up to where they are known here.
+    pub level: (u16, u16),
     /// The newest revision.
     pub revision: Revision,
     /// Hash over everything applied and answered.
@@ -132,16 +144,29 @@ pub struct MemberStatus {
 }
 
 impl Member {
-    pub(crate) fn new(id: MemberId) -> (Self, Receiver<Event>) {
+    pub(crate) fn new(id: MemberId, lineage: Lineage) -> (Self, Receiver<Event>) {
         let (inbox, events) = sync_channel(INBOX_MAX);
-        let (over, syncs, outbox) = Default::default();
-        let lead = Arc::new(watch::Sender::new(Lead::default()));
-        (Self { id, inbox, over, syncs, lead, outbox }, events)
+        let member = Self {
+            id,
+            lineage: Arc::new(lineage),
+            inbox,
+            over: Arc::default(),
+            syncs: Arc::default(),
+            lead: Arc::new(watch::Sender::new(Lead::default())),
+            outbox: Arc::default(),
+            backing_up: Arc::default(),
+        };
+        (member, events)
     }
 
     /// Who it is.
     pub fn id(&self) -> MemberId {
         self.id
+    }
+
+    /// Which life of which cluster it belongs to.
+    pub fn lineage(&self) -> &Lineage {
+        &self.lineage
     }
 
     /// Submits commands in log form and waits for what becomes of each.
@@ -258,8 +283,11 @@ impl Member {
     /// What it can show of itself.
     pub fn status(&self) -> Result<MemberStatus, Gone> {
         let syncs = self.syncs.load(Ordering::Relaxed);
+        let lineage = self.lineage().clone();
         self.look(move |replica| MemberStatus {
             id: replica.id(),
+            lineage,
+            level: (replica.machine().level(), replica.machine().level_known()),
             agreement: replica.status(),
             members: replica.members().clone(),
             revision: replica.machine().revision(),
@@ -278,6 +306,17 @@ impl Member {
             let _ = sender.send(ask(replica));
         })));
         receiver.recv().map_err(|_| Gone)
+    }
+
+    /// The state as it is here, to be written while the machine goes on.
+    pub(crate) fn freeze(&self) -> Result<FrozenState, Gone> {
+        let (done, receiver) = channel();
+        self.tell(Event::Freeze { done });
+        receiver.recv().map_err(|_| Gone)
+    }
+
+    pub(crate) fn backing_up(&self) -> &Arc<AtomicBool> {
+        &self.backing_up
     }
 
     /// Hands leadership over if it has it, makes everything durable and ends.
