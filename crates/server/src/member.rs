@@ -1,7 +1,9 @@
 //! How do other threads talk to the loop?
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
+};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use tenure_store::Prepared;
 use tenure_types::Revision;
 
 use crate::os;
+use crate::watch::Feed;
 
 /// Inputs waiting for the loop, at most; whoever sends more waits. Two turns' worth.
 pub(crate) const INBOX_MAX: usize = 16_384;
@@ -31,6 +34,14 @@ pub(crate) enum Event {
     Prepared(Prepared),
     Leave { done: Sender<()> },
     Die(String),
+}
+
+/// Why the loop has not taken an event at once.
+pub(crate) enum NotTaken {
+    /// Too many wait; here it is back.
+    Full(Box<Event>),
+    /// The member has ended.
+    Ended,
 }
 
 /// Commands on their way into the loop.
@@ -55,6 +66,7 @@ pub struct Member {
     inbox: SyncSender<Event>,
     over: Arc<Over>,
     syncs: Arc<AtomicU64>,
+    feed: Arc<Feed>,
 }
 
 /// Whether a member runs, and why not.
@@ -116,7 +128,10 @@ pub struct MemberStatus {
 impl Member {
     pub(crate) fn new(id: MemberId) -> (Self, Receiver<Event>) {
         let (inbox, events) = sync_channel(INBOX_MAX);
-        (Self { id, inbox, over: Arc::default(), syncs: Arc::default() }, events)
+        (
+            Self { id, inbox, over: Arc::default(), syncs: Arc::default(), feed: Arc::default() },
+            events,
+        )
     }
 
     /// Who it is.
@@ -250,6 +265,19 @@ impl Member {
     /// Events to a member that has ended are dropped, and their senders with them.
     pub(crate) fn tell(&self, event: Event) {
         let _ = self.inbox.send(event);
+    }
+
+    /// The same, for those who must not wait.
+    pub(crate) fn try_tell(&self, event: Event) -> Result<(), NotTaken> {
+        self.inbox.try_send(event).map_err(|error| match error {
+            TrySendError::Full(event) => NotTaken::Full(Box::new(event)),
+            TrySendError::Disconnected(_) => NotTaken::Ended,
+        })
+    }
+
+    /// Where the loop leaves what watches shall hear of.
+    pub(crate) fn feed(&self) -> &Feed {
+        &self.feed
     }
 
     pub(crate) fn inbox(&self) -> &SyncSender<Event> {
