@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use crate::edge::Outbox;
 use crate::lineage::Lineage;
 use crate::os;
+use crate::watch::Feed;
 
 /// Inputs waiting for the loop, at most; whoever sends more waits. Two turns' worth.
 pub(crate) const INBOX_MAX: usize = 16_384;
@@ -37,6 +38,23 @@ pub(crate) enum Event {
     Prepared(Prepared),
     Leave { done: Sender<()> },
     Die(End),
+}
+
+/// Why the loop has not taken an event at once.
+pub(crate) enum NotTaken {
+    /// Too many wait; here it is back.
+    Full(Box<Event>),
+    /// The member has ended. Here it is back too: whoever waits for it is to be told.
+    Ended(Box<Event>),
+}
+
+impl NotTaken {
+    /// The event.
+    pub(crate) fn back(self) -> Event {
+        match self {
+            Self::Full(event) | Self::Ended(event) => *event,
+        }
+    }
 }
 
 /// Commands on their way into the loop.
@@ -81,6 +99,7 @@ pub struct Member {
     outbox: Arc<Outbox>,
     /// Whether a backup is being taken.
     backing_up: Arc<AtomicBool>,
+    feed: Arc<Feed>,
 }
 
 /// Whether a member runs, and why not.
@@ -155,6 +174,7 @@ impl Member {
             lead: Arc::new(watch::Sender::new(Lead::default())),
             outbox: Arc::default(),
             backing_up: Arc::default(),
+            feed: Arc::default(),
         };
         (member, events)
     }
@@ -336,13 +356,17 @@ impl Member {
         let _ = self.inbox.send(event);
     }
 
-    /// Tells the loop unless that means waiting; gives the event back if it does, or if the member
-    /// has ended.
-    pub(crate) fn try_tell(&self, event: Event) -> Result<(), Event> {
-        match self.inbox.try_send(event) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(event) | TrySendError::Disconnected(event)) => Err(event),
-        }
+    /// The same, for those who must not wait.
+    pub(crate) fn try_tell(&self, event: Event) -> Result<(), NotTaken> {
+        self.inbox.try_send(event).map_err(|error| match error {
+            TrySendError::Full(event) => NotTaken::Full(Box::new(event)),
+            TrySendError::Disconnected(event) => NotTaken::Ended(Box::new(event)),
+        })
+    }
+
+    /// Where the loop leaves what watches shall hear of.
+    pub(crate) fn feed(&self) -> &Feed {
+        &self.feed
     }
 
     pub(crate) fn inbox(&self) -> &SyncSender<Event> {
