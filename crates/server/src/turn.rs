@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tenure_core::outcome::Notice;
 use tenure_raft::{
-    Input, Kind, MemberId, Membership, Message, Output, Replica, Saved, Ticket, Wish,
+    Change, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved, Ticket, Why, Wish,
 };
 use tenure_store::{DataDir, Fatal, SnapshotError, Snapshots, WriteError};
 use tenure_types::Revision;
@@ -25,6 +25,8 @@ use crate::pen::{Pen, spawn};
 use crate::say;
 use crate::waiting::Waiting;
 
+/// A member that is to decide with the others is at most so many entries behind.
+const BEHIND_MAX: u64 = 1_000;
 /// Inputs taken in one turn, at most.
 const TAKEN_MAX: usize = 8_192;
 /// A log that was not written for so long is quiet, and is marked.
@@ -60,6 +62,8 @@ struct Driver {
     outgoing: BTreeMap<MemberId, Vec<Frame>>,
     written_at_us: u64,
     book: Known,
+    /// Watches were offered everything up to this revision.
+    told: Revision,
     leaving: Option<(u64, Vec<Sender<()>>)>,
 }
 
@@ -76,6 +80,7 @@ impl Loop {
     pub(crate) fn run(self) {
         let guard = Guard { member: self.member.clone() };
         let driver = Driver {
+            told: self.replica.machine().revision(),
             on: self,
             waiting: Waiting::default(),
             outputs: Vec::new(),
@@ -111,6 +116,7 @@ impl Driver {
         self.on.net.close();
         self.on.member.over().end(end.clone());
         self.on.member.outbox().send(Delivery::Notices(Vec::new()));
+        self.on.member.feed().close();
         if end != End::Told {
             (self.on.on_end)(&end);
         }
@@ -169,6 +175,21 @@ impl Driver {
         Ok(())
     }
 
+    /// Whether a learner that is to decide with the others is too far behind for it: until it has
+    /// caught up, the majority would have one member less than it seems.
+    fn too_early(&self, wish: &Wish) -> Option<Why> {
+        let Wish::Change(changes) = wish else { return None };
+        let status = self.on.replica.status();
+        let behind = |change: &Change| match change {
+            Change::Promote(id) => {
+                status.matched.get(id).map(|matched| status.committed.saturating_sub(*matched))
+            }
+            Change::AddLearner(_) | Change::Remove(_) => None,
+        };
+        let behind = changes.iter().filter_map(behind).max()?;
+        (behind > BEHIND_MAX).then_some(Why::NotCaughtUp { behind })
+    }
+
     fn handle(&mut self, event: Event) -> Result<(), End> {
         let input = match event {
             Event::Input(input) => input,
@@ -179,9 +200,19 @@ impl Driver {
                 Input::Submit { ticket, requests, patience_us }
             }
             Event::Read(ask) => Input::Read { ticket: self.waiting.read(ask) },
-            Event::Wish { wish, done } => Input::Admin { ticket: self.waiting.wish(done), wish },
+            Event::Wish { wish, done } => {
+                if let Some(why) = self.too_early(&wish) {
+                    done(Err(why));
+                    return Ok(());
+                }
+                Input::Admin { ticket: self.waiting.wish(done), wish }
+            }
             Event::Look(ask) => {
                 ask(&self.on.replica);
+                return Ok(());
+            }
+            Event::Freeze { done } => {
+                let _ = done.send(self.on.replica.freeze());
                 return Ok(());
             }
             Event::Prepared(prepared) => return self.on.pen.adopt(prepared).map_err(write_end),
@@ -189,7 +220,7 @@ impl Driver {
                 self.leave(done);
                 return Ok(());
             }
-            Event::Die(why) => return Err(End::Disk(why)),
+            Event::Die(end) => return Err(end),
         };
         self.on.replica.handle(input);
         Ok(())
@@ -199,6 +230,7 @@ impl Driver {
     fn perform(&mut self, now_us: u64) -> Result<bool, End> {
         let mut persisted = None;
         let mut compact = None;
+        let mut applied = false;
         let mut notices: Vec<Notice> = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
         for output in outputs.drain(..) {
@@ -221,7 +253,7 @@ impl Driver {
                 Output::ReadFailed { ticket } => self.waiting.read_failed(ticket),
                 Output::Changed { ticket, result } => self.waiting.changed(ticket, result),
                 Output::Notices(more) => notices.extend(more),
-                Output::Applied { .. } => {}
+                Output::Applied { .. } => applied = true,
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let (snapshots, member) = (self.on.snapshots.clone(), self.on.member.clone());
                     let work = move || save(&snapshots, point, &meta, &frozen, &member);
@@ -240,6 +272,9 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
+        if applied {
+            self.on.member.feed().offer(&mut self.told, self.on.replica.machine());
+        }
         if self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))? {
             self.on.member.count_sync();
         }
@@ -365,7 +400,7 @@ fn save(
             say::info("snapshot saved", &[("index", &point.index), ("bytes", &id.bytes)]);
             Saved::Yes
         }
-        Err(SnapshotError::Fatal(fatal)) => return member.tell(Event::Die(chain(&fatal))),
+        Err(SnapshotError::Fatal(fatal)) => return member.tell(Event::Die(fatal_end(&fatal))),
         Err(error) => {
             say::warn("cannot save a snapshot", &[("cause", &chain(&error))]);
             Saved::No

@@ -8,6 +8,7 @@ mod decode;
 mod encode;
 mod facts;
 mod grpc;
+mod list;
 mod session;
 mod ws;
 
@@ -83,9 +84,9 @@ impl Doors {
         let open = watch::Sender::new(true);
         let house = Arc::new(House {
             http: http(),
-            router: grpc::routes(edge).merge(ws::routes(edge)),
+            router: grpc::routes(edge).merge(ws::routes(edge)).fallback(grpc::unknown),
             tls: tls.map(TlsAcceptor::from),
-            lines: admin::Lines::new(edge.member().clone()),
+            lines: admin::Lines::new(edge.clone()),
             room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             open: open.subscribe(),
         });
