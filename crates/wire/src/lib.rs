@@ -46,6 +46,9 @@ mod tests {
         assert!(size_of::<v1::Request>() <= 320, "{}", size_of::<v1::Request>());
         assert!(size_of::<v1::LockAsk>() <= 320);
         assert!(size_of::<v1::LeaseName>() <= 320);
+        // In JSON a request takes nine bytes at least: 7,281 of them, below 15 MiB.
+        let json = size_of::<json::session::Request>();
+        assert!(json <= 2_048, "{json}");
         // These a client reads from a member it trusts more; still bounded alike.
         assert!(size_of::<v1::Answer>() <= 512, "{}", size_of::<v1::Answer>());
         assert!(size_of::<v1::Event>() <= 512, "{}", size_of::<v1::Event>());
