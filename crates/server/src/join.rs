@@ -8,7 +8,7 @@ use crate::book::{self, Address, Card};
 use crate::error::StartError;
 use crate::member::{Member, Undone};
 use crate::os;
-use crate::peer::{Control, Joiner, ask};
+use crate::peer::{Control, Joiner, Wire};
 use crate::pen::spawn;
 use crate::say;
 
@@ -31,13 +31,14 @@ pub(crate) struct Entered {
 pub(crate) fn enter(
     seeds: &[Address],
     card: &Card,
+    wire: &Wire,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Entered, StartError> {
     let until_us = os::now_us() + ENTER_US;
     loop {
         let mut tried = Vec::new();
         for seed in seeds {
-            match knock(seed, card) {
+            match knock(seed, card, wire) {
                 Ok(entered) => return Ok(entered),
                 Err(why) => tried.push(why),
             }
@@ -52,10 +53,10 @@ pub(crate) fn enter(
     }
 }
 
-fn knock(seed: &str, card: &Card) -> Result<Entered, String> {
+fn knock(seed: &str, card: &Card, wire: &Wire) -> Result<Entered, String> {
     let mut address = seed.to_owned();
     for _ in 0..HOPS_MAX {
-        match ask(&address, &Control::Join(card.clone())) {
+        match wire.ask(&address, None, &Control::Join(card.clone())) {
             Ok(Control::Joined { cluster, epoch, book }) => {
                 return Ok(Entered { cluster, epoch, book });
             }
@@ -110,15 +111,15 @@ fn admit(member: &Member, card: &Card) -> Result<Vec<Card>, Box<Control>> {
 }
 
 /// Sees to it that the book has this member's card as it is now.
-pub(crate) fn announce(member: Member, card: Card) {
+pub(crate) fn announce(member: Member, card: Card, wire: Wire) {
     spawn("tenure-card", move || {
-        while member.ended().is_none() && !is_known(&member, &card) {
+        while member.ended().is_none() && !is_known(&member, &card, &wire) {
             std::thread::sleep(os::jittered(PAUSE));
         }
     });
 }
 
-fn is_known(member: &Member, card: &Card) -> bool {
+fn is_known(member: &Member, card: &Card, wire: &Wire) -> bool {
     let id = card.id;
     let Ok((known, belongs)) = member.look(move |replica| {
         (book::read(replica.machine()).remove(&id), replica.members().contains(id))
@@ -132,7 +133,7 @@ fn is_known(member: &Member, card: &Card) -> bool {
         && let Err(answer) = admit(member, card)
         && let Control::Elsewhere(leader) = *answer
     {
-        let _ = ask(&leader, &Control::Join(card.clone()));
+        let _ = wire.ask(&leader, None, &Control::Join(card.clone()));
     }
     false
 }

@@ -24,6 +24,7 @@ mod peer;
 mod pen;
 pub mod say;
 mod start;
+pub mod tls;
 mod turn;
 mod waiting;
 

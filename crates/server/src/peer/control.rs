@@ -4,19 +4,13 @@
 //! by people with a packet dump as often as by members.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::io::{self, Read, Write};
 
 use tenure_raft::MemberId;
 use tenure_store::{Point, SnapshotId};
 
 use super::frame;
 use crate::book::{self, Card, Names};
-
-/// How long a member may take to accept a connection, and to answer on it.
-const CONNECT: Duration = Duration::from_secs(2);
-const ANSWER: Duration = Duration::from_secs(10);
 
 /// Who this member is, to whoever asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -133,11 +127,11 @@ impl Control {
         })
     }
 
-    pub(crate) fn write(&self, to: &mut TcpStream) -> io::Result<()> {
+    pub(crate) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         frame::write(to, &self.encode())
     }
 
-    pub(crate) fn read(from: &mut TcpStream) -> io::Result<Self> {
+    pub(crate) fn read(from: &mut impl Read) -> io::Result<Self> {
         let bytes = frame::read(from, frame::CONTROL_BYTES_MAX)?;
         let unknown = || io::Error::new(io::ErrorKind::InvalidData, "not the members' protocol");
         Self::decode(&bytes).ok_or_else(unknown)
@@ -176,35 +170,6 @@ impl Hello {
 
 fn line(name: &str, value: impl std::fmt::Display) -> String {
     format!("{name} {value}")
-}
-
-/// Opens a connection with bounds on how long everything on it may take.
-pub(crate) fn connect(address: &str) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT) {
-            Ok(stream) => {
-                bound(&stream)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-/// Nothing on a connection waits for ever.
-pub(crate) fn bound(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(ANSWER))?;
-    stream.set_write_timeout(Some(ANSWER))
-}
-
-/// Asks one question and reads the answer.
-pub(crate) fn ask(address: &str, question: &Control) -> io::Result<Control> {
-    let mut stream = connect(address)?;
-    question.write(&mut stream)?;
-    Control::read(&mut stream)
 }
 
 impl Me {

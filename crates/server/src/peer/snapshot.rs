@@ -4,21 +4,26 @@
 //! bytes of the file. Whatever happens, the replica that wanted it sent hears how it ended.
 
 use std::io;
-use std::net::TcpStream;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use tenure_raft::{Input, MemberId, Message, Saved, Step};
 use tenure_store::{SnapshotError, SnapshotId, Snapshots};
 
-use super::control::{Control, Hello, connect};
+use super::control::{Control, Hello};
 use super::frame::{self, CHUNK_BYTES, FRAME_BYTES_MAX};
 use super::net::Net;
+use super::stream::Stream;
 use crate::member::Event;
 use crate::os;
 use crate::pen::spawn;
 use crate::say;
 use crate::turn::chain;
+
+/// How long one part may take: a network that carries less than this cannot carry a cluster.
+const CHUNK_US: u64 = 30_000_000;
+/// How long the other end may take to verify and read the whole.
+const VERIFY_US: u64 = 60_000_000;
 
 impl Net {
     /// Sends a snapshot on a thread of its own, one at a time to each member, and tells whether
@@ -62,7 +67,8 @@ impl Net {
         let id = complete.into_iter().find(|id| id.point == wanted).ok_or_else(missing)?;
         let raw = snapshots.raw(id).map_err(io::Error::other)?;
         let nowhere = || io::Error::new(io::ErrorKind::NotFound, "its address is not known");
-        let mut stream = connect(&self.address(to).ok_or_else(nowhere)?)?;
+        let address = self.address(to).ok_or_else(nowhere)?;
+        let mut stream = self.wire.dial(&address, self.name(to).as_deref())?;
         Control::Snapshot(self.hello(to), id).write(&mut stream)?;
         frame::write(&mut stream, &Message::Step(step).encode())?;
         let mut offset = match Control::read(&mut stream)? {
@@ -72,11 +78,12 @@ impl Net {
         };
         while offset < id.bytes {
             let chunk = raw.read_at(offset, CHUNK_BYTES).map_err(io::Error::other)?;
+            stream.limit(Some(os::now_us() + CHUNK_US))?;
             frame::write(&mut stream, &chunk)?;
             offset += chunk.len() as u64;
         }
         // The other end verifies, syncs and reads the whole before it answers.
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(60)))?;
+        stream.limit(Some(os::now_us() + VERIFY_US))?;
         match Control::read(&mut stream)? {
             Control::Done => Ok(id),
             Control::Refused(why) => Err(io::Error::other(why)),
@@ -90,8 +97,9 @@ impl Net {
         hello: &Hello,
         id: SnapshotId,
         snapshots: &Snapshots,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
     ) -> io::Result<()> {
+        stream.limit(Some(os::now_us() + CHUNK_US))?;
         let announced = frame::read(stream, FRAME_BYTES_MAX)?;
         let Ok(Message::Step(step)) = Message::decode(&announced) else {
             return Control::Refused("no step announces it".into()).write(stream);
@@ -119,15 +127,17 @@ impl Net {
         step: Step,
         id: SnapshotId,
         snapshots: &Snapshots,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
     ) -> Result<(), SnapshotError> {
         let mut receiver = snapshots.receive(id)?;
         let io = |source| SnapshotError::Io { doing: "receive", name: "snapshot".into(), source };
         Control::Have(receiver.have()).write(stream).map_err(io)?;
         while receiver.have() < id.bytes {
+            stream.limit(Some(os::now_us() + CHUNK_US)).map_err(io)?;
             let chunk: Bytes = frame::read(stream, CHUNK_BYTES).map_err(io)?;
             receiver.append(receiver.have(), &chunk)?;
         }
+        stream.limit(Some(os::now_us() + VERIFY_US)).map_err(io)?;
         let id = receiver.finish()?;
         let (mut machine, members) = tenure_raft::read(snapshots, id)
             .map_err(|error| io(io::Error::other(chain(&error))))?;
