@@ -130,7 +130,12 @@ mod tests {
     use crate::book::Names;
 
     fn card(number: u64) -> Card {
-        let names = Names { name: "a".into(), members: "h:1".into(), clients: "h:2".into() };
+        let names = Names {
+            name: "a".into(),
+            members: "h:1".into(),
+            clients: "h:2".into(),
+            preference: crate::book::Preference::default(),
+        };
         Card { id: MemberId::new(number).unwrap(), names }
     }
 

@@ -22,13 +22,14 @@ mod member;
 pub mod os;
 mod peer;
 mod pen;
+mod prefer;
 pub mod say;
 mod start;
 pub mod tls;
 mod turn;
 mod waiting;
 
-pub use book::{Address, Card, Names};
+pub use book::{Address, Card, Names, Preference};
 pub use error::StartError;
 pub use member::{End, Gone, Member, MemberStatus, Undone};
 pub use start::{Entrance, Running, Settings, start};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tenure_raft::{Config, Replica};
 
 use crate::admin;
-use crate::book::{self, Address, Card, Names};
+use crate::book::{self, Address, Card, Names, Preference};
 use crate::error::StartError;
 use crate::founding;
 use crate::home::{Home, Sizes};
@@ -57,6 +57,8 @@ pub struct Settings {
     pub entrance: Entrance,
     /// Whether it may listen where other machines reach it, without encryption.
     pub insecure: bool,
+    /// How much it shall lead.
+    pub preference: Preference,
     /// The certificates that protect its ports.
     pub tls: Option<Arc<Tls>>,
     /// Size of new log segments.
@@ -97,6 +99,7 @@ impl Settings {
             advertise_members: None,
             entrance: Entrance::None,
             insecure: false,
+            preference: Preference::default(),
             tls: None,
             segment_bytes: 64 * 1024 * 1024,
             reserve_bytes: tenure_store::RESERVE_BYTES_DEFAULT,
@@ -116,6 +119,7 @@ impl Settings {
             name: self.name.clone(),
             members: listed.map_or(members, |(_, address)| address.clone()),
             clients: clients.to_string(),
+            preference: self.preference,
         };
         let names = Names {
             members: self.advertise_members.clone().unwrap_or(names.members),
@@ -183,6 +187,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         // A batch fits in a segment with room to spare, also beside one command that is larger.
         batch_bytes: settings.segment_bytes as usize / 4,
         snapshot_entries: settings.snapshot_entries,
+        reluctant: settings.preference.get() == 0,
         ..Config::new(card.id)
     };
     let replica = Replica::new(config, opened.boot, os::random())?;

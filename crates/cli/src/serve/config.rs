@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use tenure_server::tls::{Files, Tls};
-use tenure_server::{Entrance, Settings, StartError};
+use tenure_server::{Entrance, Preference, Settings, StartError};
 
 use super::Serve;
 use crate::run::Failure;
@@ -17,6 +17,7 @@ use crate::run::Failure;
 const NAMES: &[(&str, Option<&str>)] = &[
     ("member.name", None),
     ("member.data", None),
+    ("member.preference", Some("50")),
     ("listen.clients", Some("127.0.0.1:7450")),
     ("listen.members", Some("127.0.0.1:7451")),
     ("listen.advertise_clients", None),
@@ -49,6 +50,7 @@ struct File {
 struct MemberTable {
     name: Option<String>,
     data: Option<String>,
+    preference: Option<u8>,
 }
 
 #[derive(Deserialize, Default)]
@@ -141,8 +143,16 @@ impl Config {
             advertise_members: own("listen.advertise_members"),
             entrance: self.entrance()?,
             insecure,
+            preference: self.preference()?,
             tls: self.tls()?,
             ..Settings::new(need("member.name")?, need("member.data")?)
+        })
+    }
+
+    fn preference(&self) -> Result<Preference, Failure> {
+        let Some(text) = self.get("member.preference") else { return Ok(Preference::default()) };
+        text.parse().ok().and_then(Preference::new).ok_or_else(|| {
+            Failure::config(format!("member.preference is `{text}`; try a number from 0 to 100"))
         })
     }
 
@@ -218,6 +228,7 @@ fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Fail
     let values = [
         ("member.name", member.name),
         ("member.data", member.data),
+        ("member.preference", member.preference.map(|number| number.to_string())),
         ("listen.clients", listen.clients),
         ("listen.members", listen.members),
         ("listen.advertise_clients", listen.advertise_clients),
@@ -238,6 +249,7 @@ fn from_flags(flags: &Serve) -> Vec<(&'static str, String, &'static str)> {
     let values = [
         ("member.name", flags.name.clone(), "--name"),
         ("member.data", flags.data.clone(), "--data"),
+        ("member.preference", flags.preference.clone(), "--preference"),
         ("listen.clients", flags.clients.clone(), "--clients"),
         ("listen.members", flags.members.clone(), "--members"),
         ("listen.advertise_clients", flags.advertise_clients.clone(), "--advertise-clients"),
@@ -302,6 +314,10 @@ mod tests {
         assert!(error.starts_with("\"x.toml\" line 2: unknown field `nmae`"), "{error}");
         let error = gather(&flags, &[("TENURE_MEMBER_NMAE", "a")], "").err().unwrap();
         assert!(error.contains("TENURE_MEMBER_NMAE"), "{error}");
+        let flags_101 = Serve { preference: Some("101".into()), ..Serve::default() };
+        let named = [("TENURE_MEMBER_NAME", "a"), ("TENURE_MEMBER_DATA", "d")];
+        let error = gather(&flags_101, &named, "").unwrap().settings().err().unwrap();
+        assert!(error.text.contains("a number from 0 to 100"), "{}", error.text);
         let half =
             [("TENURE_MEMBER_NAME", "a"), ("TENURE_MEMBER_DATA", "d"), ("TENURE_TLS_CERT", "c")];
         let error = gather(&flags, &half, "").unwrap().settings().err().unwrap();

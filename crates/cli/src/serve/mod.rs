@@ -22,6 +22,9 @@ pub(crate) struct Serve {
     /// Keep the data here
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
+    /// How much this member shall lead: 0, only if nobody else can, to 100 [default: 50]
+    #[arg(long, value_name = "NUMBER")]
+    preference: Option<String>,
     /// Listen for clients here [default: 127.0.0.1:7450]
     #[arg(long, value_name = "ADDR")]
     clients: Option<String>,

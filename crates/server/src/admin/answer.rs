@@ -15,7 +15,7 @@ use tenure_types::{LeaseId, Mode};
 
 use super::line::{HELP, Line, parse};
 use super::show;
-use crate::book::{self, Card, Names};
+use crate::book::{self, Card, Names, Preference};
 use crate::member::{Gone, Member, Undone};
 
 /// How long the cluster may take to agree.
@@ -190,7 +190,9 @@ fn add(member: &Member, id: MemberId, address: &str) -> String {
         return "error none bad-line an address has no spaces".to_owned();
     }
     let (name, members) = (id.to_string(), address.to_owned());
-    let card = Card { id, names: Names { name, members, clients: "-".into() } };
+    let preference = Preference::default();
+    let names = Names { name, members, clients: "-".into(), preference };
+    let card = Card { id, names };
     let put = book::put(&book::key(id), &card.names.to_string());
     match member.submit(vec![put.into()], Duration::ZERO, AGREE).pop() {
         Some(Ok(Outcome { result: Ok(_), .. })) => {

@@ -185,7 +185,12 @@ mod tests {
     #[test]
     fn what_is_said_reads_back() {
         let id = |number| MemberId::new(number).unwrap();
-        let names = Names { name: "a".into(), members: "h:1".into(), clients: "h:2".into() };
+        let names = Names {
+            name: "a".into(),
+            members: "h:1".into(),
+            clients: "h:2".into(),
+            preference: crate::book::Preference::default(),
+        };
         let card = Card { id: id(0xfe), names };
         let hello = Hello { cluster: "c".into(), epoch: 3, from: id(1), to: id(2) };
         let point = Point { index: 9, term: 2 };
