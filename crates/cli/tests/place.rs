@@ -73,3 +73,48 @@ fn who_shall_not_lead_does_so_only_while_nobody_else_can() {
     cluster.ok("put key another");
     cluster.agree(&[0, 1, 2]);
 }
+
+#[test]
+fn a_learner_reads_as_well_as_anybody_and_counts_for_nothing() {
+    let mut cluster = found(["50"; 3]);
+    let learner = cluster.add();
+    let seed = format!("127.0.0.1:{}", cluster.members[0].members);
+    cluster.start(learner, &["--join", &seed]);
+    let its = |cluster: &Cluster, line: &str| cluster.ask(learner, line).unwrap_or_default();
+    wait("it follows", || its(&cluster, "status").contains("role=learner leader=").then_some(()));
+    cluster.ok("lease 7 600000 worker");
+    cluster.ok("lock 7 deploy");
+    for round in 0..20 {
+        // What was acknowledged is there, whether the learner has it yet or not.
+        cluster.ok(&format!("put key {round}"));
+        let read =
+            wait("it reads", || Some(its(&cluster, "get key")).filter(|a| a.starts_with("ok")));
+        assert_eq!(field(&read, "value"), Some(round.to_string()), "{read}");
+    }
+    assert!(its(&cluster, "explain deploy").contains("client=worker"));
+    let revision = |answer: &str| field(answer, "revision").unwrap().parse::<u64>().unwrap();
+    let stale = its(&cluster, "stale locks");
+    assert!(stale.contains("[deploy held client=worker") && stale.contains(" stale revision="));
+
+    // One of three voters may go. The learner does not make up for a second one.
+    let first = (cluster.leader() + 1) % 3;
+    cluster.kill(first);
+    let before = revision(&its(&cluster, "stale get key"));
+    cluster.ok("put key survived");
+    let seen = wait("the learner follows", || {
+        let seen = its(&cluster, "stale get key");
+        seen.contains("value=survived").then_some(seen)
+    });
+    assert!(revision(&seen) > before, "{seen}");
+    let second = (0..3).find(|at| *at != first && *at != cluster.leader()).unwrap();
+    cluster.kill(second);
+    let last = (0..3).find(|at| *at != first && *at != second).unwrap();
+    wait("nobody leads", || {
+        cluster.ask(last, "status").unwrap().contains("leader=none").then_some(())
+    });
+    assert!(cluster.ask(last, "put key lost").unwrap().starts_with("error none"));
+    assert!(its(&cluster, "get key").starts_with("error none no-quorum"));
+    assert_eq!(its(&cluster, "stale get key"), seen, "what it knows it still tells");
+    start(&mut cluster, second, "50");
+    assert!(cluster.ok("get key").contains("value=survived"));
+}
