@@ -20,6 +20,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// How long the cluster may take to agree on a new member.
 const AGREE: Duration = Duration::from_secs(8);
 
+/// Members let in, at most: every one of them is sent every entry by the leader.
+const MEMBERS_MAX: usize = 64;
+
 /// A cluster that has let this member in.
 pub(crate) struct Entered {
     pub(crate) cluster: String,
@@ -91,6 +94,9 @@ fn admit(member: &Member, card: &Card) -> Result<Vec<Card>, Box<Control>> {
     let members = member.status().map_err(|gone| refused(&gone))?.members;
     if members.retired.contains(&id) {
         return Err(refused(&Why::Retired));
+    }
+    if !members.contains(id) && members.all().len() >= MEMBERS_MAX {
+        return Err(refused(&format!("the cluster has {MEMBERS_MAX} members")));
     }
     if book.get(&id) != Some(&card.names) {
         let put = book::put(&book::key(id), &card.names.to_string());

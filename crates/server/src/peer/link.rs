@@ -80,6 +80,11 @@ impl Link {
         self.lock().connection.is_some()
     }
 
+    /// Whether it is known to belong to the cluster.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.lock().wanted
+    }
+
     pub(crate) fn address(&self) -> Option<Address> {
         self.lock().address.clone()
     }

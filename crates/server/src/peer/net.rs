@@ -23,6 +23,10 @@ use crate::pen::spawn;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
+/// Links to those of whom this member does not know that they belong to the cluster, at most. It may
+/// have been away while others came, but not while that many did.
+const STRANGERS_MAX: usize = 16;
+
 /// The links of one member.
 pub(crate) struct Net {
     pub(super) cluster: String,
@@ -108,6 +112,11 @@ impl Net {
 
     /// Carries messages over a connection that another member has begun.
     pub(super) fn accept(self: &Arc<Self>, hello: &Hello, stream: Stream) -> io::Result<()> {
+        if !self.has_room(hello.from) {
+            let why = "too many unknown members have links";
+            self.say_once("a connection was refused", hello.from, why);
+            return Err(io::Error::other(why));
+        }
         self.link(hello.from).serve(stream, Dialled::There, &self.member)
     }
 
@@ -123,6 +132,25 @@ impl Net {
 
     pub(super) fn say_once(&self, message: &str, member: MemberId, why: &str) {
         self.said.once(message, ("member", &member), why);
+    }
+
+    /// Whether a link to this member may be added. Each has a thread, so those of strangers that are not
+    /// in use make way first.
+    fn has_room(&self, id: MemberId) -> bool {
+        let mut links = self.links();
+        if links.contains_key(&id) {
+            return true;
+        }
+        if links.values().filter(|link| !link.is_wanted()).count() >= STRANGERS_MAX {
+            links.retain(|_, link| {
+                let kept = link.is_wanted() || link.is_connected();
+                if !kept {
+                    link.close();
+                }
+                kept
+            });
+        }
+        links.values().filter(|link| !link.is_wanted()).count() < STRANGERS_MAX
     }
 
     fn link(self: &Arc<Self>, id: MemberId) -> Arc<Link> {

@@ -11,7 +11,7 @@ use tenure_raft::{Input, MemberId, Message, Saved, Step};
 use tenure_store::{SnapshotError, SnapshotId, Snapshots};
 
 use super::control::{Control, Hello};
-use super::frame::{self, CHUNK_BYTES, FRAME_BYTES_MAX};
+use super::frame::{self, CHUNK_BYTES, CONTROL_BYTES_MAX};
 use super::net::Net;
 use super::stream::Stream;
 use crate::member::Event;
@@ -100,7 +100,7 @@ impl Net {
         stream: &mut Stream,
     ) -> io::Result<()> {
         stream.limit(Some(os::now_us() + CHUNK_US))?;
-        let announced = frame::read(stream, FRAME_BYTES_MAX)?;
+        let announced = frame::read(stream, CONTROL_BYTES_MAX)?;
         let Ok(Message::Step(step)) = Message::decode(&announced) else {
             return Control::Refused("no step announces it".into()).write(stream);
         };
@@ -135,6 +135,12 @@ impl Net {
         while receiver.have() < id.bytes {
             stream.limit(Some(os::now_us() + CHUNK_US)).map_err(io)?;
             let chunk: Bytes = frame::read(stream, CHUNK_BYTES).map_err(io)?;
+            // Parts are as large as they can be: whoever sends crumbs would keep others waiting for ever.
+            let left = id.bytes - receiver.have();
+            if (chunk.len() as u64) < left.min(CHUNK_BYTES as u64) {
+                let text = format!("a part of {} bytes, {left} are missing", chunk.len());
+                return Err(io(io::Error::new(io::ErrorKind::InvalidData, text)));
+            }
             receiver.append(receiver.have(), &chunk)?;
         }
         stream.limit(Some(os::now_us() + VERIFY_US)).map_err(io)?;
