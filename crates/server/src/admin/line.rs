@@ -44,9 +44,9 @@ pub(super) enum Freshness {
 }
 
 pub(super) const HELP: &str = "lease ID TTL_MS CLIENT | renew ID... | revoke ID | \
-     lock ID LOCK [try | wait MS] | unlock ID LOCK TOKEN | put KEY VALUE | get KEY | \
-     locks [PREFIX] | explain LOCK | stale (get | locks | explain) ... | status | members | hash | add ID ADDR | promote ID | \
-     remove ID | transfer ID";
+     lock ID LOCK [try | wait MS] | unlock ID LOCK TOKEN | put KEY VALUE | \
+     [stale] get KEY | [stale] locks [PREFIX] | [stale] explain LOCK | \
+     status | members | hash | add ID ADDR | promote ID | remove ID | transfer ID";
 
 const NONSENSE: &str = "cannot make sense of it; try help";
 
