@@ -52,6 +52,8 @@ pub struct Config {
     pub snapshot_bytes: u64,
     /// Or after so many entries.
     pub snapshot_entries: u64,
+    /// Whether it lets every other member win an election first.
+    pub reluctant: bool,
     /// Members compare the hash of their state whenever the index is a multiple of this.
     pub hash_every: u64,
     /// The newest level of the machine's rules that this build knows.
@@ -66,8 +68,14 @@ impl Config {
             batch_bytes: 16 * 1024 * 1024,
             snapshot_bytes: 64 * 1024 * 1024,
             snapshot_entries: 1_000_000,
+            reluctant: false,
             hash_every: 1_000,
             level_known: tenure_core::LEVEL_MAX,
         }
+    }
+
+    /// A reluctant member waits until all others would have asked for votes.
+    pub(crate) fn patience_ticks(&self) -> usize {
+        if self.reluctant { ELECTION_TICKS_MAX } else { 0 }
     }
 }

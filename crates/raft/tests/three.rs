@@ -55,6 +55,26 @@ impl Cluster {
         Self { members: members.collect(), now_us: 1_000_000 }
     }
 
+    /// The same, where all but one let others lead.
+    fn with_one_eager(size: usize, eager: usize) -> Self {
+        let mut cluster = Self::new(size);
+        for number in (0..size).filter(|number| *number != eager) {
+            let member = &mut cluster.members[number];
+            let (applied, meta, state) = member.image.as_ref().unwrap();
+            let boot = Boot {
+                machine: read(state),
+                applied: *applied,
+                members: Membership::decode(meta).unwrap(),
+                base: *applied,
+                entries: Vec::new(),
+                hard_state: member.hard_state,
+            };
+            let config = Config { reluctant: true, ..config(number) };
+            member.replica = Replica::new(config, boot, number as u64 + 77).unwrap();
+        }
+        cluster
+    }
+
     fn step(&mut self) {
         self.now_us += STEP_US;
         let mut sent = Vec::new();
@@ -280,6 +300,18 @@ fn a_new_member_learns_from_a_snapshot_votes_and_another_leaves() {
     ask(&mut cluster, 1003, Change::Remove(id(other)));
     assert_eq!(cluster.members[3].replica.members().voters.len(), 3);
     assert!(cluster.members[3].replica.members().retired.contains(&id(other)));
+}
+
+#[test]
+fn the_reluctant_lead_only_while_nobody_else_can() {
+    for eager in 0..3 {
+        let mut cluster = Cluster::with_one_eager(3, eager);
+        cluster.run(2);
+        assert_eq!(cluster.leader(), eager, "the others wait for it");
+        cluster.members[eager].up = false;
+        cluster.run(4);
+        assert_ne!(cluster.leader(), eager, "and do not wait for ever");
+    }
 }
 
 #[test]

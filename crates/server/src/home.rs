@@ -191,7 +191,9 @@ mod tests {
     const SIZES: Sizes = Sizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
 
     fn card(id: MemberId) -> Card {
-        let names = Names { name: "a".into(), members: "-".into(), clients: "-".into() };
+        let preference = crate::book::Preference::default();
+        let names =
+            Names { name: "a".into(), members: "-".into(), clients: "-".into(), preference };
         Card { id, names }
     }
 

@@ -26,14 +26,16 @@ mod member;
 pub mod os;
 mod peer;
 mod pen;
+mod prefer;
 pub mod restore;
 pub mod say;
 mod start;
+pub mod tls;
 mod turn;
 mod waiting;
 pub mod watch;
 
-pub use book::{Address, Card, Names};
+pub use book::{Address, Card, Names, Preference};
 pub use error::StartError;
 pub use lineage::{Incarnation, Lineage};
 pub use member::{End, Gone, Lead, Member, MemberStatus, Undone};

@@ -22,6 +22,7 @@ use crate::member::{End, Event, Lead, Member};
 use crate::os;
 use crate::peer::{Frame, Net};
 use crate::pen::{Pen, spawn};
+use crate::prefer::{self, Chooser};
 use crate::say;
 use crate::waiting::Waiting;
 
@@ -65,6 +66,7 @@ struct Driver {
     /// Watches were offered everything up to this revision.
     told: Revision,
     leaving: Option<(u64, Vec<Sender<()>>)>,
+    chooser: Chooser,
 }
 
 /// The members and addresses that the links were last told.
@@ -88,6 +90,7 @@ impl Loop {
             written_at_us: 0,
             book: Known::default(),
             leaving: None,
+            chooser: Chooser::default(),
         };
         driver.run();
         drop(guard);
@@ -147,6 +150,7 @@ impl Driver {
                 return self.last_words();
             }
             self.tell_book(false);
+            self.choose_leader(now_us);
             wait = if synced { Duration::ZERO } else { os::until(wake_at_us) };
         }
     }
@@ -338,6 +342,20 @@ impl Driver {
         }
     }
 
+    /// Hands leadership to a member that is preferred, if one is and can take it.
+    fn choose_leader(&mut self, now_us: u64) {
+        if self.leaving.is_some() || !self.chooser.is_due(now_us) {
+            return;
+        }
+        let replica = &mut self.on.replica;
+        let (status, book) = (replica.status(), book::read(replica.machine()));
+        let members = replica.members();
+        if let Some(to) = self.chooser.look(now_us, replica.id(), &status, members, &book) {
+            say::info("hands leadership to a preferred member", &[("to", &to)]);
+            replica.handle(Input::Admin { ticket: NOBODY, wish: Wish::Transfer(to) });
+        }
+    }
+
     fn leave(&mut self, done: Sender<()>) {
         if let Some((_, waiting)) = &mut self.leaving {
             waiting.push(done);
@@ -345,9 +363,9 @@ impl Driver {
         }
         let status = self.on.replica.status();
         let voters = &self.on.replica.members().voters;
-        let near = |id: &MemberId| voters.contains(id) && self.on.net.is_linked(*id);
-        let next = status.matched.iter().filter(|(id, _)| near(id));
-        let next = next.max_by_key(|(_, matched)| **matched).map(|(id, _)| *id);
+        let near = |id: MemberId| voters.contains(&id) && self.on.net.is_linked(id);
+        let book = book::read(self.on.replica.machine());
+        let next = prefer::successor(&status, &book, near);
         let mut until_us = 0;
         if let Some(to) = next.filter(|_| status.leading) {
             self.on.replica.handle(Input::Admin { ticket: NOBODY, wish: Wish::Transfer(to) });

@@ -157,6 +157,10 @@ pub struct Status {
     pub unsynced: usize,
     /// For a leader: how far each other member is.
     pub matched: BTreeMap<MemberId, u64>,
+    /// For a leader: how long each has been silent that has answered in this term.
+    pub silent_us: BTreeMap<MemberId, u64>,
+    /// Whether no change of members is under way and leadership is not being handed over.
+    pub settled: bool,
 }
 
 impl Replica {
@@ -181,7 +185,7 @@ impl Replica {
             id: config.id.get(),
             election_tick: ELECTION_TICKS_MIN,
             min_election_tick: ELECTION_TICKS_MIN,
-            max_election_tick: ELECTION_TICKS_MAX,
+            max_election_tick: ELECTION_TICKS_MAX + config.patience_ticks(),
             heartbeat_tick: HEARTBEAT_TICKS,
             applied: applied.index,
             max_size_per_msg: MESSAGE_BYTES_MAX,
@@ -303,8 +307,10 @@ impl Replica {
     pub fn status(&self) -> Status {
         let raft = &self.node.raft;
         let leading = self.leads();
-        let mut matched = BTreeMap::new();
+        let (mut matched, mut silent_us) = (BTreeMap::new(), BTreeMap::new());
         if leading {
+            let heard = self.contact.heard_us.iter().filter(|_| self.contact.term == raft.term);
+            silent_us.extend(heard.map(|(id, at_us)| (*id, self.now_us.saturating_sub(*at_us))));
             let others = raft.prs().iter().filter(|(id, _)| **id != raft.id);
             matched.extend(others.filter_map(|(id, p)| Some((MemberId::new(*id)?, p.matched))));
         }
@@ -319,6 +325,11 @@ impl Replica {
             base: self.node.store().base(),
             unsynced: self.held.unsynced(),
             matched,
+            silent_us,
+            settled: self.changing.is_none()
+                && !self.members.is_joint()
+                && !raft.has_pending_conf()
+                && raft.lead_transferee.is_none(),
         }
     }
 
@@ -343,7 +354,7 @@ impl Replica {
             self.election.drawn_for = now;
             let span = (ELECTION_TICKS_MAX - ELECTION_TICKS_MIN) as u64;
             let more = usize::try_from(self.rng.next() % span).unwrap_or(0);
-            self.election.timeout = ELECTION_TICKS_MIN + more;
+            self.election.timeout = ELECTION_TICKS_MIN + more + self.config.patience_ticks();
         }
         raft.set_randomized_election_timeout(self.election.timeout);
     }

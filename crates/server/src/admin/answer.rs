@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_core::Machine;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, Notice, Outcome};
 use tenure_core::request::{
@@ -14,9 +15,9 @@ use tenure_raft::{MemberId, Why};
 use tenure_types::{LeaseId, Mode};
 use tenure_wire::v1;
 
-use super::line::{HELP, Line, parse};
+use super::line::{Freshness, HELP, Line, Question, parse};
 use super::show;
-use crate::book::{self, Card, Names};
+use crate::book::{self, Card, Names, Preference};
 use crate::edge::Edge;
 use crate::member::{Gone, Member, Undone};
 
@@ -64,24 +65,7 @@ pub(super) fn answer(edge: &Edge, text: &str) -> String {
             let put = Put { key, value, lease: None, expect: Expect::Any, guard: None };
             run(member, Command::Put(put), Duration::ZERO)
         }
-        Line::Get { key } => {
-            let key = key.to_owned();
-            read(member.read(AGREE, move |machine| show::key(machine.key(&key).as_ref())))
-        }
-        Line::Locks { prefix } => {
-            let prefix = prefix.to_owned();
-            let ask = move |machine: &tenure_core::Machine| {
-                show::locks(&machine.locks(&prefix, None, LIST_MAX))
-            };
-            read(member.read(AGREE, ask))
-        }
-        Line::Explain { lock } => {
-            let lock = lock.to_owned();
-            let ask = move |machine: &tenure_core::Machine| {
-                show::explained(machine.explain(None, &lock, 10).as_ref())
-            };
-            read(member.read(AGREE, ask))
-        }
+        Line::Ask(question, freshness) => ask(member, question, freshness),
         Line::Status => read(member.status().map(|status| show::status(&status))),
         Line::Members => read(member.look(|replica| {
             show::members(replica.members(), &replica.status(), &book::read(replica.machine()))
@@ -99,6 +83,21 @@ pub(super) fn answer(edge: &Edge, text: &str) -> String {
 
 fn read(result: Result<String, Gone>) -> String {
     result.unwrap_or_else(|gone| format!("error none no-quorum {gone}"))
+}
+
+fn ask(member: &Member, question: Question, freshness: Freshness) -> String {
+    let ask = move |machine: &Machine| match &question {
+        Question::Get { key } => show::key(machine.key(key).as_ref()),
+        Question::Locks { prefix } => show::locks(&machine.locks(prefix, None, LIST_MAX)),
+        Question::Explain { lock } => show::explained(machine.explain(None, lock, 10).as_ref()),
+    };
+    read(match freshness {
+        Freshness::Now => member.read(AGREE, ask),
+        Freshness::Stale => member.read_stale(move |machine| {
+            let revision = machine.revision();
+            format!("{} stale revision={revision}", ask(machine))
+        }),
+    })
 }
 
 fn encode(command: Command<'_>) -> Bytes {
@@ -199,5 +198,8 @@ fn changed<T>(edge: &Edge, change: impl Future<Output = Result<T, v1::Error>>) -
 
 fn card(id: MemberId, address: &str) -> Card {
     let (name, members) = (id.to_string(), address.to_owned());
-    Card { id, names: Names { name, members, clients: "-".into() } }
+    Card {
+        id,
+        names: Names { name, members, clients: "-".into(), preference: Preference::default() },
+    }
 }

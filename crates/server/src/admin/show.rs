@@ -144,7 +144,9 @@ pub(super) fn members(
         let role = role(id, status.leader, members);
         let names = book.get(&id);
         let names = names.map_or("name=- members=- clients=-".to_owned(), |names| {
-            format!("name={} members={} clients={}", names.name, names.members, names.clients)
+            let Names { name, members, clients, preference } = names;
+            let preference = preference.get();
+            format!("name={name} members={members} clients={clients} preference={preference}")
         });
         let behind = status
             .matched
