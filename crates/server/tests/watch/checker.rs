@@ -97,6 +97,8 @@ mod tests {
     use tenure_core::event::Cause;
     use tenure_types::Name;
 
+    type Plant = fn(&mut Vec<Seen>);
+
     fn history() -> Vec<Batch> {
         let event = |name: &str| Event {
             cause: Cause::KeyPut,
@@ -128,7 +130,7 @@ mod tests {
         let good = [good, vec![Seen::Mark(Revision(4))]].concat();
         let to = Revision(4);
         assert_eq!(check(&expected, &good, to), Ok(()));
-        let planted: [(&str, fn(&mut Vec<Seen>)); 7] = [
+        let planted: [(&str, Plant); 7] = [
             ("dropped", |seen| drop(seen.remove(1))),
             ("dropped at the end", |seen| drop(seen.drain(2..))),
             ("doubled", |seen| seen.insert(1, seen[1].clone())),

@@ -121,12 +121,15 @@ pub(crate) fn put(key: &str, value: &[u8]) -> Bytes {
 /// Has commands done, and gives the revision of the last.
 pub(crate) fn done(member: &Member, commands: Vec<Bytes>) -> Revision {
     let fates = member.submit(commands, Duration::ZERO, DEADLINE);
-    let revisions = fates.into_iter().map(|fate| {
-        let outcome = fate.expect("a leader that nobody disturbs answers");
-        outcome.result.expect("nothing here is refused");
-        outcome.revision
-    });
-    revisions.last().expect("there is a command")
+    let revisions: Vec<_> = fates
+        .into_iter()
+        .map(|fate| {
+            let outcome = fate.expect("a leader that nobody disturbs answers");
+            outcome.result.expect("nothing here is refused");
+            outcome.revision
+        })
+        .collect();
+    *revisions.last().expect("there is a command")
 }
 
 fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {

@@ -1,6 +1,7 @@
 //! Every event once and in order: many watches, many writers, several members.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use tenure_core::request::{Command, Expect};
 use tenure_server::watch::{Options, OwnedFilter, Start};
@@ -82,7 +83,7 @@ fn watches_with_any_filter_and_start_see_every_event_once_and_in_order() {
                 (watch, filter, start, known)
             })
             .collect();
-        let end = writers.into_iter().map(|writer| writer.join());
+        let end = writers.into_iter().map(ScopedJoinHandle::join);
         let reading: Vec<_> = watches
             .drain(..)
             .map(|(mut watch, filter, start, known)| {
@@ -151,7 +152,7 @@ fn a_cursor_that_hops_between_members_misses_nothing() {
                 next = cluster.runtime.block_on(step).expect("it goes on").next();
             }
             hops += 1;
-            if writers.as_ref().is_some_and(|all| all.iter().all(|one| one.is_finished())) {
+            if writers.as_ref().is_some_and(|all| all.iter().all(ScopedJoinHandle::is_finished)) {
                 let all = writers.take().into_iter().flatten();
                 last = all.map(|writer| writer.join().unwrap()).max();
             }
