@@ -61,6 +61,9 @@ fn ten_thousand_watches_of_a_key_hear_once_each_while_commits_go_on() {
         let storm = done(cluster.member(), vec![put("storm", b"1")]);
         wait("all have heard", || (heard.load(Ordering::SeqCst) == WATCHES).then_some(()));
         let heard_us = os::now_us() - begun_us;
+        // A commit that the storm holds up counts once it is there.
+        let commits = committed_at.commits();
+        wait("commits go on", || (committed_at.commits() >= commits + 2).then_some(()));
         let gap_us = committed_at.longest();
         over.store(true, Ordering::SeqCst);
         writer.join().unwrap();
