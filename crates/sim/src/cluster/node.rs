@@ -9,9 +9,8 @@ use tenure_core::{Frozen, Machine};
 use tenure_raft::{Config, Input, MemberId, Membership, Output, Persist, Replica};
 use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{Log, Options, Point, SnapshotId, Snapshots, WriteError};
-use tenure_types::Epoch;
 
-use super::oracle::Stalled;
+use super::oracle::{Stalled, first_state};
 
 /// Small segments, so that rolling over happens in every run.
 const SEGMENT_BYTES: u32 = 32 * 1024;
@@ -104,14 +103,14 @@ impl Node {
     /// Lays down the first state of the cluster.
     pub(super) fn found(&self, members: &Membership) -> Result<()> {
         let (mut log, snapshots) = self.open(0)?;
-        tenure_raft::found(&mut log, &snapshots, &Machine::new(Epoch::default()), members)?;
+        tenure_raft::found(&mut log, &snapshots, &first_state(), members)?;
         Ok(())
     }
 
     /// Starts the process.
     pub(super) fn start(&mut self, config: Config, entropy: u64) -> Result<()> {
         let (mut log, snapshots) = self.open(entropy)?;
-        let boot = tenure_raft::load(&mut log, &snapshots, Machine::new(Epoch::default()))?;
+        let boot = tenure_raft::load(&mut log, &snapshots, first_state())?;
         let seen = boot.applied;
         let replica = Replica::new(config, boot, entropy)?;
         let durable = log.last_index();

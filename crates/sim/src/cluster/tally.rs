@@ -51,6 +51,9 @@ const KINDS: &[&str] = &[
     "entry",
     "held",
     "read",
+    "watch_hop",
+    "watch_event",
+    "watch_compacted",
 ];
 
 /// How often each kind of fault has happened.
