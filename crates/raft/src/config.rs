@@ -22,6 +22,10 @@ pub const ENTRY_BYTES_MAX: usize = 256 * 1024;
 pub const READ_RETRY_US: u64 = 300_000;
 /// How often a read asks before it fails.
 pub const READ_TRIES_MAX: u32 = 8;
+/// How often a member whose disk is nearly full says so to its leader.
+pub const SHORT_US: u64 = 1_000_000;
+/// How long that counts: until it was said three times more.
+pub const SHORT_KEPT_US: u64 = 3 * SHORT_US;
 /// Read contexts under way at once, at most. Further reads wait for one of them.
 pub const READS_IN_FLIGHT_MAX: usize = 8;
 /// Reads waiting, at most: beyond that a caller is told at once.

@@ -6,8 +6,8 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
-    Boot, Change, Config, Fate, Input, MemberId, Membership, Output, Replica, Saved, Stop, Ticket,
-    Wish,
+    Boot, Change, Config, Fate, Input, MemberId, Membership, Output, Replica, Saved, Space, Stop,
+    Ticket, Why, Wish,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -85,14 +85,33 @@ impl Cluster {
     }
 
     fn grant(&mut self, at: usize, ticket: u64, ttl_ms: u64) {
-        let id = LeaseId::new(ticket).unwrap();
-        let lease = NewLease { id, ttl_ms, client: "client", metadata: b"" };
-        let command = Command::GrantLease(lease);
-        let mut bytes = Vec::new();
-        encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-        let requests = vec![Bytes::from(bytes)];
+        self.submit(at, ticket, vec![grant(ticket, ttl_ms)]);
+    }
+
+    fn submit(&mut self, at: usize, ticket: u64, commands: Vec<Command<'_>>) {
+        let requests = commands.into_iter().map(|command| {
+            let mut bytes = Vec::new();
+            encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+            Bytes::from(bytes)
+        });
+        let requests = requests.collect();
         let input = Input::Submit { ticket: Ticket(ticket), requests, patience_us: 0 };
         self.members[at].inputs.push(input);
+    }
+
+    /// What became of a submission, in order: the outcomes, or why there is none.
+    fn fates(&self, at: usize, ticket: u64) -> Vec<Result<bool, Why>> {
+        let of_it = self.members[at].answers.iter().filter(|(found, _)| found.0 == ticket);
+        let fates = of_it.flat_map(|(_, fate)| match fate {
+            Fate::Applied(all) => all.iter().map(|one| Ok(one.result.is_ok())).collect(),
+            Fate::NotDone { commands, why } => vec![Err(*why); *commands],
+            Fate::Unknown { .. } => panic!("nobody missed anything"),
+        });
+        fates.collect()
+    }
+
+    fn set_space(&mut self, at: usize, space: Space) {
+        self.members[at].inputs.push(Input::Space(space));
     }
 
     fn granted(&self, at: usize, ticket: u64) -> bool {
@@ -190,6 +209,15 @@ impl Member {
     fn me(&self) -> MemberId {
         self.replica.id()
     }
+}
+
+fn grant(number: u64, ttl_ms: u64) -> Command<'static> {
+    let id = LeaseId::new(number).unwrap();
+    Command::GrantLease(NewLease { id, ttl_ms, client: "client", metadata: b"" })
+}
+
+fn renew(number: u64) -> Command<'static> {
+    Command::Renew(vec![LeaseRef::Id(LeaseId::new(number).unwrap())])
 }
 
 fn read(state: &[u8]) -> Machine {
@@ -318,4 +346,47 @@ fn a_patient_command_waits_for_company_and_no_longer() {
     assert_eq!(last(&cluster), before + 2, "company has come");
     cluster.run(1);
     assert!((1..=4).all(|ticket| cluster.granted(leader, ticket)));
+}
+
+#[test]
+fn a_leader_short_of_space_refuses_what_grows_and_answers_in_order() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    cluster.grant(leader, 1, 60_000);
+    cluster.run(1);
+    cluster.set_space(leader, Space::Short);
+    let full = Err(Why::DiskFull);
+    cluster.submit(leader, 2, vec![grant(2, 60_000), renew(1), grant(3, 60_000), renew(1)]);
+    cluster.submit(leader, 3, vec![grant(4, 60_000)]);
+    cluster.run(1);
+    assert_eq!(cluster.fates(leader, 2), [full, Ok(true), full, Ok(true)]);
+    assert_eq!(cluster.fates(leader, 3), [full]);
+    assert_eq!(cluster.leader(), leader, "it leads on");
+    cluster.set_space(leader, Space::Enough);
+    cluster.grant(leader, 5, 60_000);
+    cluster.run(1);
+    assert!(cluster.granted(leader, 5));
+}
+
+#[test]
+fn one_full_follower_is_no_reason_and_a_quorum_of_them_is() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    cluster.set_space((leader + 1) % 3, Space::Short);
+    cluster.run(1);
+    cluster.grant(leader, 1, 60_000);
+    cluster.run(1);
+    assert!(cluster.granted(leader, 1), "two of three have room");
+    cluster.set_space((leader + 2) % 3, Space::Short);
+    cluster.run(1);
+    cluster.submit(leader, 2, vec![grant(2, 60_000), renew(1)]);
+    cluster.run(1);
+    assert_eq!(cluster.fates(leader, 2), [Err(Why::DiskFull), Ok(true)]);
+    cluster.set_space((leader + 1) % 3, Space::Enough);
+    cluster.run(4);
+    cluster.grant(leader, 3, 60_000);
+    cluster.run(1);
+    assert!(cluster.granted(leader, 3), "what is not said again is forgotten");
 }

@@ -104,7 +104,7 @@ impl Home {
         boot.machine.reseed_names(os::random());
         let reserve = Reserve::open(self.disk.clone(), self.sizes.reserve_bytes)
             .map_err(|source| StartError::System { doing: "open the reserve", source })?;
-        let pen = Pen::new(log, reserve);
+        let pen = Pen::new(log, reserve, self.sizes.segment_bytes);
         Ok(Opened { dir: self.dir, pen, snapshots, boot })
     }
 

@@ -15,6 +15,7 @@
 pub mod admin;
 mod book;
 mod error;
+mod figures;
 mod founding;
 mod home;
 mod join;
@@ -29,6 +30,7 @@ mod waiting;
 
 pub use book::{Address, Card, Names};
 pub use error::StartError;
+pub use figures::Figures;
 pub use member::{End, Gone, Member, MemberStatus, Undone};
 pub use start::{Entrance, Running, Settings, start};
 pub use tenure_raft::Stop;

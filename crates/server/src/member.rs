@@ -1,6 +1,6 @@
 //! How do other threads talk to the loop?
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use tenure_raft::{Input, MemberId, Membership, Replica, Status, Stop, Why, Wish}
 use tenure_store::Prepared;
 use tenure_types::Revision;
 
+use crate::figures::{Figures, Meters};
 use crate::os;
 
 /// Inputs waiting for the loop, at most; whoever sends more waits. Two turns' worth.
@@ -54,7 +55,7 @@ pub struct Member {
     id: MemberId,
     inbox: SyncSender<Event>,
     over: Arc<Over>,
-    syncs: Arc<AtomicU64>,
+    meters: Arc<Meters>,
 }
 
 /// Whether a member runs, and why not.
@@ -109,14 +110,16 @@ pub struct MemberStatus {
     pub hash: u128,
     /// The machine's clock.
     pub clock_ms: u64,
-    /// How often its log was made durable since it started.
-    pub syncs: u64,
+    /// What it measures of itself.
+    pub figures: Figures,
+    /// Memory of the records and the history of the state, without indexes.
+    pub state_bytes: u64,
 }
 
 impl Member {
     pub(crate) fn new(id: MemberId) -> (Self, Receiver<Event>) {
         let (inbox, events) = sync_channel(INBOX_MAX);
-        (Self { id, inbox, over: Arc::default(), syncs: Arc::default() }, events)
+        (Self { id, inbox, over: Arc::default(), meters: Arc::default() }, events)
     }
 
     /// Who it is.
@@ -212,16 +215,25 @@ impl Member {
 
     /// What it can show of itself.
     pub fn status(&self) -> Result<MemberStatus, Gone> {
-        let syncs = self.syncs.load(Ordering::Relaxed);
-        self.look(move |replica| MemberStatus {
-            id: replica.id(),
-            agreement: replica.status(),
-            members: replica.members().clone(),
-            revision: replica.machine().revision(),
-            hash: replica.machine().rolling_hash(),
-            clock_ms: replica.machine().clock_ms(),
-            syncs,
+        let figures = self.figures();
+        self.look(move |replica| {
+            let stats = replica.machine().stats();
+            MemberStatus {
+                id: replica.id(),
+                agreement: replica.status(),
+                members: replica.members().clone(),
+                revision: replica.machine().revision(),
+                hash: replica.machine().rolling_hash(),
+                clock_ms: replica.machine().clock_ms(),
+                figures,
+                state_bytes: stats.record_bytes + stats.history_bytes,
+            }
         })
+    }
+
+    /// What it measures of itself, without asking its loop.
+    pub fn figures(&self) -> Figures {
+        self.meters.read()
     }
 
     pub(crate) fn look<T: Send + 'static>(
@@ -256,9 +268,9 @@ impl Member {
         &self.inbox
     }
 
-    /// Counts syncs of the log.
-    pub(crate) fn count_sync(&self) {
-        self.syncs.fetch_add(1, Ordering::Relaxed);
+    /// Where the loop writes its figures.
+    pub(crate) fn meters(&self) -> &Arc<Meters> {
+        &self.meters
     }
 
     pub(crate) fn over(&self) -> &Arc<Over> {

@@ -122,6 +122,7 @@ impl Driver {
 
     fn turns(&mut self) -> End {
         self.tell_book(true);
+        self.on.pen.measure(self.on.member.meters().clone());
         self.on.pen.prepare(self.on.member.inbox());
         let mut wait = Duration::ZERO;
         loop {
@@ -135,6 +136,10 @@ impl Driver {
                 Ok(synced) => synced,
                 Err(end) => return end,
             };
+            let inbox = self.on.member.inbox();
+            if let Some(space) = self.on.pen.look(now_us, &self.on.snapshots, inbox) {
+                self.on.replica.handle(Input::Space(space));
+            }
             if self.may_leave(now_us) {
                 return self.last_words();
             }
@@ -235,9 +240,7 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
-        if self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))? {
-            self.on.member.count_sync();
-        }
+        self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))?;
         if let Some(number) = persisted {
             self.written_at_us = now_us;
             self.on.replica.handle(Input::Persisted { number });

@@ -33,6 +33,7 @@
 mod data_dir;
 mod disk;
 mod error;
+mod gauge;
 mod identity;
 mod log;
 mod real;
@@ -43,6 +44,7 @@ mod snapshot;
 pub use data_dir::{DataDir, DataDirError, Warning};
 pub use disk::{Disk, File};
 pub use error::{Damage, Fatal, OpenError, ReadError, Rejection, WriteError};
+pub use gauge::{Free, Gauge};
 pub use identity::{Identity, IdentityError};
 pub use log::{
     Batch, Cut, Entry, HardState, Log, Options, Point, Position, Preparation, Prepared, Presence,

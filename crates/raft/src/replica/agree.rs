@@ -23,6 +23,7 @@ impl Replica {
                 }
             }
             Message::Remember(promise) => self.remember(promise),
+            Message::Short => self.hear_short(from),
         }
     }
 

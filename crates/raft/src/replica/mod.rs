@@ -6,6 +6,7 @@ mod apply;
 mod persist;
 mod propose;
 mod snapshot;
+mod space;
 mod turn;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use crate::recent::Recent;
 use persist::Held;
 use propose::Queue;
 use snapshot::Arrived;
+use space::Shortage;
 
 /// What a member starts from: a snapshot, and the log after it.
 pub struct Boot {
@@ -87,6 +89,7 @@ pub struct Replica {
     reads: Reads,
     hashes: Hashes,
     held: Held,
+    shortage: Shortage,
     rng: Rng,
     election: Election,
     contact: Contact,
@@ -213,6 +216,7 @@ impl Replica {
                 drawn_for: (0, StateRole::Leader, 0),
             },
             contact: Contact::default(),
+            shortage: Shortage::default(),
             saving: None,
             saving_members: Membership::default(),
             arrived: None,
@@ -260,6 +264,7 @@ impl Replica {
                 self.node.report_snapshot(to.get(), status);
             }
             Input::Unreachable { member } => self.node.report_unreachable(member.get()),
+            Input::Space(space) => self.set_space(space),
             Input::Admin { ticket, wish } => self.admin(ticket, wish),
         }
         self.settle_election();

@@ -1,7 +1,7 @@
 //! How do commands become entries?
 
 use bytes::Bytes;
-use tenure_core::codec::seal_entry;
+use tenure_core::codec::{decode_request, seal_entry};
 use tenure_store::Point;
 
 use super::Replica;
@@ -71,9 +71,14 @@ impl Replica {
             }
             return;
         }
+        let may_grow = self.may_grow() || mutant!("growth_on_a_full_disk");
         let mut joined = Joined::default();
         for (ticket, requests) in self.queue.take() {
             for request in requests {
+                if !may_grow && grows(&request) {
+                    joined.refuse(ticket, Why::DiskFull);
+                    continue;
+                }
                 if joined.is_full(request.len()) {
                     self.propose_joined(&mut joined, out);
                 }
@@ -94,10 +99,14 @@ impl Replica {
     }
 
     fn propose_joined(&mut self, joined: &mut Joined, out: &mut Vec<Output>) {
-        if joined.requests.is_empty() {
+        let Joined { requests, runs, .. } = std::mem::take(joined);
+        if requests.is_empty() {
+            for run in runs {
+                self.pending.refuse(self.sealed, run, Why::DiskFull, out);
+            }
             return;
         }
-        let Joined { requests, runs, .. } = std::mem::take(joined);
+        let before = self.sealed;
         match self.seal(&requests) {
             Ok(at) => {
                 #[cfg(mutants)]
@@ -108,8 +117,8 @@ impl Replica {
                 self.pending.add(at, runs);
             }
             Err(why) => {
-                for Run { ticket, commands } in runs {
-                    out.push(Output::Answer { ticket, fate: Fate::NotDone { commands, why } });
+                for run in runs {
+                    self.pending.refuse(before, run, why, out);
                 }
             }
         }
@@ -143,7 +152,7 @@ impl Replica {
         let mut effects = tenure_core::outcome::Effects::default();
         copy.apply(term, Some(&payload), &mut effects);
         let mut outcomes = effects.outcomes.into_iter();
-        for run in runs {
+        for run in runs.iter().filter(|run| run.refused.is_none()) {
             let fate = Fate::Applied(outcomes.by_ref().take(run.commands).collect());
             out.push(Output::Answer { ticket: run.ticket, fate });
         }
@@ -167,9 +176,23 @@ impl Joined {
     fn add(&mut self, ticket: Ticket, request: Bytes) {
         self.bytes += request.len();
         self.requests.push(request);
+        self.count(ticket, None);
+    }
+
+    /// Keeps the place of a command that is not proposed, so that answers stay in order.
+    fn refuse(&mut self, ticket: Ticket, why: Why) {
+        self.count(ticket, Some(why));
+    }
+
+    fn count(&mut self, ticket: Ticket, refused: Option<Why>) {
         match self.runs.last_mut() {
-            Some(run) if run.ticket == ticket => run.commands += 1,
-            _ => self.runs.push(Run { ticket, commands: 1 }),
+            Some(run) if run.ticket == ticket && run.refused == refused => run.commands += 1,
+            _ => self.runs.push(Run { ticket, commands: 1, refused }),
         }
     }
+}
+
+/// Whether a request would make the state grow. One that cannot be read changes nothing.
+fn grows(request: &[u8]) -> bool {
+    decode_request(request).is_ok_and(|request| request.command.grows())
 }

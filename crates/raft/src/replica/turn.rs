@@ -22,6 +22,7 @@ impl Replica {
             self.greet(out);
             self.tick(out);
             self.follow_term(out);
+            self.say_short(out);
             self.propose_waiting(out);
             self.pump(out);
             self.rest(out);

@@ -10,6 +10,7 @@ use tenure_raft::{MemberId, Membership, Status};
 use tenure_types::HolderState;
 
 use crate::book::Names;
+use crate::figures::Figures;
 use crate::member::MemberStatus;
 
 pub(super) fn outcome(outcome: &Outcome) -> String {
@@ -116,7 +117,8 @@ pub(super) fn explained(explained: Option<&Explained>) -> String {
 }
 
 pub(super) fn status(status: &MemberStatus) -> String {
-    let MemberStatus { id, agreement, members, revision, hash, clock_ms, syncs } = status;
+    let MemberStatus { id, agreement, members, revision, hash, clock_ms, figures, state_bytes } =
+        status;
     let role = role(*id, agreement.leader, members);
     let leader = agreement.leader.map_or("none".to_owned(), |leader| leader.to_string());
     let (term, applied) = (agreement.term, agreement.applied.index);
@@ -125,7 +127,20 @@ pub(super) fn status(status: &MemberStatus) -> String {
     format!(
         "ok member={id} role={role} leader={leader} serving={serving} term={term} \
          applied={applied} committed={committed} last={last} base={base} revision={revision} \
-         clock_ms={clock_ms} syncs={syncs} hash={hash:032x}"
+         clock_ms={clock_ms} {} state_bytes={state_bytes} apply_lag_entries={} hash={hash:032x}",
+        self::figures(figures),
+        committed.saturating_sub(applied)
+    )
+}
+
+fn figures(figures: &Figures) -> String {
+    let Figures {
+        disk_free_bytes, data_bytes, log_bytes, syncs, sync_last_us, sync_p99_us, ..
+    } = figures;
+    let disk = if figures.disk_short { "short" } else { "enough" };
+    format!(
+        "disk={disk} disk_free_bytes={disk_free_bytes} data_bytes={data_bytes} \
+         log_bytes={log_bytes} syncs={syncs} fsync_last_us={sync_last_us} fsync_p99_us={sync_p99_us}"
     )
 }
 

@@ -6,15 +6,20 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
-use tenure_raft::{Config, Input, MemberId, Membership, Output, Persist, Replica};
+use tenure_raft::{Config, Input, MemberId, Membership, Output, Persist, Replica, Space};
 use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{Log, Options, Point, SnapshotId, Snapshots, WriteError};
+use tenure_store::{Free, Gauge, Log, Options, Point, Reserve, SnapshotId, Snapshots, WriteError};
 use tenure_types::Epoch;
 
+use super::S;
 use super::oracle::Stalled;
 
 /// Small segments, so that rolling over happens in every run.
 const SEGMENT_BYTES: u32 = 32 * 1024;
+/// What a member keeps for the day its disk is full.
+const RESERVE_BYTES: u64 = SEGMENT_BYTES as u64;
+/// How often it looks at its disk.
+const LOOK_US: u64 = S;
 
 /// One member: its disk, its clock, and the process if it runs.
 pub(super) struct Node {
@@ -47,6 +52,10 @@ pub(super) struct Process {
     pub(super) outputs: Vec<Output>,
     /// Not written yet, for lack of space.
     pub(super) batches: VecDeque<Persist>,
+    pub(super) reserve: Reserve,
+    pub(super) gauge: Gauge,
+    pub(super) space: Space,
+    looked_at_us: Option<u64>,
     /// It will try again by itself.
     pub(super) retrying: bool,
     pub(super) compact_to: Option<u64>,
@@ -115,6 +124,7 @@ impl Node {
         let seen = boot.applied;
         let replica = Replica::new(config, boot, entropy)?;
         let durable = log.last_index();
+        let reserve = Reserve::open(Arc::new(self.disk.clone()), RESERVE_BYTES)?;
         self.process = Some(Process {
             replica,
             log,
@@ -122,6 +132,10 @@ impl Node {
             inbox: Vec::new(),
             outputs: Vec::new(),
             batches: VecDeque::new(),
+            reserve,
+            gauge: Gauge::new(SEGMENT_BYTES, RESERVE_BYTES),
+            space: Space::Enough,
+            looked_at_us: None,
             retrying: false,
             compact_to: None,
             written: 0,
@@ -163,7 +177,14 @@ impl Process {
         while let Some(persist) = self.batches.front() {
             match self.log.write(&persist.batch()) {
                 Ok(_) => {}
-                Err(WriteError::NoSpace) => return Ok(Wrote::NoSpace),
+                Err(WriteError::NoSpace) => {
+                    self.gauge.refuse();
+                    self.looked_at_us = None;
+                    if self.reserve.is_held() && self.reserve.release().is_ok() {
+                        continue;
+                    }
+                    return Ok(Wrote::NoSpace);
+                }
                 Err(WriteError::Fatal(_)) => return Ok(Wrote::Fatal),
                 Err(error) => return Err(error).context("S12"),
             }
@@ -184,6 +205,22 @@ impl Process {
             }
         }
         Ok(Wrote::Done)
+    }
+
+    /// Looks at the disk once in a while, and tells the replica if there is room or not.
+    pub(super) fn look(&mut self, now_us: u64) {
+        if self.looked_at_us.is_some_and(|at_us| now_us < at_us + LOOK_US) {
+            return;
+        }
+        self.looked_at_us = Some(now_us);
+        // A reserve that cannot be taken now is taken later.
+        let _ = self.reserve.restore();
+        let Ok(room) = self.log.room() else { return };
+        let free = Free { bytes: room.on_disk, reserve_held: self.reserve.is_held() };
+        let space = if self.gauge.look(free) { Space::Short } else { Space::Enough };
+        if std::mem::replace(&mut self.space, space) != space {
+            self.replica.handle(Input::Space(space));
+        }
     }
 
     /// Writes the snapshot that was asked for.

@@ -260,6 +260,16 @@ impl Log {
         Position { segment: self.active().number, offset: self.tail.durable }
     }
 
+    /// Size of its files, a prepared one among them.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().chain(&self.next).map(|segment| u64::from(segment.bytes)).sum()
+    }
+
+    /// Bytes written and not known to be durable.
+    pub fn unsynced_bytes(&self) -> u64 {
+        u64::from(self.tail.end - self.tail.durable)
+    }
+
     /// How many segment files the log has, not counting a prepared one.
     pub fn segments(&self) -> usize {
         self.segments.len()
