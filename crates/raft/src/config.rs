@@ -41,6 +41,10 @@ pub(crate) const MESSAGE_BYTES_MAX: u64 = 1024 * 1024;
 pub(crate) const MESSAGES_IN_FLIGHT_MAX: usize = 256;
 /// Bytes of entries proposed and not committed; more are refused.
 pub(crate) const UNCOMMITTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of entries written by a leader and not durable there; until then nothing more is proposed.
+pub(crate) const UNSYNCED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Commands that may wait for that; more are refused.
+pub(crate) const WAITING_MAX: usize = 16 * ENTRY_COMMANDS_MAX;
 /// Bytes of entries applied between two looks at the outside.
 pub(crate) const APPLY_BYTES_MAX: u64 = 8 * 1024 * 1024;
 

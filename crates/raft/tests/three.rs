@@ -18,8 +18,11 @@ struct Member {
     replica: Replica,
     inputs: Vec<Input>,
     up: bool,
+    /// Its disk has written everything and makes nothing durable.
+    stuck: bool,
     /// What is durable.
     entries: Vec<Entry>,
+    newest: u64,
     hard_state: HardState,
     image: Option<(Point, Vec<u8>, Vec<u8>)>,
     answers: Vec<(Ticket, Fate)>,
@@ -141,7 +144,9 @@ impl Member {
             replica,
             inputs: Vec::new(),
             up: true,
+            stuck: false,
             entries,
+            newest: 0,
             hard_state,
             image,
             answers: Vec::new(),
@@ -154,6 +159,9 @@ impl Member {
         let from = self.me();
         for input in std::mem::take(&mut self.inputs) {
             self.replica.handle(input);
+        }
+        if !self.stuck && self.newest > 0 {
+            self.replica.handle(Input::Persisted { number: self.newest });
         }
         let mut outputs = Vec::new();
         self.replica.turn(now_us, &mut outputs);
@@ -181,7 +189,7 @@ impl Member {
                     }
                     self.entries.extend(persist.entries);
                     self.hard_state = persist.hard_state.unwrap_or(self.hard_state);
-                    self.inputs.push(Input::Persisted { number: persist.number });
+                    self.newest = persist.number;
                 }
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let mut state = Vec::new();
@@ -389,4 +397,36 @@ fn one_full_follower_is_no_reason_and_a_quorum_of_them_is() {
     cluster.grant(leader, 3, 60_000);
     cluster.run(1);
     assert!(cluster.granted(leader, 3), "what is not said again is forgotten");
+}
+
+#[test]
+fn a_leader_whose_disk_is_stuck_leads_on_and_stops_proposing() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    cluster.grant(leader, 1, 600_000);
+    cluster.run(1);
+    let term = cluster.members[leader].replica.status().term;
+    let before = cluster.members[leader].replica.status().last.index;
+    cluster.members[leader].stuck = true;
+    let metadata = vec![7; 256 * 1024];
+    for number in 0..100 {
+        let id = LeaseId::new(1_000 + number).unwrap();
+        // Larger than it may be: the log has to take it all the same.
+        let lease = NewLease { id, ttl_ms: 60_000, client: "client", metadata: &metadata };
+        cluster.submit(leader, 1_000 + number, vec![Command::GrantLease(lease)]);
+        cluster.step();
+    }
+    cluster.run(3);
+    let status = cluster.members[leader].replica.status();
+    assert!(status.leading && status.term == term, "heartbeats do not wait for a disk");
+    let proposed = status.last.index - before;
+    // 16 MiB of them, and a stamp every second.
+    assert!((60..80).contains(&proposed), "{proposed} entries wait for the disk");
+    assert!(cluster.fates(leader, 1_000).is_empty(), "nobody is answered before it is durable");
+    cluster.members[leader].stuck = false;
+    cluster.run(3);
+    for number in 0..100 {
+        assert_eq!(cluster.fates(leader, 1_000 + number), [Ok(false)], "{number}");
+    }
 }

@@ -57,6 +57,12 @@ impl Home {
         Ok(Self { dir, disk, identity, sizes })
     }
 
+    /// Puts something between the member and its disk.
+    pub(crate) fn through(mut self, between: fn(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Self {
+        self.disk = between(self.disk);
+        self
+    }
+
     pub(crate) fn id(&self) -> MemberId {
         MemberId::new(self.identity.member).unwrap_or_else(|| unreachable!("ids are drawn above 0"))
     }

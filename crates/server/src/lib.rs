@@ -27,6 +27,7 @@ pub mod say;
 mod start;
 mod turn;
 mod waiting;
+mod writer;
 
 pub use book::{Address, Card, Names};
 pub use error::StartError;

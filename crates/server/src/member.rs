@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_raft::{Input, MemberId, Membership, Replica, Status, Stop, Why, Wish};
-use tenure_store::Prepared;
+use tenure_store::{Prepared, SyncReport};
 use tenure_types::Revision;
 
 use crate::figures::{Figures, Meters};
@@ -30,6 +30,7 @@ pub(crate) enum Event {
     Look(Box<dyn FnOnce(&Replica) + Send>),
     Wish { wish: Wish, done: Sender<Result<(), Why>> },
     Prepared(Prepared),
+    Synced(SyncReport),
     Leave { done: Sender<()> },
     Die(String),
 }

@@ -6,15 +6,21 @@ use std::time::Duration;
 
 use tenure_raft::{Persist, Space};
 use tenure_store::{
-    Fatal, Free, Gauge, Log, Preparation, Prepared, Reserve, Snapshots, Synced, WriteError,
+    Fatal, Free, Gauge, Log, Preparation, Prepared, Reserve, Snapshots, SyncReport, Synced,
+    WriteError,
 };
 
 use crate::figures::{Meters, Sizes, Syncs};
 use crate::member::Event;
 use crate::say;
+use crate::writer::Writer;
 
 /// How often the disk is looked at, besides when a write finds it full.
 const LOOK_US: u64 = 1_000_000;
+/// A leader does not wait in its loop for a disk whose syncs take longer than this,
+const SLOWISH: Duration = Duration::from_millis(2);
+/// nor for so many syncs after one that did.
+const SLOW_FOR: u32 = 256;
 /// Syncs that take longer than this are worth a word.
 const SLOW: Duration = Duration::from_millis(500);
 
@@ -22,9 +28,16 @@ const SLOW: Duration = Duration::from_millis(500);
 pub(crate) struct Pen {
     log: Log,
     reserve: Arc<Mutex<Reserve>>,
-    /// Written and not yet durable.
+    /// Written and not yet handed to a sync.
     unsynced: bool,
-    /// Durable, and not yet marked as such.
+    /// The number of the last write.
+    newest: u64,
+    writer: Writer,
+    /// The writer makes everything up to this write durable.
+    under_way: Option<u64>,
+    /// So many syncs more count as slow ones.
+    slow_left: u32,
+    /// Written after the last mark.
     unmarked: bool,
     preparing: bool,
     gauge: Gauge,
@@ -34,6 +47,15 @@ pub(crate) struct Pen {
     meters: Arc<Meters>,
 }
 
+/// Where a sync is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Where {
+    /// In the loop, which waits.
+    Here,
+    /// On the writer's thread, while the loop goes on.
+    Aside,
+}
+
 impl Pen {
     pub(crate) fn new(log: Log, reserve: Reserve, segment_bytes: u32) -> Self {
         let gauge = Gauge::new(segment_bytes, reserve.bytes());
@@ -41,6 +63,10 @@ impl Pen {
             log,
             reserve: Arc::new(Mutex::new(reserve)),
             unsynced: false,
+            newest: 0,
+            writer: Writer::default(),
+            under_way: None,
+            slow_left: 0,
             unmarked: false,
             preparing: false,
             gauge,
@@ -67,24 +93,61 @@ impl Pen {
             written => written?,
         };
         self.unsynced = true;
+        self.unmarked = true;
+        self.newest = persist.number;
         // If the last preparation failed, a new segment is a new chance.
         self.preparing &= !written.rolled;
         Ok(())
     }
 
-    /// Makes everything written durable, and tells whether there was anything. On an error the
-    /// process must stop at once.
-    pub(crate) fn sync(&mut self) -> Result<bool, Fatal> {
-        let unsynced = std::mem::take(&mut self.unsynced);
-        if unsynced {
-            let synced = self.log.sync()?;
-            self.note_sync(&synced);
+    /// Makes what was written durable, and tells up to which write it is, if that is so at once. With
+    /// [`Where::Aside`] it may be so later; see [`Pen::finish`]. On an error the process must stop
+    /// at once.
+    pub(crate) fn sync(
+        &mut self,
+        wanted: Where,
+        inbox: &SyncSender<Event>,
+    ) -> Result<Option<u64>, Fatal> {
+        // One at a time, so that writes become durable in order.
+        if !self.unsynced || self.under_way.is_some() {
+            return Ok(None);
         }
-        Ok(unsynced)
+        self.unsynced = false;
+        // Nothing to do, if a new segment was begun: the old one was synced.
+        let Some(job) = self.log.begin_sync()? else { return Ok(Some(self.newest)) };
+        let job = match wanted {
+            Where::Aside => match self.writer.hand(job, inbox) {
+                Ok(()) => {
+                    self.under_way = Some(self.newest);
+                    return Ok(None);
+                }
+                Err(job) => job,
+            },
+            Where::Here => job,
+        };
+        let synced = self.log.finish_sync(job.run())?;
+        self.note_sync(&synced);
+        Ok(Some(self.newest))
+    }
+
+    /// Takes note of what the writer did; tells up to which write everything is durable.
+    pub(crate) fn finish(&mut self, report: SyncReport) -> Result<Option<u64>, Fatal> {
+        let synced = self.log.finish_sync(report)?;
+        self.note_sync(&synced);
+        Ok(self.under_way.take())
+    }
+
+    /// Whether the disk has been slow of late, so that a loop with others to serve should not wait
+    /// for it.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.slow_left > 0
     }
 
     fn note_sync(&mut self, synced: &Synced) {
-        self.unmarked = true;
+        self.slow_left = self.slow_left.saturating_sub(1);
+        if synced.took > SLOWISH {
+            self.slow_left = SLOW_FOR;
+        }
         self.syncs.add(synced.took);
         self.meters.synced(synced.took);
         if synced.took >= SLOW {
@@ -148,14 +211,27 @@ impl Pen {
         Some(space)
     }
 
-    /// Whether a mark would tell a later start more than the log does.
+    /// Whether everything is durable, and a mark would tell a later start more than the log does.
     pub(crate) fn is_unmarked(&self) -> bool {
-        self.unmarked
+        self.unmarked && !self.unsynced && self.under_way.is_none()
     }
 
-    /// Writes down how far the log is durable.
+    /// Writes down how far the log is durable; the next sync makes that last.
     pub(crate) fn mark(&mut self) -> Result<(), WriteError> {
         self.unmarked = false;
+        match self.log.write_mark() {
+            Ok(marked) => {
+                self.unsynced |= marked;
+                Ok(())
+            }
+            // It protects against later damage; a full disk is no reason to do without the member.
+            Err(WriteError::NoSpace) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes everything durable and says so in the log, now.
+    pub(crate) fn close(&mut self) -> Result<(), WriteError> {
         match self.log.mark() {
             // It protects against later damage; a full disk is no reason to do without the member.
             Err(WriteError::NoSpace) => Ok(()),

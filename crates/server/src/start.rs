@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_raft::{Config, Replica};
+use tenure_store::Disk;
 
 use crate::admin;
 use crate::book::{self, Address, Card, Names};
@@ -62,6 +63,8 @@ pub struct Settings {
     pub reserve_bytes: u64,
     /// A snapshot after so many entries.
     pub snapshot_entries: u64,
+    /// What stands between the member and the disk of this machine; usually nothing.
+    pub disk: fn(Arc<dyn Disk>) -> Arc<dyn Disk>,
     /// Set from outside to give up waiting for others.
     pub stop: Arc<AtomicBool>,
     /// Called once if the member ends by itself.
@@ -97,6 +100,7 @@ impl Settings {
             segment_bytes: 64 * 1024 * 1024,
             reserve_bytes: tenure_store::RESERVE_BYTES_DEFAULT,
             snapshot_entries: 1_000_000,
+            disk: |disk| disk,
             stop: Arc::default(),
             on_end: Box::new(|_| {}),
         }
@@ -131,7 +135,7 @@ impl Settings {
 pub fn start(settings: Settings) -> Result<Running, StartError> {
     let sizes =
         Sizes { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes };
-    let mut home = Home::open(&settings.data, sizes)?;
+    let mut home = Home::open(&settings.data, sizes)?.through(settings.disk);
     let (client_port, clients) = listen(&settings.clients, settings.insecure)?;
     let member_port = settings.members.as_ref().map(|at| listen(at, settings.insecure));
     let member_port = member_port.transpose()?;

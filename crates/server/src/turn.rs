@@ -20,7 +20,7 @@ use crate::book;
 use crate::member::{End, Event, Member};
 use crate::os;
 use crate::peer::{Frame, Net};
-use crate::pen::{Pen, spawn};
+use crate::pen::{Pen, Where, spawn};
 use crate::say;
 use crate::waiting::Waiting;
 
@@ -187,6 +187,11 @@ impl Driver {
                 ask(&self.on.replica);
                 return Ok(());
             }
+            Event::Synced(report) => {
+                let durable = self.on.pen.finish(report).map_err(|fatal| fatal_end(&fatal))?;
+                let Some(number) = durable else { return Ok(()) };
+                Input::Persisted { number }
+            }
             Event::Prepared(prepared) => return self.on.pen.adopt(prepared).map_err(write_end),
             Event::Leave { done } => {
                 self.leave(done);
@@ -200,7 +205,7 @@ impl Driver {
 
     /// Does what the turn wants; tells whether something became durable.
     fn perform(&mut self, now_us: u64) -> Result<bool, End> {
-        let mut persisted = None;
+        let mut wrote = false;
         let mut compact = None;
         let mut notices: Vec<Notice> = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
@@ -215,7 +220,7 @@ impl Driver {
                 }
                 Output::Persist(persist) => {
                     self.on.pen.write(&persist).map_err(write_end)?;
-                    persisted = Some(persist.number);
+                    wrote = true;
                 }
                 Output::Answer { ticket, fate } => self.waiting.answer(ticket, fate),
                 Output::ReadReady { ticket } => {
@@ -240,17 +245,28 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
-        self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))?;
-        if let Some(number) = persisted {
+        let inbox = self.on.member.inbox();
+        let durable =
+            self.on.pen.sync(self.sync_where(), inbox).map_err(|fatal| fatal_end(&fatal))?;
+        if wrote {
             self.written_at_us = now_us;
+            self.on.pen.prepare(inbox);
+        }
+        if let Some(number) = durable {
             self.on.replica.handle(Input::Persisted { number });
-            self.on.pen.prepare(self.on.member.inbox());
         }
         if let Some(to) = compact {
             self.on.pen.compact_to(to).map_err(write_end)?;
         }
         self.waiting.notify(notices);
-        Ok(persisted.is_some())
+        Ok(durable.is_some())
+    }
+
+    /// A follower has nothing else to do than to wait for its disk. A leader has others to keep, so
+    /// it does not wait for a slow one.
+    fn sync_where(&self) -> Where {
+        let slow = self.on.pen.is_slow();
+        if self.on.replica.leads() && slow { Where::Aside } else { Where::Here }
     }
 
     fn send(&mut self, to: MemberId, message: &Message) {
@@ -321,7 +337,7 @@ impl Driver {
     }
 
     fn last_words(&mut self) -> End {
-        match self.on.pen.sync().map_err(WriteError::from).and_then(|_| self.on.pen.mark()) {
+        match self.on.pen.close() {
             Ok(()) => {
                 let index = self.on.pen.last_index();
                 let path = self.on.dir.path().display();

@@ -314,7 +314,8 @@ impl Replica {
         }
     }
 
-    fn leads(&self) -> bool {
+    /// Whether it leads, as far as it knows.
+    pub fn leads(&self) -> bool {
         self.node.raft.state == StateRole::Leader
     }
 

@@ -5,7 +5,7 @@ use tenure_core::codec::{decode_request, seal_entry};
 use tenure_store::Point;
 
 use super::Replica;
-use crate::config::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX};
+use crate::config::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, UNSYNCED_BYTES_MAX, WAITING_MAX};
 use crate::io::{Fate, Output, Ticket, Why};
 use crate::pending::Run;
 
@@ -42,6 +42,10 @@ impl Queue {
         self.submitted.is_empty()
     }
 
+    fn is_too_long(&self) -> bool {
+        self.commands > WAITING_MAX
+    }
+
     /// Something else is proposed: nobody waits any longer.
     fn hurry(&mut self) {
         self.until_us = None;
@@ -60,11 +64,12 @@ impl Replica {
     /// Joins waiting commands into entries and proposes them.
     pub(super) fn propose_waiting(&mut self, out: &mut Vec<Output>) {
         let is_due = self.queue.is_due(self.now_us);
-        if self.leads() && !is_due {
+        if self.leads() && (!is_due || self.is_disk_behind() && !self.queue.is_too_long()) {
             return;
         }
-        if !self.leads() {
-            let why = Why::NotLeader { leader: self.leader() };
+        if !self.leads() || self.is_disk_behind() {
+            let led_elsewhere = Why::NotLeader { leader: self.leader() };
+            let why = if self.leads() { Why::Busy } else { led_elsewhere };
             for (ticket, requests) in self.queue.take() {
                 let fate = Fate::NotDone { commands: requests.len(), why };
                 out.push(Output::Answer { ticket, fate });
@@ -88,9 +93,15 @@ impl Replica {
         self.propose_joined(&mut joined, out);
     }
 
+    /// Whether so much waits for this member's own disk that nothing more is proposed.
+    pub(super) fn is_disk_behind(&self) -> bool {
+        self.held.unsynced_bytes() >= UNSYNCED_BYTES_MAX
+    }
+
     /// Proposes an entry for its count, with the commands that wait, or without any.
     pub(super) fn propose_now(&mut self, out: &mut Vec<Output>) {
-        if self.queue.is_empty() {
+        // An entry without commands is small, and leases end by it, however slow the disk is.
+        if self.queue.is_empty() || self.is_disk_behind() {
             let _ = self.seal(&[]);
         } else {
             self.queue.hurry();

@@ -42,7 +42,9 @@ impl Replica {
     fn wake_at_us(&self) -> u64 {
         let latest = self.now_us.saturating_add(TICK_US);
         let counting = self.clock.wake_by_us().filter(|_| self.leads());
-        [self.next_tick_us, counting, self.queue.until_us(), self.reads.retry_at_us()]
+        // While the disk is behind, it is the disk that wakes the queue.
+        let queued = self.queue.until_us().filter(|_| !self.is_disk_behind());
+        [self.next_tick_us, counting, queued, self.reads.retry_at_us()]
             .into_iter()
             .flatten()
             .fold(latest, u64::min)
