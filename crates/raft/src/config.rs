@@ -31,6 +31,10 @@ pub const READS_IN_FLIGHT_MAX: usize = 8;
 /// Reads waiting, at most: beyond that a caller is told at once.
 pub const READS_WAITING_MAX: usize = 65_536;
 
+/// A member that has started says so to the others as often,
+pub(crate) const GREETINGS: u32 = 10;
+/// and so far apart.
+pub(crate) const GREET_US: u64 = 1_000_000;
 pub(crate) const HEARTBEAT_TICKS: usize = 1;
 /// An election starts after 300 to 600 ms without a leader.
 pub(crate) const ELECTION_TICKS_MIN: usize = 6;

@@ -28,6 +28,7 @@ struct Member {
     answers: Vec<(Ticket, Fate)>,
     reads: Vec<Ticket>,
     changed: Vec<Ticket>,
+    forgot: Option<Stop>,
 }
 
 struct Cluster {
@@ -152,6 +153,7 @@ impl Member {
             answers: Vec::new(),
             reads: Vec::new(),
             changed: Vec::new(),
+            forgot: None,
         }
     }
 
@@ -204,6 +206,10 @@ impl Member {
                     self.changed.push(ticket);
                 }
                 Output::Stop(Stop::Removed) => self.up = false,
+                Output::Stop(reason @ Stop::Forgot { .. }) => {
+                    self.up = false;
+                    self.forgot = Some(reason);
+                }
                 Output::Stop(reason) => panic!("stopped: {reason}"),
                 Output::CompactLog { .. }
                 | Output::ReadFailed { .. }
@@ -429,4 +435,27 @@ fn a_leader_whose_disk_is_stuck_leads_on_and_stops_proposing() {
     for number in 0..100 {
         assert_eq!(cluster.fates(leader, 1_000 + number), [Ok(false)], "{number}");
     }
+}
+
+#[test]
+fn a_disk_that_went_back_is_noticed_without_the_leader_that_was_acknowledged() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let (victim, witness) = ((leader + 1) % 3, (leader + 2) % 3);
+    let old: Vec<Entry> = cluster.members[victim].entries.clone();
+    let (hard_state, image) =
+        (cluster.members[victim].hard_state, cluster.members[victim].image.clone());
+    // Members say how far they are at every tenth entry.
+    for number in 1..=20 {
+        cluster.grant(leader, number, 60_000);
+        cluster.run(1);
+        assert!(cluster.granted(leader, number));
+    }
+    cluster.members[leader].up = false;
+    cluster.members[victim] = Member::start(victim, old, hard_state, image);
+    cluster.run(2);
+    let forgot = &cluster.members[victim].forgot;
+    assert!(matches!(forgot, Some(Stop::Forgot { acknowledged: 20.., .. })), "{forgot:?}");
+    assert!(cluster.members[witness].up);
 }

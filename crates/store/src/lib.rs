@@ -30,6 +30,9 @@
 //! a sync took. There is no thread: work that may be slow is handed out ([`SyncJob`],
 //! [`Preparation`]) for the caller to run where it likes.
 
+#[macro_use]
+mod plant;
+
 mod data_dir;
 mod disk;
 mod error;
@@ -50,6 +53,11 @@ pub use log::{
     Batch, Cut, Entry, HardState, Log, Options, Point, Position, Preparation, Prepared, Presence,
     Recovered, Room, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SyncJob, SyncReport, Synced, Written,
 };
+#[cfg(mutants)]
+pub mod mutants {
+    //! Planted bugs, to show that the checks would find them.
+    pub use crate::plant::{ALL, select};
+}
 pub use real::RealDisk;
 pub use reserve::{RESERVE_BYTES_DEFAULT, Reserve};
 pub use snapshot::{

@@ -19,7 +19,7 @@ use tenure_types::Term;
 
 use crate::clock::LeaseClock;
 use crate::config::{
-    APPLY_BYTES_MAX, Config, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, HEARTBEAT_TICKS,
+    APPLY_BYTES_MAX, Config, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, GREETINGS, HEARTBEAT_TICKS,
     MESSAGE_BYTES_MAX, MESSAGES_IN_FLIGHT_MAX, UNCOMMITTED_BYTES_MAX,
 };
 use crate::hashes::Hashes;
@@ -108,7 +108,8 @@ pub struct Replica {
     now_us: u64,
     effects: Effects,
     stopped: bool,
-    greeted: bool,
+    greetings_left: u32,
+    greet_at_us: u64,
 }
 
 /// How long until an election, and when that was drawn.
@@ -126,7 +127,7 @@ struct Contact {
     heard_us: BTreeMap<MemberId, u64>,
     /// Heard since the last turn, in which term.
     now: Vec<(MemberId, u64)>,
-    /// What each has acknowledged to us, over all our terms.
+    /// What each has acknowledged to us, over all our terms, or has said that it has applied.
     promises: BTreeMap<MemberId, Promise>,
 }
 
@@ -229,7 +230,8 @@ impl Replica {
             now_us: 0,
             effects: Effects::default(),
             stopped: false,
-            greeted: false,
+            greetings_left: GREETINGS,
+            greet_at_us: 0,
             config,
         };
         replica.settle_election();

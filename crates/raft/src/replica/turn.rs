@@ -2,7 +2,7 @@
 
 use super::{Replica, to_all};
 use crate::clock::Rest;
-use crate::config::TICK_US;
+use crate::config::{GREET_US, TICK_US};
 use crate::io::Output;
 use crate::message::Message;
 
@@ -51,9 +51,12 @@ impl Replica {
             .max(self.now_us)
     }
 
-    /// Tells the others, once, that this member has started: they may remember what it has forgotten.
+    /// Tells the others that this member has started: they may remember what it has forgotten. More
+    /// than once, because links need time, and messages get lost.
     fn greet(&mut self, out: &mut Vec<Output>) {
-        if !std::mem::replace(&mut self.greeted, true) {
+        if self.greetings_left > 0 && self.now_us >= self.greet_at_us {
+            self.greetings_left -= 1;
+            self.greet_at_us = self.now_us.saturating_add(GREET_US);
             to_all(&self.members, self.config.id, &Message::Hello, out);
         }
     }

@@ -21,6 +21,9 @@ const RESERVE_BYTES: u64 = SEGMENT_BYTES as u64;
 /// How often it looks at its disk.
 const LOOK_US: u64 = S;
 
+/// Said of a log that was cut where it was known to be durable.
+pub(super) const CUT_SHORT: &str = "the log was cut in the middle, after";
+
 /// One member: its disk, its clock, and the process if it runs.
 pub(super) struct Node {
     pub(super) id: MemberId,
@@ -37,6 +40,9 @@ pub(super) struct Node {
     pub(super) dead: bool,
     /// Its log was damaged behind its back.
     pub(super) damaged: bool,
+    /// What even a damaged log proves: durable before the last sync, and so marked by what that made
+    /// durable.
+    proven: u64,
     /// What its disk was like some time ago, and how far it went.
     pub(super) old_disk: Option<(SimDisk, u64)>,
     /// It was started from an old disk, and must notice by then.
@@ -64,6 +70,8 @@ pub(super) struct Process {
     pub(super) syncing: bool,
     /// The last index that is durable.
     pub(super) durable: u64,
+    /// The last index that was durable before the last sync.
+    pub(super) proven: u64,
     pub(super) saving: Option<(Point, Vec<u8>, Box<Frozen>)>,
     /// Applied up to here, as far as the oracle has seen.
     pub(super) seen: Point,
@@ -91,6 +99,7 @@ impl Node {
             stalled: Stalled::default(),
             dead: false,
             damaged: false,
+            proven: 0,
             old_disk: None,
             must_stop: None,
         }
@@ -142,6 +151,7 @@ impl Node {
             synced: 0,
             syncing: false,
             durable,
+            proven: self.proven.min(durable),
             saving: None,
             seen,
         });
@@ -152,7 +162,9 @@ impl Node {
 
     /// Ends the process, and does to the disk what follows from that.
     pub(super) fn crash(&mut self, how: Restart) {
-        self.process = None;
+        if let Some(process) = self.process.take() {
+            self.proven = process.proven;
+        }
         self.boot += 1;
         self.disk.restart(how);
     }
@@ -165,6 +177,10 @@ impl Node {
         let options = Options { segment_bytes: SEGMENT_BYTES, salt, ..Options::default() };
         let (log, recovered) = Log::open(Arc::new(self.disk.clone()), options)?;
         if self.damaged && recovered.cut.is_some() {
+            let (last, proven) = (recovered.last.index, self.proven);
+            if last < proven && self.must_stop.is_none() {
+                bail!("{CUT_SHORT} {last}, {proven} was durable");
+            }
             bail!("a damaged log was cut");
         }
         Ok((log, Snapshots::open(Arc::new(self.disk.clone()))?))
@@ -190,9 +206,11 @@ impl Process {
             }
             if let Some(first) = persist.entries.first() {
                 self.durable = self.durable.min(first.index - 1);
+                self.proven = self.proven.min(self.durable);
             }
             if let Some(point) = persist.snapshot {
                 self.durable = self.durable.min(point.index);
+                self.proven = self.proven.min(self.durable);
             }
             self.written = persist.number;
             self.batches.pop_front();
@@ -224,17 +242,17 @@ impl Process {
     }
 
     /// Writes the snapshot that was asked for.
-    pub(super) fn save(&mut self) -> Option<(Point, Result<()>)> {
+    pub(super) fn save(&mut self) -> Option<(Point, Vec<u8>, Result<()>)> {
         let (point, meta, frozen) = self.saving.take()?;
+        let mut bytes = Vec::new();
+        frozen.write(&mut |part| bytes.extend_from_slice(part));
         let saved = (|| {
             let mut writer = self.snapshots.write(point, &meta)?;
-            let mut bytes = Vec::new();
-            frozen.write(&mut |part| bytes.extend_from_slice(part));
             writer.append(&bytes)?;
             writer.finish()?;
             Ok(())
         })();
-        Some((point, saved))
+        Some((point, bytes, saved))
     }
 
     /// The bytes of the snapshot at a point, if it is still there.
