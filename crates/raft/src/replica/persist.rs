@@ -72,8 +72,8 @@ impl Held {
 
     /// Everything up to this write is durable: up to which ready the engine may be told so.
     fn release(&mut self, number: u64) -> u64 {
-        while let Some((_, bytes)) = self.unsynced.pop_front_if(|(unsynced, _)| *unsynced <= number)
-        {
+        while let Some(&(_, bytes)) = self.unsynced.front().filter(|front| front.0 <= number) {
+            self.unsynced.pop_front();
             self.unsynced_bytes -= bytes;
         }
         let mut through = number;
