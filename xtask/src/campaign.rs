@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
@@ -17,8 +17,18 @@ use crate::workspace::Workspace;
 
 /// Where the totals are written, one row per campaign.
 const RECORD: &str = "docs/campaigns.md";
-/// Sequences per chunk: what an interrupt can lose, about as long as a layer of `test`.
-const CHUNK: u64 = 20_000;
+/// What runs in chunks of so many: what an interrupt can lose, about as long as a layer of `test`.
+struct Kind {
+    word: &'static str,
+    unit: &'static str,
+    chunk: u64,
+    command: fn(&Repo) -> Command,
+}
+
+const MODEL: Kind =
+    Kind { word: "model", unit: "sequences", chunk: 20_000, command: programs::model_command };
+const CLUSTERS: Kind =
+    Kind { word: "sim", unit: "seeds", chunk: 500, command: programs::sim_command };
 const HEADER: &str = "# Campaigns\n\nWhat the long runs did. `cargo xtask campaign` adds the rows.\n\
     \n| campaign | commit | totals |\n|---|---|---|\n";
 
@@ -29,7 +39,10 @@ pub(crate) struct Args {
     /// How many sequences of commands to try
     #[arg(long, default_value_t = 2_000_000)]
     sequences: u64,
-    /// The first sequence, to go on where another campaign ended
+    /// How many seeds of clusters to try
+    #[arg(long, default_value_t = 20_000)]
+    seeds: u64,
+    /// The first sequence or seed, to go on where another campaign ended
     #[arg(long, default_value_t = 0)]
     from: u64,
 }
@@ -38,57 +51,63 @@ pub(crate) struct Args {
 enum Name {
     /// The machine against its model
     Model,
+    /// Whole clusters while everything fails
+    Sim,
 }
 
 /// One piece of a campaign.
 #[derive(Debug, PartialEq)]
 struct Chunk {
     from: u64,
-    sequences: u64,
+    len: u64,
 }
 
 /// `cargo xtask campaign`
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
     match args.name {
-        Name::Model => model(repo, args),
+        Name::Model => long(repo, &MODEL, args.from, args.sequences),
+        Name::Sim => long(repo, &CLUSTERS, args.from, args.seeds),
     }
 }
 
-fn model(repo: &Repo, args: &Args) -> Result<ExitCode> {
-    ensure!(args.sequences > 0, "a campaign needs at least one sequence");
+fn long(repo: &Repo, kind: &Kind, from: u64, len: u64) -> Result<ExitCode> {
+    let Kind { word, unit, .. } = kind;
+    ensure!(len > 0, "a campaign needs some {unit}");
     Workspace::load(repo)?.require(SIM)?;
     let commit = repo.commit(RECORD)?;
     let before = read_record(&repo.path(RECORD))?;
     // Built before the first chunk, so that cargo need not speak between the progress lines.
     let mut build = cargo(repo, "build");
     build.args(["--profile", "sim", "--package", SIM]);
-    ensure!(hand_over(build)? == ExitCode::SUCCESS, "the model does not build");
+    ensure!(hand_over(build)? == ExitCode::SUCCESS, "{SIM} does not build");
     let watch = Stopwatch::start();
     let mut totals = BTreeMap::new();
-    for chunk in chunks(args.from, args.sequences) {
-        let (numbers, failed) = run_chunk(repo, &chunk)?;
+    for chunk in chunks(kind.chunk, from, len) {
+        let (numbers, failed) = run_chunk(repo, kind, &chunk)?;
         add(&mut totals, &numbers);
-        let line = totals_line("model", args.from, &totals);
+        let line = totals_line(kind, from, &totals);
         // Written after every chunk: an interrupt then needs no handler to keep the totals.
-        let row = format!("| model | {commit} | {line} |\n");
+        let row = format!("| {word} | {commit} | {line} |\n");
         write_record(&repo.path(RECORD), &format!("{before}{row}"))?;
-        println!("{line}, of {}, in {}s", args.sequences, watch.elapsed().as_secs());
+        println!("{line}, of {len}, in {}s", watch.elapsed().as_secs());
         ensure!(!failed, "the chunk from {} found a violation; its output is above", chunk.from);
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs one chunk; says its numbers and whether it failed.
-fn run_chunk(repo: &Repo, chunk: &Chunk) -> Result<(BTreeMap<String, u64>, bool)> {
-    let mut command = programs::model_command(repo);
-    command.args(["--sequences", &chunk.sequences.to_string()]);
+fn run_chunk(repo: &Repo, kind: &Kind, chunk: &Chunk) -> Result<(BTreeMap<String, u64>, bool)> {
+    let Kind { word, unit, .. } = kind;
+    let mut command = (kind.command)(repo);
+    command.args([format!("--{unit}"), chunk.len.to_string()]);
     command.args(["--from", &chunk.from.to_string()]);
     command.env("CARGO_TERM_QUIET", "true");
-    let output = command.stderr(Stdio::inherit()).output().context("cannot start the model")?;
+    let output =
+        command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {SIM}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let numbers = text.lines().next_back().and_then(|line| said::fields("model", line));
+    let numbers = text.lines().next_back().and_then(|line| said::fields(word, line));
     if output.status.success() {
-        let numbers = numbers.context("the model's last line is not `model sequences=…`")?;
+        let numbers = numbers.with_context(|| format!("the last line is not `{word} {unit}=…`"))?;
         let violations = said::field(&numbers, "violations")?;
         return Ok((numbers, violations > 0));
     }
@@ -100,10 +119,10 @@ fn run_chunk(repo: &Repo, chunk: &Chunk) -> Result<(BTreeMap<String, u64>, bool)
     Ok((numbers, true))
 }
 
-fn chunks(from: u64, sequences: u64) -> impl Iterator<Item = Chunk> {
-    (0..sequences.div_ceil(CHUNK)).map(move |index| {
-        let done = index * CHUNK;
-        Chunk { from: from + done, sequences: CHUNK.min(sequences - done) }
+fn chunks(most: u64, from: u64, len: u64) -> impl Iterator<Item = Chunk> {
+    (0..len.div_ceil(most)).map(move |index| {
+        let done = index * most;
+        Chunk { from: from + done, len: most.min(len - done) }
     })
 }
 
@@ -118,11 +137,12 @@ fn add(totals: &mut BTreeMap<String, u64>, numbers: &BTreeMap<String, u64>) {
 
 /// `model from=0 sequences=40000 commands=9 violations=0`: what was tried first, other numbers of
 /// the program in order, violations last.
-fn totals_line(word: &str, from: u64, totals: &BTreeMap<String, u64>) -> String {
+fn totals_line(kind: &Kind, from: u64, totals: &BTreeMap<String, u64>) -> String {
+    let Kind { word, unit, .. } = kind;
     let number = |name: &str| totals.get(name).copied().unwrap_or(0);
-    let mut line = format!("{word} from={from} sequences={}", number("sequences"));
+    let mut line = format!("{word} from={from} {unit}={}", number(unit));
     for (name, value) in totals {
-        if name != "sequences" && name != "violations" {
+        if name != unit && name != "violations" {
             line.push_str(&format!(" {name}={value}"));
         }
     }
@@ -155,11 +175,11 @@ mod tests {
 
     #[test]
     fn chunks_cover_every_sequence_once() {
-        let all: Vec<Chunk> = chunks(100, 45_000).collect();
+        let all: Vec<Chunk> = chunks(20_000, 100, 45_000).collect();
         let expected = [
-            Chunk { from: 100, sequences: 20_000 },
-            Chunk { from: 20_100, sequences: 20_000 },
-            Chunk { from: 40_100, sequences: 5_000 },
+            Chunk { from: 100, len: 20_000 },
+            Chunk { from: 20_100, len: 20_000 },
+            Chunk { from: 40_100, len: 5_000 },
         ];
         assert_eq!(all, expected);
     }
@@ -173,7 +193,7 @@ mod tests {
         ] {
             add(&mut totals, &said::fields("model", line).unwrap());
         }
-        let line = totals_line("model", 7, &totals);
+        let line = totals_line(&MODEL, 7, &totals);
         assert_eq!(line, "model from=7 sequences=4 commands=21 violations=1");
     }
 }

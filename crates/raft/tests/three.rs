@@ -6,8 +6,8 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
-    Boot, Change, Config, Fate, Input, MemberId, Membership, Output, Replica, Saved, Stop, Ticket,
-    Wish,
+    Boot, Change, Config, Fate, Input, MemberId, Membership, Output, Replica, Saved, Space, Stop,
+    Ticket, Why, Wish,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -18,13 +18,17 @@ struct Member {
     replica: Replica,
     inputs: Vec<Input>,
     up: bool,
+    /// Its disk has written everything and makes nothing durable.
+    stuck: bool,
     /// What is durable.
     entries: Vec<Entry>,
+    newest: u64,
     hard_state: HardState,
     image: Option<(Point, Vec<u8>, Vec<u8>)>,
     answers: Vec<(Ticket, Fate)>,
     reads: Vec<Ticket>,
     changed: Vec<Ticket>,
+    forgot: Option<Stop>,
 }
 
 struct Cluster {
@@ -105,14 +109,33 @@ impl Cluster {
     }
 
     fn grant(&mut self, at: usize, ticket: u64, ttl_ms: u64) {
-        let id = LeaseId::new(ticket).unwrap();
-        let lease = NewLease { id, ttl_ms, client: "client", metadata: b"" };
-        let command = Command::GrantLease(lease);
-        let mut bytes = Vec::new();
-        encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-        let requests = vec![Bytes::from(bytes)];
+        self.submit(at, ticket, vec![grant(ticket, ttl_ms)]);
+    }
+
+    fn submit(&mut self, at: usize, ticket: u64, commands: Vec<Command<'_>>) {
+        let requests = commands.into_iter().map(|command| {
+            let mut bytes = Vec::new();
+            encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+            Bytes::from(bytes)
+        });
+        let requests = requests.collect();
         let input = Input::Submit { ticket: Ticket(ticket), requests, patience_us: 0 };
         self.members[at].inputs.push(input);
+    }
+
+    /// What became of a submission, in order: the outcomes, or why there is none.
+    fn fates(&self, at: usize, ticket: u64) -> Vec<Result<bool, Why>> {
+        let of_it = self.members[at].answers.iter().filter(|(found, _)| found.0 == ticket);
+        let fates = of_it.flat_map(|(_, fate)| match fate {
+            Fate::Applied(all) => all.iter().map(|one| Ok(one.result.is_ok())).collect(),
+            Fate::NotDone { commands, why } => vec![Err(*why); *commands],
+            Fate::Unknown { .. } => panic!("nobody missed anything"),
+        });
+        fates.collect()
+    }
+
+    fn set_space(&mut self, at: usize, space: Space) {
+        self.members[at].inputs.push(Input::Space(space));
     }
 
     fn granted(&self, at: usize, ticket: u64) -> bool {
@@ -142,12 +165,15 @@ impl Member {
             replica,
             inputs: Vec::new(),
             up: true,
+            stuck: false,
             entries,
+            newest: 0,
             hard_state,
             image,
             answers: Vec::new(),
             reads: Vec::new(),
             changed: Vec::new(),
+            forgot: None,
         }
     }
 
@@ -155,6 +181,9 @@ impl Member {
         let from = self.me();
         for input in std::mem::take(&mut self.inputs) {
             self.replica.handle(input);
+        }
+        if !self.stuck && self.newest > 0 {
+            self.replica.handle(Input::Persisted { number: self.newest });
         }
         let mut outputs = Vec::new();
         self.replica.turn(now_us, &mut outputs);
@@ -182,7 +211,7 @@ impl Member {
                     }
                     self.entries.extend(persist.entries);
                     self.hard_state = persist.hard_state.unwrap_or(self.hard_state);
-                    self.inputs.push(Input::Persisted { number: persist.number });
+                    self.newest = persist.number;
                 }
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let mut state = Vec::new();
@@ -197,6 +226,10 @@ impl Member {
                     self.changed.push(ticket);
                 }
                 Output::Stop(Stop::Removed) => self.up = false,
+                Output::Stop(reason @ Stop::Forgot { .. }) => {
+                    self.up = false;
+                    self.forgot = Some(reason);
+                }
                 Output::Stop(reason) => panic!("stopped: {reason}"),
                 Output::CompactLog { .. }
                 | Output::ReadFailed { .. }
@@ -210,6 +243,15 @@ impl Member {
     fn me(&self) -> MemberId {
         self.replica.id()
     }
+}
+
+fn grant(number: u64, ttl_ms: u64) -> Command<'static> {
+    let id = LeaseId::new(number).unwrap();
+    Command::GrantLease(NewLease { id, ttl_ms, client: "client", metadata: b"" })
+}
+
+fn renew(number: u64) -> Command<'static> {
+    Command::Renew(vec![LeaseRef::Id(LeaseId::new(number).unwrap())])
 }
 
 fn read(state: &[u8]) -> Machine {
@@ -350,4 +392,102 @@ fn a_patient_command_waits_for_company_and_no_longer() {
     assert_eq!(last(&cluster), before + 2, "company has come");
     cluster.run(1);
     assert!((1..=4).all(|ticket| cluster.granted(leader, ticket)));
+}
+
+#[test]
+fn a_leader_short_of_space_refuses_what_grows_and_answers_in_order() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    cluster.grant(leader, 1, 60_000);
+    cluster.run(1);
+    cluster.set_space(leader, Space::Short);
+    let full = Err(Why::DiskFull);
+    cluster.submit(leader, 2, vec![grant(2, 60_000), renew(1), grant(3, 60_000), renew(1)]);
+    cluster.submit(leader, 3, vec![grant(4, 60_000)]);
+    cluster.run(1);
+    assert_eq!(cluster.fates(leader, 2), [full, Ok(true), full, Ok(true)]);
+    assert_eq!(cluster.fates(leader, 3), [full]);
+    assert_eq!(cluster.leader(), leader, "it leads on");
+    cluster.set_space(leader, Space::Enough);
+    cluster.grant(leader, 5, 60_000);
+    cluster.run(1);
+    assert!(cluster.granted(leader, 5));
+}
+
+#[test]
+fn one_full_follower_is_no_reason_and_a_quorum_of_them_is() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    cluster.set_space((leader + 1) % 3, Space::Short);
+    cluster.run(1);
+    cluster.grant(leader, 1, 60_000);
+    cluster.run(1);
+    assert!(cluster.granted(leader, 1), "two of three have room");
+    cluster.set_space((leader + 2) % 3, Space::Short);
+    cluster.run(1);
+    cluster.submit(leader, 2, vec![grant(2, 60_000), renew(1)]);
+    cluster.run(1);
+    assert_eq!(cluster.fates(leader, 2), [Err(Why::DiskFull), Ok(true)]);
+    cluster.set_space((leader + 1) % 3, Space::Enough);
+    cluster.run(4);
+    cluster.grant(leader, 3, 60_000);
+    cluster.run(1);
+    assert!(cluster.granted(leader, 3), "what is not said again is forgotten");
+}
+
+#[test]
+fn a_leader_whose_disk_is_stuck_leads_on_and_stops_proposing() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    cluster.grant(leader, 1, 600_000);
+    cluster.run(1);
+    let term = cluster.members[leader].replica.status().term;
+    let before = cluster.members[leader].replica.status().last.index;
+    cluster.members[leader].stuck = true;
+    let metadata = vec![7; 256 * 1024];
+    for number in 0..100 {
+        let id = LeaseId::new(1_000 + number).unwrap();
+        // Larger than it may be: the log has to take it all the same.
+        let lease = NewLease { id, ttl_ms: 60_000, client: "client", metadata: &metadata };
+        cluster.submit(leader, 1_000 + number, vec![Command::GrantLease(lease)]);
+        cluster.step();
+    }
+    cluster.run(3);
+    let status = cluster.members[leader].replica.status();
+    assert!(status.leading && status.term == term, "heartbeats do not wait for a disk");
+    let proposed = status.last.index - before;
+    // 16 MiB of them, and a stamp every second.
+    assert!((60..80).contains(&proposed), "{proposed} entries wait for the disk");
+    assert!(cluster.fates(leader, 1_000).is_empty(), "nobody is answered before it is durable");
+    cluster.members[leader].stuck = false;
+    cluster.run(3);
+    for number in 0..100 {
+        assert_eq!(cluster.fates(leader, 1_000 + number), [Ok(false)], "{number}");
+    }
+}
+
+#[test]
+fn a_disk_that_went_back_is_noticed_without_the_leader_that_was_acknowledged() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let (victim, witness) = ((leader + 1) % 3, (leader + 2) % 3);
+    let old: Vec<Entry> = cluster.members[victim].entries.clone();
+    let (hard_state, image) =
+        (cluster.members[victim].hard_state, cluster.members[victim].image.clone());
+    // Members say how far they are at every tenth entry.
+    for number in 1..=20 {
+        cluster.grant(leader, number, 60_000);
+        cluster.run(1);
+        assert!(cluster.granted(leader, number));
+    }
+    cluster.members[leader].up = false;
+    cluster.members[victim] = Member::start(victim, old, hard_state, image);
+    cluster.run(2);
+    let forgot = &cluster.members[victim].forgot;
+    assert!(matches!(forgot, Some(Stop::Forgot { acknowledged: 20.., .. })), "{forgot:?}");
+    assert!(cluster.members[witness].up);
 }

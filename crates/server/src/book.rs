@@ -16,7 +16,7 @@ use tenure_types::{Epoch, Term};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Before every key that the cluster keeps for itself.
-pub(crate) const RESERVED: &str = "tenure/";
+pub(crate) const RESERVED: &str = tenure_core::request::OWN_KEYS;
 /// Before each member's key.
 pub(crate) const PREFIX: &str = "tenure/members/";
 /// The cards of those who founded the cluster, one per line.

@@ -60,6 +60,12 @@ impl Home {
         Ok(Self { dir, disk, identity, sizes })
     }
 
+    /// Puts something between the member and its disk.
+    pub(crate) fn through(mut self, between: fn(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Self {
+        self.disk = between(self.disk);
+        self
+    }
+
     pub(crate) fn id(&self) -> MemberId {
         member_id(self.identity.member)
     }
@@ -141,7 +147,7 @@ impl Home {
         boot.machine.reseed_names(os::random());
         let reserve = Reserve::open(self.disk.clone(), self.sizes.reserve_bytes)
             .map_err(|source| StartError::System { doing: "open the reserve", source })?;
-        let pen = Pen::new(log, reserve);
+        let pen = Pen::new(log, reserve, self.sizes.segment_bytes);
         Ok(Opened { dir: self.dir, pen, snapshots, boot })
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_raft::{Config, Replica};
+use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
 use crate::book::{self, Address, Card, Names, Preference};
@@ -77,6 +78,8 @@ pub struct Settings {
     /// stand for an older or a newer one.
     #[doc(hidden)]
     pub level_known: u16,
+    /// What stands between the member and the disk of this machine; usually nothing.
+    pub disk: fn(Arc<dyn Disk>) -> Arc<dyn Disk>,
     /// Set from outside to give up waiting for others.
     pub stop: Arc<AtomicBool>,
     /// Called once if the member ends by itself.
@@ -118,6 +121,7 @@ impl Settings {
             snapshot_entries: 1_000_000,
             workers: WORKERS,
             level_known: tenure_core::LEVEL_MAX,
+            disk: |disk| disk,
             stop: Arc::default(),
             on_end: Box::new(|_| {}),
         }
@@ -153,7 +157,7 @@ impl Settings {
 pub fn start(settings: Settings) -> Result<Running, StartError> {
     let sizes =
         Sizes { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes };
-    let mut home = Home::open(&settings.data, sizes)?;
+    let mut home = Home::open(&settings.data, sizes)?.through(settings.disk);
     let covered = settings.tls.as_ref().is_some_and(|tls| tls.covers_members());
     if let Some(tls) = &settings.tls {
         tls.check_name(&settings.name)?;

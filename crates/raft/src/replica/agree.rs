@@ -23,6 +23,7 @@ impl Replica {
                 }
             }
             Message::Remember(promise) => self.remember(promise),
+            Message::Short => self.hear_short(from),
         }
     }
 
@@ -128,8 +129,9 @@ impl Replica {
             let read_states = ready.take_read_states();
             let number = ready.number();
             let writes = snapshot.is_some() || !entries.is_empty() || hard_state.is_some();
+            let writes = writes.then(|| entries.iter().map(|entry| entry.payload.len()).sum());
             self.node.advance_append_async(ready);
-            if writes {
+            if writes.is_some() {
                 self.write(Persist { number, snapshot, entries, hard_state }, out);
             }
             if snapshot.is_some() {

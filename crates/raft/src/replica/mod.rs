@@ -7,6 +7,7 @@ mod level;
 mod persist;
 mod propose;
 mod snapshot;
+mod space;
 mod turn;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use tenure_types::{Revision, Term};
 
 use crate::clock::LeaseClock;
 use crate::config::{
-    APPLY_BYTES_MAX, Config, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, HEARTBEAT_TICKS,
+    APPLY_BYTES_MAX, Config, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, GREETINGS, HEARTBEAT_TICKS,
     MESSAGE_BYTES_MAX, MESSAGES_IN_FLIGHT_MAX, UNCOMMITTED_BYTES_MAX,
 };
 use crate::hashes::Hashes;
@@ -32,6 +33,7 @@ use crate::recent::Recent;
 use persist::Held;
 use propose::Queue;
 use snapshot::Arrived;
+use space::Shortage;
 
 /// What a member starts from: a snapshot, and the log after it.
 pub struct Boot {
@@ -90,6 +92,7 @@ pub struct Replica {
     /// Up to which level the others say that they know the rules.
     knows: BTreeMap<MemberId, u16>,
     held: Held,
+    shortage: Shortage,
     rng: Rng,
     election: Election,
     contact: Contact,
@@ -108,7 +111,8 @@ pub struct Replica {
     now_us: u64,
     effects: Effects,
     stopped: bool,
-    greeted: bool,
+    greetings_left: u32,
+    greet_at_us: u64,
 }
 
 /// How long until an election, and when that was drawn.
@@ -126,7 +130,7 @@ struct Contact {
     heard_us: BTreeMap<MemberId, u64>,
     /// Heard since the last turn, in which term.
     now: Vec<(MemberId, u64)>,
-    /// What each has acknowledged to us, over all our terms.
+    /// What each has acknowledged to us, over all our terms, or has said that it has applied.
     promises: BTreeMap<MemberId, Promise>,
 }
 
@@ -222,6 +226,7 @@ impl Replica {
                 drawn_for: (0, StateRole::Leader, 0),
             },
             contact: Contact::default(),
+            shortage: Shortage::default(),
             saving: None,
             saving_members: Membership::default(),
             arrived: None,
@@ -234,7 +239,8 @@ impl Replica {
             now_us: 0,
             effects: Effects::default(),
             stopped: false,
-            greeted: false,
+            greetings_left: GREETINGS,
+            greet_at_us: 0,
             config,
         };
         replica.settle_election();
@@ -270,6 +276,7 @@ impl Replica {
             }
             Input::Knows { member, level } => self.hear_level(member, level),
             Input::Unreachable { member } => self.node.report_unreachable(member.get()),
+            Input::Space(space) => self.set_space(space),
             Input::Admin { ticket, wish } => self.admin(ticket, wish),
         }
         self.settle_election();
@@ -333,7 +340,8 @@ impl Replica {
         }
     }
 
-    fn leads(&self) -> bool {
+    /// Whether it leads, as far as it knows.
+    pub fn leads(&self) -> bool {
         self.node.raft.state == StateRole::Leader
     }
 

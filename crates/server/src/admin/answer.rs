@@ -128,6 +128,7 @@ fn not_done(member: &Member, why: Why) -> String {
         }
         Why::Transferring => "transferring",
         Why::Busy => "busy",
+        Why::DiskFull => "disk-full",
         Why::Replaced => "replaced",
         Why::ChangeUnderWay => "change-under-way",
         Why::Impossible => "impossible",

@@ -10,6 +10,7 @@ use tenure_raft::{MemberId, Membership, Status};
 use tenure_types::HolderState;
 
 use crate::book::Names;
+use crate::figures::Figures;
 use crate::member::MemberStatus;
 
 pub(super) fn outcome(outcome: &Outcome) -> String {
@@ -117,8 +118,18 @@ pub(super) fn explained(explained: Option<&Explained>) -> String {
 }
 
 pub(super) fn status(status: &MemberStatus) -> String {
-    let MemberStatus { id, agreement, members, lineage, level, revision, hash, clock_ms, syncs } =
-        status;
+    let MemberStatus {
+        id,
+        agreement,
+        members,
+        lineage,
+        level,
+        revision,
+        hash,
+        clock_ms,
+        figures,
+        state_bytes,
+    } = status;
     let (epoch, incarnation) = (lineage.epoch.get(), lineage.incarnation);
     let (cluster, (level, level_known)) = (&lineage.cluster, level);
     let role = role(*id, agreement.leader, members);
@@ -129,8 +140,22 @@ pub(super) fn status(status: &MemberStatus) -> String {
     format!(
         "ok member={id} role={role} leader={leader} serving={serving} term={term} \
          applied={applied} committed={committed} last={last} base={base} revision={revision} \
-         clock_ms={clock_ms} syncs={syncs} cluster={cluster} epoch={epoch} \
-         incarnation={incarnation} level={level} level_known={level_known} hash={hash:032x}"
+         clock_ms={clock_ms} {} state_bytes={state_bytes} apply_lag_entries={} cluster={cluster} \
+         epoch={epoch} incarnation={incarnation} level={level} level_known={level_known} \
+         hash={hash:032x}",
+        self::figures(figures),
+        committed.saturating_sub(applied)
+    )
+}
+
+fn figures(figures: &Figures) -> String {
+    let Figures {
+        disk_free_bytes, data_bytes, log_bytes, syncs, sync_last_us, sync_p99_us, ..
+    } = figures;
+    let disk = if figures.disk_short { "short" } else { "enough" };
+    format!(
+        "disk={disk} disk_free_bytes={disk_free_bytes} data_bytes={data_bytes} \
+         log_bytes={log_bytes} syncs={syncs} fsync_last_us={sync_last_us} fsync_p99_us={sync_p99_us}"
     )
 }
 

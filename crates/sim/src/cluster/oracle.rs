@@ -13,7 +13,7 @@ use tenure_core::outcome::{Effects, Outcome};
 use tenure_core::request::{Command, Request, RequestId};
 use tenure_raft::FIRST;
 use tenure_store::{Entry, Point};
-use tenure_types::{Epoch, Limit, Revision, Term};
+use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
 
 use crate::invariant::{Check, Violation};
 
@@ -217,15 +217,36 @@ impl Oracle {
         })
     }
 
+    /// T1: nothing but a command gives a lease more time; a change of leaders does not.
+    fn check_nothing_given(&self, entry: &Entry, before: &[(LeaseId, u64)]) -> Check {
+        for lease in self.machine.leases(None, usize::MAX) {
+            let ends_ms = self.machine.clock_ms() + lease.left_ms;
+            let given = before.iter().any(|(id, ended_ms)| *id == lease.id && *ended_ms < ends_ms);
+            ensure(!given, "T1", || {
+                format!("lease {} was given time by entry {}", lease.id, entry.index)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn ends_ms(&self) -> Vec<(LeaseId, u64)> {
+        let leases = self.machine.leases(None, usize::MAX);
+        leases.iter().map(|lease| (lease.id, self.machine.clock_ms() + lease.left_ms)).collect()
+    }
+
     fn agree(&mut self, entry: &Entry) -> Check {
         let before = self.machine.clock_ms();
+        // The log's own entries begin a term, and hold no command.
+        let ends_ms = if entry.payload.is_empty() { self.ends_ms() } else { Vec::new() };
         let command = entry.kind == 0 && !entry.payload.is_empty();
         let payload = command.then_some(&entry.payload[..]);
         let mut effects = std::mem::take(&mut self.effects);
         self.machine.apply(Term(entry.term), payload, &mut effects);
         let (term, kind, payload) = (entry.term, entry.kind, entry.payload.clone());
         self.agreed.push(Agreed { term, kind, payload, mark: Mark::of(&self.machine) });
-        let checked = self.check_agreed(entry, command, before, &effects);
+        let checked = self
+            .check_nothing_given(entry, &ends_ms)
+            .and_then(|()| self.check_agreed(entry, command, before, &effects));
         self.effects = effects;
         checked
     }

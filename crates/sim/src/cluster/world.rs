@@ -194,10 +194,7 @@ impl World {
                 }
                 self.write(node)
             }
-            Event::Save { node, boot } if self.nodes[node].boot == boot => {
-                self.save(node);
-                Ok(())
-            }
+            Event::Save { node, boot } if self.nodes[node].boot == boot => self.save(node),
             Event::Sent { node, boot, to, saved } => {
                 self.give(node, boot, Input::SnapshotSent { to, saved });
                 Ok(())
