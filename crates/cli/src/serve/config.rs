@@ -14,6 +14,7 @@ use crate::run::Failure;
 const NAMES: &[(&str, Option<&str>)] = &[
     ("member.name", None),
     ("member.data", None),
+    ("member.snapshot_entries", Some("1000000")),
     ("listen.clients", Some("127.0.0.1:7450")),
     ("listen.members", Some("127.0.0.1:7451")),
     ("listen.advertise_clients", None),
@@ -41,6 +42,7 @@ struct File {
 struct MemberTable {
     name: Option<String>,
     data: Option<String>,
+    snapshot_entries: Option<u64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -116,6 +118,11 @@ impl Config {
                 )));
             }
         };
+        let entries = need("member.snapshot_entries")?;
+        let snapshot_entries = entries.parse().ok().filter(|entries| *entries > 0);
+        let snapshot_entries = snapshot_entries.ok_or_else(|| {
+            Failure::config(format!("member.snapshot_entries is `{entries}`; try a number above 0"))
+        })?;
         let own = |name| self.get(name).map(str::to_owned);
         Ok(Settings {
             clients: need("listen.clients")?,
@@ -124,6 +131,7 @@ impl Config {
             advertise_members: own("listen.advertise_members"),
             entrance: self.entrance()?,
             insecure,
+            snapshot_entries,
             ..Settings::new(need("member.name")?, need("member.data")?)
         })
     }
@@ -183,6 +191,7 @@ fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Fail
     let values = [
         ("member.name", member.name),
         ("member.data", member.data),
+        ("member.snapshot_entries", member.snapshot_entries.map(|number| number.to_string())),
         ("listen.clients", listen.clients),
         ("listen.members", listen.members),
         ("listen.advertise_clients", listen.advertise_clients),
@@ -199,6 +208,7 @@ fn from_flags(flags: &Serve) -> Vec<(&'static str, String, &'static str)> {
     let values = [
         ("member.name", flags.name.clone(), "--name"),
         ("member.data", flags.data.clone(), "--data"),
+        ("member.snapshot_entries", flags.snapshot_entries.clone(), "--snapshot-entries"),
         ("listen.clients", flags.clients.clone(), "--clients"),
         ("listen.members", flags.members.clone(), "--members"),
         ("listen.advertise_clients", flags.advertise_clients.clone(), "--advertise-clients"),

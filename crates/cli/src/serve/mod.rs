@@ -22,6 +22,9 @@ pub(crate) struct Serve {
     /// Keep the data here
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
+    /// Write a snapshot after so many entries [default: 1000000]
+    #[arg(long, value_name = "NUMBER")]
+    snapshot_entries: Option<String>,
     /// Listen for clients here [default: 127.0.0.1:7450]
     #[arg(long, value_name = "ADDR")]
     clients: Option<String>,

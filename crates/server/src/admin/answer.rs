@@ -13,7 +13,7 @@ use tenure_core::request::{
 use tenure_raft::{Change, MemberId, Why, Wish};
 use tenure_types::{LeaseId, Mode};
 
-use super::line::{HELP, Line, parse};
+use super::line::{HELP, Line, once, parse};
 use super::show;
 use crate::book::{self, Card, Names};
 use crate::member::{Gone, Member, Undone};
@@ -30,6 +30,11 @@ const LIST_MAX: usize = 1_000;
 
 /// Answers a line with a line.
 pub(super) fn answer(member: &Member, text: &str) -> String {
+    let (key, text) = once(text);
+    let id = key.map_or(RequestId::None, RequestId::Key);
+    let run = |member: &Member, command: Command<'_>, patience: Duration| {
+        run(member, id, command, patience)
+    };
     let line = match parse(text) {
         Ok(line) => line,
         Err(why) => return format!("error none bad-line {why}"),
@@ -49,6 +54,7 @@ pub(super) fn answer(member: &Member, text: &str) -> String {
             run(member, Command::Revoke { lease: lease(id), by: Revoker::Holder }, Duration::ZERO)
         }
         Line::Lock { id, lock, wait } => acquire(member, id, lock, wait),
+        Line::Queue { id, lock } => run(member, ask(id, lock, Wait::Unlimited), Duration::ZERO),
         Line::Unlock { id, lock, token } => {
             let hold = Hold { lease: lease(id), lock, token };
             run(member, Command::Release(hold), Duration::ZERO)
@@ -97,14 +103,14 @@ fn read(result: Result<String, Gone>) -> String {
     result.unwrap_or_else(|gone| format!("error none no-quorum {gone}"))
 }
 
-fn encode(command: Command<'_>) -> Bytes {
+fn encode(id: RequestId<'_>, command: Command<'_>) -> Bytes {
     let mut bytes = Vec::new();
-    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    encode_request(&Request { principal: "", id, command }, &mut bytes);
     bytes.into()
 }
 
-fn run(member: &Member, command: Command<'_>, patience: Duration) -> String {
-    let fate = member.submit(vec![encode(command)], patience, AGREE).pop();
+fn run(member: &Member, id: RequestId<'_>, command: Command<'_>, patience: Duration) -> String {
+    let fate = member.submit(vec![encode(id, command)], patience, AGREE).pop();
     told(member, fate.unwrap_or(Err(Undone::Unknown)))
 }
 
@@ -138,9 +144,8 @@ fn names(member: &Member, id: MemberId) -> Option<Names> {
     member.read_stale(move |machine| book::read(machine).remove(&id)).ok().flatten()
 }
 
-/// Asks for a lock and waits for it on this connection.
-fn acquire(member: &Member, id: LeaseId, lock: &str, wait: Wait) -> String {
-    let command = Command::Acquire(Acquire {
+fn ask(id: LeaseId, lock: &str, wait: Wait) -> Command<'_> {
+    Command::Acquire(Acquire {
         lease: AskLease::Existing(LeaseRef::Id(id)),
         locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
         wait,
@@ -149,12 +154,22 @@ fn acquire(member: &Member, id: LeaseId, lock: &str, wait: Wait) -> String {
         max_hold_ms: None,
         purpose: Purpose::Lock,
         independent: false,
-    });
+    })
+}
+
+/// Asks for a lock and waits for it on this connection.
+fn acquire(member: &Member, id: LeaseId, lock: &str, wait: Wait) -> String {
+    let command = ask(id, lock, wait);
     let (watch, notices) = channel();
     let (done, fates) = channel();
-    member.submit_watched(vec![encode(command)], 0, Some(watch), move |mut all| {
-        let _ = done.send(all.pop().unwrap_or(Err(Undone::Unknown)));
-    });
+    member.submit_watched(
+        vec![encode(RequestId::None, command)],
+        0,
+        Some(watch),
+        move |mut all| {
+            let _ = done.send(all.pop().unwrap_or(Err(Undone::Unknown)));
+        },
+    );
     let fate = fates.recv_timeout(AGREE).unwrap_or(Err(Undone::Unknown));
     match &fate {
         Ok(Outcome { result: Ok(Answer::Queued(_)), .. }) => turn(&notices, wait),
@@ -207,7 +222,7 @@ fn remove(member: &Member, id: MemberId) -> String {
         let key = book::key(id);
         let command = Command::Delete { key: &key, expect: Expect::Any, guard: None };
         // An address that stays in the book does no harm: nobody dials one who is no member.
-        drop(member.submit(vec![encode(command)], Duration::ZERO, AGREE));
+        drop(member.submit(vec![encode(RequestId::None, command)], Duration::ZERO, AGREE));
     }
     answer
 }

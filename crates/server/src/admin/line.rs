@@ -9,29 +9,64 @@ use crate::book;
 /// What a line asks for, borrowed from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Line<'a> {
-    Lease { id: LeaseId, ttl_ms: u64, client: &'a str },
+    Lease {
+        id: LeaseId,
+        ttl_ms: u64,
+        client: &'a str,
+    },
     Renew(Vec<LeaseId>),
     Revoke(LeaseId),
-    Lock { id: LeaseId, lock: &'a str, wait: Wait },
-    Unlock { id: LeaseId, lock: &'a str, token: Token },
-    Put { key: &'a str, value: &'a str },
-    Get { key: &'a str },
-    Locks { prefix: &'a str },
-    Explain { lock: &'a str },
+    Lock {
+        id: LeaseId,
+        lock: &'a str,
+        wait: Wait,
+    },
+    /// As an unlimited wait, but the answer tells the place and does not wait for the turn.
+    Queue {
+        id: LeaseId,
+        lock: &'a str,
+    },
+    Unlock {
+        id: LeaseId,
+        lock: &'a str,
+        token: Token,
+    },
+    Put {
+        key: &'a str,
+        value: &'a str,
+    },
+    Get {
+        key: &'a str,
+    },
+    Locks {
+        prefix: &'a str,
+    },
+    Explain {
+        lock: &'a str,
+    },
     Status,
     Members,
     Hash,
-    Add { id: MemberId, address: &'a str },
+    Add {
+        id: MemberId,
+        address: &'a str,
+    },
     Promote(MemberId),
     Remove(MemberId),
     Transfer(MemberId),
     Help,
 }
 
-pub(super) const HELP: &str = "lease ID TTL_MS CLIENT | renew ID... | revoke ID | \
-     lock ID LOCK [try | wait MS] | unlock ID LOCK TOKEN | put KEY VALUE | get KEY | \
+pub(super) const HELP: &str = "[once KEY] lease ID TTL_MS CLIENT | renew ID... | revoke ID | \
+     lock ID LOCK [try | queue | wait MS] | unlock ID LOCK TOKEN | put KEY VALUE | get KEY | \
      locks [PREFIX] | explain LOCK | status | members | hash | add ID ADDR | promote ID | \
      remove ID | transfer ID";
+
+/// The key under which a line takes effect at most once, if it begins with one, and the line.
+pub(super) fn once(line: &str) -> (Option<&str>, &str) {
+    let keyed = line.strip_prefix("once ").and_then(|rest| rest.split_once(' '));
+    keyed.map_or((None, line), |(key, rest)| (Some(key), rest))
+}
 
 /// Reads a line; what is wrong with it otherwise.
 pub(super) fn parse(line: &str) -> Result<Line<'_>, String> {
@@ -51,6 +86,7 @@ pub(super) fn parse(line: &str) -> Result<Line<'_>, String> {
         ["revoke", id] => Line::Revoke(lease(id)?),
         ["lock", id, lock] => Line::Lock { id: lease(id)?, lock, wait: Wait::Unlimited },
         ["lock", id, lock, "try"] => Line::Lock { id: lease(id)?, lock, wait: Wait::No },
+        ["lock", id, lock, "queue"] => Line::Queue { id: lease(id)?, lock },
         ["lock", id, lock, "wait", ms] => {
             Line::Lock { id: lease(id)?, lock, wait: Wait::Limit { ms: number(ms)? } }
         }
@@ -96,6 +132,8 @@ mod tests {
         let wait = Wait::Limit { ms: 50 };
         assert_eq!(parse("lock 7 deploy wait 50"), Ok(Line::Lock { id, lock: "deploy", wait }));
         assert_eq!(parse("put k a  b "), Ok(Line::Put { key: "k", value: "a  b " }));
+        assert_eq!(once("once k put a b"), (Some("k"), "put a b"));
+        assert_eq!(once("put once b"), (None, "put once b"));
         assert_eq!(parse("renew 7 7"), Ok(Line::Renew(vec![id, id])));
         for bad in ["", "renew", "lock 0 a", "lock 7", "unlock 7 a 0", "put k", "promote xyz"] {
             assert!(parse(bad).is_err(), "{bad:?}");
