@@ -1,15 +1,20 @@
 //! Members in one process, over real sockets and disks: do they catch up, and keep strangers out?
 
+#[path = "../../cli/tests/common/ports.rs"]
+mod ports;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_server::{Entrance, Member, Running, Settings, os, start};
+
+use ports::free_port;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -21,18 +26,6 @@ fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
         }
         assert!(os::now_us() < until_us, "waited too long: {what}");
         std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A port that is free, and stays so: below those that the system gives to connections.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(10_000 + next % 20_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }
 

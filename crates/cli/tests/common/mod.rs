@@ -4,20 +4,23 @@
 pub(crate) mod client;
 pub(crate) mod history;
 pub(crate) mod load;
+mod ports;
 pub(crate) mod proxy;
 pub(crate) mod spaces;
+pub(crate) mod watch;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use tenure_server::os;
 
 pub(crate) use client::field;
+pub(crate) use ports::free_port;
 use proxy::Proxies;
 use spaces::Spaces;
 
@@ -39,16 +42,17 @@ pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A port that is free, and stays so: below those that the system gives to connections.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(10_000 + next % 20_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+/// How many members to kill: as many as a campaign says, or a few.
+pub(crate) fn kills(few: usize) -> usize {
+    let kills = std::env::var("TENURE_KILLS").ok();
+    kills.map_or(few, |kills| kills.parse().expect("TENURE_KILLS is a number"))
+}
+
+/// How far a campaign is, for whoever looks at a terminal.
+pub(crate) fn progress(kills: usize) -> ProgressBar {
+    let style = "{bar:40} {pos}/{len} kills, {elapsed} gone, {eta} left";
+    let bar = ProgressBar::new(kills as u64);
+    bar.with_style(ProgressStyle::with_template(style).unwrap())
 }
 
 /// A process that is killed when it goes out of scope.

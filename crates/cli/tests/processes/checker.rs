@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::history::{Done, History, Holds, Told, Unsure};
+use crate::common::watch::{Judged, Life, Look, Seen};
 
 fn told(asked_us: u64, told_us: u64, revision: u64, done: Done) -> Told {
     Told { asked_us, told_us, tries: 1, revision, done }
@@ -131,4 +132,34 @@ fn a_place_that_was_passed_over_is_noticed() {
     complains("queue order: place 0 was asked for after 2", |history, _| {
         history.told[9].done = granted(1, 0, 3);
     });
+}
+
+/// A leader that is seen for four seconds, half a second of nobody, and another one. The clock loses
+/// the half second and 300 ms that were counted and in no entry.
+fn judged(renewed_ms: u64, gone_ms: u64) -> Judged {
+    let look = |at_ms: u64| {
+        let (term, clock_ms) = if at_ms < 4_000 { (1, at_ms) } else { (2, at_ms - 800) };
+        Look { asked_us: at_ms * 1_000, told_us: at_ms * 1_000 + 100, term, clock_ms }
+    };
+    let moments = (0..4_000).step_by(10).chain((4_500..12_000).step_by(10));
+    let seen = Seen::new(moments.map(look).collect());
+    let (asked_us, told_us) = (renewed_ms * 1_000, renewed_ms * 1_000 + 500);
+    let life = Life { lease: 1, asked_us, told_us, gone_us: gone_ms * 1_000 };
+    seen.judge(&[life], 3_000)
+}
+
+#[test]
+fn a_lease_that_ends_too_early_or_too_late_is_noticed() {
+    let outcome = |renewed_ms, gone_ms| {
+        let judged = judged(renewed_ms, gone_ms);
+        (judged.early, judged.late)
+    };
+    assert_eq!(outcome(500, 3_550), (0, 0), "in time under one leader");
+    assert_eq!(outcome(500, 3_450), (1, 0), "before its ttl by any clock");
+    assert_eq!(outcome(500, 3_950), (0, 1), "too late under one leader");
+    assert_eq!(outcome(2_000, 5_850), (0, 0), "in time, a leader later");
+    assert_eq!(outcome(2_000, 5_500), (1, 0), "before its ttl by the machine's clock only");
+    assert_eq!(outcome(2_000, 6_800), (0, 0), "a checkpoint later");
+    assert_eq!(outcome(2_000, 7_000), (0, 1), "longer than that");
+    assert_eq!(judged(2_000, 7_000).leaderless_ms, 510);
 }

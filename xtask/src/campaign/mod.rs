@@ -1,8 +1,10 @@
 //! How is a long run cut into chunks, and where are its totals kept?
 
+mod processes;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -32,12 +34,50 @@ pub(crate) struct Args {
     /// The first sequence, to go on where another campaign ended
     #[arg(long, default_value_t = 0)]
     from: u64,
+    /// How many members to kill
+    #[arg(long, default_value_t = 50)]
+    kills: u64,
+    /// How often to run every scenario
+    #[arg(long, default_value_t = 20)]
+    rounds: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
     /// The machine against its model
     Model,
+    /// Real leaders killed: how long leases live, and how soon another leads; real members killed
+    /// under load
+    Kills,
+    /// Every scenario of real processes, again and again
+    Processes,
+}
+
+/// The rows that were there, and the one that a campaign is about to add.
+struct Record {
+    path: PathBuf,
+    commit: String,
+    rows: String,
+}
+
+impl Record {
+    fn open(repo: &Repo) -> Result<Self> {
+        let path = repo.path(RECORD);
+        Ok(Self { commit: repo.commit(RECORD)?, rows: read_record(&path)?, path })
+    }
+
+    /// Writes a row after those that are there.
+    fn replace(&self, campaign: &str, line: &str) -> Result<String> {
+        let text = format!("{}| {campaign} | {} | {line} |\n", self.rows, self.commit);
+        write_record(&self.path, &text)?;
+        Ok(text)
+    }
+
+    /// Writes a row, and keeps it.
+    fn add(&mut self, campaign: &str, line: &str) -> Result<()> {
+        self.rows = self.replace(campaign, line)?;
+        Ok(())
+    }
 }
 
 /// One piece of a campaign.
@@ -51,14 +91,15 @@ struct Chunk {
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
     match args.name {
         Name::Model => model(repo, args),
+        Name::Kills => processes::kills(repo, args.kills),
+        Name::Processes => processes::scenarios(repo, args.rounds),
     }
 }
 
 fn model(repo: &Repo, args: &Args) -> Result<ExitCode> {
     ensure!(args.sequences > 0, "a campaign needs at least one sequence");
     Workspace::load(repo)?.require(SIM)?;
-    let commit = repo.commit(RECORD)?;
-    let before = read_record(&repo.path(RECORD))?;
+    let record = Record::open(repo)?;
     // Built before the first chunk, so that cargo need not speak between the progress lines.
     let mut build = cargo(repo, "build");
     build.args(["--profile", "sim", "--package", SIM]);
@@ -70,8 +111,7 @@ fn model(repo: &Repo, args: &Args) -> Result<ExitCode> {
         add(&mut totals, &numbers);
         let line = totals_line("model", args.from, &totals);
         // Written after every chunk: an interrupt then needs no handler to keep the totals.
-        let row = format!("| model | {commit} | {line} |\n");
-        write_record(&repo.path(RECORD), &format!("{before}{row}"))?;
+        record.replace("model", &line)?;
         println!("{line}, of {}, in {}s", args.sequences, watch.elapsed().as_secs());
         ensure!(!failed, "the chunk from {} found a violation; its output is above", chunk.from);
     }

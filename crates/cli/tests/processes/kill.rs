@@ -1,23 +1,29 @@
 //! Do three members lose anything when they are killed, one after another and all at once?
 
-use crate::common::Cluster;
 use crate::common::load::Load;
+use crate::common::{Cluster, kills, progress};
 
 #[test]
 fn nothing_acknowledged_is_lost_by_kills_under_load() {
+    let kills = kills(6);
     let mut cluster = Cluster::found(3);
     let load = Load::begin(&cluster.addresses(), 4);
     load.goes_on(50);
-    for round in 0..6 {
+    let bar = progress(kills);
+    for kill in 0..kills {
         let leader = cluster.leader();
-        let victim = if round % 2 == 0 { leader } else { (leader + 1) % 3 };
+        let victim = if kill % 2 == 0 { leader } else { (leader + 1) % 3 };
         cluster.kill(victim);
         // Two go on without it, and with it again.
         load.goes_on(40);
         cluster.start(victim, &[]);
         load.goes_on(20);
+        bar.inc(1);
     }
-    load.judge(&cluster, &[0, 1, 2]);
+    bar.finish_and_clear();
+    let history = load.judge(&cluster, &[0, 1, 2]);
+    let (acknowledged, grants) = (history.told.len(), history.grants());
+    println!("load kills={kills} acknowledged={acknowledged} grants={grants} violations=0");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod checker;
 mod common;
 mod faults;
 mod kill;
+mod leases;
 mod members;
 mod namespaces;
 mod partitions;
