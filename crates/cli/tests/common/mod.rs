@@ -290,7 +290,7 @@ impl Cluster {
         self.ask_within(Duration::from_secs(40), at, line)
     }
 
-    fn ask_within(&self, time: Duration, at: usize, line: &str) -> Option<String> {
+    pub(crate) fn ask_within(&self, time: Duration, at: usize, line: &str) -> Option<String> {
         ask_within(time, self.address(at), line)
     }
 

@@ -1,7 +1,9 @@
 //! How do members come, go, and come back without their disk?
 
 use std::fs;
+use std::time::Duration;
 
+use crate::common::client::number;
 use crate::common::load::Load;
 use crate::common::{Cluster, Process, wait};
 
@@ -71,8 +73,8 @@ fn two_wiped_members_grant_nothing() {
     let mut cluster = Cluster::found(3);
     cluster.ok("lease 1 600000 ana");
     cluster.ok("lock 1 deploy");
-    let before = cluster.agree(&[0, 1, 2]);
     let kept = cluster.leader();
+    let before = number(&cluster.ask(kept, "status").unwrap(), "revision");
     let wiped = [(kept + 1) % 3, (kept + 2) % 3];
     for at in wiped {
         cluster.kill(at);
@@ -96,9 +98,29 @@ fn two_wiped_members_grant_nothing() {
         let refused = cluster.ask(kept, line).unwrap();
         assert_eq!(refused, "error none not-leader leader=none");
     }
-    // What was there is there.
-    let hash = |answer: &str| crate::common::field(answer, "hash");
-    assert_eq!(hash(&cluster.ask(kept, "hash").unwrap()), hash(&before));
+    // What was there is there, and nothing else.
+    let status = cluster.ask(kept, "status").unwrap();
+    assert_eq!(number(&status, "revision"), before, "{status}");
+
+    // With the one that remembers down as well, the others still have no cluster to begin.
+    cluster.kill(kept);
+    wiped.iter().for_each(|at| cluster.start_founder(*at));
+    for at in wiped {
+        let process = cluster.members[at].process.as_ref().unwrap();
+        wait("it waits for the one that is down", || {
+            let words = process.words();
+            let last = words.lines().last().unwrap_or_default();
+            last.contains("waiting for the other founders").then_some(())
+        });
+        assert_eq!(cluster.ask_within(Duration::from_secs(1), at, "status"), None);
+    }
+    cluster.start(kept, &[]);
+    for at in wiped {
+        let process = cluster.members[at].process.as_mut().unwrap();
+        assert_eq!(process.ended().code(), Some(78), "{}", process.words());
+    }
+    let status = wait("it is back", || cluster.ask(kept, "status"));
+    assert_eq!(number(&status, "revision"), before, "{status}");
 }
 
 #[test]
