@@ -60,6 +60,8 @@ pub(crate) struct Judged {
     pub(crate) late: u64,
     /// The longest that one was seen beyond ttl, leaderless time and checkpoints.
     pub(crate) overshoot_ms: u64,
+    /// The same, beyond ttl and leaderless time only.
+    pub(crate) stretch_ms: u64,
     /// Time during which nobody was seen to lead.
     pub(crate) leaderless_ms: u64,
     pub(crate) said: Vec<String>,
@@ -125,6 +127,8 @@ impl Seen {
             let (lost_us, changes) = (self.leaderless_us(told_us, gone_us), self.changes(life));
             let bound_us = told_us + ttl_ms * 1_000 + lost_us + changes * CHECKPOINT_US;
             let over_us = gone_us.saturating_sub(bound_us);
+            let stretch_us = gone_us.saturating_sub(bound_us - changes * CHECKPOINT_US);
+            judged.stretch_ms = judged.stretch_ms.max(stretch_us / 1_000);
             judged.overshoot_ms = judged.overshoot_ms.max(over_us / 1_000);
             if over_us > SEEN_US {
                 judged.late += 1;

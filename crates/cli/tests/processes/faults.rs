@@ -6,6 +6,10 @@ use crate::common::client::number;
 use crate::common::load::Load;
 use crate::common::{Cluster, field, wait};
 
+fn applied(cluster: &Cluster, at: usize) -> u64 {
+    wait("it tells", || Some(number(&cluster.ask(at, "status")?, "applied")))
+}
+
 #[test]
 fn a_leader_that_stands_still_is_replaced_and_follows_when_it_goes_on() {
     let mut cluster = Cluster::found(3);
@@ -91,9 +95,7 @@ fn a_member_far_behind_catches_up_by_snapshot_while_writes_go_on() {
     let behind = (cluster.leader() + 1) % 3;
     cluster.kill(behind);
     let last = std::fs::read_to_string(&cluster.dir.path().join(format!("m{behind}.log"))).unwrap();
-    let stopped_at = wait("the others tell", || {
-        Some(number(&cluster.ask(cluster.leader(), "status")?, "applied"))
-    });
+    let stopped_at = applied(&cluster, cluster.leader());
     wait("the others have forgotten what it lacks", || {
         let base = number(&cluster.ask(cluster.leader(), "status")?, "base");
         (base > stopped_at).then_some(())
@@ -104,5 +106,95 @@ fn a_member_far_behind_catches_up_by_snapshot_while_writes_go_on() {
         process.words()[last.len()..].contains("snapshot received").then_some(())
     });
     load.goes_on(50);
+    load.judge(&cluster, &[0, 1, 2]);
+}
+
+#[test]
+fn a_follower_that_stands_still_catches_up() {
+    let mut cluster = Cluster::found_with_snapshots(100);
+    let load = Load::begin(&cluster.addresses(), 4);
+    load.goes_on(50);
+    let slow = (cluster.leader() + 1) % 3;
+    let stopped = cluster.members[slow].process.take().unwrap();
+    stopped.signal("-STOP");
+    let stopped_at = applied(&cluster, cluster.leader());
+    wait("the others have forgotten what it lacks", || {
+        let base = number(&cluster.ask(cluster.leader(), "status")?, "base");
+        (base > stopped_at).then_some(())
+    });
+    stopped.signal("-CONT");
+    cluster.members[slow].process = Some(stopped);
+    load.goes_on(50);
+    load.judge(&cluster, &[0, 1, 2]);
+}
+
+#[test]
+fn a_member_that_is_killed_while_it_catches_up_catches_up() {
+    let mut cluster = Cluster::found_with_snapshots(60);
+    let load = Load::begin(&cluster.addresses(), 4);
+    load.goes_on(50);
+    let behind = (cluster.leader() + 1) % 3;
+    for round in 0..4 {
+        cluster.kill(behind);
+        let stopped_at = applied(&cluster, cluster.leader());
+        wait("the others have forgotten what it lacks", || {
+            let base = number(&cluster.ask(cluster.leader(), "status")?, "base");
+            (base > stopped_at).then_some(())
+        });
+        cluster.start(behind, &[]);
+        // Later and later: before it has a link, while a snapshot arrives, after that.
+        wait("it answers", || cluster.ask(behind, "status"));
+        std::thread::sleep(std::time::Duration::from_millis(20 * round));
+    }
+    load.goes_on(50);
+    load.judge(&cluster, &[0, 1, 2]);
+}
+
+#[test]
+fn a_leader_whose_disk_went_back_takes_nothing_with_it() {
+    let mut cluster = Cluster::found(3);
+    let load = Load::begin(&cluster.addresses(), 3);
+    load.goes_on(50);
+    let victim = cluster.leader();
+    cluster.kill(victim);
+    let (data, copy) = (cluster.data(victim), cluster.dir.path().join("copy"));
+    assert!(Command::new("cp").arg("-a").args([&data, &copy]).status().unwrap().success());
+    cluster.start(victim, &[]);
+    // It leads again, so that the others know of nothing that it has promised them.
+    let id = cluster.id(victim);
+    wait("it leads again", || {
+        let leader = cluster.leader();
+        if leader != victim {
+            cluster.ask(leader, &format!("transfer {id}"));
+        }
+        (leader == victim).then_some(())
+    });
+    load.goes_on(50);
+    cluster.kill(victim);
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&copy, &data).unwrap();
+    let others: Vec<usize> = (0..3).filter(|at| *at != victim).collect();
+    load.goes_on(20);
+    cluster.start(victim, &[]);
+    load.goes_on(50);
+    load.judge(&cluster, &others);
+}
+
+#[test]
+fn leadership_handed_around_under_load_loses_nothing() {
+    let cluster = Cluster::found(3);
+    let load = Load::begin(&cluster.addresses(), 4);
+    for to in [1, 2, 0, 2, 1, 0] {
+        load.goes_on(30);
+        let id = cluster.id(to);
+        wait("it leads", || {
+            let leader = cluster.leader();
+            if leader != to {
+                cluster.ask(leader, &format!("transfer {id}"));
+            }
+            (leader == to).then_some(())
+        });
+    }
+    load.goes_on(30);
     load.judge(&cluster, &[0, 1, 2]);
 }

@@ -57,3 +57,19 @@ fn the_last_two_killed_in_turn_leave_nothing_behind() {
     }
     load.judge(&cluster, &[0, 1, 2]);
 }
+
+#[test]
+fn five_members_lose_nothing_when_two_are_killed() {
+    let mut cluster = Cluster::found(5);
+    let load = Load::begin(&cluster.addresses(), 4);
+    for round in 0..2 {
+        load.goes_on(40);
+        let leader = cluster.leader();
+        let victims = [leader, (leader + 1 + round) % 5];
+        victims.iter().for_each(|at| cluster.kill(*at));
+        load.goes_on(60);
+        victims.iter().for_each(|at| cluster.start(*at, &[]));
+    }
+    load.goes_on(20);
+    load.judge(&cluster, &[0, 1, 2, 3, 4]);
+}

@@ -72,11 +72,12 @@ fn leases_live_their_time_while_leaders_are_killed() {
     let violations = early + judged.late + u64::from(slow);
     println!(
         "kills kills={kills} renewed={} renewals={renewals} silent={} early={early} late={} \
-         overshoot_ms={} leaderless_ms={} failover_median_ms={median_ms} failover_p99_ms={p99_ms} \
+         stretch_ms={} overshoot_ms={} leaderless_ms={} failover_median_ms={median_ms} failover_p99_ms={p99_ms} \
          violations={violations}",
         KEEPERS * RENEWED,
         lives.len(),
         judged.late,
+        judged.stretch_ms,
         judged.overshoot_ms,
         judged.leaderless_ms,
     );
