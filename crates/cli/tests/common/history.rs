@@ -271,7 +271,7 @@ fn check_lock(lock: &str, grants: &[Grant<'_>], holds: &Holds, found: &mut Vec<S
         }
         match first.released {
             None => {
-                found.push(format!("two holders of {lock}: {token} was never released, {then}"))
+                found.push(format!("two holders of {lock}: {token} was never released, {then}"));
             }
             Some((asked_us, _)) if next.told.told_us < asked_us => {
                 found.push(format!("two holders of {lock}: {then} before the release of {token}"));

@@ -215,10 +215,9 @@ fn holds(cluster: &Cluster, history: &History) -> Holds {
                     holds.keys.insert(key.clone(), (value, number(&answer, "version")));
                 }
             }
-            Done::Leased { lease } if !holds.leases.contains(lease) => {
-                if !ok(&format!("renew {lease}")).starts_with("ended") {
-                    holds.leases.insert(*lease);
-                }
+            Done::Leased { lease } => {
+                let alive = !ok(&format!("renew {lease}")).starts_with("ended");
+                holds.leases.extend(alive.then_some(*lease));
             }
             _ => {}
         }

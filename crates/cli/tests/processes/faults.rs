@@ -94,7 +94,7 @@ fn a_member_far_behind_catches_up_by_snapshot_while_writes_go_on() {
     load.goes_on(50);
     let behind = (cluster.leader() + 1) % 3;
     cluster.kill(behind);
-    let last = std::fs::read_to_string(&cluster.dir.path().join(format!("m{behind}.log"))).unwrap();
+    let last = std::fs::read_to_string(cluster.dir.path().join(format!("m{behind}.log"))).unwrap();
     let stopped_at = applied(&cluster, cluster.leader());
     wait("the others have forgotten what it lacks", || {
         let base = number(&cluster.ask(cluster.leader(), "status")?, "base");
