@@ -70,6 +70,11 @@ pub enum Input {
         /// Whether.
         saved: Saved,
     },
+    /// From now on messages reach this member. It may remember what this one has forgotten.
+    Linked {
+        /// Who.
+        member: MemberId,
+    },
     /// Messages to this member are lost for now.
     Unreachable {
         /// Who.

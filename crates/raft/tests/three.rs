@@ -6,8 +6,8 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
-    Boot, Change, Config, Fate, Input, MemberId, Membership, Output, Replica, Saved, Stop, Ticket,
-    Wish,
+    Boot, Change, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved,
+    Stop, Ticket, Wish,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -25,6 +25,7 @@ struct Member {
     answers: Vec<(Ticket, Fate)>,
     reads: Vec<Ticket>,
     changed: Vec<Ticket>,
+    stopped: Option<Stop>,
 }
 
 struct Cluster {
@@ -56,6 +57,11 @@ impl Cluster {
     }
 
     fn step(&mut self) {
+        self.step_losing(|_, _| false);
+    }
+
+    /// A step in which some messages are lost, by whom they are for and what they say.
+    fn step_losing(&mut self, lost: impl Fn(MemberId, &Input) -> bool) {
         self.now_us += STEP_US;
         let mut sent = Vec::new();
         for member in &mut self.members {
@@ -63,7 +69,7 @@ impl Cluster {
                 member.turn(self.now_us, |to, input| sent.push((to, input)));
             }
         }
-        for (to, input) in sent {
+        for (to, input) in sent.into_iter().filter(|(to, input)| !lost(*to, input)) {
             let at = usize::try_from(to.get() - 1).unwrap();
             let Some(target) = self.members.get_mut(at).filter(|member| member.up) else {
                 continue;
@@ -80,7 +86,9 @@ impl Cluster {
         let leads = |member: &Member| member.up && member.replica.status().serving;
         let leaders: Vec<_> =
             (0..self.members.len()).filter(|at| leads(&self.members[*at])).collect();
-        assert_eq!(leaders.len(), 1, "one leads");
+        let stopped: Vec<_> =
+            self.members.iter().filter_map(|member| member.stopped.as_ref()).collect();
+        assert_eq!(leaders.len(), 1, "one leads; stopped: {stopped:?}");
         leaders[0]
     }
 
@@ -128,6 +136,7 @@ impl Member {
             answers: Vec::new(),
             reads: Vec::new(),
             changed: Vec::new(),
+            stopped: None,
         }
     }
 
@@ -142,7 +151,7 @@ impl Member {
             match output {
                 Output::Send { to, message } => {
                     let bytes = Bytes::from(message.encode());
-                    let message = tenure_raft::Message::decode(&bytes).unwrap();
+                    let message = Message::decode(&bytes).unwrap();
                     send(to, Input::Message { from, message });
                 }
                 Output::SendSnapshot { to, step } => {
@@ -177,7 +186,10 @@ impl Member {
                     self.changed.push(ticket);
                 }
                 Output::Stop(Stop::Removed) => self.up = false,
-                Output::Stop(reason) => panic!("stopped: {reason}"),
+                Output::Stop(reason) => {
+                    self.up = false;
+                    self.stopped = Some(reason);
+                }
                 Output::CompactLog { .. }
                 | Output::ReadFailed { .. }
                 | Output::Notices(_)
@@ -318,4 +330,51 @@ fn a_patient_command_waits_for_company_and_no_longer() {
     assert_eq!(last(&cluster), before + 2, "company has come");
     cluster.run(1);
     assert!((1..=4).all(|ticket| cluster.granted(leader, ticket)));
+}
+
+#[test]
+fn a_member_that_forgot_stops_before_the_leader_repeats_what_it_forgot() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let victim = (leader + 1) % 3;
+    let (entries, hard_state) = {
+        let member = &cluster.members[victim];
+        (member.entries.clone(), member.hard_state)
+    };
+    let image = cluster.members[victim].image.clone();
+    for ticket in 1..5 {
+        cluster.grant(leader, ticket, 60_000);
+        cluster.run(1);
+    }
+    // Killed, and started from a disk that went back. What it says and is told first is lost, up to
+    // the first entries that it is sent: they do not follow what it has.
+    cluster.members[victim] = Member::start(victim, entries, hard_state, image);
+    cluster.members[leader].inputs.push(Input::Unreachable { member: id(victim) });
+    cluster.grant(leader, 5, 60_000);
+    for _ in 0..200 {
+        cluster.step_losing(|to, input| {
+            let Input::Message { from, message } = input else { return false };
+            let heartbeat = matches!(message, Message::Step(step) if step.kind == Kind::Heartbeat);
+            let greeting = *message == Message::Hello;
+            to == id(victim) && heartbeat || *from == id(victim) && greeting
+        });
+    }
+    let stopped = &cluster.members[victim].stopped;
+    assert!(matches!(stopped, Some(Stop::Forgot { .. })), "{stopped:?}");
+    cluster.leader();
+}
+
+#[test]
+fn a_member_greets_whoever_it_is_linked_to() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1);
+    cluster.members[0].inputs.push(Input::Linked { member: id(1) });
+    let mut sent = Vec::new();
+    let now_us = cluster.now_us;
+    cluster.members[0].turn(now_us, |to, input| sent.push((to, input)));
+    let greets = |(to, input): &(MemberId, Input)| {
+        *to == id(1) && matches!(input, Input::Message { message: Message::Hello, .. })
+    };
+    assert!(sent.first().is_some_and(greets), "before anything else");
 }

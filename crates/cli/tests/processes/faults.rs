@@ -48,9 +48,16 @@ fn a_member_whose_disk_went_back_notices_and_refuses() {
     assert!(copied.success());
 
     cluster.start(victim, &[]);
-    let revision = number(&cluster.ok("put after copy"), "revision");
+    // Until the leader knows that it has more than the copy.
+    let copied = number(&cluster.ask(cluster.leader(), "status").unwrap(), "last");
+    let id = cluster.id(victim);
     wait("it has acknowledged more", || {
-        (number(&cluster.ask(victim, "status")?, "revision") >= revision).then_some(())
+        let leader = cluster.leader();
+        let last = number(&cluster.ask(leader, "status")?, "last");
+        let members = cluster.ask(leader, "members")?;
+        let shown = members.split('[').find(|shown| shown.starts_with(&id))?;
+        let behind: u64 = field(shown.split(']').next()?, "behind")?.parse().ok()?;
+        (last.saturating_sub(behind) > copied).then_some(())
     });
     cluster.kill(victim);
     std::fs::remove_dir_all(&data).unwrap();

@@ -105,7 +105,9 @@ pub struct Replica {
     now_us: u64,
     effects: Effects,
     stopped: bool,
-    greeted: bool,
+    /// What leaves before anything else of the next turn: who hears that it has forgotten something
+    /// must hear it before anyone tells it again.
+    first: Vec<Output>,
 }
 
 /// How long until an election, and when that was drawn.
@@ -225,9 +227,11 @@ impl Replica {
             now_us: 0,
             effects: Effects::default(),
             stopped: false,
-            greeted: false,
+            first: Vec::new(),
             config,
         };
+        // The others may remember what this member has forgotten.
+        to_all(&replica.members, replica.config.id, &Message::Hello, &mut replica.first);
         replica.settle_election();
         Ok(replica)
     }
@@ -258,6 +262,9 @@ impl Replica {
                     Saved::No => raft::SnapshotStatus::Failure,
                 };
                 self.node.report_snapshot(to.get(), status);
+            }
+            Input::Linked { member } => {
+                self.first.push(Output::Send { to: member, message: Message::Hello });
             }
             Input::Unreachable { member } => self.node.report_unreachable(member.get()),
             Input::Admin { ticket, wish } => self.admin(ticket, wish),

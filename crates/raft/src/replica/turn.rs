@@ -1,10 +1,9 @@
 //! What happens in one turn of the loop?
 
-use super::{Replica, to_all};
+use super::Replica;
 use crate::clock::Rest;
 use crate::config::TICK_US;
 use crate::io::Output;
-use crate::message::Message;
 
 impl Replica {
     /// Ends a turn: does everything that the inputs taken so far call for. `now_us` is the member's
@@ -19,7 +18,7 @@ impl Replica {
             self.now_us = before_us;
         }
         if !self.stopped {
-            self.greet(out);
+            out.append(&mut self.first);
             self.tick(out);
             self.follow_term(out);
             self.propose_waiting(out);
@@ -46,13 +45,6 @@ impl Replica {
             .flatten()
             .fold(latest, u64::min)
             .max(self.now_us)
-    }
-
-    /// Tells the others, once, that this member has started: they may remember what it has forgotten.
-    fn greet(&mut self, out: &mut Vec<Output>) {
-        if !std::mem::replace(&mut self.greeted, true) {
-            to_all(&self.members, self.config.id, &Message::Hello, out);
-        }
     }
 
     /// One tick at most: a loop that was late has missed the others, and so have its elections.

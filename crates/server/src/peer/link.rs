@@ -138,6 +138,7 @@ impl Link {
         let Some(generation) = self.attach(stream.try_clone()?, dialled, member.id()) else {
             return Ok(());
         };
+        member.tell(Event::Input(Input::Linked { member: self.id }));
         let link = self.clone();
         let writes = spawn("tenure-link-out", move || link.write(writer, generation));
         let result = if writes { self.read(stream, member) } else { Ok(()) };
