@@ -58,7 +58,7 @@ pub(super) fn scenarios(repo: &Repo, rounds: u64) -> Result<ExitCode> {
     let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     for round in 1..=rounds {
         let mut command = processes_command(repo);
-        command.args(["--", "--test-threads", AT_ONCE]).env("CARGO_TERM_QUIET", "true");
+        command.args(["--", "--test-threads", AT_ONCE]);
         let output = command.output().context("cannot start cargo")?;
         let text = String::from_utf8_lossy(&output.stdout);
         let tests = said::tests(text.lines());
