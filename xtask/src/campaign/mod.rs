@@ -21,8 +21,19 @@ use crate::workspace::Workspace;
 const RECORD: &str = "docs/campaigns.md";
 /// Sequences per chunk: what an interrupt can lose, about as long as a layer of `test`.
 const CHUNK: u64 = 20_000;
-const HEADER: &str = "# Campaigns\n\nWhat the long runs did. `cargo xtask campaign` adds the rows.\n\
-    \n| campaign | commit | totals |\n|---|---|---|\n";
+const HEADER: &str = "# Campaigns
+
+What the long runs did. `cargo xtask campaign` adds the rows.
+
+- `model`: random sequences of commands, the machine against its model.
+- `kills`: real leaders killed under leases (what the fields mean is in [internals/time.md](internals/time.md)), and
+  real members, leaders and followers in turn, killed under load: all that was `acknowledged` was there afterwards,
+  done once, with `grants` in order and one at a time.
+- `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
+
+| campaign | commit | totals |
+|---|---|---|
+";
 
 /// Which campaign, and how much of it.
 #[derive(clap::Args)]

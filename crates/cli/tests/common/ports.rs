@@ -3,8 +3,9 @@
 //! A port is needed again after the member that had it was killed, so it must stay free in between.
 //! Processes share out blocks of ports by locks on files, which the system lets go when they end.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
 
 /// Below the ports that the system gives to connections.
@@ -42,12 +43,15 @@ pub(crate) fn free_port() -> u16 {
 fn lock_block() -> (u16, File) {
     let dir = std::env::temp_dir().join("tenure-test-ports");
     std::fs::create_dir_all(&dir).unwrap();
+    // Other people test on this machine too.
+    let _ = std::fs::set_permissions(&dir, Permissions::from_mode(0o1777));
     // Begin anywhere, so that a port that was just used rests for a while.
     let start = u16::try_from(std::process::id() % u32::from(BLOCKS)).unwrap();
     let blocks = (0..BLOCKS).map(|next| (start + next) % BLOCKS);
     let mut open = blocks.filter_map(|block| {
         let path = dir.join(block.to_string());
-        let file = File::options().create(true).append(true).open(path).ok()?;
+        let made = File::options().create(true).append(true).open(&path);
+        let file = made.or_else(|_| File::open(&path)).ok()?;
         file.try_lock().ok().map(|()| (block, file))
     });
     open.next().expect("fewer tests than blocks of ports run at once")
