@@ -77,6 +77,11 @@ pub enum Input {
         /// The level.
         level: u16,
     },
+    /// From now on messages reach this member. It may remember what this one has forgotten.
+    Linked {
+        /// Who.
+        member: MemberId,
+    },
     /// Messages to this member are lost for now.
     Unreachable {
         /// Who.

@@ -6,8 +6,8 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
-    Boot, Change, Config, Fate, Input, MemberId, Membership, Output, Replica, Saved, Space, Stop,
-    Ticket, Why, Wish,
+    Boot, Change, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved,
+    Space, Stop, Ticket, Why, Wish,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -28,7 +28,7 @@ struct Member {
     answers: Vec<(Ticket, Fate)>,
     reads: Vec<Ticket>,
     changed: Vec<Ticket>,
-    forgot: Option<Stop>,
+    stopped: Option<Stop>,
 }
 
 struct Cluster {
@@ -80,6 +80,11 @@ impl Cluster {
     }
 
     fn step(&mut self) {
+        self.step_losing(|_, _| false);
+    }
+
+    /// A step in which some messages are lost, by whom they are for and what they say.
+    fn step_losing(&mut self, lost: impl Fn(MemberId, &Input) -> bool) {
         self.now_us += STEP_US;
         let mut sent = Vec::new();
         for member in &mut self.members {
@@ -87,7 +92,7 @@ impl Cluster {
                 member.turn(self.now_us, |to, input| sent.push((to, input)));
             }
         }
-        for (to, input) in sent {
+        for (to, input) in sent.into_iter().filter(|(to, input)| !lost(*to, input)) {
             let at = usize::try_from(to.get() - 1).unwrap();
             let Some(target) = self.members.get_mut(at).filter(|member| member.up) else {
                 continue;
@@ -104,7 +109,9 @@ impl Cluster {
         let leads = |member: &Member| member.up && member.replica.status().serving;
         let leaders: Vec<_> =
             (0..self.members.len()).filter(|at| leads(&self.members[*at])).collect();
-        assert_eq!(leaders.len(), 1, "one leads");
+        let stopped: Vec<_> =
+            self.members.iter().filter_map(|member| member.stopped.as_ref()).collect();
+        assert_eq!(leaders.len(), 1, "one leads; stopped: {stopped:?}");
         leaders[0]
     }
 
@@ -173,7 +180,7 @@ impl Member {
             answers: Vec::new(),
             reads: Vec::new(),
             changed: Vec::new(),
-            forgot: None,
+            stopped: None,
         }
     }
 
@@ -191,7 +198,7 @@ impl Member {
             match output {
                 Output::Send { to, message } => {
                     let bytes = Bytes::from(message.encode());
-                    let message = tenure_raft::Message::decode(&bytes).unwrap();
+                    let message = Message::decode(&bytes).unwrap();
                     send(to, Input::Message { from, message });
                 }
                 Output::SendSnapshot { to, step } => {
@@ -226,11 +233,10 @@ impl Member {
                     self.changed.push(ticket);
                 }
                 Output::Stop(Stop::Removed) => self.up = false,
-                Output::Stop(reason @ Stop::Forgot { .. }) => {
+                Output::Stop(reason) => {
                     self.up = false;
-                    self.forgot = Some(reason);
+                    self.stopped = Some(reason);
                 }
-                Output::Stop(reason) => panic!("stopped: {reason}"),
                 Output::CompactLog { .. }
                 | Output::ReadFailed { .. }
                 | Output::Notices(_)
@@ -487,7 +493,54 @@ fn a_disk_that_went_back_is_noticed_without_the_leader_that_was_acknowledged() {
     cluster.members[leader].up = false;
     cluster.members[victim] = Member::start(victim, old, hard_state, image);
     cluster.run(2);
-    let forgot = &cluster.members[victim].forgot;
+    let forgot = &cluster.members[victim].stopped;
     assert!(matches!(forgot, Some(Stop::Forgot { acknowledged: 20.., .. })), "{forgot:?}");
     assert!(cluster.members[witness].up);
+}
+
+#[test]
+fn a_member_that_forgot_stops_before_the_leader_repeats_what_it_forgot() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let victim = (leader + 1) % 3;
+    let (entries, hard_state) = {
+        let member = &cluster.members[victim];
+        (member.entries.clone(), member.hard_state)
+    };
+    let image = cluster.members[victim].image.clone();
+    for ticket in 1..5 {
+        cluster.grant(leader, ticket, 60_000);
+        cluster.run(1);
+    }
+    // Killed, and started from a disk that went back. What it says and is told first is lost, up to
+    // the first entries that it is sent: they do not follow what it has.
+    cluster.members[victim] = Member::start(victim, entries, hard_state, image);
+    cluster.members[leader].inputs.push(Input::Unreachable { member: id(victim) });
+    cluster.grant(leader, 5, 60_000);
+    for _ in 0..200 {
+        cluster.step_losing(|to, input| {
+            let Input::Message { from, message } = input else { return false };
+            let heartbeat = matches!(message, Message::Step(step) if step.kind == Kind::Heartbeat);
+            let greeting = *message == Message::Hello;
+            to == id(victim) && heartbeat || *from == id(victim) && greeting
+        });
+    }
+    let stopped = &cluster.members[victim].stopped;
+    assert!(matches!(stopped, Some(Stop::Forgot { .. })), "{stopped:?}");
+    cluster.leader();
+}
+
+#[test]
+fn a_member_greets_whoever_it_is_linked_to() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1);
+    cluster.members[0].inputs.push(Input::Linked { member: id(1) });
+    let mut sent = Vec::new();
+    let now_us = cluster.now_us;
+    cluster.members[0].turn(now_us, |to, input| sent.push((to, input)));
+    let greets = |(to, input): &(MemberId, Input)| {
+        *to == id(1) && matches!(input, Input::Message { message: Message::Hello, .. })
+    };
+    assert!(sent.first().is_some_and(greets), "before anything else");
 }

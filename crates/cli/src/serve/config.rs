@@ -18,6 +18,7 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("member.name", None),
     ("member.data", None),
     ("member.preference", Some("50")),
+    ("member.snapshot_entries", Some("1000000")),
     ("listen.clients", Some("127.0.0.1:7450")),
     ("listen.members", Some("127.0.0.1:7451")),
     ("listen.advertise_clients", None),
@@ -51,6 +52,7 @@ struct MemberTable {
     name: Option<String>,
     data: Option<String>,
     preference: Option<u8>,
+    snapshot_entries: Option<u64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -135,6 +137,11 @@ impl Config {
                 )));
             }
         };
+        let entries = need("member.snapshot_entries")?;
+        let snapshot_entries = entries.parse().ok().filter(|entries| *entries > 0);
+        let snapshot_entries = snapshot_entries.ok_or_else(|| {
+            Failure::config(format!("member.snapshot_entries is `{entries}`; try a number above 0"))
+        })?;
         let own = |name| self.get(name).map(str::to_owned);
         Ok(Settings {
             clients: need("listen.clients")?,
@@ -145,6 +152,7 @@ impl Config {
             insecure,
             preference: self.preference()?,
             tls: self.tls()?,
+            snapshot_entries,
             ..Settings::new(need("member.name")?, need("member.data")?)
         })
     }
@@ -229,6 +237,7 @@ fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Fail
         ("member.name", member.name),
         ("member.data", member.data),
         ("member.preference", member.preference.map(|number| number.to_string())),
+        ("member.snapshot_entries", member.snapshot_entries.map(|number| number.to_string())),
         ("listen.clients", listen.clients),
         ("listen.members", listen.members),
         ("listen.advertise_clients", listen.advertise_clients),
@@ -250,6 +259,7 @@ fn from_flags(flags: &Serve) -> Vec<(&'static str, String, &'static str)> {
         ("member.name", flags.name.clone(), "--name"),
         ("member.data", flags.data.clone(), "--data"),
         ("member.preference", flags.preference.clone(), "--preference"),
+        ("member.snapshot_entries", flags.snapshot_entries.clone(), "--snapshot-entries"),
         ("listen.clients", flags.clients.clone(), "--clients"),
         ("listen.members", flags.members.clone(), "--members"),
         ("listen.advertise_clients", flags.advertise_clients.clone(), "--advertise-clients"),

@@ -25,6 +25,9 @@ pub(crate) struct Serve {
     /// How much this member shall lead: 0, only if nobody else can, to 100 [default: 50]
     #[arg(long, value_name = "NUMBER")]
     preference: Option<String>,
+    /// Write a snapshot after so many entries [default: 1000000]
+    #[arg(long, value_name = "NUMBER")]
+    snapshot_entries: Option<String>,
     /// Listen for clients here [default: 127.0.0.1:7450]
     #[arg(long, value_name = "ADDR")]
     clients: Option<String>,

@@ -19,7 +19,7 @@ impl Replica {
             Message::Hello => {
                 if let Some(promise) = self.contact.promises.get(&from) {
                     let message = Message::Remember(*promise);
-                    self.refused.push(Output::Send { to: from, message });
+                    self.first.push(Output::Send { to: from, message });
                 }
             }
             Message::Remember(promise) => self.remember(promise),
@@ -70,8 +70,10 @@ impl Replica {
         let promise = self.contact.promises.entry(from).or_default();
         if step.reject {
             if promise.term == term && step.reject_hint < promise.index {
+                // Ahead of the entries that the engine sends now: once they are there, nobody can
+                // tell that they were missing.
                 let message = Message::Remember(*promise);
-                self.refused.push(Output::Send { to: from, message });
+                self.first.push(Output::Send { to: from, message });
             }
             return;
         }

@@ -113,6 +113,9 @@ pub struct Replica {
     stopped: bool,
     greetings_left: u32,
     greet_at_us: u64,
+    /// What leaves before anything else of the next turn: who hears that it has forgotten something
+    /// must hear it before anyone tells it again.
+    first: Vec<Output>,
 }
 
 /// How long until an election, and when that was drawn.
@@ -241,6 +244,7 @@ impl Replica {
             stopped: false,
             greetings_left: GREETINGS,
             greet_at_us: 0,
+            first: Vec::new(),
             config,
         };
         replica.settle_election();
@@ -275,6 +279,9 @@ impl Replica {
                 self.node.report_snapshot(to.get(), status);
             }
             Input::Knows { member, level } => self.hear_level(member, level),
+            Input::Linked { member } => {
+                self.first.push(Output::Send { to: member, message: Message::Hello });
+            }
             Input::Unreachable { member } => self.node.report_unreachable(member.get()),
             Input::Space(space) => self.set_space(space),
             Input::Admin { ticket, wish } => self.admin(ticket, wish),

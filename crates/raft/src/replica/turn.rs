@@ -20,6 +20,7 @@ impl Replica {
         }
         if !self.stopped {
             self.greet(out);
+            out.append(&mut self.first);
             self.tick(out);
             self.follow_term(out);
             self.say_short(out);

@@ -15,7 +15,7 @@ use tenure_raft::{MemberId, Why};
 use tenure_types::{LeaseId, Mode};
 use tenure_wire::v1;
 
-use super::line::{Freshness, HELP, Line, Question, parse};
+use super::line::{Freshness, HELP, Line, Question, once, parse};
 use super::show;
 use crate::book::{self, Card, Names, Preference};
 use crate::edge::Edge;
@@ -34,6 +34,11 @@ const LIST_MAX: usize = 1_000;
 /// Answers a line with a line.
 pub(super) fn answer(edge: &Edge, text: &str) -> String {
     let member = edge.member();
+    let (key, text) = once(text);
+    let id = key.map_or(RequestId::None, RequestId::Key);
+    let run = |member: &Member, command: Command<'_>, patience: Duration| {
+        run(member, id, command, patience)
+    };
     let line = match parse(text) {
         Ok(line) => line,
         Err(why) => return format!("error none bad-line {why}"),
@@ -53,6 +58,7 @@ pub(super) fn answer(edge: &Edge, text: &str) -> String {
             run(member, Command::Revoke { lease: lease(id), by: Revoker::Holder }, Duration::ZERO)
         }
         Line::Lock { id, lock, wait } => acquire(member, id, lock, wait),
+        Line::Queue { id, lock } => run(member, asked(id, lock, Wait::Unlimited), Duration::ZERO),
         Line::Unlock { id, lock, token } => {
             let hold = Hold { lease: lease(id), lock, token };
             run(member, Command::Release(hold), Duration::ZERO)
@@ -100,14 +106,14 @@ fn ask(member: &Member, question: Question, freshness: Freshness) -> String {
     })
 }
 
-fn encode(command: Command<'_>) -> Bytes {
+fn encode(id: RequestId<'_>, command: Command<'_>) -> Bytes {
     let mut bytes = Vec::new();
-    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    encode_request(&Request { principal: "", id, command }, &mut bytes);
     bytes.into()
 }
 
-fn run(member: &Member, command: Command<'_>, patience: Duration) -> String {
-    let fate = member.submit(vec![encode(command)], patience, AGREE).pop();
+fn run(member: &Member, id: RequestId<'_>, command: Command<'_>, patience: Duration) -> String {
+    let fate = member.submit(vec![encode(id, command)], patience, AGREE).pop();
     told(member, fate.unwrap_or(Err(Undone::Unknown)))
 }
 
@@ -147,9 +153,8 @@ fn names(member: &Member, id: MemberId) -> Option<Names> {
     member.read_stale(move |machine| book::read(machine).remove(&id)).ok().flatten()
 }
 
-/// Asks for a lock and waits for it on this connection.
-fn acquire(member: &Member, id: LeaseId, lock: &str, wait: Wait) -> String {
-    let command = Command::Acquire(Acquire {
+fn asked(id: LeaseId, lock: &str, wait: Wait) -> Command<'_> {
+    Command::Acquire(Acquire {
         lease: AskLease::Existing(LeaseRef::Id(id)),
         locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
         wait,
@@ -158,12 +163,22 @@ fn acquire(member: &Member, id: LeaseId, lock: &str, wait: Wait) -> String {
         max_hold_ms: None,
         purpose: Purpose::Lock,
         independent: false,
-    });
+    })
+}
+
+/// Asks for a lock and waits for it on this connection.
+fn acquire(member: &Member, id: LeaseId, lock: &str, wait: Wait) -> String {
+    let command = asked(id, lock, wait);
     let (watch, notices) = channel();
     let (done, fates) = channel();
-    member.submit_watched(vec![encode(command)], 0, Some(watch), move |mut all| {
-        let _ = done.send(all.pop().unwrap_or(Err(Undone::Unknown)));
-    });
+    member.submit_watched(
+        vec![encode(RequestId::None, command)],
+        0,
+        Some(watch),
+        move |mut all| {
+            let _ = done.send(all.pop().unwrap_or(Err(Undone::Unknown)));
+        },
+    );
     let fate = fates.recv_timeout(AGREE).unwrap_or(Err(Undone::Unknown));
     match &fate {
         Ok(Outcome { result: Ok(Answer::Queued(_)), .. }) => turn(&notices, wait),

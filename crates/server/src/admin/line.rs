@@ -9,21 +9,46 @@ use crate::book;
 /// What a line asks for, borrowed from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Line<'a> {
-    Lease { id: LeaseId, ttl_ms: u64, client: &'a str },
+    Lease {
+        id: LeaseId,
+        ttl_ms: u64,
+        client: &'a str,
+    },
     Renew(Vec<LeaseId>),
     Revoke(LeaseId),
-    Lock { id: LeaseId, lock: &'a str, wait: Wait },
-    Unlock { id: LeaseId, lock: &'a str, token: Token },
-    Put { key: &'a str, value: &'a str },
+    Lock {
+        id: LeaseId,
+        lock: &'a str,
+        wait: Wait,
+    },
+    /// As an unlimited wait, but the answer tells the place and does not wait for the turn.
+    Queue {
+        id: LeaseId,
+        lock: &'a str,
+    },
+    Unlock {
+        id: LeaseId,
+        lock: &'a str,
+        token: Token,
+    },
+    Put {
+        key: &'a str,
+        value: &'a str,
+    },
     Ask(Question, Freshness),
     Status,
     Members,
     Hash,
-    Add { id: MemberId, address: &'a str },
+    Add {
+        id: MemberId,
+        address: &'a str,
+    },
     Promote(MemberId),
     Remove(MemberId),
     Transfer(MemberId),
-    Level { level: u16 },
+    Level {
+        level: u16,
+    },
     Help,
 }
 
@@ -44,12 +69,18 @@ pub(super) enum Freshness {
     Stale,
 }
 
-pub(super) const HELP: &str = "lease ID TTL_MS CLIENT | renew ID... | revoke ID | \
-     lock ID LOCK [try | wait MS] | unlock ID LOCK TOKEN | put KEY VALUE | \
+pub(super) const HELP: &str = "[once KEY] lease ID TTL_MS CLIENT | renew ID... | revoke ID | \
+     lock ID LOCK [try | queue | wait MS] | unlock ID LOCK TOKEN | put KEY VALUE | \
      [stale] get KEY | [stale] locks [PREFIX] | [stale] explain LOCK | \
      status | members | hash | add ID ADDR | promote ID | remove ID | transfer ID | level N | backup";
 
 const NONSENSE: &str = "cannot make sense of it; try help";
+
+/// The key under which a line takes effect at most once, if it begins with one, and the line.
+pub(super) fn once(line: &str) -> (Option<&str>, &str) {
+    let keyed = line.strip_prefix("once ").and_then(|rest| rest.split_once(' '));
+    keyed.map_or((None, line), |(key, rest)| (Some(key), rest))
+}
 
 /// Reads a line; what is wrong with it otherwise.
 pub(super) fn parse(line: &str) -> Result<Line<'_>, String> {
@@ -69,6 +100,7 @@ pub(super) fn parse(line: &str) -> Result<Line<'_>, String> {
         ["revoke", id] => Line::Revoke(lease(id)?),
         ["lock", id, lock] => Line::Lock { id: lease(id)?, lock, wait: Wait::Unlimited },
         ["lock", id, lock, "try"] => Line::Lock { id: lease(id)?, lock, wait: Wait::No },
+        ["lock", id, lock, "queue"] => Line::Queue { id: lease(id)?, lock },
         ["lock", id, lock, "wait", ms] => {
             Line::Lock { id: lease(id)?, lock, wait: Wait::Limit { ms: number(ms)? } }
         }
@@ -126,6 +158,8 @@ mod tests {
         let wait = Wait::Limit { ms: 50 };
         assert_eq!(parse("lock 7 deploy wait 50"), Ok(Line::Lock { id, lock: "deploy", wait }));
         assert_eq!(parse("put k a  b "), Ok(Line::Put { key: "k", value: "a  b " }));
+        assert_eq!(once("once k put a b"), (Some("k"), "put a b"));
+        assert_eq!(once("put once b"), (None, "put once b"));
         assert_eq!(parse("renew 7 7"), Ok(Line::Renew(vec![id, id])));
         let question = Question::Explain { lock: "deploy".into() };
         let stale = Line::Ask(question.clone(), Freshness::Stale);

@@ -36,8 +36,10 @@ fn answer(answer: &Answer) -> String {
             });
             shown.collect::<Vec<_>>().join(" ")
         }
-        Answer::Acquired(acquired) => grants(&acquired.grants),
-        Answer::Queued(queued) => format!("queued ahead={}", queued.ahead),
+        Answer::Acquired(acquired) => {
+            format!("{} place={}", grants(&acquired.grants), acquired.place)
+        }
+        Answer::Queued(queued) => format!("queued ahead={} place={}", queued.ahead, queued.place),
         Answer::AlreadyHeld(held) => grants(held),
         Answer::Put(written) => format!("version={}", written.version),
         Answer::Revoked => "revoked".to_owned(),

@@ -151,6 +151,7 @@ impl Link {
         let Some(generation) = self.attach(socket.try_clone()?, dialled, net.member.id()) else {
             return Ok(());
         };
+        net.member.tell(Event::Input(Input::Linked { member: self.id }));
         let link = self.clone();
         let writes = spawn("tenure-link-out", move || link.write(writer, generation));
         let result = if writes { self.read(stream, net) } else { Ok(()) };

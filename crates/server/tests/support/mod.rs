@@ -1,12 +1,15 @@
 //! Members in one process, over real sockets and disks.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
-use std::net::TcpListener;
+#[path = "../../../cli/tests/common/ports.rs"]
+mod ports;
+
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+pub(crate) use ports::free_port;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_server::{Entrance, Member, Running, Settings, os, start};
@@ -22,18 +25,6 @@ pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
         }
         assert!(os::now_us() < until_us, "waited too long: {what}");
         std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A port that is free, and stays so: below those that the system gives to connections.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(10_000 + next % 20_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! How is a long run cut into chunks, and where are its totals kept?
 
+mod processes;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -29,8 +31,20 @@ const MODEL: Kind =
     Kind { word: "model", unit: "sequences", chunk: 20_000, command: programs::model_command };
 const CLUSTERS: Kind =
     Kind { word: "sim", unit: "seeds", chunk: 500, command: programs::sim_command };
-const HEADER: &str = "# Campaigns\n\nWhat the long runs did. `cargo xtask campaign` adds the rows.\n\
-    \n| campaign | commit | totals |\n|---|---|---|\n";
+const HEADER: &str = "# Campaigns
+
+What the long runs did. `cargo xtask campaign` adds the rows.
+
+- `model`: random sequences of commands, the machine against its model.
+- `sim`: whole clusters while everything fails.
+- `kills`: real leaders killed under leases (what the fields mean is in [internals/time.md](internals/time.md)), and
+  real members, leaders and followers in turn, killed under load: all that was `acknowledged` was there afterwards,
+  done once, with `grants` in order and one at a time.
+- `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
+
+| campaign | commit | totals |
+|---|---|---|
+";
 
 /// Which campaign, and how much of it.
 #[derive(clap::Args)]
@@ -45,6 +59,12 @@ pub(crate) struct Args {
     /// The first sequence or seed, to go on where another campaign ended
     #[arg(long, default_value_t = 0)]
     from: u64,
+    /// How many members to kill
+    #[arg(long, default_value_t = 50)]
+    kills: u64,
+    /// How often to run every scenario
+    #[arg(long, default_value_t = 20)]
+    rounds: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -53,6 +73,38 @@ enum Name {
     Model,
     /// Whole clusters while everything fails
     Sim,
+    /// Real leaders killed: how long leases live, and how soon another leads; real members killed
+    /// under load
+    Kills,
+    /// Every scenario of real processes, again and again
+    Processes,
+}
+
+/// The rows that were there, and the one that a campaign is about to add.
+struct Record {
+    path: PathBuf,
+    commit: String,
+    rows: String,
+}
+
+impl Record {
+    fn open(repo: &Repo) -> Result<Self> {
+        let path = repo.path(RECORD);
+        Ok(Self { commit: repo.commit(RECORD)?, rows: read_record(&path)?, path })
+    }
+
+    /// Writes a row after those that are there.
+    fn replace(&self, campaign: &str, line: &str) -> Result<String> {
+        let text = format!("{}| {campaign} | {} | {line} |\n", self.rows, self.commit);
+        write_record(&self.path, &text)?;
+        Ok(text)
+    }
+
+    /// Writes a row, and keeps it.
+    fn add(&mut self, campaign: &str, line: &str) -> Result<()> {
+        self.rows = self.replace(campaign, line)?;
+        Ok(())
+    }
 }
 
 /// One piece of a campaign.
@@ -67,6 +119,8 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
     match args.name {
         Name::Model => long(repo, &MODEL, args.from, args.sequences),
         Name::Sim => long(repo, &CLUSTERS, args.from, args.seeds),
+        Name::Kills => processes::kills(repo, args.kills),
+        Name::Processes => processes::scenarios(repo, args.rounds),
     }
 }
 
@@ -74,8 +128,7 @@ fn long(repo: &Repo, kind: &Kind, from: u64, len: u64) -> Result<ExitCode> {
     let Kind { word, unit, .. } = kind;
     ensure!(len > 0, "a campaign needs some {unit}");
     Workspace::load(repo)?.require(SIM)?;
-    let commit = repo.commit(RECORD)?;
-    let before = read_record(&repo.path(RECORD))?;
+    let record = Record::open(repo)?;
     // Built before the first chunk, so that cargo need not speak between the progress lines.
     let mut build = cargo(repo, "build");
     build.args(["--profile", "sim", "--package", SIM]);
@@ -87,8 +140,7 @@ fn long(repo: &Repo, kind: &Kind, from: u64, len: u64) -> Result<ExitCode> {
         add(&mut totals, &numbers);
         let line = totals_line(kind, from, &totals);
         // Written after every chunk: an interrupt then needs no handler to keep the totals.
-        let row = format!("| {word} | {commit} | {line} |\n");
-        write_record(&repo.path(RECORD), &format!("{before}{row}"))?;
+        record.replace(word, &line)?;
         println!("{line}, of {len}, in {}s", watch.elapsed().as_secs());
         ensure!(!failed, "the chunk from {} found a violation; its output is above", chunk.from);
     }
