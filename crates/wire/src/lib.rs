@@ -2,10 +2,11 @@
 //!
 //! The messages of `tenure.v1` as Rust types with clients and servers for each service ([`v1`]), the
 //! message that thousands of watches share ([`shared`]), the one table of reasons ([`reason`]) and how
-//! errors travel ([`Failure`], [`refusal`], [`status`]).
+//! errors travel ([`Failure`], [`refusal`], [`status`]), and the JSON forms ([`json`]).
 
 pub mod convert;
 mod failure;
+pub mod json;
 pub mod reason;
 pub mod refusal;
 pub mod shared;
