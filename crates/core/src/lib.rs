@@ -32,4 +32,7 @@ pub mod mutants {
     //! Planted bugs, to show that the checks would find them.
     pub use crate::plant::{ALL, select};
 }
-pub use question::{Chain, ChainStep, Compacted, Events, Explained, Filter, Freed, Stats};
+pub use question::{
+    Chain, ChainStep, Compacted, Events, Explained, Filter, Freed, Most, Record, Recorded, Records,
+    Stats,
+};

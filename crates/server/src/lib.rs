@@ -28,6 +28,7 @@ pub mod say;
 mod start;
 mod turn;
 mod waiting;
+pub mod watch;
 
 pub use book::{Address, Card, Names};
 pub use error::StartError;

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::edge::Outbox;
 use crate::os;
+use crate::watch::Feed;
 
 /// Inputs waiting for the loop, at most; whoever sends more waits. Two turns' worth.
 pub(crate) const INBOX_MAX: usize = 16_384;
@@ -73,6 +74,7 @@ pub struct Member {
     syncs: Arc<AtomicU64>,
     lead: Arc<watch::Sender<Lead>>,
     outbox: Arc<Outbox>,
+    feed: Arc<Feed>,
 }
 
 /// Whether a member runs, and why not.
@@ -134,9 +136,9 @@ pub struct MemberStatus {
 impl Member {
     pub(crate) fn new(id: MemberId) -> (Self, Receiver<Event>) {
         let (inbox, events) = sync_channel(INBOX_MAX);
-        let (over, syncs, outbox) = Default::default();
+        let (over, syncs, outbox, feed) = Default::default();
         let lead = Arc::new(watch::Sender::new(Lead::default()));
-        (Self { id, inbox, over, syncs, lead, outbox }, events)
+        (Self { id, inbox, over, syncs, lead, outbox, feed }, events)
     }
 
     /// Who it is.
@@ -304,6 +306,11 @@ impl Member {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(event) | TrySendError::Disconnected(event)) => Err(event),
         }
+    }
+
+    /// Where the loop leaves what watches shall hear of.
+    pub(crate) fn feed(&self) -> &Feed {
+        &self.feed
     }
 
     pub(crate) fn inbox(&self) -> &SyncSender<Event> {

@@ -60,6 +60,8 @@ struct Driver {
     outgoing: BTreeMap<MemberId, Vec<Frame>>,
     written_at_us: u64,
     book: Known,
+    /// Watches were offered everything up to this revision.
+    told: Revision,
     leaving: Option<(u64, Vec<Sender<()>>)>,
 }
 
@@ -76,6 +78,7 @@ impl Loop {
     pub(crate) fn run(self) {
         let guard = Guard { member: self.member.clone() };
         let driver = Driver {
+            told: self.replica.machine().revision(),
             on: self,
             waiting: Waiting::default(),
             outputs: Vec::new(),
@@ -111,6 +114,7 @@ impl Driver {
         self.on.net.close();
         self.on.member.over().end(end.clone());
         self.on.member.outbox().send(Delivery::Notices(Vec::new()));
+        self.on.member.feed().close();
         if end != End::Told {
             (self.on.on_end)(&end);
         }
@@ -199,6 +203,7 @@ impl Driver {
     fn perform(&mut self, now_us: u64) -> Result<bool, End> {
         let mut persisted = None;
         let mut compact = None;
+        let mut applied = false;
         let mut notices: Vec<Notice> = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
         for output in outputs.drain(..) {
@@ -221,7 +226,7 @@ impl Driver {
                 Output::ReadFailed { ticket } => self.waiting.read_failed(ticket),
                 Output::Changed { ticket, result } => self.waiting.changed(ticket, result),
                 Output::Notices(more) => notices.extend(more),
-                Output::Applied { .. } => {}
+                Output::Applied { .. } => applied = true,
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let (snapshots, member) = (self.on.snapshots.clone(), self.on.member.clone());
                     let work = move || save(&snapshots, point, &meta, &frozen, &member);
@@ -240,6 +245,9 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
+        if applied {
+            self.on.member.feed().offer(&mut self.told, self.on.replica.machine());
+        }
         if self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))? {
             self.on.member.count_sync();
         }

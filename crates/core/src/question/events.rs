@@ -19,7 +19,7 @@ pub enum Filter<'a> {
 }
 
 impl Filter<'_> {
-    fn admits(self, event: &EventRef<'_>) -> bool {
+    pub(super) fn admits(self, event: &EventRef<'_>) -> bool {
         let name = match event.subject {
             SubjectRef::Lock(name) | SubjectRef::Key(name) => name,
             SubjectRef::Lease(_) | SubjectRef::Settings => return self == Filter::All,

@@ -3,10 +3,12 @@
 mod events;
 mod explain;
 mod list;
+mod records;
 mod stats;
 
 pub use events::{Compacted, Events, Filter};
 pub use explain::{Chain, ChainStep, Explained, Freed};
+pub use records::{Most, Record, Recorded, Records};
 pub use stats::Stats;
 
 use tenure_types::{Epoch, Limits, Revision, Term};

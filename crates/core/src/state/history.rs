@@ -148,6 +148,18 @@ impl History {
     }
 }
 
+/// Writes a record in the form that [`read_records`] reads.
+pub(crate) fn put_record(out: &mut Vec<u8>, revision: Revision, events: &[u8]) {
+    out.extend_from_slice(&(events.len() as u64 + 8).to_le_bytes());
+    out.extend_from_slice(&revision.0.to_le_bytes());
+    out.extend_from_slice(events);
+}
+
+/// Records that stand one after the other.
+pub(crate) fn read_records(bytes: &[u8]) -> impl Iterator<Item = (Revision, &[u8])> {
+    Records { bytes }
+}
+
 struct Records<'a> {
     bytes: &'a [u8],
 }

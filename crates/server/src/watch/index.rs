@@ -1,0 +1,216 @@
+//! Who watches what?
+//!
+//! Watches with the same filter are a group. Groups are found by the name of what an event is about:
+//! one search among exact names, and a walk through those prefixes that the name begins with.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use tenure_core::Record;
+
+use super::shared::{Gathered, OwnedFilter, Shared};
+use super::slot::Slot;
+
+/// Which group, and where in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Seat {
+    pub(super) group: usize,
+    at: usize,
+}
+
+/// All watches, by what they watch.
+#[derive(Default)]
+pub(super) struct Index {
+    /// A group keeps its number while it has members.
+    groups: Vec<Option<Group>>,
+    free: Vec<usize>,
+    /// Without and with previous values.
+    names: [Names; 2],
+}
+
+#[derive(Default)]
+struct Names {
+    all: Option<usize>,
+    exact: BTreeMap<String, usize>,
+    prefix: BTreeMap<String, usize>,
+}
+
+struct Group {
+    filter: OwnedFilter,
+    previous: bool,
+    /// A watch keeps its number: those after it are served by number while others come and go.
+    slots: Vec<Option<Arc<Slot>>>,
+    free: Vec<usize>,
+    len: usize,
+}
+
+impl Index {
+    /// Takes a watch in.
+    pub(super) fn add(&mut self, filter: &OwnedFilter, previous: bool, slot: Arc<Slot>) -> Seat {
+        let number = match self.find(filter, previous) {
+            Some(number) => number,
+            None => self.open(filter, previous),
+        };
+        let group = self.groups[number].as_mut().expect("a group that is found is there");
+        group.len += 1;
+        let at = group.free.pop().unwrap_or_else(|| {
+            group.slots.push(None);
+            group.slots.len() - 1
+        });
+        group.slots[at] = Some(slot);
+        Seat { group: number, at }
+    }
+
+    /// Lets a watch go.
+    pub(super) fn remove(&mut self, seat: Seat) {
+        let place = &mut self.groups[seat.group];
+        let Some(group) = place else { return };
+        if group.slots[seat.at].take().is_none() {
+            return;
+        }
+        group.free.push(seat.at);
+        group.len -= 1;
+        if group.len > 0 {
+            return;
+        }
+        let names = &mut self.names[usize::from(group.previous)];
+        match &group.filter {
+            OwnedFilter::All => names.all = None,
+            OwnedFilter::Exact(name) => drop(names.exact.remove(name)),
+            OwnedFilter::Prefix(prefix) => drop(names.prefix.remove(prefix)),
+        }
+        *place = None;
+        self.free.push(seat.group);
+    }
+
+    /// Some watches of a group, and where to go on; nothing when there are no more.
+    pub(super) fn some(
+        &self,
+        group: usize,
+        from: usize,
+        max: usize,
+    ) -> Option<(Vec<Arc<Slot>>, usize)> {
+        let slots = &self.groups.get(group)?.as_ref()?.slots;
+        let some = slots.get(from..).filter(|rest| !rest.is_empty())?;
+        let some = &some[..max.min(some.len())];
+        Some((some.iter().flatten().cloned().collect(), from + some.len()))
+    }
+
+    /// Every watch.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        self.groups.iter().flatten().flat_map(|group| group.slots.iter().flatten())
+    }
+
+    /// What each group sees of a record.
+    pub(super) fn split(&self, record: Record<'_>) -> Vec<(usize, Arc<Shared>)> {
+        let mut seen: BTreeMap<usize, Gathered> = BTreeMap::new();
+        for recorded in record.events() {
+            for (previous, names) in [false, true].into_iter().zip(&self.names) {
+                names.each(recorded.name(), |group| {
+                    seen.entry(group).or_default().add(&recorded, previous);
+                });
+            }
+        }
+        let share = |(group, seen): (usize, Gathered)| Some((group, seen.share(record.revision)?));
+        seen.into_iter().filter_map(share).collect()
+    }
+
+    fn find(&self, filter: &OwnedFilter, previous: bool) -> Option<usize> {
+        let names = &self.names[usize::from(previous)];
+        match filter {
+            OwnedFilter::All => names.all,
+            OwnedFilter::Exact(name) => names.exact.get(name).copied(),
+            OwnedFilter::Prefix(prefix) => names.prefix.get(prefix).copied(),
+        }
+    }
+
+    fn open(&mut self, filter: &OwnedFilter, previous: bool) -> usize {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.groups.push(None);
+            self.groups.len() - 1
+        });
+        let names = &mut self.names[usize::from(previous)];
+        match filter {
+            OwnedFilter::All => names.all = Some(number),
+            OwnedFilter::Exact(name) => drop(names.exact.insert(name.clone(), number)),
+            OwnedFilter::Prefix(prefix) => drop(names.prefix.insert(prefix.clone(), number)),
+        }
+        let filter = filter.clone();
+        let group = Group { filter, previous, slots: Vec::new(), free: Vec::new(), len: 0 };
+        self.groups[number] = Some(group);
+        number
+    }
+}
+
+impl Names {
+    /// Calls `with` for every group that sees an event of this name.
+    fn each(&self, name: Option<&str>, mut with: impl FnMut(usize)) {
+        self.all.into_iter().for_each(&mut with);
+        let Some(name) = name else { return };
+        self.exact.get(name).copied().into_iter().for_each(&mut with);
+        // The largest prefix that is not after the name, again and again with less of the name: a
+        // prefix of the name that is longer than what the two share would have been found before.
+        let mut left = name.as_bytes();
+        while let Some((prefix, group)) = last_not_after(&self.prefix, left) {
+            let shared = prefix.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+            if shared < prefix.len() {
+                left = &left[..shared];
+                continue;
+            }
+            with(group);
+            let Some(shorter) = shared.checked_sub(1) else { return };
+            left = &left[..shorter];
+        }
+    }
+}
+
+/// The greatest key that is not after these bytes, which may end inside a character.
+fn last_not_after<'a>(map: &'a BTreeMap<String, usize>, bytes: &[u8]) -> Option<(&'a str, usize)> {
+    // A key that ends where a character is cut cannot be a prefix of a name: whole ones are enough.
+    let whole = match str::from_utf8(bytes) {
+        Ok(whole) => whole,
+        Err(cut) => str::from_utf8(&bytes[..cut.valid_up_to()]).unwrap_or_default(),
+    };
+    let range = (Bound::Unbounded, Bound::Included(whole));
+    map.range::<str, _>(range).next_back().map(|(key, group)| (key.as_str(), *group))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_finds_exactly_the_prefixes_it_begins_with() {
+        let parts = ["", "a", "b", "ab", "ä", "äb", "/", "a/", "aä"];
+        let mut names = Names::default();
+        let mut all = Vec::new();
+        for (number, (first, second)) in parts
+            .iter()
+            .flat_map(|first| parts.iter().map(move |second| (first, second)))
+            .enumerate()
+        {
+            let prefix = format!("{first}{second}");
+            // Some are left out, so that the walk meets others in their place.
+            if number % 3 != 1 && names.prefix.insert(prefix.clone(), all.len()).is_none() {
+                all.push(prefix);
+            }
+        }
+        names.prefix = all.iter().cloned().zip(0..).collect();
+        let mut hits = 0;
+        for (first, second) in parts.iter().flat_map(|a| parts.iter().map(move |b| (a, b))) {
+            for third in parts {
+                let name = format!("{first}{second}{third}");
+                let mut found = Vec::new();
+                names.each(Some(&name), |group| found.push(group));
+                found.sort_unstable();
+                let begins = |(_, prefix): &(usize, &String)| name.starts_with(prefix.as_str());
+                let expected: Vec<usize> =
+                    all.iter().enumerate().filter(begins).map(|(at, _)| at).collect();
+                assert_eq!(found, expected, "{name:?}");
+                hits += found.len();
+            }
+        }
+        assert!(hits > 100, "the test has seen {hits} prefixes");
+    }
+}

@@ -1,0 +1,129 @@
+//! How do watches ask the machine without holding up the loop?
+//!
+//! One task asks for all of them: those who want the same share an answer, and only a few parts of
+//! the history are on their way at a time. It never waits for a watch, so one that nobody polls holds
+//! nothing that others need.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::{Compacted, Machine, Most, Records};
+use tenure_types::Revision;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::sleep;
+
+use crate::member::{Event, Member};
+
+/// What is read from the history at once: the loop copies it, in some tens of microseconds.
+const PART: Most = Most { revisions: 1_024, bytes: 256 * 1024 };
+
+/// How many parts may be on their way at the same time: so many, at most, are copied in one turn.
+const PARTS: usize = 4;
+
+/// Before an inbox that is full is tried again.
+const FULL: Duration = Duration::from_millis(1);
+
+/// What a watch wants to know. It has one question on its way at most.
+pub(super) enum Ask {
+    /// A part of the history, from a revision on.
+    Part(Revision, oneshot::Sender<Part>),
+    /// The newest revision, not older than now. Not answered if no quorum confirms it.
+    Now(oneshot::Sender<Revision>),
+}
+
+/// A part of the history, shared by all who wanted it.
+pub(super) type Part = Result<Arc<Records>, Compacted>;
+
+/// The member has ended.
+struct Ended;
+
+/// What was asked for and not yet passed on.
+#[derive(Default)]
+struct Wanted {
+    parts: BTreeMap<Revision, Vec<oneshot::Sender<Part>>>,
+    now: Vec<oneshot::Sender<Revision>>,
+    /// Parts are taken upwards from here and then from the oldest again, so that each has its turn.
+    at: Revision,
+}
+
+/// Asks for everyone until nobody is left or the member ends.
+pub(super) async fn run(member: Member, mut asks: UnboundedReceiver<Ask>) {
+    let under_way = Arc::new(Semaphore::new(PARTS));
+    let mut wanted = Wanted::default();
+    loop {
+        if wanted.parts.is_empty() {
+            let Some(ask) = asks.recv().await else { return };
+            wanted.add(ask);
+        }
+        while let Ok(ask) = asks.try_recv() {
+            wanted.add(ask);
+        }
+        let now = std::mem::take(&mut wanted.now);
+        if !now.is_empty() && ask_now(&member, now).await.is_err() {
+            return;
+        }
+        if let Some((from, to)) = wanted.part()
+            && ask_part(&member, &under_way, from, to).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+impl Wanted {
+    fn add(&mut self, ask: Ask) {
+        match ask {
+            Ask::Part(from, to) => self.parts.entry(from).or_default().push(to),
+            Ask::Now(to) => self.now.push(to),
+        }
+    }
+
+    fn part(&mut self) -> Option<(Revision, Vec<oneshot::Sender<Part>>)> {
+        let above = self.parts.range(self.at..).next();
+        let from = *above.or_else(|| self.parts.first_key_value())?.0;
+        self.at = from.next();
+        self.parts.remove_entry(&from)
+    }
+}
+
+async fn ask_now(member: &Member, to: Vec<oneshot::Sender<Revision>>) -> Result<(), Ended> {
+    let answer = move |machine: &Machine| {
+        let revision = machine.revision();
+        for to in to {
+            let _ = to.send(revision);
+        }
+    };
+    tell(member, Event::Read(Box::new(answer))).await
+}
+
+async fn ask_part(
+    member: &Member,
+    under_way: &Arc<Semaphore>,
+    from: Revision,
+    mut to: Vec<oneshot::Sender<Part>>,
+) -> Result<(), Ended> {
+    to.retain(|to| !to.is_closed());
+    if to.is_empty() {
+        return Ok(());
+    }
+    let turn = under_way.clone().acquire_owned().await.map_err(|_| Ended)?;
+    let answer = move |machine: &Machine| {
+        let part = machine.records(from, PART).map(Arc::new);
+        to.into_iter().for_each(|to| drop(to.send(part.clone())));
+        drop(turn);
+    };
+    tell(member, Event::Look(Box::new(|replica| answer(replica.machine())))).await
+}
+
+async fn tell(member: &Member, mut event: Event) -> Result<(), Ended> {
+    loop {
+        match member.try_tell(event) {
+            Ok(()) => return Ok(()),
+            Err(_) if member.over().is() => return Err(Ended),
+            Err(back) => event = back,
+        }
+        sleep(FULL).await;
+    }
+}

@@ -1,0 +1,119 @@
+//! How does one task serve thousands of watches without holding anybody up?
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tenure_core::{Record, Records};
+use tenure_types::Revision;
+use tokio::task::yield_now;
+
+use super::shared::Shared;
+use super::slot::{At, Put, Slot};
+use super::{Inner, Stage};
+
+/// Watches that are served before others get the processor.
+const SERVED_AT_ONCE: usize = 256;
+
+/// How much of what was served is kept for those who join a little late.
+const RECENT_BYTES: usize = 1024 * 1024;
+
+/// Serves until the member ends.
+pub(super) async fn serve(inner: Arc<Inner>) {
+    loop {
+        let left = inner.member.feed().take().await;
+        if let Some(next) = left.given_up {
+            inner.stage().skip_to(next);
+        }
+        for part in left.parts {
+            serve_part(&inner, &part).await;
+        }
+        if left.closed {
+            let mut stage = inner.stage();
+            stage.closed = true;
+            stage.index.slots().for_each(|slot| slot.close());
+            return;
+        }
+    }
+}
+
+async fn serve_part(inner: &Inner, part: &Arc<Records>) {
+    inner.stage().keep(part);
+    let mut left = SERVED_AT_ONCE;
+    for record in part.iter() {
+        let batches = inner.stage().begin(record);
+        for (group, batch) in batches {
+            serve_group(inner, group, &batch, &mut left).await;
+        }
+        inner.stage().served = record.revision.next();
+        pause(&mut left, 1).await;
+    }
+}
+
+async fn serve_group(inner: &Inner, group: usize, batch: &Arc<Shared>, left: &mut usize) {
+    let mut from = 0;
+    loop {
+        let some = inner.stage().index.some(group, from, *left);
+        let Some((slots, next)) = some else { return };
+        for slot in slots {
+            if slot.put(batch) == Put::TooSlow {
+                inner.slow.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        pause(left, next - from).await;
+        from = next;
+    }
+}
+
+/// Lets others have the processor once enough was done.
+async fn pause(left: &mut usize, done: usize) {
+    *left = left.saturating_sub(done);
+    if *left == 0 {
+        yield_now().await;
+        *left = SERVED_AT_ONCE;
+    }
+}
+
+impl Stage {
+    /// From here on nobody joins at this revision; who is live is served.
+    fn begin(&mut self, record: Record<'_>) -> Vec<(usize, Arc<Shared>)> {
+        self.next = record.revision.next();
+        self.index.split(record)
+    }
+
+    /// Makes a part the newest of those that late ones join from.
+    fn keep(&mut self, part: &Arc<Records>) {
+        self.skip_to(part.from());
+        self.recent.push_back(part.clone());
+        self.recent_bytes += part.bytes();
+        while self.recent_bytes > RECENT_BYTES && self.recent.len() > 1 {
+            let Some(oldest) = self.recent.pop_front() else { return };
+            self.recent_bytes -= oldest.bytes();
+        }
+    }
+
+    /// Nothing before this will be served: whoever needs it reads the history.
+    fn skip_to(&mut self, to: Revision) {
+        if to <= self.next {
+            return;
+        }
+        self.index.slots().for_each(|slot| slot.skip(self.next, to));
+        (self.next, self.served) = (to, to);
+        self.recent.clear();
+        self.recent_bytes = 0;
+    }
+
+    /// Lets a watch that has seen everything before `next` join the stream, if the hub has what lies
+    /// between; gives that back.
+    pub(super) fn join(&self, slot: &Slot, next: Revision) -> Option<Vec<Arc<Records>>> {
+        if next >= self.next {
+            slot.set(At::Live { since: next });
+            return Some(Vec::new());
+        }
+        let first = self.recent.front()?.from();
+        if next < first {
+            return None;
+        }
+        slot.set(At::Live { since: self.next });
+        Some(self.recent.iter().filter(|part| part.next() > next).cloned().collect())
+    }
+}

@@ -1,0 +1,170 @@
+//! What waits for one watch, and how far is it?
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tenure_types::Revision;
+use tokio::sync::Notify;
+
+use super::Shared;
+use crate::os;
+
+/// What waits for one watch, at most. One batch may be larger: a revision is never split.
+const EVENTS_MAX: usize = 1_024;
+/// See [`EVENTS_MAX`].
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// The hub's end of a watch.
+pub(super) struct Slot {
+    within: Mutex<Within>,
+    pub(super) news: Notify,
+    patience_us: u64,
+}
+
+struct Within {
+    batches: VecDeque<Arc<Shared>>,
+    events: usize,
+    bytes: usize,
+    at: At,
+    /// When something was last taken out.
+    taken_at_us: u64,
+}
+
+/// Where a watch gets its events from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum At {
+    /// Nowhere, until it is known which revision now is.
+    Start,
+    /// From the history, from this revision on, once the buffer is empty. `seen` says that there was
+    /// nothing newer when it last looked.
+    Behind { next: Revision, seen: bool },
+    /// From the hub, everything from this revision on.
+    Live { since: Revision },
+    /// It was too slow; this is where to go on.
+    Slow { resume: Revision },
+    /// The member has ended.
+    Closed,
+}
+
+/// What the reader finds.
+pub(super) enum Found {
+    Batch(Arc<Shared>),
+    Nothing(At),
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Put {
+    Done,
+    /// It was too much, and the watch has ended.
+    TooSlow,
+}
+
+impl Slot {
+    pub(super) fn new(at: At, patience_us: u64) -> Self {
+        let (batches, taken_at_us) = (VecDeque::new(), os::now_us());
+        let within = Within { batches, events: 0, bytes: 0, at, taken_at_us };
+        Self { within: Mutex::new(within), news: Notify::new(), patience_us }
+    }
+
+    fn within(&self) -> MutexGuard<'_, Within> {
+        self.within.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a live watch a batch. Others get it from the history.
+    pub(super) fn put(&self, batch: &Arc<Shared>) -> Put {
+        let mut within = self.within();
+        match within.at {
+            At::Live { since } if since <= batch.revision => {}
+            At::Behind { .. } if !within.batches.is_empty() => return self.judge(&mut within),
+            _ => return Put::Done,
+        }
+        let fits = within.events + batch.events.len() <= EVENTS_MAX
+            && within.bytes + batch.bytes() <= BYTES_MAX;
+        if !fits && !within.batches.is_empty() {
+            // What fits waits on; the rest is in the history, if the reader comes for it in time.
+            within.at = At::Behind { next: batch.revision, seen: false };
+            return self.judge(&mut within);
+        }
+        within.events += batch.events.len();
+        within.bytes += batch.bytes();
+        within.batches.push_back(batch.clone());
+        drop(within);
+        self.news.notify_one();
+        Put::Done
+    }
+
+    /// A full buffer from which nothing was taken for long is not waited for.
+    fn judge(&self, within: &mut Within) -> Put {
+        if os::now_us().saturating_sub(within.taken_at_us) < self.patience_us {
+            return Put::Done;
+        }
+        let Some(first) = within.batches.front() else { return Put::Done };
+        within.at = At::Slow { resume: first.revision };
+        // The memory is free before the reader comes, if it ever does.
+        (within.batches, within.events, within.bytes) = (VecDeque::new(), 0, 0);
+        self.news.notify_one();
+        Put::TooSlow
+    }
+
+    /// Takes the oldest batch.
+    pub(super) fn take(&self) -> Found {
+        let mut within = self.within();
+        within.taken_at_us = os::now_us();
+        let Some(batch) = within.batches.pop_front() else { return Found::Nothing(within.at) };
+        within.events -= batch.events.len();
+        within.bytes -= batch.bytes();
+        Found::Batch(batch)
+    }
+
+    /// Where the reader has got to by itself, unless the watch has ended meanwhile.
+    pub(super) fn set(&self, at: At) {
+        let mut within = self.within();
+        if matches!(within.at, At::Start | At::Behind { .. }) {
+            within.at = at;
+        }
+    }
+
+    /// The hub has nothing between `from` and `to`: a watch that needs it reads the history.
+    pub(super) fn skip(&self, from: Revision, to: Revision) {
+        let mut within = self.within();
+        if let At::Live { since } = within.at
+            && since.max(from) < to
+        {
+            within.at = At::Behind { next: since.max(from), seen: false };
+            drop(within);
+            self.news.notify_one();
+        }
+    }
+
+    /// The member has ended. What waits can still be taken.
+    pub(super) fn close(&self) {
+        let mut within = self.within();
+        if !matches!(within.at, At::Slow { .. }) {
+            within.at = At::Closed;
+        }
+        drop(within);
+        self.news.notify_one();
+    }
+
+    /// Everything before this was handed out, or does not match, if the hub has served what is
+    /// before `served`; nothing if something waits.
+    pub(super) fn done(&self, served: Revision) -> Option<Revision> {
+        let within = self.within();
+        match within.at {
+            At::Live { since } if within.batches.is_empty() => Some(since.max(served)),
+            _ => None,
+        }
+    }
+
+    /// How many revisions before `newest` the reader is.
+    pub(super) fn lag(&self, newest: Revision) -> u64 {
+        let within = self.within();
+        let next = match (within.batches.front(), within.at) {
+            (Some(first), _) => first.revision,
+            (None, At::Behind { next, .. } | At::Slow { resume: next }) => next,
+            (None, At::Start | At::Live { .. } | At::Closed) => return 0,
+        };
+        newest.next().0.saturating_sub(next.0)
+    }
+}
