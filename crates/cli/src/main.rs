@@ -1,7 +1,9 @@
 //! What can be typed after `tenure`?
 
+mod backup;
 mod demo;
 mod dev;
+mod restore;
 mod run;
 mod serve;
 
@@ -29,6 +31,17 @@ enum Command {
     /// The first start needs --bootstrap with all founders, or --join with any member of a cluster
     /// that exists. A restart needs neither.
     Serve(serve::Serve),
+    /// Write the whole state of a running cluster to a file
+    ///
+    /// Everything that was acknowledged before is in it. The file is read back before it gets its
+    /// name, and holds all keys: keep it as secret as the cluster. `tenure backup /backups/monday`.
+    Backup(backup::Backup),
+    /// Bring a cluster back from a backup, or from the disk of its last member
+    ///
+    /// Makes a cluster of one member in an empty directory. It keeps the cluster's id and keys. All
+    /// leases and locks are gone, every new token is above every old one, and nothing is granted
+    /// before the longest old lease would have run out.
+    Restore(restore::Restore),
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -49,6 +62,8 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Dev(flags) => dev::run(&flags),
         Command::Serve(flags) => serve::run(&flags),
+        Command::Backup(flags) => backup::run(&flags),
+        Command::Restore(flags) => restore::run(&flags),
         Command::Config(ConfigCommand::Check(flags)) => serve::check(&flags),
         Command::Demo => demo::run(),
     }

@@ -30,14 +30,30 @@ impl Failure {
     }
 }
 
+/// How a command says what it did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub(crate) enum Output {
+    /// A few lines for people
+    #[default]
+    Text,
+    /// One line for programs
+    Json,
+}
+
+/// An error and what caused it, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
-        let mut text = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
+        let text = chain(&error);
         let mark = if error.is_corrupt() { "CORRUPT: " } else { "" };
         let code = if error.is_setting() { EX_CONFIG } else { 1 };
         Self { text: format!("{mark}{text}; try {}", error.advice()), code }
@@ -85,6 +101,9 @@ pub(crate) fn on_end(name: &str) -> Box<dyn Fn(&End) + Send> {
             End::Told => return,
             End::Cluster(tenure_server::Stop::Removed) => {
                 "an empty directory and --join to bring it back under a new id"
+            }
+            End::Cluster(tenure_server::Stop::Outgrown { .. }) => {
+                "the version of tenure that the other members run"
             }
             End::Cluster(_) => {
                 "keeping the directory aside, then an empty one and --join under a new id"

@@ -73,6 +73,12 @@ pub struct Machine {
 
     // Of the command being executed; empty between commands.
     pub(crate) now: Work,
+
+    // Of this build, not of the cluster: never part of a snapshot.
+    /// The newest rule book known here.
+    pub(crate) level_known: u16,
+    /// The cluster has gone on to this one, which is not.
+    pub(crate) outgrown: Option<u16>,
 }
 
 /// What a command has touched so far and must look after before it is done.
@@ -127,6 +133,8 @@ impl Machine {
             key_requests_by_key: BTreeMap::new(),
             due: DueSet::default(),
             now: Work::default(),
+            level_known: LEVEL_MAX,
+            outgrown: None,
         }
     }
 

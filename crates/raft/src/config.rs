@@ -54,6 +54,8 @@ pub struct Config {
     pub snapshot_entries: u64,
     /// Members compare the hash of their state whenever the index is a multiple of this.
     pub hash_every: u64,
+    /// The newest level of the machine's rules that this build knows.
+    pub level_known: u16,
 }
 
 impl Config {
@@ -65,6 +67,7 @@ impl Config {
             snapshot_bytes: 64 * 1024 * 1024,
             snapshot_entries: 1_000_000,
             hash_every: 1_000,
+            level_known: tenure_core::LEVEL_MAX,
         }
     }
 }

@@ -70,6 +70,13 @@ pub enum Input {
         /// Whether.
         saved: Saved,
     },
+    /// Another member says up to which level it knows the machine's rules. The newest word counts.
+    Knows {
+        /// Who.
+        member: MemberId,
+        /// The level.
+        level: u16,
+    },
     /// Messages to this member are lost for now.
     Unreachable {
         /// Who.
@@ -247,6 +254,17 @@ pub enum Why {
     /// An id that was removed is never used again.
     #[error("this member was removed and needs a new id")]
     Retired,
+    /// The level cannot be raised: a member does not know it, or has not said so since this one
+    /// started.
+    #[error("level {level} is not known by all: member {member} {}", knows(.known))]
+    LevelNotKnown {
+        /// The level.
+        level: u16,
+        /// The first member that is in the way.
+        member: MemberId,
+        /// Up to where it knows them, if it has said so.
+        known: Option<u16>,
+    },
 }
 
 /// Why a member must stop.
@@ -270,10 +288,22 @@ pub enum Stop {
     /// It was removed from the cluster.
     #[error("removed from the cluster")]
     Removed,
+    /// The cluster's level was raised beyond what this build knows.
+    #[error("the cluster is at level {level}, this version of tenure knows up to {known}")]
+    Outgrown {
+        /// The cluster's.
+        level: u16,
+        /// What is known here.
+        known: u16,
+    },
     /// An entry of the log cannot be read.
     #[error("entry {index} is malformed")]
     Malformed {
         /// Which.
         index: u64,
     },
+}
+
+fn knows(known: &Option<u16>) -> String {
+    known.map_or("has not said what it knows".into(), |known| format!("knows up to {known}"))
 }

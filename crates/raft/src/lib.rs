@@ -48,4 +48,4 @@ pub mod mutants {
     pub use crate::plant::{ALL, select};
 }
 pub use replica::{Boot, BootError, Replica, Status};
-pub use start::{FIRST, LoadError, found, load, read};
+pub use start::{FIRST, LoadError, found, load, read, replay};

@@ -3,12 +3,15 @@
 //! A snapshot, and a log that continues it. A crash may have come between the two: then the snapshot
 //! is right, and the log is made to start after it.
 
+use tenure_core::outcome::Effects;
 use tenure_core::{BadSnapshot, Machine, SnapshotReader};
 use tenure_store::{
     Batch, HardState, Log, Point, ReadError, SnapshotError, SnapshotId, Snapshots, WriteError,
 };
+use tenure_types::Term;
 
 use crate::codec::Malformed;
+use crate::engine::MEMBERS;
 use crate::member::Membership;
 use crate::replica::Boot;
 
@@ -43,6 +46,13 @@ pub enum LoadError {
     Write(#[from] WriteError),
 }
 
+impl LoadError {
+    /// Whether the state is of a level that is not known here.
+    pub fn is_outgrown(&self) -> bool {
+        matches!(self, Self::State { source: BadSnapshot::Level { .. }, .. })
+    }
+}
+
 /// Lays down the first state of a cluster on an empty disk.
 pub fn found(
     log: &mut Log,
@@ -64,7 +74,9 @@ pub fn load(log: &mut Log, snapshots: &Snapshots, joining: Machine) -> Result<Bo
     snapshots.covering(base)?;
     let mut usable = snapshots.complete()?.into_iter().filter(|id| id.point >= base).peekable();
     while let Some(id) = usable.next() {
-        let (machine, members) = match read(snapshots, id) {
+        let (machine, members) = match read(snapshots, id, joining.level_known()) {
+            // Not damaged, but of rules that are not known here: an older one only leads up to it.
+            Err(error) if error.is_outgrown() => return Err(error),
             // The one before may do, since the log is kept back to there.
             Err(_) if usable.peek().is_some() => continue,
             read => read?,
@@ -77,13 +89,32 @@ pub fn load(log: &mut Log, snapshots: &Snapshots, joining: Machine) -> Result<Bo
     boot(log, joining, Membership::default(), Point::default())
 }
 
-/// Reads a whole snapshot.
-pub fn read(snapshots: &Snapshots, id: SnapshotId) -> Result<(Machine, Membership), LoadError> {
+/// Applies the whole log to the state that it continues, the part that is not known to be committed
+/// too, and tells where that ends. For a member that will never hear of the others again: whatever
+/// they acknowledged with its help is in its log.
+pub fn replay(boot: Boot) -> (Machine, Point) {
+    let Boot { mut machine, mut applied, entries, .. } = boot;
+    let mut effects = Effects::default();
+    for entry in entries.into_iter().filter(|entry| entry.index > boot.applied.index) {
+        let is_command = entry.kind != MEMBERS && !entry.payload.is_empty();
+        let payload = is_command.then_some(&entry.payload[..]);
+        machine.apply(Term(entry.term), payload, &mut effects);
+        applied = Point { index: entry.index, term: entry.term };
+    }
+    (machine, applied)
+}
+
+/// Reads a whole snapshot, whose rules must be among those known.
+pub fn read(
+    snapshots: &Snapshots,
+    id: SnapshotId,
+    level_known: u16,
+) -> Result<(Machine, Membership), LoadError> {
     let index = id.point.index;
     let bad = |source| LoadError::State { index, source };
     let mut file = snapshots.read(id)?;
     let members = Membership::decode(file.meta())?;
-    let mut state = SnapshotReader::default();
+    let mut state = SnapshotReader::knowing(level_known);
     while let Some(chunk) = file.next_chunk()? {
         state.push(&chunk).map_err(bad)?;
     }

@@ -113,7 +113,8 @@ impl StartError {
             Self::Load(LoadError::Snapshot(error)) => {
                 matches!(error, SnapshotError::Corrupt { .. } | SnapshotError::Absent { .. })
             }
-            Self::Load(_) | Self::Boot(_) => true,
+            Self::Load(error) => !error.is_outgrown(),
+            Self::Boot(_) => true,
             _ => false,
         }
     }
@@ -130,6 +131,7 @@ impl StartError {
             | Self::Founded { .. }
             | Self::NotAlone { .. }
             | Self::Orphan => true,
+            Self::Load(error) => error.is_outgrown(),
             Self::Identity(error) => !matches!(error, IdentityError::Io { .. }),
             _ => false,
         }
@@ -150,6 +152,9 @@ impl StartError {
             }
             Self::Identity(IdentityError::Format { .. }) | Self::Log(OpenError::Format { .. }) => {
                 "the version of tenure that wrote it, or a later one".into()
+            }
+            Self::Load(error) if error.is_outgrown() => {
+                "the version of tenure that the other members run".into()
             }
             Self::Log(OpenError::Corrupt { .. } | OpenError::Absent)
             | Self::Snapshots(_)

@@ -11,6 +11,7 @@ use tenure_types::Epoch;
 
 use crate::book::{self, Card};
 use crate::error::StartError;
+use crate::lineage::{Incarnation, Lineage};
 use crate::os;
 use crate::pen::Pen;
 use crate::say;
@@ -50,23 +51,28 @@ impl Home {
         let mut identity = match Identity::read(&*disk)? {
             Some(identity) => identity,
             None if has_data(&*disk) => return Err(StartError::Orphan),
-            None => Identity { cluster: None, member: draw_id(), incarnation: 0, epoch: 0 },
+            None => {
+                Identity { cluster: None, member: draw_id(), starts: 0, epoch: 0, incarnation: 0 }
+            }
         };
-        identity.incarnation += 1;
+        identity.starts += 1;
         identity.write(&*disk)?;
         Ok(Self { dir, disk, identity, sizes })
     }
 
     pub(crate) fn id(&self) -> MemberId {
-        MemberId::new(self.identity.member).unwrap_or_else(|| unreachable!("ids are drawn above 0"))
+        member_id(self.identity.member)
     }
 
     pub(crate) fn cluster(&self) -> Option<&str> {
         self.identity.cluster.as_deref()
     }
 
-    pub(crate) fn epoch(&self) -> u64 {
-        self.identity.epoch
+    /// Which life of which cluster the directory is of, if it is of one.
+    pub(crate) fn lineage(&self) -> Option<Lineage> {
+        let cluster = self.identity.cluster.clone()?;
+        let incarnation = Incarnation(self.identity.incarnation);
+        Some(Lineage { cluster, epoch: self.machine_epoch(), incarnation })
     }
 
     /// Lays down the first state of a new cluster, then says that this directory is of it. A crash
@@ -84,22 +90,53 @@ impl Home {
     }
 
     /// Says that this directory is of a cluster that will send its state.
-    pub(crate) fn join(&mut self, cluster: String, epoch: u64) -> Result<(), StartError> {
+    pub(crate) fn join(&mut self, lineage: Lineage) -> Result<(), StartError> {
         // The log is there before the identity says that it must be.
         drop(self.open_log(Presence::MayBeNew)?);
-        self.identity.epoch = epoch;
-        self.belong_to(cluster)
+        self.enter_life(lineage)
     }
 
-    /// Reads what the member starts from.
-    pub(crate) fn load(self) -> Result<Opened, StartError> {
+    /// Lays down the first state of another life of a cluster, with one member alone in it, in a
+    /// directory that is empty. Whose it is, is said last: before that, nothing starts from it.
+    pub(crate) fn lay_down(
+        dir: DataDir,
+        sizes: Sizes,
+        member: MemberId,
+        lineage: Lineage,
+        machine: &tenure_core::Machine,
+    ) -> Result<(), StartError> {
+        let identity =
+            Identity { cluster: None, member: member.get(), starts: 0, epoch: 0, incarnation: 0 };
+        let disk = dir.disk();
+        let mut home = Self { dir, disk, identity, sizes };
+        let (mut log, _) = home.open_log(Presence::MayBeNew)?;
+        let snapshots = Snapshots::open(home.disk.clone())?;
+        let members = Membership::of_voters([member]);
+        tenure_raft::found(&mut log, &snapshots, machine, &members)?;
+        home.enter_life(lineage)
+    }
+
+    /// A member id that was never used.
+    pub(crate) fn draw_member() -> MemberId {
+        member_id(draw_id())
+    }
+
+    fn enter_life(&mut self, lineage: Lineage) -> Result<(), StartError> {
+        self.identity.epoch = u64::from(lineage.epoch.get());
+        self.identity.incarnation = lineage.incarnation.0;
+        self.belong_to(lineage.cluster)
+    }
+
+    /// Reads what the member starts from, if its rules are among those known.
+    pub(crate) fn load(self, level_known: u16) -> Result<Opened, StartError> {
         let (mut log, recovered) = self.open_log(Presence::MustExist)?;
         if let Some(cut) = recovered.cut {
             let pairs: [say::Pair<'_>; 2] = [("segment", &cut.segment), ("bytes", &cut.bytes)];
             say::info("an unfinished write was cut from the log", &pairs);
         }
         let snapshots = Snapshots::open(self.disk.clone())?;
-        let joining = tenure_core::Machine::new(self.machine_epoch());
+        let mut joining = tenure_core::Machine::new(self.machine_epoch());
+        joining.know_level(level_known);
         let mut boot = tenure_raft::load(&mut log, &snapshots, joining)?;
         boot.machine.reseed_names(os::random());
         let reserve = Reserve::open(self.disk.clone(), self.sizes.reserve_bytes)
@@ -130,6 +167,10 @@ fn has_data(disk: &dyn Disk) -> bool {
     ["log", "snapshots"].iter().any(|dir| disk.list(dir).is_ok_and(|names| !names.is_empty()))
 }
 
+fn member_id(number: u64) -> MemberId {
+    MemberId::new(number).unwrap_or_else(|| unreachable!("ids are drawn above 0"))
+}
+
 fn draw_id() -> u64 {
     loop {
         // Chance has no reason to give zero, and no promise not to.
@@ -141,6 +182,7 @@ fn draw_id() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::LEVEL_MAX;
     use tenure_raft::FIRST;
 
     use super::*;
@@ -167,7 +209,7 @@ mod tests {
         assert_eq!((home.id(), home.cluster()), (id, Some(&*book::cluster_id(&founders))));
         let other = [card(MemberId::new(7).unwrap())];
         assert!(matches!(home.found(&other), Err(StartError::Identity(_))));
-        let opened = home.load().unwrap();
+        let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
         assert_eq!(book::founders(&opened.boot.machine), founders);
     }
@@ -186,7 +228,7 @@ mod tests {
         let mut home = Home::open(&path, SIZES).unwrap();
         let founders = [card(id), card(MemberId::new(8).unwrap())];
         home.found(&founders).unwrap();
-        let opened = home.load().unwrap();
+        let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
         assert_eq!(book::founders(&opened.boot.machine), founders);
     }
@@ -204,6 +246,6 @@ mod tests {
         std::fs::rename(path.join("aside"), path.join("identity.toml")).unwrap();
         std::fs::remove_dir_all(path.join("log")).unwrap();
         let home = Home::open(&path, SIZES).unwrap();
-        assert!(matches!(home.load(), Err(StartError::Log(_))));
+        assert!(matches!(home.load(LEVEL_MAX), Err(StartError::Log(_))));
     }
 }

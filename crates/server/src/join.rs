@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use tenure_raft::{Change, Why, Wish};
+use tenure_raft::{Change, Stop, Why, Wish};
 
 use crate::book::{self, Address, Card};
 use crate::error::StartError;
-use crate::member::{Member, Undone};
+use crate::lineage::Lineage;
+use crate::member::{Member, MemberStatus, Undone};
 use crate::os;
-use crate::peer::{Control, Joiner, ask};
+use crate::peer::{Control, Join, Joiner, ask};
 use crate::pen::spawn;
 use crate::say;
 
@@ -22,8 +23,7 @@ const AGREE: Duration = Duration::from_secs(8);
 
 /// A cluster that has let this member in.
 pub(crate) struct Entered {
-    pub(crate) cluster: String,
-    pub(crate) epoch: u64,
+    pub(crate) lineage: Lineage,
     pub(crate) book: Vec<Card>,
 }
 
@@ -31,13 +31,15 @@ pub(crate) struct Entered {
 pub(crate) fn enter(
     seeds: &[Address],
     card: &Card,
+    level_known: u16,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Entered, StartError> {
     let until_us = os::now_us() + ENTER_US;
+    let join = Join { card: card.clone(), level: level_known, lineage: None };
     loop {
         let mut tried = Vec::new();
         for seed in seeds {
-            match knock(seed, card) {
+            match knock(seed, &join) {
                 Ok(entered) => return Ok(entered),
                 Err(why) => tried.push(why),
             }
@@ -52,12 +54,15 @@ pub(crate) fn enter(
     }
 }
 
-fn knock(seed: &str, card: &Card) -> Result<Entered, String> {
+fn knock(seed: &str, join: &Join) -> Result<Entered, String> {
     let mut address = seed.to_owned();
     for _ in 0..HOPS_MAX {
-        match ask(&address, &Control::Join(card.clone())) {
-            Ok(Control::Joined { cluster, epoch, book }) => {
-                return Ok(Entered { cluster, epoch, book });
+        match ask(&address, &Control::Join(join.clone())) {
+            Ok(Control::Joined { lineage, level, book }) if level <= join.level => {
+                return Ok(Entered { lineage, book });
+            }
+            Ok(Control::Joined { level, .. }) => {
+                return Err(format!("{address}: {}", outgrown(level, join.level)));
             }
             Ok(Control::Elsewhere(next)) => address = next,
             Ok(Control::Refused(why)) => return Err(format!("{address}: {why}")),
@@ -69,15 +74,24 @@ fn knock(seed: &str, card: &Card) -> Result<Entered, String> {
 }
 
 /// Answers members that want to be let in, or whose address has changed.
-pub(crate) fn joiner(member: Member, cluster: String, epoch: u64) -> Joiner {
-    Box::new(move |card| match admit(&member, card) {
-        Ok(book) => Control::Joined { cluster: cluster.clone(), epoch, book },
+pub(crate) fn joiner(member: Member) -> Joiner {
+    Box::new(move |join| match admit(&member, join) {
+        Ok((level, book)) => Control::Joined { lineage: member.lineage().clone(), level, book },
         Err(answer) => *answer,
     })
 }
 
-fn admit(member: &Member, card: &Card) -> Result<Vec<Card>, Box<Control>> {
+fn outgrown(level: u16, known: u16) -> Stop {
+    Stop::Outgrown { level, known }
+}
+
+fn admit(member: &Member, join: &Join) -> Result<(u16, Vec<Card>), Box<Control>> {
     let refused = |why: &dyn std::fmt::Display| Box::new(Control::Refused(why.to_string()));
+    let card = &join.card;
+    let theirs = join.lineage.as_ref();
+    if let Some(why) = theirs.and_then(|theirs| member.lineage().objection(theirs)) {
+        return Err(refused(&why));
+    }
     let (status, book) = member
         .look(|replica| (replica.status(), book::read(replica.machine())))
         .map_err(|gone| refused(&gone))?;
@@ -87,7 +101,11 @@ fn admit(member: &Member, card: &Card) -> Result<Vec<Card>, Box<Control>> {
         return Err(elsewhere.unwrap_or_else(|| refused(&"nobody leads")));
     }
     let id = card.id;
-    let members = member.status().map_err(|gone| refused(&gone))?.members;
+    let MemberStatus { members, level: (level, _), .. } =
+        member.status().map_err(|gone| refused(&gone))?;
+    if join.level < level {
+        return Err(refused(&outgrown(level, join.level)));
+    }
     if members.retired.contains(&id) {
         return Err(refused(&Why::Retired));
     }
@@ -106,19 +124,21 @@ fn admit(member: &Member, card: &Card) -> Result<Vec<Card>, Box<Control>> {
         say::info("a member was added", &[("member", &id), ("card", &card.names)]);
     }
     let book = member.read_stale(book::read).map_err(|gone| refused(&gone))?;
-    Ok(book.into_iter().map(|(id, names)| Card { id, names }).collect())
+    Ok((level, book.into_iter().map(|(id, names)| Card { id, names }).collect()))
 }
 
 /// Sees to it that the book has this member's card as it is now.
-pub(crate) fn announce(member: Member, card: Card) {
+pub(crate) fn announce(member: Member, card: Card, level_known: u16) {
+    let join = Join { card, level: level_known, lineage: Some(member.lineage().clone()) };
     spawn("tenure-card", move || {
-        while member.ended().is_none() && !is_known(&member, &card) {
+        while member.ended().is_none() && !is_known(&member, &join) {
             std::thread::sleep(os::jittered(PAUSE));
         }
     });
 }
 
-fn is_known(member: &Member, card: &Card) -> bool {
+fn is_known(member: &Member, join: &Join) -> bool {
+    let card = &join.card;
     let id = card.id;
     let Ok((known, belongs)) = member.look(move |replica| {
         (book::read(replica.machine()).remove(&id), replica.members().contains(id))
@@ -129,10 +149,10 @@ fn is_known(member: &Member, card: &Card) -> bool {
         return true;
     }
     if belongs
-        && let Err(answer) = admit(member, card)
+        && let Err(answer) = admit(member, join)
         && let Control::Elsewhere(leader) = *answer
     {
-        let _ = ask(&leader, &Control::Join(card.clone()));
+        let _ = ask(&leader, &Control::Join(join.clone()));
     }
     false
 }

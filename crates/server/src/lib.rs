@@ -12,7 +12,8 @@
 //!
 //! Start reading at [`start`], then `turn.rs`.
 
-mod admin;
+pub mod admin;
+pub mod backup;
 mod book;
 mod door;
 mod edge;
@@ -20,10 +21,12 @@ mod error;
 mod founding;
 mod home;
 mod join;
+mod lineage;
 mod member;
 pub mod os;
 mod peer;
 mod pen;
+pub mod restore;
 pub mod say;
 mod start;
 mod turn;
@@ -32,6 +35,7 @@ pub mod watch;
 
 pub use book::{Address, Card, Names};
 pub use error::StartError;
+pub use lineage::{Incarnation, Lineage};
 pub use member::{End, Gone, Lead, Member, MemberStatus, Undone};
 pub use start::{Entrance, Running, Settings, start};
 pub use tenure_raft::Stop;

@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_core::Machine;
 use tenure_core::outcome::{Notice, Outcome};
+use tenure_core::{Frozen, Machine};
 use tenure_raft::{Input, MemberId, Membership, Replica, Status, Stop, Why, Wish};
-use tenure_store::Prepared;
+use tenure_store::{Point, Prepared};
 use tenure_types::{Revision, Term};
 use tokio::sync::watch;
 
 use crate::edge::Outbox;
+use crate::lineage::Lineage;
 use crate::os;
 use crate::watch::Feed;
 
@@ -32,10 +33,28 @@ pub(crate) enum Event {
     Submit(Submission),
     Read(Question),
     Look(Box<dyn FnOnce(&Replica) + Send>),
+    Freeze { done: Sender<FrozenState> },
     Wish { wish: Wish, done: WishDone },
     Prepared(Prepared),
     Leave { done: Sender<()> },
-    Die(String),
+    Die(End),
+}
+
+/// Why the loop has not taken an event at once.
+pub(crate) enum NotTaken {
+    /// Too many wait; here it is back.
+    Full(Box<Event>),
+    /// The member has ended. Here it is back too: whoever waits for it is to be told.
+    Ended(Box<Event>),
+}
+
+impl NotTaken {
+    /// The event.
+    pub(crate) fn back(self) -> Event {
+        match self {
+            Self::Full(event) | Self::Ended(event) => *event,
+        }
+    }
 }
 
 /// Commands on their way into the loop.
@@ -46,6 +65,9 @@ pub(crate) struct Submission {
     pub(crate) watch: Option<Sender<Notice>>,
     pub(crate) done: Done,
 }
+
+/// The state of a machine: up to which entry, at which level and revision.
+pub(crate) type FrozenState = (Point, u16, Revision, Frozen);
 
 /// Asked once the machine may be. Dropped if it may not.
 pub(crate) type Question = Box<dyn FnOnce(&Machine) + Send>;
@@ -69,11 +91,14 @@ pub struct Lead {
 #[derive(Clone)]
 pub struct Member {
     id: MemberId,
+    lineage: Arc<Lineage>,
     inbox: SyncSender<Event>,
     over: Arc<Over>,
     syncs: Arc<AtomicU64>,
     lead: Arc<watch::Sender<Lead>>,
     outbox: Arc<Outbox>,
+    /// Whether a backup is being taken.
+    backing_up: Arc<AtomicBool>,
     feed: Arc<Feed>,
 }
 
@@ -123,6 +148,10 @@ pub struct MemberStatus {
     pub agreement: Status,
     /// Who belongs to the cluster.
     pub members: Membership,
+    /// Which life of which cluster.
+    pub lineage: Lineage,
+    /// The level of the machine's rules, and up to where they are known here.
+    pub level: (u16, u16),
     /// The newest revision.
     pub revision: Revision,
     /// Hash over everything applied and answered.
@@ -134,16 +163,30 @@ pub struct MemberStatus {
 }
 
 impl Member {
-    pub(crate) fn new(id: MemberId) -> (Self, Receiver<Event>) {
+    pub(crate) fn new(id: MemberId, lineage: Lineage) -> (Self, Receiver<Event>) {
         let (inbox, events) = sync_channel(INBOX_MAX);
-        let (over, syncs, outbox, feed) = Default::default();
-        let lead = Arc::new(watch::Sender::new(Lead::default()));
-        (Self { id, inbox, over, syncs, lead, outbox, feed }, events)
+        let member = Self {
+            id,
+            lineage: Arc::new(lineage),
+            inbox,
+            over: Arc::default(),
+            syncs: Arc::default(),
+            lead: Arc::new(watch::Sender::new(Lead::default())),
+            outbox: Arc::default(),
+            backing_up: Arc::default(),
+            feed: Arc::default(),
+        };
+        (member, events)
     }
 
     /// Who it is.
     pub fn id(&self) -> MemberId {
         self.id
+    }
+
+    /// Which life of which cluster it belongs to.
+    pub fn lineage(&self) -> &Lineage {
+        &self.lineage
     }
 
     /// Submits commands in log form and waits for what becomes of each.
@@ -260,8 +303,11 @@ impl Member {
     /// What it can show of itself.
     pub fn status(&self) -> Result<MemberStatus, Gone> {
         let syncs = self.syncs.load(Ordering::Relaxed);
+        let lineage = self.lineage().clone();
         self.look(move |replica| MemberStatus {
             id: replica.id(),
+            lineage,
+            level: (replica.machine().level(), replica.machine().level_known()),
             agreement: replica.status(),
             members: replica.members().clone(),
             revision: replica.machine().revision(),
@@ -282,6 +328,17 @@ impl Member {
         receiver.recv().map_err(|_| Gone)
     }
 
+    /// The state as it is here, to be written while the machine goes on.
+    pub(crate) fn freeze(&self) -> Result<FrozenState, Gone> {
+        let (done, receiver) = channel();
+        self.tell(Event::Freeze { done });
+        receiver.recv().map_err(|_| Gone)
+    }
+
+    pub(crate) fn backing_up(&self) -> &Arc<AtomicBool> {
+        &self.backing_up
+    }
+
     /// Hands leadership over if it has it, makes everything durable and ends.
     pub fn leave(&self, timeout: Duration) {
         let (done, receiver) = channel();
@@ -299,13 +356,12 @@ impl Member {
         let _ = self.inbox.send(event);
     }
 
-    /// Tells the loop unless that means waiting; gives the event back if it does, or if the member
-    /// has ended.
-    pub(crate) fn try_tell(&self, event: Event) -> Result<(), Event> {
-        match self.inbox.try_send(event) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(event) | TrySendError::Disconnected(event)) => Err(event),
-        }
+    /// The same, for those who must not wait.
+    pub(crate) fn try_tell(&self, event: Event) -> Result<(), NotTaken> {
+        self.inbox.try_send(event).map_err(|error| match error {
+            TrySendError::Full(event) => NotTaken::Full(Box::new(event)),
+            TrySendError::Disconnected(event) => NotTaken::Ended(Box::new(event)),
+        })
     }
 
     /// Where the loop leaves what watches shall hear of.

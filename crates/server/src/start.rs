@@ -68,6 +68,10 @@ pub struct Settings {
     pub snapshot_entries: u64,
     /// Threads that talk to clients.
     pub workers: usize,
+    /// Up to which level the machine's rules are known: what the build knows, except in tests that
+    /// stand for an older or a newer one.
+    #[doc(hidden)]
+    pub level_known: u16,
     /// Set from outside to give up waiting for others.
     pub stop: Arc<AtomicBool>,
     /// Called once if the member ends by itself.
@@ -106,6 +110,7 @@ impl Settings {
             reserve_bytes: tenure_store::RESERVE_BYTES_DEFAULT,
             snapshot_entries: 1_000_000,
             workers: WORKERS,
+            level_known: tenure_core::LEVEL_MAX,
             stop: Arc::default(),
             on_end: Box::new(|_| {}),
         }
@@ -162,9 +167,10 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         door.inspect(|door: &Arc<Door>| door.close());
         return Err(error);
     }
-    let cluster = home.cluster().expect("the member has entered one").to_owned();
-    let epoch = home.epoch();
-    let opened = home.load()?;
+    let lineage = home.lineage().expect("the member has entered a cluster");
+    let cluster = lineage.cluster.clone();
+    let level_known = settings.level_known;
+    let opened = home.load(level_known)?;
     let founders = book::founders(&opened.boot.machine);
     let voters = &opened.boot.members.voters;
     if settings.entrance == Entrance::Alone && voters.iter().any(|id| *id != card.id) {
@@ -180,15 +186,16 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         // A batch fits in a segment with room to spare, also beside one command that is larger.
         batch_bytes: settings.segment_bytes as usize / 4,
         snapshot_entries: settings.snapshot_entries,
+        level_known,
         ..Config::new(card.id)
     };
     let replica = Replica::new(config, opened.boot, os::random())?;
-    let (member, events) = Member::new(card.id);
-    let net = Net::new(cluster.clone(), epoch, member.clone());
+    let (member, events) = Member::new(card.id, lineage);
+    let net = Net::new(level_known, member.clone());
     let given = given.into_iter().map(|card: Card| (card.id, card.names)).collect();
     net.learn(&given, replica.members());
     if let Some(door) = &door {
-        let joiner = join::joiner(member.clone(), cluster.clone(), epoch);
+        let joiner = join::joiner(member.clone());
         door.admit(net.clone(), opened.snapshots.clone(), joiner);
     }
     let runtime = edge_runtime(settings.workers).map_err(system("start a thread"))?;
@@ -209,7 +216,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         });
     }
     if door.is_some() {
-        join::announce(member.clone(), card);
+        join::announce(member.clone(), card, level_known);
     }
     let edge = Edge::new(member.clone(), net, cluster.clone(), runtime.handle().clone());
     let doors = Doors::open(client_port, &edge, None).map_err(system("listen"))?;
@@ -255,9 +262,9 @@ fn enter(
         Entrance::Alone => home.found(std::slice::from_ref(card)),
         Entrance::Bootstrap(listed) => home.found(&founding::agree(listed, card, &stopped)?),
         Entrance::Join(seeds) => {
-            let entered = join::enter(seeds, card, &stopped)?;
+            let entered = join::enter(seeds, card, settings.level_known, &stopped)?;
             *given = entered.book;
-            home.join(entered.cluster, entered.epoch)
+            home.join(entered.lineage)
         }
         Entrance::None => Err(StartError::NoEntrance),
     }

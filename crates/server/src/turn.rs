@@ -188,12 +188,16 @@ impl Driver {
                 ask(&self.on.replica);
                 return Ok(());
             }
+            Event::Freeze { done } => {
+                let _ = done.send(self.on.replica.freeze());
+                return Ok(());
+            }
             Event::Prepared(prepared) => return self.on.pen.adopt(prepared).map_err(write_end),
             Event::Leave { done } => {
                 self.leave(done);
                 return Ok(());
             }
-            Event::Die(why) => return Err(End::Disk(why)),
+            Event::Die(end) => return Err(end),
         };
         self.on.replica.handle(input);
         Ok(())
@@ -373,7 +377,7 @@ fn save(
             say::info("snapshot saved", &[("index", &point.index), ("bytes", &id.bytes)]);
             Saved::Yes
         }
-        Err(SnapshotError::Fatal(fatal)) => return member.tell(Event::Die(chain(&fatal))),
+        Err(SnapshotError::Fatal(fatal)) => return member.tell(Event::Die(fatal_end(&fatal))),
         Err(error) => {
             say::warn("cannot save a snapshot", &[("cause", &chain(&error))]);
             Saved::No

@@ -128,15 +128,23 @@ fn a_member_far_behind_catches_up_by_snapshot_while_writes_go_on() {
 fn strangers_are_refused_and_nonsense_is_cut_off() {
     let dir = tempfile::tempdir().unwrap();
     let (_, running) = found(dir.path(), 1);
-    let id = running[0].member.id();
+    let id = running[leader(&running)].member.id();
     let port = running[0].members.unwrap();
-    let hello = |cluster: &str, to: &str| {
-        ask(port, format!("hello 1\ncluster {cluster}\nepoch 0\nfrom 1\nto {to}").as_bytes())
+    let life = |cluster: &str, epoch: u16, incarnation: u64, to: &str| {
+        let life = format!("cluster {cluster}\nepoch {epoch}\nincarnation {incarnation:016x}");
+        ask(port, format!("hello 1\n{life}\nfrom 1\nto {to}\nlevel 1").as_bytes())
     };
-    let cluster = &running[0].cluster;
-    assert!(hello("another", &id.to_string()).starts_with("refused this member is of cluster"));
-    assert!(hello(cluster, "2").starts_with("refused this is member"));
-    assert!(hello(cluster, &id.to_string()).starts_with("hello 1\n"));
+    let (cluster, id) = (&running[0].cluster, id.to_string());
+    assert!(life("another", 0, 0, &id).starts_with("refused this member is of cluster"));
+    assert!(life(cluster, 1, 0, &id).starts_with("refused the cluster was restored"));
+    assert!(life(cluster, 0, 7, &id).starts_with("refused this is another restore"));
+    assert!(life(cluster, 0, 0, "2").starts_with("refused this is member"));
+    assert!(life(cluster, 0, 0, &id).starts_with("hello 1\n"));
+    // Whoever belongs to another life is not taken for a newcomer either.
+    let join = |life: &str| ask(port, format!("join 9 x h:1 h:2\nlevel 1{life}").as_bytes());
+    let other = format!("\ncluster {cluster}\nepoch 0\nincarnation 0000000000000007");
+    assert!(join(&other).starts_with("refused this is another restore"));
+    assert!(join("").starts_with("joined 1\n"));
     assert!(ask(port, b"who 1").starts_with("i-am "));
     assert_eq!(ask(port, b"\xff\xfe"), "", "no answer to nonsense");
     assert_eq!(ask(port, b"done 1"), "refused this is an answer, not a question");

@@ -116,6 +116,21 @@ impl DataDir {
         Ok((Self { path, disk, _lock: lock }, warnings))
     }
 
+    /// Keeps every process out of a directory that none uses, until the result is dropped, without
+    /// changing anything in it.
+    pub fn keep_out(path: &Path) -> Result<Option<fs::File>, DataDirError> {
+        let found = fs::metadata(path).map_err(|error| explain(path, "inspect", error))?;
+        if !found.is_dir() {
+            return Err(DataDirError::NotADirectory { path: path.to_owned() });
+        }
+        match fs::File::open(path.join(IN_USE)) {
+            // Nobody has ever used it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(explain(path, "lock", error)),
+            Ok(mut file) => take_lock(path, &mut file).map(|()| Some(file)),
+        }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -184,17 +199,7 @@ fn lock(path: &Path) -> Result<fs::File, DataDirError> {
         .mode(0o600)
         .open(path.join(IN_USE))
         .map_err(failed)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut text = String::new();
-            // Who has it is a courtesy; that someone has it is certain.
-            let _ = (&mut file).take(PID_BYTES_MAX).read_to_string(&mut text);
-            let pid = text.trim().parse().ok();
-            return Err(DataDirError::InUse { path: path.to_owned(), pid });
-        }
-        Err(error) => return Err(failed(error.into())),
-    }
+    take_lock(path, &mut file)?;
     let written = file
         .set_len(0)
         .and_then(|()| file.rewind())
@@ -203,6 +208,20 @@ fn lock(path: &Path) -> Result<fs::File, DataDirError> {
         // A full disk must not keep a member from starting: it may be there to free space.
         Err(error) if error.kind() != io::ErrorKind::StorageFull => Err(failed(error)),
         _ => Ok(file),
+    }
+}
+
+fn take_lock(path: &Path, file: &mut fs::File) -> Result<(), DataDirError> {
+    match flock(&*file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            // Who has it is a courtesy; that someone has it is certain.
+            let _ = file.take(PID_BYTES_MAX).read_to_string(&mut text);
+            let pid = text.trim().parse().ok();
+            Err(DataDirError::InUse { path: path.to_owned(), pid })
+        }
+        Err(error) => Err(explain(path, "lock", error.into())),
     }
 }
 
@@ -250,8 +269,19 @@ mod tests {
             error.to_string(),
             format!("data directory {path:?} is in use by process {pid}")
         );
+        let kept_out = DataDir::keep_out(&path);
+        assert!(matches!(kept_out, Err(DataDirError::InUse { .. })), "{kept_out:?}");
         drop(dir);
         assert!(DataDir::open_or_create(&path).is_ok(), "the lock ends with its holder");
+
+        let kept_out = DataDir::keep_out(&path).unwrap();
+        assert!(kept_out.is_some() && DataDir::open_or_create(&path).is_err());
+        drop(kept_out);
+        let unused = above.path().join("unused");
+        fs::create_dir(&unused).unwrap();
+        assert!(DataDir::keep_out(&unused).unwrap().is_none());
+        assert_eq!(fs::read_dir(&unused).unwrap().count(), 0, "nothing is changed");
+        assert!(DataDir::keep_out(&above.path().join("absent")).is_err());
     }
 
     #[test]

@@ -25,9 +25,12 @@ pub struct Identity {
     /// The member, drawn at its first start and never used again by another.
     pub member: u64,
     /// How many times the member has been started.
-    pub incarnation: u64,
+    pub starts: u64,
     /// How many times the cluster has been restored from a backup.
     pub epoch: u64,
+    /// Which of all clusters that were ever restored at that epoch: drawn by the restore, 0 for a
+    /// cluster that was founded.
+    pub incarnation: u64,
 }
 
 /// Why the identity could not be read or written.
@@ -115,7 +118,8 @@ impl Identity {
             text += &format!("cluster = \"{cluster}\"\n");
         }
         text += &format!("member = \"{:016x}\"\n", self.member);
-        text += &format!("incarnation = {}\nepoch = {}\n", self.incarnation, self.epoch);
+        text += &format!("starts = {}\nepoch = {}\n", self.starts, self.epoch);
+        text += &format!("incarnation = \"{:016x}\"\n", self.incarnation);
         text
     }
 }
@@ -127,7 +131,7 @@ fn is_cluster_id(text: &str) -> bool {
 
 fn parse(text: &str) -> Result<Identity, IdentityError> {
     let (mut format, mut cluster, mut member) = (None, None, None);
-    let (mut incarnation, mut epoch) = (None, None);
+    let (mut starts, mut epoch, mut incarnation) = (None, None, None);
     let mut lines = 0;
     for (at, line) in text.lines().enumerate() {
         let malformed = |problem| IdentityError::Malformed { line: at + 1, problem };
@@ -158,7 +162,11 @@ fn parse(text: &str) -> Result<Identity, IdentityError> {
                 let id = u64::from_str_radix(quoted()?, 16);
                 member = Some(id.map_err(|_| malformed("not a member id"))?);
             }
-            "incarnation" => incarnation = Some(number()?),
+            "incarnation" => {
+                let drawn = u64::from_str_radix(quoted()?, 16);
+                incarnation = Some(drawn.map_err(|_| malformed("not an incarnation"))?);
+            }
+            "starts" => starts = Some(number()?),
             "epoch" => epoch = Some(number()?),
             _ => return Err(malformed("unknown key")),
         }
@@ -168,8 +176,9 @@ fn parse(text: &str) -> Result<Identity, IdentityError> {
     Ok(Identity {
         cluster,
         member: member.ok_or(missing("`member` is missing"))?,
-        incarnation: incarnation.ok_or(missing("`incarnation` is missing"))?,
+        starts: starts.ok_or(missing("`starts` is missing"))?,
         epoch: epoch.ok_or(missing("`epoch` is missing"))?,
+        incarnation: incarnation.ok_or(missing("`incarnation` is missing"))?,
     })
 }
 
@@ -178,8 +187,9 @@ mod tests {
     use super::*;
     use crate::sim::{Restart, SimDisk};
 
-    fn identity(incarnation: u64) -> Identity {
-        Identity { cluster: Some("c-1".into()), member: 0xab, incarnation, epoch: 2 }
+    fn identity(starts: u64) -> Identity {
+        let cluster = Some("c-1".into());
+        Identity { cluster, member: 0xab, starts, epoch: 2, incarnation: u64::MAX - 3 }
     }
 
     #[test]

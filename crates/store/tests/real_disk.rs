@@ -62,22 +62,28 @@ fn syncs_and_preparations_run_on_other_threads_while_the_log_is_written() {
 fn a_whole_data_directory_is_used_closed_and_used_again() {
     let above = tempfile::tempdir().unwrap();
     let path = above.path().join("data");
-    for incarnation in 1..=3 {
+    for start in 1..=3 {
         let (data, warnings) = DataDir::open_or_create(&path).unwrap();
         assert_eq!(warnings, []);
         let disk = data.disk();
         let known = Identity::read(&*disk).unwrap();
-        assert_eq!(known.is_some(), incarnation > 1);
+        assert_eq!(known.is_some(), start > 1);
         // The identity is written once the log exists, and from then on the log must exist.
         let presence = if known.is_some() { Presence::MustExist } else { Presence::MayBeNew };
         let opened = Log::open(disk.clone(), tenure_store::Options { presence, ..options() });
         let (mut log, recovered) = opened.unwrap();
-        let identity = Identity { cluster: Some("c".into()), member: 5, incarnation, epoch: 0 };
+        let identity = Identity {
+            cluster: Some("c".into()),
+            member: 5,
+            starts: start,
+            epoch: 0,
+            incarnation: 0,
+        };
         identity.write(&*disk).unwrap();
         assert!(Reserve::open(disk.clone(), 8192).unwrap().restore().unwrap());
-        assert_eq!(recovered.last.index, incarnation - 1);
+        assert_eq!(recovered.last.index, start - 1);
         let payload = "once for each start".into();
-        let entries = [Entry { index: incarnation, term: 1, kind: 0, payload }];
+        let entries = [Entry { index: start, term: 1, kind: 0, payload }];
         log.write(&Batch { entries: &entries, ..Batch::default() }).unwrap();
         log.mark().unwrap();
     }

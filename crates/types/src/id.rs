@@ -94,6 +94,12 @@ impl Token {
         NonZeroU64::new(number).map(Self)
     }
 
+    /// The epoch it was granted in; nothing if no epoch is that high.
+    #[inline]
+    pub fn epoch(self) -> Option<Epoch> {
+        u16::try_from(self.get() >> COUNTER_BITS).ok().and_then(Epoch::new)
+    }
+
     /// The number, to be compared as an integer.
     #[inline]
     pub fn get(self) -> u64 {
@@ -165,6 +171,8 @@ mod tests {
         let last = Token::new(Epoch(3), Token::COUNTER_MAX).unwrap();
         let first = Token::new(Epoch(4), 1).unwrap();
         assert!(first > last);
+        assert_eq!((first.epoch(), last.epoch()), (Some(Epoch(4)), Some(Epoch(3))));
+        assert_eq!(Token::from_u64(u64::MAX).and_then(Token::epoch), None);
         assert_eq!(Token::new(Epoch(3), Token::COUNTER_MAX + 1), None, "the counter never carries");
     }
 

@@ -92,6 +92,21 @@ impl Drop for Process {
     }
 }
 
+/// What a command that ends by itself said, and how it ended.
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Runs the binary to its end.
+pub(crate) fn tenure(arguments: &[&str]) -> Ended {
+    let ran = Command::new(TENURE).args(arguments).env_clear().stdin(Stdio::null()).output();
+    let ran = ran.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended { code: ran.status.code(), out: text(ran.stdout), err: text(ran.stderr) }
+}
+
 /// One line to a port, one line back; nothing if nobody answers.
 pub(crate) fn ask(port: u16, line: &str) -> Option<String> {
     ask_within(Duration::from_secs(40), port, line)

@@ -18,6 +18,6 @@ pub use entry::{Entry, open_entry, seal_entry};
 pub(crate) use event::{EventRef, SubjectRef, get_event, put_event};
 pub use read::Malformed;
 pub(crate) use read::Reader;
-pub use request::{command_bytes, decode_request, encode_request};
+pub use request::{command_bytes, decode_request, encode_request, raised_level};
 pub use snapshot::{BadSnapshot, Frozen, SnapshotReader, snapshot_hash};
 pub(crate) use write::Writer;

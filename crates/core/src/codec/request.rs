@@ -12,6 +12,9 @@ use crate::request::{
     Request, RequestId, Revoker, Urgency, Wait,
 };
 
+/// How a command that raises the level begins.
+const RAISE_LEVEL: u8 = 15;
+
 /// Writes a request in its log form.
 pub fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
     match request.id {
@@ -46,6 +49,13 @@ pub fn command_bytes(bytes: &[u8]) -> Result<&[u8], Malformed> {
     get_head(&mut reader)?;
     let rest = reader.remaining();
     Ok(&bytes[bytes.len() - rest..])
+}
+
+/// The level that a request would raise the cluster to; nothing if it is another request. Only as
+/// much of it is read as that takes.
+pub fn raised_level(bytes: &[u8]) -> Option<u16> {
+    let mut reader = Reader::new(command_bytes(bytes).ok()?);
+    (reader.u8().ok()? == RAISE_LEVEL).then(|| reader.u16().ok())?
 }
 
 fn get_head<'a>(reader: &mut Reader<'a>) -> Result<(&'a str, RequestId<'a>), Malformed> {
@@ -154,7 +164,7 @@ fn put_command(out: &mut Vec<u8>, command: &Command<'_>) {
             out.put(keep.0);
         }
         Command::RaiseLevel { level } => {
-            out.put_u8(15);
+            out.put_u8(RAISE_LEVEL);
             out.put(u64::from(*level));
         }
     }
@@ -214,7 +224,7 @@ fn get_command<'a>(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
             Command::SetLimits((0..len).map(|_| limit(reader)).collect::<Result<_, _>>()?)
         }
         14 => Command::Compact { keep: reader.revision()? },
-        15 => Command::RaiseLevel { level: reader.u16()? },
+        RAISE_LEVEL => Command::RaiseLevel { level: reader.u16()? },
         _ => return Err(Malformed),
     })
 }
@@ -381,4 +391,25 @@ fn get_guard<'a>(reader: &mut Reader<'a>) -> Result<Option<Guard<'a>>, Malformed
         return Ok(None);
     }
     Ok(Some(Guard { lock: reader.text()?, token: reader.token()? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_raises_the_level_is_told_from_all_others() {
+        let level_of = |id, command| {
+            let mut bytes = Vec::new();
+            encode_request(&Request { principal: "ana", id, command }, &mut bytes);
+            raised_level(&bytes)
+        };
+        let key = RequestId::Key("once");
+        assert_eq!(level_of(RequestId::None, Command::RaiseLevel { level: 1_000 }), Some(1_000));
+        assert_eq!(level_of(key, Command::RaiseLevel { level: 0 }), Some(0));
+        let delete = Command::Delete { key: "\x0f\x0f", expect: Expect::Any, guard: None };
+        assert_eq!(level_of(key, delete), None);
+        assert_eq!(raised_level(&[]), None);
+        assert_eq!(raised_level(&[9, 9, 9]), None);
+    }
 }

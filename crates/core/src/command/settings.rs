@@ -5,7 +5,7 @@ use tenure_types::{Limit, Refusal, Revision};
 use super::SETTINGS_MAX;
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
-use crate::machine::{LEVEL_MAX, Machine};
+use crate::machine::Machine;
 use crate::outcome::Answer;
 
 impl Machine {
@@ -42,8 +42,15 @@ impl Machine {
     }
 
     pub(super) fn raise_level(&mut self, level: u16) -> Result<Answer, Refusal> {
-        if level < self.level || level > LEVEL_MAX {
-            return Err(Refusal::InvalidLevel { from: self.level, to: LEVEL_MAX });
+        let from = self.level;
+        // The same answer from every build: what each of them knows must not show here.
+        if level < from {
+            return Err(Refusal::InvalidLevel { from, to: from });
+        }
+        if level > self.level_known {
+            // Others may know it and go on. Whoever drives this machine must not.
+            self.outgrown = Some(level);
+            return Err(Refusal::InvalidLevel { from, to: self.level_known });
         }
         if level > self.level {
             self.level = level;

@@ -134,7 +134,7 @@ impl Machine {
     fn freed(&self, lock: Slot) -> Freed {
         let record = self.locks.at(lock);
         let mut ends = self.ends_of_grants(lock);
-        let quiet_ms = self.quiet_until_ms.map(|until_ms| until_ms.saturating_sub(self.clock_ms));
+        let quiet_ms = self.quiet_ms();
         let slots = record.slots.map_or(1, core::num::NonZeroU32::get);
         let holders = if record.slots.is_some() { slots as usize } else { 1 };
         if ends.len() < holders {

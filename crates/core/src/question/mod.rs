@@ -60,6 +60,28 @@ impl Machine {
         self.level
     }
 
+    /// How long nothing is granted after a restore; nothing if that is over, or was waived.
+    pub fn quiet_ms(&self) -> Option<u64> {
+        self.quiet_until_ms.map(|until_ms| until_ms.saturating_sub(self.clock_ms))
+    }
+
+    /// The newest level that this machine's build knows.
+    pub fn level_known(&self) -> u16 {
+        self.level_known
+    }
+
+    /// Says that the build knows another level than [`LEVEL_MAX`](crate::LEVEL_MAX), as an older or
+    /// a newer one would.
+    pub fn know_level(&mut self, level: u16) {
+        self.level_known = level;
+    }
+
+    /// The level above [`Machine::level_known`] that the log has raised the cluster to: from there on
+    /// the state here is not that of the cluster, and must not be used.
+    pub fn outgrown(&self) -> Option<u16> {
+        self.outgrown
+    }
+
     /// The limits in force.
     pub fn limits(&self) -> &Limits {
         &self.limits

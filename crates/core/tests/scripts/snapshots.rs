@@ -1,8 +1,10 @@
 //! Can the state be written and read back, and can no bytes whatever do harm?
 
-use tenure_core::outcome::Effects;
+use tenure_core::codec::{encode_request, seal_entry};
+use tenure_core::outcome::{Answer, Effects};
+use tenure_core::request::{Command, Request, RequestId};
 use tenure_core::{BadSnapshot, Filter, Machine, SnapshotReader};
-use tenure_types::{Epoch, Revision, Term};
+use tenure_types::{Epoch, Refusal, Revision, Term};
 
 use crate::script::{exercise, frames, number_len, play, rehash, replace_number};
 
@@ -72,6 +74,37 @@ fn the_size_of_the_pieces_in_which_a_snapshot_arrives_does_not_matter() {
         }
         assert_eq!(reader.finish().expect("all pieces").encode(), bytes);
     }
+}
+
+#[test]
+fn rules_that_a_build_does_not_know_are_refused_and_noticed() {
+    let mut machine = Machine::new(Epoch::default());
+    let raise = |machine: &mut Machine, level| {
+        let mut bytes = Vec::new();
+        let command = Command::RaiseLevel { level };
+        encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+        let entry = seal_entry(Term(1), 0, [bytes.as_slice()]);
+        let mut effects = Effects::default();
+        machine.apply(Term(1), Some(&entry), &mut effects);
+        effects.outcomes.remove(0).result
+    };
+    machine.know_level(3);
+    assert_eq!(raise(&mut machine, 2), Ok(Answer::LevelRaised));
+    assert_eq!((machine.level(), machine.outgrown()), (2, None));
+    // Two builds that know more and less of what is ahead answer alike.
+    let lower = Err(Refusal::InvalidLevel { from: 2, to: 2 });
+    assert_eq!(raise(&mut machine, 1), lower);
+    machine.know_level(2);
+    assert_eq!(raise(&mut machine, 1), lower);
+    assert_eq!(raise(&mut machine, 3), Err(Refusal::InvalidLevel { from: 2, to: 2 }));
+    assert_eq!((machine.level(), machine.outgrown()), (2, Some(3)));
+
+    let bytes = machine.encode();
+    let refused = SnapshotReader::knowing(1).push(&bytes);
+    assert_eq!(refused, Err(BadSnapshot::Level { level: 2, known: 1 }));
+    let mut reader = SnapshotReader::knowing(2);
+    reader.push(&bytes).expect("its level is known");
+    assert_eq!(reader.finish().expect("it is whole").encode(), bytes);
 }
 
 #[test]

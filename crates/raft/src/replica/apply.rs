@@ -33,6 +33,10 @@ impl Replica {
         let is_command = entry.kind != MEMBERS && !entry.payload.is_empty();
         let payload = is_command.then_some(&entry.payload[..]);
         self.machine.apply(Term(at.term), payload, &mut effects);
+        if let Some(level) = self.machine.outgrown() {
+            self.stop(Stop::Outgrown { level, known: self.config.level_known });
+            return;
+        }
         self.applied = at;
         self.applied_bytes += entry.payload.len() as u64;
         if entry.kind == MEMBERS {

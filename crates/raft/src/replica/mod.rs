@@ -3,6 +3,7 @@
 mod admin;
 mod agree;
 mod apply;
+mod level;
 mod persist;
 mod propose;
 mod snapshot;
@@ -11,10 +12,10 @@ mod turn;
 use std::collections::BTreeMap;
 
 use raft::{Config as EngineConfig, RawNode, ReadOnlyOption, StateRole};
-use tenure_core::Machine;
 use tenure_core::outcome::Effects;
+use tenure_core::{Frozen, Machine};
 use tenure_store::{Entry, HardState, Point};
-use tenure_types::Term;
+use tenure_types::{Revision, Term};
 
 use crate::clock::LeaseClock;
 use crate::config::{
@@ -86,6 +87,8 @@ pub struct Replica {
     refused: Vec<Output>,
     reads: Reads,
     hashes: Hashes,
+    /// Up to which level the others say that they know the rules.
+    knows: BTreeMap<MemberId, u16>,
     held: Held,
     rng: Rng,
     election: Election,
@@ -159,7 +162,8 @@ pub struct Status {
 impl Replica {
     /// A member as it was when it stopped. `entropy` is fresh and unpredictable at each start.
     pub fn new(config: Config, boot: Boot, entropy: u64) -> Result<Self, BootError> {
-        let Boot { machine, mut applied, members, base, entries, mut hard_state } = boot;
+        let Boot { mut machine, mut applied, members, base, entries, mut hard_state } = boot;
+        machine.know_level(config.level_known);
         let last = entries.last().map_or(base.index, |entry| entry.index);
         if base > applied || last < applied.index {
             return Err(BootError::Gap { base: base.index, last, applied: applied.index });
@@ -206,6 +210,7 @@ impl Replica {
             refused: Vec::new(),
             reads,
             hashes: Hashes::default(),
+            knows: BTreeMap::new(),
             held: Held::default(),
             rng,
             election: Election {
@@ -259,6 +264,7 @@ impl Replica {
                 };
                 self.node.report_snapshot(to.get(), status);
             }
+            Input::Knows { member, level } => self.hear_level(member, level),
             Input::Unreachable { member } => self.node.report_unreachable(member.get()),
             Input::Admin { ticket, wish } => self.admin(ticket, wish),
         }
@@ -274,6 +280,13 @@ impl Replica {
     /// an answer that may be old.
     pub fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// The state as it is, to be written while the machine goes on: up to which entry, at which level
+    /// and revision.
+    pub fn freeze(&mut self) -> (Point, u16, Revision, Frozen) {
+        let (level, revision) = (self.machine.level(), self.machine.revision());
+        (self.applied, level, revision, self.machine.freeze())
     }
 
     /// The members, as far as this one has applied the log.

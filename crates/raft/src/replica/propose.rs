@@ -73,6 +73,11 @@ impl Replica {
         }
         let mut joined = Joined::default();
         for (ticket, requests) in self.queue.take() {
+            if let Some(why) = self.level_objection(&requests) {
+                let fate = Fate::NotDone { commands: requests.len(), why };
+                out.push(Output::Answer { ticket, fate });
+                continue;
+            }
             for request in requests {
                 if joined.is_full(request.len()) {
                     self.propose_joined(&mut joined, out);

@@ -84,6 +84,7 @@ impl Replica {
         assert_eq!(arrived.point, point, "the engine takes the snapshot that it was handed");
         assert!(point.index >= self.applied.index, "a snapshot never takes the state back");
         self.machine = *arrived.machine;
+        self.machine.know_level(self.config.level_known);
         self.members = arrived.members;
         self.applied = point;
         self.applied_bytes = 0;

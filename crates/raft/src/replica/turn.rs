@@ -28,10 +28,13 @@ impl Replica {
             self.leave_joint();
             self.ask_reads(out);
             self.pump(out);
-            self.reads.applied(self.applied.index, out);
-            self.send_free(out);
-            self.want_snapshot(out);
-            self.follow_term(out);
+            // A state that made the member stop is shown to nobody and not kept.
+            if !self.stopped {
+                self.reads.applied(self.applied.index, out);
+                self.send_free(out);
+                self.want_snapshot(out);
+                self.follow_term(out);
+            }
         }
         out.append(&mut self.refused);
         self.now_us = self.now_us.max(now_us);

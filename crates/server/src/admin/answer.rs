@@ -89,6 +89,7 @@ pub(super) fn answer(member: &Member, text: &str) -> String {
         Line::Add { id, address } => add(member, id, address),
         Line::Promote(id) => wish(member, Wish::Change(vec![Change::Promote(id)])),
         Line::Remove(id) => remove(member, id),
+        Line::Level { level } => run(member, Command::RaiseLevel { level }, Duration::ZERO),
         Line::Transfer(id) => wish(member, Wish::Transfer(id)),
     }
 }
@@ -129,6 +130,11 @@ fn not_done(member: &Member, why: Why) -> String {
         Why::ChangeUnderWay => "change-under-way",
         Why::Impossible => "impossible",
         Why::Retired => "retired",
+        Why::LevelNotKnown { .. } => {
+            return format!(
+                "refused LEVEL_NOT_KNOWN {why}; upgrade and start it, then raise the level"
+            );
+        }
         _ => "not-done",
     };
     format!("error none {word} {why}")

@@ -25,13 +25,14 @@ pub(super) enum Line<'a> {
     Promote(MemberId),
     Remove(MemberId),
     Transfer(MemberId),
+    Level { level: u16 },
     Help,
 }
 
 pub(super) const HELP: &str = "lease ID TTL_MS CLIENT | renew ID... | revoke ID | \
      lock ID LOCK [try | wait MS] | unlock ID LOCK TOKEN | put KEY VALUE | get KEY | \
      locks [PREFIX] | explain LOCK | status | members | hash | add ID ADDR | promote ID | \
-     remove ID | transfer ID";
+     remove ID | transfer ID | level N | backup";
 
 /// Reads a line; what is wrong with it otherwise.
 pub(super) fn parse(line: &str) -> Result<Line<'_>, String> {
@@ -69,6 +70,10 @@ pub(super) fn parse(line: &str) -> Result<Line<'_>, String> {
         ["promote", id] => Line::Promote(member(id)?),
         ["remove", id] => Line::Remove(member(id)?),
         ["transfer", id] => Line::Transfer(member(id)?),
+        ["level", level] => {
+            let level = number(level)?;
+            Line::Level { level: u16::try_from(level).map_err(|_| "no such level")? }
+        }
         ["help"] => Line::Help,
         _ => return Err("cannot make sense of it; try help".into()),
     })

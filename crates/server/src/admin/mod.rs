@@ -2,17 +2,19 @@
 //!
 //! One line in, one line out, over TCP. An answer begins with `ok`, `refused REASON` (a rule said no)
 //! or `error EFFECT` (something went wrong; `none` or `unknown` says whether it may have happened).
+//! `backup` alone is answered with more: after the line come the bytes of the file, and the end.
 
 mod answer;
 mod line;
 mod show;
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::backup;
 use crate::member::Member;
 use crate::pen::spawn;
 
@@ -22,6 +24,12 @@ const LINE_BYTES_MAX: u64 = 64 * 1024;
 const CONNECTIONS_MAX: usize = 1_024;
 /// How long an answer may take to be taken.
 const WRITE: Duration = Duration::from_secs(10);
+/// How long a quorum may take to confirm that a backup is of the newest state.
+const CONFIRM: Duration = Duration::from_secs(10);
+/// How long whoever asks for one waits to be let in, and for each part of it: a pass over the whole
+/// state comes before the first.
+const CONNECT: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// Those who speak in lines.
 pub(crate) struct Lines {
@@ -66,6 +74,9 @@ impl Lines {
             if bytes.last() != Some(&b'\n') {
                 return stream.write_all(b"error none line-too-long\n");
             }
+            if bytes.trim_ascii() == b"backup" {
+                return send_backup(&self.member, &mut stream);
+            }
             let answer = match str::from_utf8(&bytes) {
                 Ok(text) => answer::answer(&self.member, text.trim_end_matches(['\r', '\n'])),
                 Err(_) => "error none not-utf-8".to_owned(),
@@ -73,4 +84,42 @@ impl Lines {
             stream.write_all(format!("{answer}\n").as_bytes())?;
         }
     }
+}
+
+/// The whole state, after a line that says so. A backup that ends early reads as damaged.
+fn send_backup(member: &Member, stream: &mut TcpStream) -> io::Result<()> {
+    match backup::take(member, CONFIRM) {
+        Ok(backup) => {
+            stream.write_all(format!("ok bytes={}\n", backup.bytes()).as_bytes())?;
+            backup.write(&mut BufWriter::with_capacity(256 * 1024, stream))
+        }
+        Err(error) => stream.write_all(format!("error none no-backup {error}\n").as_bytes()),
+    }
+}
+
+/// Asks a member for a backup: a stream of its bytes, or why there is none. The other half of
+/// [`send_backup`].
+pub fn request_backup(address: &str) -> io::Result<impl Read + use<>> {
+    let stream = connect(address)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    (&stream).write_all(b"backup\n")?;
+    let mut from = BufReader::with_capacity(256 * 1024, stream);
+    let mut line = String::new();
+    from.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)?;
+    match line.trim_end() {
+        said if said.starts_with("ok ") => Ok(from),
+        "" => Err(io::ErrorKind::UnexpectedEof.into()),
+        said => Err(io::Error::other(said.trim_start_matches("error none no-backup ").to_owned())),
+    }
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }

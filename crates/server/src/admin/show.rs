@@ -40,6 +40,7 @@ fn answer(answer: &Answer) -> String {
         Answer::AlreadyHeld(held) => grants(held),
         Answer::Put(written) => format!("version={}", written.version),
         Answer::Revoked => "revoked".to_owned(),
+        Answer::LevelRaised => "raised".to_owned(),
         Answer::Released => "released".to_owned(),
         other => format!("{other:?}"),
     }
@@ -116,7 +117,10 @@ pub(super) fn explained(explained: Option<&Explained>) -> String {
 }
 
 pub(super) fn status(status: &MemberStatus) -> String {
-    let MemberStatus { id, agreement, members, revision, hash, clock_ms, syncs } = status;
+    let MemberStatus { id, agreement, members, lineage, level, revision, hash, clock_ms, syncs } =
+        status;
+    let (epoch, incarnation) = (lineage.epoch.get(), lineage.incarnation);
+    let (cluster, (level, level_known)) = (&lineage.cluster, level);
     let role = role(*id, agreement.leader, members);
     let leader = agreement.leader.map_or("none".to_owned(), |leader| leader.to_string());
     let (term, applied) = (agreement.term, agreement.applied.index);
@@ -125,7 +129,8 @@ pub(super) fn status(status: &MemberStatus) -> String {
     format!(
         "ok member={id} role={role} leader={leader} serving={serving} term={term} \
          applied={applied} committed={committed} last={last} base={base} revision={revision} \
-         clock_ms={clock_ms} syncs={syncs} hash={hash:032x}"
+         clock_ms={clock_ms} syncs={syncs} cluster={cluster} epoch={epoch} \
+         incarnation={incarnation} level={level} level_known={level_known} hash={hash:032x}"
     )
 }
 

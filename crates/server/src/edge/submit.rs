@@ -140,7 +140,9 @@ fn here(inner: &Arc<Inner>, trip: Trip) {
     let kept = inner.clone();
     let done = Box::new(move |fates| settle(&kept, trip, fates));
     let event = Event::Submit(Submission { requests, patience_us, watch: None, done });
-    if let Err(Event::Submit(submission)) = inner.member.try_tell(event) {
+    if let Err(not_taken) = inner.member.try_tell(event)
+        && let Event::Submit(submission) = not_taken.back()
+    {
         // The inbox is full, or the member has ended. Either way nothing was done.
         (submission.done)(vec![Err(Undone::NotDone(Why::Busy)); number]);
         inner.member.outbox().ring();

@@ -13,6 +13,7 @@ use tenure_store::{Point, SnapshotId};
 
 use super::frame;
 use crate::book::{self, Card, Names};
+use crate::lineage::Lineage;
 
 /// How long a member may take to accept a connection, and to answer on it.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -43,10 +44,10 @@ pub(crate) enum Control {
     Have(u64),
     /// All is well.
     Done,
-    /// Somebody wants to belong to the cluster.
-    Join(Card),
-    /// It does now; these are the others.
-    Joined { cluster: String, epoch: u64, book: Vec<Card> },
+    /// Somebody wants to belong to the cluster, or does and lives elsewhere now.
+    Join(Join),
+    /// It does now; these are the others, and this is the level of their rules.
+    Joined { lineage: Lineage, level: u16, book: Vec<Card> },
     /// Ask this address.
     Elsewhere(String),
     /// No.
@@ -56,10 +57,21 @@ pub(crate) enum Control {
 /// Between whom a connection is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Hello {
-    pub(crate) cluster: String,
-    pub(crate) epoch: u64,
+    pub(crate) lineage: Lineage,
     pub(crate) from: MemberId,
     pub(crate) to: MemberId,
+    /// Up to which level the one who says it knows the machine's rules.
+    pub(crate) level: u16,
+}
+
+/// Who wants to belong to a cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Join {
+    pub(crate) card: Card,
+    /// Up to which level it knows the machine's rules.
+    pub(crate) level: u16,
+    /// What it belongs to, if it does.
+    pub(crate) lineage: Option<Lineage>,
 }
 
 impl Control {
@@ -83,9 +95,14 @@ impl Control {
             }
             Control::Have(bytes) => vec![line("have", bytes)],
             Control::Done => vec![line("done", 1)],
-            Control::Join(card) => vec![line("join", card)],
-            Control::Joined { cluster, epoch, book } => {
-                let mut lines = vec![line("joined", cluster), line("epoch", epoch)];
+            Control::Join(join) => {
+                let mut lines = vec![line("join", &join.card), line("level", join.level)];
+                lines.extend(join.lineage.iter().flat_map(Lineage::lines));
+                lines
+            }
+            Control::Joined { lineage, level, book } => {
+                let mut lines = vec![line("joined", 1), line("level", level)];
+                lines.extend(lineage.lines());
                 lines.extend(book.iter().map(|card| line("card", card)));
                 lines
             }
@@ -122,10 +139,18 @@ impl Control {
             }
             "have" => Control::Have(value.parse().ok()?),
             "done" => Control::Done,
-            "join" => Control::Join(Card::parse(value)?),
+            "join" => {
+                let level = u16::try_from(number("level")?).ok()?;
+                let lineage = match fields.contains_key("cluster") {
+                    true => Some(Lineage::parse(|name| fields.get(name).copied())?),
+                    false => None,
+                };
+                Control::Join(Join { card: Card::parse(value)?, level, lineage })
+            }
             "joined" => {
-                let (cluster, epoch) = (value.to_owned(), number("epoch")?);
-                Control::Joined { cluster, epoch, book: cards }
+                let lineage = Lineage::parse(|name| fields.get(name).copied())?;
+                let level = u16::try_from(number("level")?).ok()?;
+                Control::Joined { lineage, level, book: cards }
             }
             "elsewhere" => Control::Elsewhere(value.to_owned()),
             "refused" => Control::Refused(value.to_owned()),
@@ -146,26 +171,24 @@ impl Control {
 
 impl Hello {
     fn lines(&self) -> Vec<String> {
-        let (cluster, epoch) = (line("cluster", &self.cluster), line("epoch", self.epoch));
-        vec![cluster, epoch, line("from", self.from), line("to", self.to)]
+        let mut lines = self.lineage.lines().to_vec();
+        lines.extend([line("from", self.from), line("to", self.to), line("level", self.level)]);
+        lines
     }
 
     fn from(fields: &BTreeMap<&str, &str>) -> Option<Self> {
         Some(Self {
-            cluster: (*fields.get("cluster")?).to_owned(),
-            epoch: fields.get("epoch")?.parse().ok()?,
+            lineage: Lineage::parse(|name| fields.get(name).copied())?,
             from: book::parse_id(fields.get("from")?)?,
             to: book::parse_id(fields.get("to")?)?,
+            level: fields.get("level")?.parse().ok()?,
         })
     }
 
     /// Why a connection that begins so must not go on; nothing if it may.
-    pub(crate) fn objection(&self, cluster: &str, epoch: u64, me: MemberId) -> Option<String> {
-        if self.cluster != cluster {
-            return Some(format!("this member is of cluster {cluster}, not {}", self.cluster));
-        }
-        if self.epoch != epoch {
-            return Some(format!("the cluster is at epoch {epoch} here, not {}", self.epoch));
+    pub(crate) fn objection(&self, ours: &Lineage, me: MemberId) -> Option<String> {
+        if let Some(why) = ours.objection(&self.lineage) {
+            return Some(why);
         }
         if self.from == me {
             return Some("a member has no link to itself".to_owned());
@@ -215,14 +238,20 @@ impl Me {
 
 #[cfg(test)]
 mod tests {
+    use tenure_types::Epoch;
+
     use super::*;
+    use crate::lineage::Incarnation;
 
     #[test]
     fn what_is_said_reads_back() {
         let id = |number| MemberId::new(number).unwrap();
         let names = Names { name: "a".into(), members: "h:1".into(), clients: "h:2".into() };
         let card = Card { id: id(0xfe), names };
-        let hello = Hello { cluster: "c".into(), epoch: 3, from: id(1), to: id(2) };
+        let (epoch, incarnation) = (Epoch::new(3).unwrap(), Incarnation(9));
+        let lineage = Lineage { cluster: "c".into(), epoch, incarnation };
+        let hello = Hello { lineage: lineage.clone(), from: id(1), to: id(2), level: 4 };
+        let join = Join { card: card.clone(), level: 4, lineage: None };
         let point = Point { index: 9, term: 2 };
         let founders = vec![card.clone()];
         for said in [
@@ -233,8 +262,9 @@ mod tests {
             Control::Snapshot(hello, SnapshotId { point, bytes: 77, checksum: 5 }),
             Control::Have(12),
             Control::Done,
-            Control::Join(card.clone()),
-            Control::Joined { cluster: "c".into(), epoch: 0, book: vec![card] },
+            Control::Join(join.clone()),
+            Control::Join(Join { lineage: Some(lineage.clone()), ..join }),
+            Control::Joined { lineage, level: 2, book: vec![card] },
             Control::Elsewhere("h:3".into()),
             Control::Refused("no room for you".into()),
         ] {

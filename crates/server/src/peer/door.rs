@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use tenure_store::Snapshots;
 
-use super::control::{Control, Me, bound};
+use super::control::{Control, Join, Me, bound};
 use super::net::Net;
-use crate::book::Card;
 use crate::pen::spawn;
 use crate::say;
 
@@ -18,7 +17,7 @@ use crate::say;
 const CONNECTIONS_MAX: usize = 1_024;
 
 /// Answers those who want to belong to the cluster.
-pub(crate) type Joiner = Box<dyn Fn(&Card) -> Control + Send + Sync>;
+pub(crate) type Joiner = Box<dyn Fn(&Join) -> Control + Send + Sync>;
 
 /// The members' port. It answers who this member is from the first moment; everything else once the
 /// member runs.
@@ -119,10 +118,10 @@ impl Door {
                 Some(why) => Control::Refused(why).write(&mut stream),
                 None => inside.net.receive_snapshot(&hello, id, &inside.snapshots, &mut stream),
             },
-            Control::Join(card) => {
-                let answer = (inside.joiner)(&card);
+            Control::Join(join) => {
+                let answer = (inside.joiner)(&join);
                 if let Control::Refused(why) = &answer {
-                    say::warn("a member was not added", &[("card", &card), ("why", why)]);
+                    say::warn("a member was not added", &[("card", &join.card), ("why", why)]);
                 }
                 answer.write(&mut stream)
             }

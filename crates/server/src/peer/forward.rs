@@ -139,7 +139,9 @@ pub(super) fn take(net: &Arc<Net>, from: MemberId, forwarded: Forwarded) {
                 kept.send(from, vec![Frame::new(&frame, false)]);
             });
             let event = Event::Submit(Submission { requests, patience_us, watch: None, done });
-            if let Err(Event::Submit(submission)) = net.member.try_tell(event) {
+            if let Err(not_taken) = net.member.try_tell(event)
+                && let Event::Submit(submission) = not_taken.back()
+            {
                 (submission.done)(vec![Err(Undone::NotDone(Why::Busy)); commands]);
             }
         }

@@ -12,7 +12,7 @@ mod link;
 mod net;
 mod snapshot;
 
-pub(crate) use control::{Control, Me, ask};
+pub(crate) use control::{Control, Join, Me, ask};
 pub(crate) use door::{Door, Joiner};
 pub(crate) use frame::Frame;
 pub(crate) use net::Net;

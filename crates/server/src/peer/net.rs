@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_raft::{MemberId, Membership};
+use tenure_raft::{Input, MemberId, Membership};
 
 use super::control::{Control, Hello, connect};
 use super::forward::Forwards;
 use super::frame::Frame;
 use super::link::{Dialled, Link};
 use crate::book::{Address, Names};
-use crate::member::Member;
+use crate::member::{Event, Member};
 use crate::os;
 use crate::pen::spawn;
 use crate::say;
@@ -27,8 +27,8 @@ const SAID_MAX: usize = 1_000;
 
 /// The links of one member.
 pub(crate) struct Net {
-    pub(super) cluster: String,
-    pub(super) epoch: u64,
+    /// Up to which level this member knows the machine's rules.
+    pub(super) level: u16,
     pub(super) member: Member,
     pub(crate) forwards: Forwards,
     links: Mutex<BTreeMap<MemberId, Arc<Link>>>,
@@ -41,10 +41,9 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    pub(crate) fn new(cluster: String, epoch: u64, member: Member) -> Arc<Self> {
+    pub(crate) fn new(level: u16, member: Member) -> Arc<Self> {
         Arc::new(Self {
-            cluster,
-            epoch,
+            level,
             member,
             forwards: Forwards::default(),
             links: Mutex::default(),
@@ -92,19 +91,27 @@ impl Net {
 
     /// What a connection from here begins with.
     pub(super) fn hello(&self, to: MemberId) -> Hello {
-        Hello { cluster: self.cluster.clone(), epoch: self.epoch, from: self.member.id(), to }
+        let lineage = self.member.lineage().clone();
+        Hello { lineage, from: self.member.id(), to, level: self.level }
     }
 
     /// Why a connection that begins so must not go on. It is said once for each of its kind.
     pub(super) fn objection(&self, hello: &Hello) -> Option<String> {
-        let why = hello.objection(&self.cluster, self.epoch, self.member.id())?;
+        let why = hello.objection(self.member.lineage(), self.member.id())?;
         self.say_once("a connection was refused", hello.from, &why);
         Some(why)
     }
 
     /// Carries messages over a connection that another member has begun.
     pub(super) fn accept(self: &Arc<Self>, hello: &Hello, stream: TcpStream) -> io::Result<()> {
+        self.hear_level(hello);
         self.link(hello.from).serve(stream, Dialled::There, self)
+    }
+
+    /// What the other end knows can change only with its process, and so with its connection.
+    fn hear_level(&self, hello: &Hello) {
+        let (member, level) = (hello.from, hello.level);
+        self.member.tell(Event::Input(Input::Knows { member, level }));
     }
 
     /// Ends every link.
@@ -161,6 +168,7 @@ impl Net {
                 if let Some(why) = self.objection(&hello) {
                     return Err(io::Error::other(why));
                 }
+                self.hear_level(&hello);
                 // How it ends says nothing that the next attempt would not.
                 let _ = link.serve(stream, Dialled::Here, self);
                 Ok(())

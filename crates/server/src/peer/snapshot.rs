@@ -8,17 +8,27 @@ use std::net::TcpStream;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
-use tenure_raft::{Input, MemberId, Message, Saved, Step};
+use tenure_core::BadSnapshot;
+use tenure_raft::{Input, LoadError, MemberId, Message, Saved, Step, Stop};
 use tenure_store::{SnapshotError, SnapshotId, Snapshots};
 
 use super::control::{Control, Hello, connect};
 use super::frame::{self, CHUNK_BYTES, FRAME_BYTES_MAX};
 use super::net::Net;
-use crate::member::Event;
+use crate::member::{End, Event};
 use crate::os;
 use crate::pen::spawn;
 use crate::say;
 use crate::turn::chain;
+
+/// Why a snapshot that was sent here cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    #[error(transparent)]
+    Store(#[from] SnapshotError),
+    #[error(transparent)]
+    Outgrown(Stop),
+}
 
 impl Net {
     /// Sends a snapshot on a thread of its own, one at a time to each member, and tells whether
@@ -101,11 +111,16 @@ impl Net {
         };
         match self.receive_now(hello.from, step, id, snapshots, stream) {
             Ok(()) => Control::Done.write(stream),
-            Err(SnapshotError::Fatal(fatal)) => {
-                self.member.tell(Event::Die(chain(&fatal)));
+            Err(Unusable::Store(SnapshotError::Fatal(fatal))) => {
+                self.member.tell(Event::Die(End::Disk(chain(&fatal))));
                 Err(io::Error::other(fatal))
             }
-            Err(error) => {
+            Err(Unusable::Outgrown(stop)) => {
+                let cause = chain(&stop);
+                self.member.tell(Event::Die(End::Cluster(stop)));
+                Control::Refused(cause).write(stream)
+            }
+            Err(Unusable::Store(error)) => {
                 let cause = chain(&error);
                 say::warn("cannot receive a snapshot", &[("from", &hello.from), ("cause", &cause)]);
                 Control::Refused(cause).write(stream)
@@ -120,7 +135,7 @@ impl Net {
         id: SnapshotId,
         snapshots: &Snapshots,
         stream: &mut TcpStream,
-    ) -> Result<(), SnapshotError> {
+    ) -> Result<(), Unusable> {
         let mut receiver = snapshots.receive(id)?;
         let io = |source| SnapshotError::Io { doing: "receive", name: "snapshot".into(), source };
         Control::Have(receiver.have()).write(stream).map_err(io)?;
@@ -129,8 +144,13 @@ impl Net {
             receiver.append(receiver.have(), &chunk)?;
         }
         let id = receiver.finish()?;
-        let (mut machine, members) = tenure_raft::read(snapshots, id)
-            .map_err(|error| io(io::Error::other(chain(&error))))?;
+        let (mut machine, members) =
+            tenure_raft::read(snapshots, id, self.level).map_err(|error| match error {
+                LoadError::State { source: BadSnapshot::Level { level, known }, .. } => {
+                    Unusable::Outgrown(Stop::Outgrown { level, known })
+                }
+                error => io(io::Error::other(chain(&error))).into(),
+            })?;
         machine.reseed_names(os::random());
         say::info("snapshot received", &[("index", &id.point.index), ("bytes", &id.bytes)]);
         let machine = Box::new(machine);

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
-use crate::member::{Event, Member};
+use crate::member::{Event, Member, NotTaken};
 
 /// What is read from the history at once: the loop copies it, in some tens of microseconds.
 const PART: Most = Most { revisions: 1_024, bytes: 256 * 1024 };
@@ -121,8 +121,8 @@ async fn tell(member: &Member, mut event: Event) -> Result<(), Ended> {
     loop {
         match member.try_tell(event) {
             Ok(()) => return Ok(()),
-            Err(_) if member.over().is() => return Err(Ended),
-            Err(back) => event = back,
+            Err(NotTaken::Ended(_)) => return Err(Ended),
+            Err(NotTaken::Full(back)) => event = *back,
         }
         sleep(FULL).await;
     }

@@ -215,6 +215,6 @@ impl Process {
         let rest = usize::try_from(have).ok().and_then(|have| file.get(have..));
         receiver.append(have, rest.unwrap_or_default())?;
         let id = receiver.finish()?;
-        Ok(tenure_raft::read(&self.snapshots, id)?)
+        Ok(tenure_raft::read(&self.snapshots, id, tenure_core::LEVEL_MAX)?)
     }
 }

@@ -382,8 +382,12 @@ impl Model {
     }
 
     fn raise_level(&mut self, level: u16) -> Verdict {
-        if level > LEVEL_MAX || level < self.level {
-            return Err(Refusal::InvalidLevel { from: self.level, to: LEVEL_MAX });
+        let from = self.level;
+        if level < from {
+            return Err(Refusal::InvalidLevel { from, to: from });
+        }
+        if level > LEVEL_MAX {
+            return Err(Refusal::InvalidLevel { from, to: LEVEL_MAX });
         }
         if level > self.level {
             self.level = level;

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::record::{Record, get_hash, get_head, get_slot};
 use super::{MAGIC, Section};
 use crate::codec::{Malformed, Reader};
-use crate::machine::{LEVEL_MAX, Machine};
+use crate::machine::Machine;
 use crate::state::history::History;
 use crate::state::slab::{Slab, Slot};
 
@@ -22,10 +22,12 @@ pub enum BadSnapshot {
     #[error("not a snapshot of a known version")]
     Version,
     /// It was written by rules newer than this build knows.
-    #[error("the snapshot is at level {level}, this build knows {LEVEL_MAX}")]
+    #[error("the state is at level {level}, this version of tenure knows up to {known}")]
     Level {
         /// Its level.
         level: u16,
+        /// What is known here.
+        known: u16,
     },
     /// Some of its bytes do not have the form they should have.
     #[error("malformed bytes in the snapshot")]
@@ -96,6 +98,13 @@ impl Machine {
 }
 
 impl SnapshotReader {
+    /// Reads for a build that knows levels up to this one.
+    pub fn knowing(level: u16) -> Self {
+        let mut reader = Self::default();
+        reader.machine.level_known = level;
+        reader
+    }
+
     /// Reads the next piece. After an error there is nothing more to read.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), BadSnapshot> {
         let result = if self.failed { Err(BadSnapshot::Malformed) } else { self.read(bytes) };
@@ -193,10 +202,10 @@ impl SnapshotReader {
 
     fn head(&mut self, reader: &mut Reader<'_>) -> Result<(), BadSnapshot> {
         let (head, limits) = get_head(reader)?;
-        if head.level > LEVEL_MAX {
-            return Err(BadSnapshot::Level { level: head.level });
-        }
         let machine = &mut self.machine;
+        if head.level > machine.level_known {
+            return Err(BadSnapshot::Level { level: head.level, known: machine.level_known });
+        }
         machine.clock_ms = head.clock_ms;
         machine.clock_term = head.clock_term;
         machine.base_ms = head.base_ms;

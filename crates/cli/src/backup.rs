@@ -1,0 +1,167 @@
+//! How does somebody take a backup of a running cluster?
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use tenure_server::admin;
+use tenure_server::backup::{BackupError, Head, Verified};
+
+use crate::run::{Failure, Output, chain};
+
+/// From this size on it takes long enough for somebody to wonder.
+const LARGE_BYTES: u64 = 8 * 1024 * 1024;
+const STEP_BYTES: usize = 256 * 1024;
+
+/// Flags of `tenure backup`.
+#[derive(Args)]
+pub(crate) struct Backup {
+    /// Write it to this file, which appears once it is whole
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Ask the member that listens for clients here; any member will do
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7450")]
+    addr: String,
+    /// How to say what was done
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Takes a backup.
+pub(crate) fn run(flags: &Backup) -> ExitCode {
+    match try_run(flags) {
+        Ok(verified) => {
+            report(flags, &verified);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => failure.report(),
+    }
+}
+
+fn try_run(flags: &Backup) -> Result<Verified, Failure> {
+    let addr = &flags.addr;
+    let failed = |error: &io::Error| {
+        let text = format!("no backup from {addr}: {error}; try --addr with a member that serves");
+        Failure { text, code: 1 }
+    };
+    let mut from = admin::request_backup(addr).map_err(|error| failed(&error))?;
+    let temporary = Temporary::beside(&flags.file)?;
+    receive(&mut from, &temporary.file).map_err(|error| match error {
+        Broken::From(error) => failed(&io::Error::other(chain(&error))),
+        Broken::To(error) => cannot_write(&flags.file, &error),
+    })?;
+    temporary.keep_as(&flags.file)
+}
+
+enum Broken {
+    From(BackupError),
+    To(io::Error),
+}
+
+/// Copies a backup as it arrives: exactly as much as its head says.
+fn receive(from: &mut impl Read, mut to: &File) -> Result<(), Broken> {
+    let (head, start) = Head::read(from).map_err(Broken::From)?;
+    let bytes = head.file_bytes();
+    let bar = if bytes >= LARGE_BYTES { bar(bytes) } else { ProgressBar::hidden() };
+    to.write_all(&start).map_err(Broken::To)?;
+    let mut done = start.len() as u64;
+    let mut buffer = vec![0; STEP_BYTES];
+    while done < bytes {
+        let step = usize::try_from(bytes - done).unwrap_or(STEP_BYTES).min(STEP_BYTES);
+        let read = match from.read(&mut buffer[..step]) {
+            Ok(0) => return Err(Broken::From(BackupError::Damaged("the member stopped sending"))),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Broken::From(error.into())),
+        };
+        to.write_all(&buffer[..read]).map_err(Broken::To)?;
+        done += read as u64;
+        bar.set_position(done);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn bar(bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::new(bytes);
+    let form = "backup {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(form) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// A file beside the one that it will be, removed unless it becomes that.
+struct Temporary {
+    path: PathBuf,
+    file: File,
+    kept: bool,
+}
+
+impl Temporary {
+    fn beside(path: &Path) -> Result<Self, Failure> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let temporary = PathBuf::from(name);
+        // A backup holds everything the cluster knows: it is for its owner alone.
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
+        let file = opened.map_err(|error| cannot_write(path, &error))?;
+        Ok(Self { path: temporary, file, kept: false })
+    }
+
+    /// Makes it durable, reads it back, and gives it its name, in this order.
+    fn keep_as(mut self, path: &Path) -> Result<Verified, Failure> {
+        self.file.sync_all().map_err(|error| cannot_write(path, &error))?;
+        let verified = Verified::read(&self.path, tenure_core::LEVEL_MAX).map_err(|error| {
+            let why = chain(&error);
+            let text = format!("the backup does not read back: {why}; try again, or another disk");
+            Failure { text, code: 1 }
+        })?;
+        let named = fs::rename(&self.path, path).and_then(|()| {
+            self.kept = true;
+            let directory = path.parent().filter(|parent| *parent != Path::new(""));
+            File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+        });
+        named.map_err(|error| cannot_write(path, &error))?;
+        Ok(verified)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.kept {
+            // It is of no use; if it stays, its name says so.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    Failure { text: format!("cannot write {path:?}: {error}; try another place"), code: 1 }
+}
+
+fn report(flags: &Backup, verified: &Verified) {
+    let Verified { head, machine, bytes } = verified;
+    let Head { lineage, index, revision, .. } = head;
+    let (cluster, epoch, incarnation) =
+        (&lineage.cluster, lineage.epoch.get(), lineage.incarnation.to_string());
+    let (keys, file) = (machine.stats().keys, flags.file.display());
+    match flags.output {
+        Output::Json => {
+            let said = serde_json::json!({
+                "file": flags.file, "bytes": bytes, "cluster": cluster, "epoch": epoch,
+                "incarnation": incarnation, "index": index, "revision": revision.to_string(),
+                "keys": keys,
+            });
+            println!("{said}");
+        }
+        Output::Text => {
+            println!("wrote {file}: {bytes} bytes, {keys} keys, read back and whole");
+            println!("  cluster {cluster}, epoch {epoch}, index {index}, revision {revision}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! How does somebody bring a cluster back?
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use tenure_server::Names;
+use tenure_server::restore::{Origin, RestoreError, Restored, Wanted, restore};
+use tenure_types::{Epoch, Token};
+
+use crate::run::{EX_CONFIG, Failure, Output, chain};
+
+const SEGMENT_BYTES: u32 = 64 * 1024 * 1024;
+
+/// What `tenure restore --help` ends with.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  Bring a cluster back from a backup, as one member, and start it:
+    tenure restore /backups/monday --data /var/lib/tenure --name a
+    tenure serve --name a --data /var/lib/tenure
+
+  The cluster wrote to storage after the backup, and the storage has seen token 281474976710999:
+    tenure restore /backups/monday --data /var/lib/tenure --above 281474976710999
+
+  Two of three members are lost for ever, the third one's disk is whole, its process stopped:
+    tenure restore --from-data /var/lib/tenure --data /var/lib/tenure-new --name a
+
+  The backup is on a medium that cannot be written, so the epoch cannot be noted beside it:
+    tenure restore /mnt/cdrom/monday --data /var/lib/tenure --epoch 7
+    tenure restore /mnt/cdrom/monday --data /var/lib/tenure --ledger /var/backups/monday.ledger
+
+Then add the others, each with an empty directory: tenure serve --name b … --join ADDR, and promote them.
+
+Exit codes: 0 restored, 1 refused, 2 wrong arguments, 78 a directory or ledger cannot be used.";
+
+/// Flags of `tenure restore`.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+#[command(group = clap::ArgGroup::new("source").required(true).args(["file", "from_data"]))]
+pub(crate) struct Restore {
+    /// The backup
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Instead of a backup, the data directory of the last member; it is read, never changed
+    #[arg(long, value_name = "DIR")]
+    from_data: Option<PathBuf>,
+    /// Make the new cluster's first member in this directory, which must be empty
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// The epoch; without it, the next one that was never used
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32_767))]
+    epoch: Option<u16>,
+    /// Have every new token above this one
+    #[arg(long, value_name = "TOKEN", value_parser = token)]
+    above: Option<Token>,
+    /// Where epochs are written down [default: FILE.ledger, or DIR.ledger]
+    #[arg(long, value_name = "FILE")]
+    ledger: Option<PathBuf>,
+    /// Refuse what is not of this cluster
+    #[arg(long, value_name = "ID")]
+    cluster: Option<String>,
+    /// Grant locks at once: nobody who held one before is still at work
+    #[arg(long)]
+    waive_quiet: bool,
+    /// What people will call the member
+    #[arg(long)]
+    name: Option<String>,
+    /// Where it will listen for clients
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7450")]
+    clients: String,
+    /// Where it will listen for other members
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7451")]
+    members: String,
+    /// How to say what was done
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Makes a cluster of one.
+pub(crate) fn run(flags: &Restore) -> ExitCode {
+    match restore(&flags.wanted()) {
+        Ok(restored) => {
+            report(flags, &restored);
+            ExitCode::SUCCESS
+        }
+        Err(error) => failure(&error).report(),
+    }
+}
+
+impl Restore {
+    fn wanted(&self) -> Wanted {
+        let from = match (&self.file, &self.from_data) {
+            (Some(file), _) => Origin::Backup(file.clone()),
+            (None, data) => Origin::Data(data.clone().unwrap_or_default()),
+        };
+        let (members, clients) = (self.members.clone(), self.clients.clone());
+        Wanted {
+            from,
+            data: self.data.clone(),
+            cluster: self.cluster.clone(),
+            epoch: self.epoch.and_then(Epoch::new),
+            above: self.above,
+            ledger: self.ledger.clone(),
+            waive_quiet: self.waive_quiet,
+            names: self.name.clone().map(|name| Names { name, members, clients }),
+            segment_bytes: SEGMENT_BYTES,
+        }
+    }
+}
+
+fn token(text: &str) -> Result<Token, String> {
+    let number: u64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    let token = Token::from_u64(number).filter(|token| token.epoch().is_some());
+    token.ok_or_else(|| "not a token: those are above 0 and fit 63 bits".to_owned())
+}
+
+fn failure(error: &RestoreError) -> Failure {
+    let code = if error.is_setting() { EX_CONFIG } else { 1 };
+    Failure { text: format!("{}; try {}", chain(error), error.advice()), code }
+}
+
+fn report(flags: &Restore, restored: &Restored) {
+    let Restored { lineage, before, member, index, unsure, revision, keys, quiet_ms, ledger } =
+        restored;
+    let (cluster, epoch) = (&lineage.cluster, lineage.epoch.get());
+    let incarnation = lineage.incarnation;
+    if flags.output == Output::Json {
+        let said = serde_json::json!({
+            "data": flags.data, "cluster": cluster, "member": member.to_string(), "epoch": epoch,
+            "epoch_before": before.epoch.get(), "incarnation": incarnation.to_string(),
+            "incarnation_before": before.incarnation.to_string(), "index": index,
+            "entries_not_known_committed": unsure, "revision": revision.to_string(), "keys": keys,
+            "quiet_ms": quiet_ms, "ledger": ledger,
+        });
+        println!("{said}");
+        return;
+    }
+    println!("restored cluster {cluster} as one member, {member}, in {}", flags.data.display());
+    println!("  epoch {epoch} (was {}), incarnation {incarnation}", before.epoch.get());
+    println!("  {keys} keys, up to entry {index} of the former log; leases and locks are gone");
+    if *unsure > 0 {
+        println!("  its last {unsure} entries were not known to be committed; they are in it");
+    }
+    match quiet_ms {
+        Some(ms) => println!("  no lock is granted for {} s after the start", ms.div_ceil(1000)),
+        None => println!("  locks are granted at once"),
+    }
+    match ledger {
+        Some(path) => println!("  epoch written down in {}", path.display()),
+        None => {
+            println!("  epoch {epoch} is written down NOWHERE: never use it for another restore");
+        }
+    }
+    let name = flags.name.as_deref().unwrap_or("NAME");
+    let (data, clients, members) = (flags.data.display(), &flags.clients, &flags.members);
+    println!(
+        "start it:  tenure serve --name {name} --data {data} --clients {clients} --members {members}"
+    );
+    println!("then add others, with empty directories:  tenure serve … --join {members}");
+}

@@ -1,0 +1,289 @@
+//! How is the whole state of a running cluster taken away in one file?
+//!
+//! ```text
+//! 8 bytes "tenurbak", u32 format, u32 length of the head
+//! head    text, one `name value` per line, see `Head`
+//! state   as many bytes as the head says: a snapshot of the machine
+//! u32     CRC-32C of everything before it
+//! ```
+//!
+//! Numbers are little-endian. [`take`] is the half of the member, [`Verified::read`] that of whoever
+//! has the file; between them is nothing but bytes, so any door can carry them.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tenure_core::{BadSnapshot, Frozen, Machine, SnapshotReader};
+use tenure_types::Revision;
+
+use crate::lineage::Lineage;
+use crate::member::{Gone, Member};
+
+const MAGIC: &[u8; 8] = b"tenurbak";
+const FORMAT: u32 = 1;
+/// The head is ten lines of text.
+const HEAD_BYTES_MAX: usize = 4096;
+const CHECKSUM_BYTES: usize = 4;
+/// Read at once, at most.
+const STEP_BYTES: usize = 256 * 1024;
+
+/// What a backup says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// Which life of which cluster it was taken from.
+    pub lineage: Lineage,
+    /// The last entry of the log that is in it.
+    pub index: u64,
+    /// The newest revision in it.
+    pub revision: Revision,
+    /// The level of the machine's rules.
+    pub level: u16,
+    /// How many bytes the state has.
+    pub state_bytes: u64,
+}
+
+/// The state of a cluster at one moment, ready to be written while the cluster goes on.
+pub struct Backup {
+    head: Head,
+    frozen: Frozen,
+    _one: One,
+}
+
+/// Why there is no backup.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TakeError {
+    /// Nobody confirmed that this state is the newest.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// Each one keeps a copy of what changes meanwhile: one at a time.
+    #[error("another backup is being taken from this member")]
+    Busy,
+}
+
+/// Why a file is no backup that can be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// It cannot be read.
+    #[error("cannot read it")]
+    Io(#[from] io::Error),
+    /// It is something else.
+    #[error("it is not a backup")]
+    Other,
+    /// A later version wrote it.
+    #[error("it has format {0}, this version of tenure knows format {FORMAT}")]
+    Format(u32),
+    /// Its bytes are not those that were written.
+    #[error("it is damaged: {0}")]
+    Damaged(&'static str),
+    /// Its bytes are whole, but the state in them cannot be used.
+    #[error("its state cannot be used")]
+    State(#[from] BadSnapshot),
+}
+
+/// A backup that was read to its end and found whole.
+pub struct Verified {
+    /// What it says of itself.
+    pub head: Head,
+    /// The state in it.
+    pub machine: Machine,
+    /// The length of the file.
+    pub bytes: u64,
+}
+
+/// Takes a backup of the cluster: everything that was acknowledged before this was called is in it.
+///
+/// Works on every member that reaches a leader. It blocks for as long as a quorum takes to confirm
+/// the leader, then for one pass over the state; asynchronous callers use a thread for it.
+pub fn take(member: &Member, timeout: Duration) -> Result<Backup, TakeError> {
+    let one = One::begin(member.backing_up()).ok_or(TakeError::Busy)?;
+    // From here on what the member has applied is not older than now, and it never goes back.
+    member.read(timeout, |_| ())?;
+    let (point, level, revision, frozen) = member.freeze()?;
+    let mut state_bytes = 0;
+    frozen.write(&mut |part| state_bytes += part.len() as u64);
+    let lineage = member.lineage().clone();
+    let head = Head { lineage, index: point.index, revision, level, state_bytes };
+    Ok(Backup { head, frozen, _one: one })
+}
+
+impl Backup {
+    /// What it says of itself.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The length of the file that it makes.
+    pub fn bytes(&self) -> u64 {
+        self.head.file_bytes()
+    }
+
+    /// Writes the file. If that fails, what was written is no backup, and reads as damaged.
+    pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
+        let mut out = Checked { to, checksum: 0, failed: None };
+        out.put(&self.head.encode());
+        self.frozen.write(&mut |part| out.put(part));
+        let checksum = out.checksum.to_le_bytes();
+        out.put(&checksum);
+        match out.failed {
+            Some(error) => Err(error),
+            None => to.flush(),
+        }
+    }
+}
+
+impl Verified {
+    /// Reads a whole file and the state in it. `level_known` is the newest level of the machine's rules
+    /// that the caller knows.
+    pub fn read(path: &Path, level_known: u16) -> Result<Self, BackupError> {
+        // First whether the bytes are those that were written, then what they mean: what is wrong
+        // with a file is said by the first of the two that sees it.
+        let bytes = File::open(path)?.metadata()?.len();
+        let head = scan(path, bytes, &mut |_| Ok(()))?;
+        let mut state = SnapshotReader::knowing(level_known);
+        let again = scan(path, bytes, &mut |part| state.push(part))?;
+        if again != head {
+            return Err(BackupError::Damaged("it changes while it is read"));
+        }
+        let machine = state.finish()?;
+        let agrees = machine.epoch() == head.lineage.epoch && machine.revision() == head.revision;
+        if !agrees {
+            return Err(BackupError::Damaged("its head and its state disagree"));
+        }
+        Ok(Self { head, machine, bytes })
+    }
+}
+
+/// Goes through a file once, hands out its state piece by piece, and checks its length and checksum.
+fn scan(
+    path: &Path,
+    bytes: u64,
+    each: &mut dyn FnMut(&[u8]) -> Result<(), BadSnapshot>,
+) -> Result<Head, BackupError> {
+    let mut file = BufReader::new(File::open(path)?);
+    let (head, start) = Head::read(&mut file)?;
+    let mut checksum = crc32c::crc32c(&start);
+    let expected = (start.len() as u64)
+        .checked_add(head.state_bytes)
+        .and_then(|sum| sum.checked_add(CHECKSUM_BYTES as u64));
+    if expected != Some(bytes) {
+        return Err(BackupError::Damaged("its length is not what it says"));
+    }
+    let mut left = head.state_bytes;
+    let mut buffer = vec![0; STEP_BYTES];
+    while left > 0 {
+        let step = usize::try_from(left).unwrap_or(STEP_BYTES).min(STEP_BYTES);
+        file.read_exact(&mut buffer[..step]).map_err(cut_short)?;
+        checksum = crc32c::crc32c_append(checksum, &buffer[..step]);
+        each(&buffer[..step])?;
+        left -= step as u64;
+    }
+    let mut last = [0; CHECKSUM_BYTES];
+    file.read_exact(&mut last).map_err(cut_short)?;
+    if u32::from_le_bytes(last) != checksum {
+        return Err(BackupError::Damaged("its checksum does not match"));
+    }
+    Ok(head)
+}
+
+impl Head {
+    fn encode(&self) -> Vec<u8> {
+        let mut lines = self.lineage.lines().to_vec();
+        lines.push(format!("index {}", self.index));
+        lines.push(format!("revision {}", self.revision));
+        lines.push(format!("level {}", self.level));
+        lines.push(format!("state_bytes {}", self.state_bytes));
+        let text = lines.join("\n") + "\n";
+        let length = u32::try_from(text.len()).expect("the head is a few lines");
+        [&MAGIC[..], &FORMAT.to_le_bytes(), &length.to_le_bytes(), text.as_bytes()].concat()
+    }
+
+    /// Reads the head, and the bytes that it is made of. A stream is read no further than that.
+    pub fn read(from: &mut impl Read) -> Result<(Self, Vec<u8>), BackupError> {
+        let mut fixed = [0; 16];
+        from.read_exact(&mut fixed).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => BackupError::Other,
+            _ => error.into(),
+        })?;
+        let word = |at: usize| {
+            u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
+        };
+        if fixed[..8] != *MAGIC {
+            return Err(BackupError::Other);
+        }
+        if word(8) != FORMAT {
+            return Err(BackupError::Format(word(8)));
+        }
+        let damaged = || BackupError::Damaged("its head cannot be read");
+        let length = word(12) as usize;
+        if length > HEAD_BYTES_MAX {
+            return Err(damaged());
+        }
+        let mut text = vec![0; length];
+        from.read_exact(&mut text).map_err(cut_short)?;
+        let head = str::from_utf8(&text).ok().and_then(Self::parse).ok_or_else(damaged)?;
+        Ok((head, [&fixed[..], &text].concat()))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let fields: Vec<_> = text.lines().filter_map(|line| line.split_once(' ')).collect();
+        let field = |name: &str| fields.iter().find(|field| field.0 == name).map(|field| field.1);
+        Some(Self {
+            lineage: Lineage::parse(field)?,
+            index: field("index")?.parse().ok()?,
+            revision: Revision(field("revision")?.parse().ok()?),
+            level: field("level")?.parse().ok()?,
+            state_bytes: field("state_bytes")?.parse().ok()?,
+        })
+    }
+
+    /// The length of the whole file that begins so.
+    pub fn file_bytes(&self) -> u64 {
+        (self.encode().len() as u64)
+            .saturating_add(self.state_bytes)
+            .saturating_add(CHECKSUM_BYTES as u64)
+    }
+}
+
+fn cut_short(error: io::Error) -> BackupError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => BackupError::Damaged("it is cut short"),
+        _ => error.into(),
+    }
+}
+
+/// Writes and sums up; after an error nothing more is written.
+struct Checked<'a> {
+    to: &'a mut dyn Write,
+    checksum: u32,
+    failed: Option<io::Error>,
+}
+
+impl Checked<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        if self.failed.is_none() {
+            self.checksum = crc32c::crc32c_append(self.checksum, bytes);
+            self.failed = self.to.write_all(bytes).err();
+        }
+    }
+}
+
+/// The one backup that a member takes at a time.
+struct One(Arc<AtomicBool>);
+
+impl One {
+    fn begin(busy: &Arc<AtomicBool>) -> Option<Self> {
+        (!busy.swap(true, Ordering::AcqRel)).then(|| Self(busy.clone()))
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}

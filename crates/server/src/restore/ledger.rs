@@ -1,0 +1,165 @@
+//! Which epochs were given to restores of this cluster already?
+//!
+//! A text file beside the backup, one line per restore: `epoch incarnation cluster`. Two restores of
+//! one backup cannot know of each other in any other way, and must not have the same epoch: the
+//! tokens of the one would be those of the other.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use tenure_types::Epoch;
+
+use super::RestoreError;
+use crate::lineage::{Incarnation, Lineage};
+
+/// A ledger has a line of some 60 bytes for each restore there ever was; more is not one.
+const BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// The ledger of one cluster, locked until it is dropped.
+pub(super) struct Ledger {
+    path: PathBuf,
+    /// To be written, or why that is not possible.
+    file: Result<File, io::Error>,
+    epochs: Vec<Epoch>,
+    /// Where the last whole line ends.
+    end: u64,
+}
+
+impl Ledger {
+    /// The ledger beside a backup, or a data directory.
+    pub(super) fn beside(path: &Path) -> PathBuf {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".ledger");
+        name.into()
+    }
+
+    /// Reads it, all of it or nothing, and keeps others out. One that is not there is empty.
+    pub(super) fn open(path: &Path, cluster: &str) -> Result<Self, RestoreError> {
+        let io = |source| RestoreError::Ledger { path: path.to_owned(), source };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let opened = options.open(path);
+        let mut text = String::new();
+        let file = match opened {
+            Ok(file) => {
+                file.lock().map_err(io)?;
+                (&file).take(BYTES_MAX).read_to_string(&mut text).map_err(io)?;
+                Ok(file)
+            }
+            Err(why) => {
+                if let Ok(file) = File::open(path) {
+                    file.take(BYTES_MAX).read_to_string(&mut text).map_err(io)?;
+                }
+                Err(why)
+            }
+        };
+        // Whatever follows the last end of a line was never finished, and so nothing followed it.
+        let end = text.rfind('\n').map_or(0, |at| at + 1);
+        let mut epochs = Vec::new();
+        for (at, line) in text[..end].lines().enumerate() {
+            let malformed =
+                || RestoreError::LedgerLine { path: path.to_owned(), line: at as u64 + 1 };
+            let entry = parse(line).ok_or_else(malformed)?;
+            if entry.cluster != cluster {
+                let (found, expected) = (entry.cluster, cluster.to_owned());
+                let path = path.to_owned();
+                return Err(RestoreError::LedgerCluster { path, found, expected });
+            }
+            epochs.push(entry.epoch);
+        }
+        Ok(Self { path: path.to_owned(), file, epochs, end: end as u64 })
+    }
+
+    /// The epochs that are given away.
+    pub(super) fn epochs(&self) -> &[Epoch] {
+        &self.epochs
+    }
+
+    /// Why nothing can be added to it, if so.
+    pub(super) fn is_closed(&self) -> Option<&io::Error> {
+        self.file.as_ref().err()
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives an epoch away, for ever: durable when this returns.
+    pub(super) fn append(&mut self, lineage: &Lineage) -> Result<(), RestoreError> {
+        let Ok(file) = &mut self.file else { return Ok(()) };
+        let Lineage { cluster, epoch, incarnation } = lineage;
+        let line = format!("{} {incarnation} {cluster}\n", epoch.get());
+        let written = file
+            .set_len(self.end)
+            .and_then(|()| file.seek(SeekFrom::Start(self.end)))
+            .and_then(|_| file.write_all(line.as_bytes()))
+            .and_then(|()| file.sync_all())
+            .and_then(|()| File::open(directory(&self.path))?.sync_all());
+        written.map_err(|source| RestoreError::Ledger { path: self.path.clone(), source })
+    }
+}
+
+/// The directory that a file is in.
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn parse(line: &str) -> Option<Lineage> {
+    let mut words = line.split(' ');
+    let epoch = Epoch::new(words.next()?.parse().ok()?)?;
+    let incarnation = Incarnation::parse(words.next()?)?;
+    let cluster = words.next().filter(|cluster| !cluster.is_empty())?.to_owned();
+    words.next().is_none().then_some(Lineage { cluster, epoch, incarnation })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lineage(epoch: u16) -> Lineage {
+        let (epoch, incarnation) = (Epoch::new(epoch).unwrap(), Incarnation(u64::from(epoch) + 7));
+        Lineage { cluster: "c".into(), epoch, incarnation }
+    }
+
+    #[test]
+    fn what_was_given_away_stays_so_and_a_torn_line_was_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = Ledger::beside(&dir.path().join("backup"));
+        assert_eq!(path, dir.path().join("backup.ledger"));
+        let mut ledger = Ledger::open(&path, "c").unwrap();
+        assert_eq!(ledger.epochs(), []);
+        ledger.append(&lineage(3)).unwrap();
+        drop(ledger);
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "3 000000000000000a c\n");
+        text.push_str("4 0000");
+        std::fs::write(&path, text).unwrap();
+        let mut ledger = Ledger::open(&path, "c").unwrap();
+        assert_eq!(ledger.epochs(), [lineage(3).epoch]);
+        ledger.append(&lineage(5)).unwrap();
+        drop(ledger);
+        let ledger = Ledger::open(&path, "c").unwrap();
+        assert_eq!(ledger.epochs(), [lineage(3).epoch, lineage(5).epoch]);
+    }
+
+    #[test]
+    fn a_ledger_of_another_cluster_or_of_nonsense_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger");
+        std::fs::write(&path, "3 000000000000000a d\n").unwrap();
+        let error = Ledger::open(&path, "c").err().unwrap();
+        assert!(matches!(error, RestoreError::LedgerCluster { .. }), "{error}");
+        for bad in ["\n", "3 1 c\n", "99999 000000000000000a c\n", "3 000000000000000a c d\n"] {
+            std::fs::write(&path, bad).unwrap();
+            let error = Ledger::open(&path, "c").err().unwrap();
+            assert!(matches!(error, RestoreError::LedgerLine { line: 1, .. }), "{bad:?}: {error}");
+        }
+        let nowhere = dir.path().join("missing").join("ledger");
+        assert!(Ledger::open(&nowhere, "c").unwrap().is_closed().is_some());
+    }
+}

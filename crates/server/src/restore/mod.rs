@@ -1,0 +1,220 @@
+//! How does a cluster begin another life, from a backup or from the disk of its last member?
+//!
+//! A cluster of one is made in an empty directory; others join it. It keeps its id and its keys. What
+//! makes it safe that holders of the former life may still be at work: the epoch is higher than any
+//! before, so every new token is above every old one; all leases are ended; and nothing is granted
+//! before the longest of them would have run out.
+
+mod error;
+mod ledger;
+mod survivor;
+
+use std::path::{Path, PathBuf};
+
+use tenure_core::Machine;
+use tenure_core::codec::{encode_request, seal_entry};
+use tenure_core::outcome::Effects;
+use tenure_core::request::{Command, Expect, Request, RequestId};
+use tenure_raft::MemberId;
+use tenure_types::{Epoch, Revision, Term, Token};
+
+use crate::backup::Verified;
+use crate::book::{self, Names};
+use crate::home::{Home, Sizes};
+use crate::lineage::{Incarnation, Lineage};
+pub use error::RestoreError;
+use ledger::Ledger;
+
+/// Where a survivor's log and snapshots are copied to, below the new directory.
+const SCRATCH: &str = "copied";
+/// What may be in a directory that counts as empty: the lock of a restore that was refused, and what
+/// some file systems begin with.
+const NOTHING: [&str; 2] = ["in-use", "lost+found"];
+
+/// What a cluster is restored from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// A file that `tenure backup` wrote.
+    Backup(PathBuf),
+    /// The data directory of a member that does not run. It is not changed.
+    Data(PathBuf),
+}
+
+/// What is wanted of a restore.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// What it is made from.
+    pub from: Origin,
+    /// The empty directory that it is made in.
+    pub data: PathBuf,
+    /// The cluster that it must be of, if that is not taken as it comes.
+    pub cluster: Option<String>,
+    /// The epoch; without it, the first one that was never given away.
+    pub epoch: Option<Epoch>,
+    /// A token that every new one must be above.
+    pub above: Option<Token>,
+    /// The ledger, if it is not beside what is restored.
+    pub ledger: Option<PathBuf>,
+    /// Grants locks at once: whoever held one before is known to have stopped.
+    pub waive_quiet: bool,
+    /// What the member will be called and where it will live, if that is known already.
+    pub names: Option<Names>,
+    /// Size of log segments.
+    pub segment_bytes: u32,
+}
+
+/// What was made.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    /// Which life of which cluster.
+    pub lineage: Lineage,
+    /// The life that it came from.
+    pub before: Lineage,
+    /// The only member.
+    pub member: MemberId,
+    /// The last entry of the former life that is in it.
+    pub index: u64,
+    /// How many of its last entries the survivor did not know to be committed.
+    pub unsure: u64,
+    /// The newest revision.
+    pub revision: Revision,
+    /// How many keys there are, the cluster's own among them.
+    pub keys: u64,
+    /// How long nothing is granted once it leads.
+    pub quiet_ms: Option<u64>,
+    /// Where the epoch is written down; nothing if that was not possible.
+    pub ledger: Option<PathBuf>,
+}
+
+/// A state of a former life.
+struct Source {
+    lineage: Lineage,
+    machine: Machine,
+    index: u64,
+    unsure: u64,
+}
+
+/// Makes a cluster of one. After an error nothing can be started from the directory, and the epoch may
+/// be used up.
+pub fn restore(wanted: &Wanted) -> Result<Restored, RestoreError> {
+    let Wanted { from, data, .. } = wanted;
+    check_names(wanted.names.as_ref())?;
+    check_empty(data)?;
+    // A file is read before anything is touched. A survivor's copy needs a place.
+    let mut source = match from {
+        Origin::Backup(path) => Some(from_backup(path)?),
+        Origin::Data(_) => None,
+    };
+    let (dir, _) = tenure_store::DataDir::open_or_create(data).map_err(crate::StartError::from)?;
+    // Once more: somebody else may have had the lock just before.
+    check_empty(data)?;
+    if let Origin::Data(path) = from {
+        source = Some(survivor::read(path, &data.join(SCRATCH), tenure_core::LEVEL_MAX)?);
+    }
+    let source = source.expect("it comes from one or the other");
+    let before = source.lineage.clone();
+    if let Some(expected) = wanted.cluster.clone().filter(|wanted| *wanted != before.cluster) {
+        return Err(RestoreError::WrongCluster { found: before.cluster, expected });
+    }
+    let (Origin::Backup(beside) | Origin::Data(beside)) = from;
+    let path = wanted.ledger.clone().unwrap_or_else(|| Ledger::beside(beside));
+    let mut ledger = Ledger::open(&path, &before.cluster)?;
+    let epoch = choose_epoch(wanted, before.epoch, &ledger)?;
+    let lineage =
+        Lineage { cluster: before.cluster.clone(), epoch, incarnation: Incarnation::draw() };
+    ledger.append(&lineage)?;
+    let written_down = ledger.is_closed().is_none().then(|| ledger.path().to_owned());
+    let member = Home::draw_member();
+    let Source { mut machine, index, unsure, .. } = source;
+    if !machine.restore(epoch, wanted.waive_quiet) {
+        return Err(RestoreError::EpochTooLow { epoch, least: before.epoch.get() + 1 });
+    }
+    rewrite_book(&mut machine, member, wanted.names.as_ref());
+    let sizes = Sizes { segment_bytes: wanted.segment_bytes, reserve_bytes: 0 };
+    Home::lay_down(dir, sizes, member, lineage.clone(), &machine)?;
+    Ok(Restored {
+        lineage,
+        before,
+        member,
+        index,
+        unsure,
+        revision: machine.revision(),
+        keys: machine.stats().keys,
+        quiet_ms: machine.quiet_ms(),
+        ledger: written_down,
+    })
+}
+
+fn from_backup(path: &Path) -> Result<Source, RestoreError> {
+    let failed = |source| RestoreError::Backup { path: path.to_owned(), source };
+    let Verified { head, machine, .. } =
+        Verified::read(path, tenure_core::LEVEL_MAX).map_err(failed)?;
+    Ok(Source { lineage: head.lineage, machine, index: head.index, unsure: 0 })
+}
+
+/// The epoch that was asked for, if it may be given, or the first that was never given away.
+fn choose_epoch(wanted: &Wanted, before: Epoch, ledger: &Ledger) -> Result<Epoch, RestoreError> {
+    let token = wanted.above;
+    let above = match token {
+        Some(token) => Some(token.epoch().ok_or(RestoreError::NoEpochLeft)?),
+        None => None,
+    };
+    let given = ledger.epochs().iter().max().copied();
+    let highest = [Some(before), above, given].into_iter().flatten().max().unwrap_or(before);
+    let next = highest.get().checked_add(1).and_then(Epoch::new);
+    let Some(epoch) = wanted.epoch else {
+        if let Some(why) = ledger.is_closed() {
+            let (path, reason) = (ledger.path().to_owned(), why.to_string());
+            return Err(RestoreError::LedgerClosed { path, reason });
+        }
+        return next.ok_or(RestoreError::NoEpochLeft);
+    };
+    if ledger.epochs().contains(&epoch) {
+        return Err(RestoreError::EpochUsed { epoch, ledger: ledger.path().to_owned() });
+    }
+    if let Some(token) = token.filter(|_| above.is_some_and(|above| above >= epoch)) {
+        return Err(RestoreError::TokenAbove { token, epoch });
+    }
+    if epoch <= highest {
+        return Err(RestoreError::EpochTooLow { epoch, least: highest.get() + 1 });
+    }
+    Ok(epoch)
+}
+
+fn check_names(names: Option<&Names>) -> Result<(), RestoreError> {
+    let words = names.into_iter().flat_map(|names| [&names.name, &names.members, &names.clients]);
+    match words.into_iter().find(|word| !book::is_word(word)) {
+        Some(word) => Err(crate::StartError::Word { word: word.clone() }.into()),
+        None => Ok(()),
+    }
+}
+
+fn check_empty(data: &Path) -> Result<(), RestoreError> {
+    // What is not there, or no directory, is for whoever opens it to say.
+    let Ok(found) = std::fs::read_dir(data) else { return Ok(()) };
+    for name in found.flatten().map(|found| found.file_name()) {
+        if !NOTHING.iter().any(|nothing| name == *nothing) {
+            let name = name.to_string_lossy().into_owned();
+            return Err(RestoreError::NotEmpty { path: data.to_owned(), name });
+        }
+    }
+    Ok(())
+}
+
+/// Takes the former members out of the address book, and puts the new one in.
+fn rewrite_book(machine: &mut Machine, member: MemberId, names: Option<&Names>) {
+    let keys = book::read(machine).into_keys().map(book::key);
+    let mut requests: Vec<Vec<u8>> = keys.map(|key| delete(&key)).collect();
+    // If it is refused, for want of room, the member does it again when it starts.
+    requests.extend(names.map(|names| book::put(&book::key(member), &names.to_string())));
+    let term = Term(tenure_raft::FIRST.term);
+    let entry = seal_entry(term, 0, requests.iter().map(Vec::as_slice));
+    machine.apply(term, Some(&entry), &mut Effects::default());
+}
+
+fn delete(key: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let command = Command::Delete { key, expect: Expect::Any, guard: None };
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    bytes
+}

@@ -1,0 +1,181 @@
+//! Members of several versions in one cluster: who may raise the level, and who must stop?
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure_core::codec::encode_request;
+use tenure_core::outcome::Answer;
+use tenure_core::request::{Command, Request, RequestId};
+use tenure_raft::{Change, Why, Wish};
+use tenure_server::{End, Entrance, Running, Settings, StartError, Stop, Undone, os, start};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+/// What every cluster begins with, and what a later version knows.
+const OLD: u16 = tenure_core::LEVEL_MAX;
+const NEW: u16 = OLD + 1;
+
+type Listed = Vec<(String, String)>;
+
+fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
+    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
+    loop {
+        if let Some(found) = is_so() {
+            return found;
+        }
+        assert!(os::now_us() < until_us, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(10_000 + next % 20_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+fn settings(dir: &Path, at: usize, listed: &Listed, level_known: u16) -> Settings {
+    let name = format!("m{at}");
+    Settings {
+        clients: "127.0.0.1:0".into(),
+        members: Some(listed[at].1.clone()),
+        entrance: Entrance::Bootstrap(listed.clone()),
+        segment_bytes: 256 * 1024,
+        reserve_bytes: 64 * 1024,
+        level_known,
+        ..Settings::new(&name, dir.join(&name))
+    }
+}
+
+fn found(dir: &Path, levels: &[u16]) -> (Listed, Vec<Running>) {
+    let listed =
+        (0..levels.len()).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port())));
+    let listed: Listed = listed.collect();
+    let starting = levels.iter().enumerate().map(|(at, level)| {
+        let settings = settings(dir, at, &listed, *level);
+        std::thread::spawn(move || start(settings).unwrap())
+    });
+    let starting: Vec<_> = starting.collect();
+    let running = starting.into_iter().map(|one| one.join().unwrap()).collect();
+    (listed, running)
+}
+
+/// Has whoever leads raise the level; again if there was no leader.
+fn raise(running: &[&Running], level: u16) -> Result<(), Why> {
+    let mut bytes = Vec::new();
+    let command = Command::RaiseLevel { level };
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    let bytes = Bytes::from(bytes);
+    wait("somebody decides", || {
+        let leads = |one: &&&Running| one.member.status().is_ok_and(|s| s.agreement.serving);
+        let leader = running.iter().find(leads)?;
+        match leader.member.submit(vec![bytes.clone()], Duration::ZERO, DEADLINE).pop()? {
+            Ok(outcome) => {
+                assert_eq!(outcome.result, Ok(Answer::LevelRaised));
+                Some(Ok(()))
+            }
+            Err(Undone::NotDone(why @ Why::LevelNotKnown { .. })) => Some(Err(why)),
+            Err(_) => None,
+        }
+    })
+}
+
+/// One line to the admin socket, one line back.
+fn line(running: &Running, line: &str) -> String {
+    let mut stream = TcpStream::connect(running.clients).unwrap();
+    stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    answer
+}
+
+fn level(running: &Running) -> u16 {
+    running.member.status().unwrap().level.0
+}
+
+fn outgrown(running: &Running) -> Option<()> {
+    let stop = Stop::Outgrown { level: NEW, known: OLD };
+    (running.member.ended()? == End::Cluster(stop)).then_some(())
+}
+
+#[test]
+fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (listed, mut running) = found(dir.path(), &[NEW, NEW, OLD]);
+    let old = running[2].member.id();
+    let all: Vec<&Running> = running.iter().collect();
+    // Not before it has said what it knows, and not while it knows less; nor beyond what any knows.
+    wait("the leader has heard of it", || match raise(&all, NEW) {
+        Err(Why::LevelNotKnown { member, known: Some(OLD), .. }) => {
+            assert_eq!(member, old);
+            Some(())
+        }
+        Err(_) => None,
+        Ok(()) => panic!("raised although a member does not know it"),
+    });
+    assert!(raise(&all, NEW + 1).is_err());
+    let said = wait("the leader says so in a line", || {
+        let answers = running.iter().map(|one| line(one, &format!("level {NEW}")));
+        answers.into_iter().find(|answer| answer.starts_with("refused"))
+    });
+    let reason = format!(
+        "refused LEVEL_NOT_KNOWN level {NEW} is not known by all: member {old} knows up to {OLD}"
+    );
+    assert!(said.starts_with(&reason), "{said}");
+    assert_eq!(running.iter().map(level).collect::<Vec<_>>(), [OLD, OLD, OLD]);
+
+    // Upgraded, it is no longer in the way.
+    running[2].stop();
+    running[2] = start(settings(dir.path(), 2, &listed, NEW)).unwrap();
+    let all: Vec<&Running> = running.iter().collect();
+    wait("it says what it knows now", || raise(&all, NEW).ok());
+    wait("everybody is there", || running.iter().all(|one| level(one) == NEW).then_some(()));
+
+    // Downgraded, it stops at the entry that raised the level.
+    running[2].stop();
+    running[2] = start(settings(dir.path(), 2, &listed, OLD)).unwrap();
+    wait("it stops", || outgrown(&running[2]));
+    running.iter().for_each(Running::stop);
+}
+
+#[test]
+fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let (listed, running) = found(dir.path(), &[NEW]);
+    let newcomer = |at: usize, level_known| {
+        let mut listed = listed.clone();
+        listed.resize_with(at + 1, || ("x".into(), format!("127.0.0.1:{}", free_port())));
+        let entrance = Entrance::Join(vec![listed[0].1.clone()]);
+        Settings { entrance, ..settings(dir.path(), at, &listed, level_known) }
+    };
+    // A learner that knows less is in the way as much as a voter.
+    let learner = start(newcomer(1, OLD)).unwrap();
+    let alone = [&running[0]];
+    assert!(raise(&alone, NEW).is_err());
+    learner.stop();
+    let remove = Wish::Change(vec![Change::Remove(learner.member.id())]);
+    running[0].member.admin(remove, DEADLINE).unwrap().unwrap();
+    raise(&alone, NEW).unwrap();
+
+    let mut settings_old = newcomer(2, OLD);
+    settings_old.stop.store(true, Ordering::Release);
+    let refused = start(settings_old).err().unwrap();
+    assert!(matches!(refused, StartError::Interrupted), "it would try again: {refused}");
+    settings_old = newcomer(2, NEW);
+    let joined = start(settings_old).unwrap();
+    wait("it has the state", || (level(&joined) == NEW).then_some(()));
+    joined.stop();
+    // What it was sent is a snapshot.
+    let refused = start(newcomer(2, OLD)).err().unwrap();
+    assert!(refused.is_setting() && !refused.is_corrupt(), "{refused}");
+    assert!(refused.advice().contains("the version of tenure"), "{}", refused.advice());
+    running[0].stop();
+}

@@ -1,0 +1,221 @@
+//! A member in this process, its backup, and the life after it: what stays, what is gone, and when is
+//! a lock granted again?
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure_core::codec::encode_request;
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::{
+    Acquire, Ask, AskLease, Asks, Command, Expect, LeaseRef, NewLease, Purpose, Put, Request,
+    RequestId, Wait,
+};
+use tenure_core::{Compacted, Filter};
+use tenure_server::backup::{BackupError, TakeError, Verified, take};
+use tenure_server::restore::{Origin, Restored, Wanted, restore};
+use tenure_server::{Entrance, Member, Running, Settings, start};
+use tenure_types::{LeaseId, Mode, Refusal, Token};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const TTL_MS: u64 = 2_000;
+const SEGMENT_BYTES: u32 = 256 * 1024;
+
+fn run(data: &Path) -> Running {
+    let running = start(Settings {
+        clients: "127.0.0.1:0".into(),
+        entrance: Entrance::Alone,
+        segment_bytes: SEGMENT_BYTES,
+        reserve_bytes: 64 * 1024,
+        ..Settings::new("a", data)
+    });
+    let running = running.unwrap();
+    running.member.read(DEADLINE, |_| ()).unwrap();
+    running
+}
+
+fn submit(member: &Member, command: Command<'_>) -> Outcome {
+    let mut bytes = Vec::new();
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    member.submit(vec![Bytes::from(bytes)], Duration::ZERO, DEADLINE).pop().unwrap().unwrap()
+}
+
+fn put(member: &Member, key: &str) -> Outcome {
+    let put = Put { key, value: b"value", lease: None, expect: Expect::Any, guard: None };
+    submit(member, Command::Put(put))
+}
+
+fn lease(member: &Member, id: u64) {
+    let id = LeaseId::new(id).unwrap();
+    let new = NewLease { id, ttl_ms: TTL_MS, client: "ana", metadata: &[] };
+    submit(member, Command::GrantLease(new)).result.unwrap();
+}
+
+fn lock(member: &Member, id: u64, wait: Wait) -> Result<Option<Token>, Refusal> {
+    let acquire = Acquire {
+        lease: AskLease::Existing(LeaseRef::Id(LeaseId::new(id).unwrap())),
+        locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
+        wait,
+        metadata: &[],
+        lock_delay_ms: 0,
+        max_hold_ms: None,
+        purpose: Purpose::Lock,
+        independent: false,
+    };
+    match submit(member, Command::Acquire(acquire)).result? {
+        Answer::Acquired(acquired) => Ok(Some(acquired.grants.as_slice()[0].token)),
+        Answer::Queued(_) => Ok(None),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn back_up(member: &Member, path: &Path) {
+    let backup = take(member, DEADLINE).unwrap();
+    let mut file = Vec::new();
+    backup.write(&mut file).unwrap();
+    assert_eq!(file.len() as u64, backup.bytes());
+    std::fs::write(path, file).unwrap();
+}
+
+fn wanted(from: Origin, data: PathBuf) -> Wanted {
+    Wanted {
+        from,
+        data,
+        cluster: None,
+        epoch: None,
+        above: None,
+        ledger: None,
+        waive_quiet: false,
+        names: None,
+        segment_bytes: SEGMENT_BYTES,
+    }
+}
+
+#[test]
+fn nothing_is_granted_in_the_quiet_period_and_old_cursors_are_compacted() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = run(&dir.path().join("first"));
+    let member = &running.member;
+    lease(member, 1);
+    lease(member, 2);
+    let old = lock(member, 1, Wait::No).unwrap().unwrap();
+    assert_eq!(lock(member, 2, Wait::Unlimited), Ok(None));
+    let cursor = put(member, "kept").revision;
+    let file = dir.path().join("backup");
+    back_up(member, &file);
+    put(member, "after the backup");
+    running.stop();
+    let clock_ms = Verified::read(&file, tenure_core::LEVEL_MAX).unwrap().machine.clock_ms();
+
+    let data = dir.path().join("second");
+    let restored = restore(&wanted(Origin::Backup(file.clone()), data.clone())).unwrap();
+    let quiet_ms = restored.quiet_ms.unwrap();
+    assert_eq!(quiet_ms, TTL_MS, "the longest ttl in the backup");
+    let running = run(&data);
+    let member = running.member.clone();
+    assert_eq!(member.lineage(), &restored.lineage);
+    assert_eq!(member.lineage().cluster, restored.before.cluster);
+    let (kept, after, stats) = member
+        .read(DEADLINE, |m| (m.key("kept").is_some(), m.key("after the backup"), m.stats()))
+        .unwrap();
+    assert!(kept && after.is_none());
+    assert_eq!((stats.leases, stats.locks, stats.places, stats.grants), (0, 0, 0, 0));
+    let floor = member.read(DEADLINE, tenure_core::Machine::floor).unwrap();
+    let asked = member.read(DEADLINE, move |m| m.events(cursor, Filter::All, 10).err());
+    assert_eq!(asked, Ok(Some(Compacted { floor })));
+    assert!(floor > cursor);
+
+    // One that does not wait is told why; one that waits has it after the period, not before.
+    lease(&member, 1);
+    assert!(matches!(lock(&member, 1, Wait::No), Err(Refusal::Quiet { .. })));
+    let new = loop {
+        // Renewing keeps the lease alive for as long as it takes.
+        match lock(&member, 1, Wait::Unlimited) {
+            Ok(Some(token)) => break token,
+            Ok(None) => {
+                let id = LeaseRef::Id(LeaseId::new(1).unwrap());
+                submit(&member, Command::Renew(vec![id])).result.unwrap();
+            }
+            Err(refusal) => panic!("{refusal}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let granted_at_ms = member.read(DEADLINE, tenure_core::Machine::clock_ms).unwrap();
+    assert!(granted_at_ms >= clock_ms + quiet_ms, "{granted_at_ms} {clock_ms} {quiet_ms}");
+    assert!(new > old && new.epoch() == Some(restored.lineage.epoch));
+    running.stop();
+}
+
+#[test]
+fn a_waived_quiet_period_grants_at_once_and_each_restore_is_a_life_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = run(&dir.path().join("first"));
+    lease(&running.member, 1);
+    let old = lock(&running.member, 1, Wait::No).unwrap().unwrap();
+    let file = dir.path().join("backup");
+    back_up(&running.member, &file);
+    running.stop();
+
+    let mut lives: Vec<Restored> = Vec::new();
+    for life in 1..=3 {
+        let data = dir.path().join(format!("life {life}"));
+        let wanted = wanted(Origin::Backup(file.clone()), data.clone());
+        let restored = restore(&Wanted { waive_quiet: true, ..wanted }).unwrap();
+        assert_eq!((restored.lineage.epoch.get(), restored.quiet_ms), (life, None));
+        let running = run(&data);
+        lease(&running.member, 1);
+        let new = lock(&running.member, 1, Wait::No).unwrap().unwrap();
+        assert!(new > old && new.epoch().unwrap().get() == life);
+        running.stop();
+        assert!(lives.iter().all(|one| one.lineage.incarnation != restored.lineage.incarnation));
+        assert!(lives.iter().all(|one| one.member != restored.member));
+        lives.push(restored);
+    }
+    // A restored life is backed up and restored like any other.
+    let again = run(&dir.path().join("life 3"));
+    let file = dir.path().join("another");
+    back_up(&again.member, &file);
+    again.stop();
+    let wanted = wanted(Origin::Backup(file), dir.path().join("life 4"));
+    let restored = restore(&wanted).unwrap();
+    assert_eq!(restored.before, lives[2].lineage);
+    assert_eq!(restored.lineage.epoch.get(), 4);
+    assert_eq!(restored.quiet_ms, Some(TTL_MS));
+}
+
+#[test]
+fn every_damaged_byte_of_a_backup_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = run(&dir.path().join("data"));
+    put(&running.member, "key");
+    let path = dir.path().join("backup");
+    back_up(&running.member, &path);
+    // One at a time, and the next once that is over.
+    let first = take(&running.member, DEADLINE).unwrap();
+    assert!(matches!(take(&running.member, DEADLINE), Err(TakeError::Busy)));
+    drop(first);
+    let (done, second) = channel();
+    let member = running.member.clone();
+    std::thread::spawn(move || done.send(take(&member, DEADLINE).is_ok()));
+    assert_eq!(second.recv(), Ok(true));
+    running.stop();
+
+    let read = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        Verified::read(&path, tenure_core::LEVEL_MAX).map(|verified| verified.head)
+    };
+    let good = std::fs::read(&path).unwrap();
+    let head = read(&good).unwrap();
+    assert_eq!(head.file_bytes(), good.len() as u64);
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        assert!(read(&bad).is_err(), "byte {at}");
+    }
+    for cut in (0..good.len()).step_by(7) {
+        assert!(read(&good[..cut]).is_err(), "cut at {cut}");
+    }
+    assert!(matches!(read(&[&good[..], b"x"].concat()), Err(BackupError::Damaged(_))));
+    assert!(matches!(read(b"once upon a time there was"), Err(BackupError::Other)));
+}
