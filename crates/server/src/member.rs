@@ -373,6 +373,11 @@ impl Member {
         &self.inbox
     }
 
+    /// How often its log was made durable since it started.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
     /// Counts syncs of the log.
     pub(crate) fn count_sync(&self) {
         self.syncs.fetch_add(1, Ordering::Relaxed);

@@ -8,6 +8,7 @@ mod decode;
 mod encode;
 mod facts;
 mod grpc;
+mod http;
 mod session;
 
 use std::io;
@@ -27,6 +28,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::admin;
 use crate::edge::Edge;
 use crate::say;
+
+pub(crate) use http::Hosts;
 
 /// The longest message that is read: the longest value, with room for what is around it.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -74,6 +77,7 @@ impl Doors {
     pub(crate) fn open(
         port: TcpListener,
         edge: &Edge,
+        hosts: Hosts,
         tls: Option<Arc<rustls::ServerConfig>>,
     ) -> io::Result<Self> {
         port.set_nonblocking(true)?;
@@ -81,8 +85,8 @@ impl Doors {
         let port = tokio::net::TcpListener::from_std(port)?;
         let open = watch::Sender::new(true);
         let house = Arc::new(House {
-            http: http(),
-            router: grpc::routes(edge),
+            http: protocols(),
+            router: grpc::routes(edge).reset_fallback().merge(http::routes(edge, hosts)),
             tls: tls.map(TlsAcceptor::from),
             lines: admin::Lines::new(edge.member().clone()),
             room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
@@ -98,7 +102,7 @@ impl Doors {
     }
 }
 
-fn http() -> auto::Builder<TokioExecutor> {
+fn protocols() -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())

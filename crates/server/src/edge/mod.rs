@@ -13,6 +13,7 @@
 mod acquire;
 mod admit;
 mod load;
+mod membership;
 mod outbox;
 mod read;
 mod session;
@@ -38,6 +39,7 @@ pub(crate) use session::Session;
 use crate::member::{Lead, Member, Undone};
 use crate::os;
 use crate::peer::Net;
+use crate::watch::Hub;
 use load::Load;
 use submit::{Batch, Reply};
 
@@ -60,6 +62,7 @@ struct Inner {
     runtime: Handle,
     load: Load,
     cluster: String,
+    hub: Hub,
 }
 
 /// Why there is no outcome.
@@ -93,7 +96,9 @@ impl Edge {
     pub(crate) fn new(member: Member, net: Arc<Net>, cluster: String, runtime: Handle) -> Self {
         member.outbox().attend();
         runtime.spawn(outbox::spread(member.outbox().clone(), member.clone()));
-        Self { inner: Arc::new(Inner { member, net, runtime, load: Load::default(), cluster }) }
+        let hub = Hub::start(member.clone(), &runtime);
+        let load = Load::default();
+        Self { inner: Arc::new(Inner { member, net, runtime, load, cluster, hub }) }
     }
 
     /// The member behind it.
@@ -104,6 +109,11 @@ impl Edge {
     /// The cluster it belongs to.
     pub(crate) fn cluster(&self) -> &str {
         &self.inner.cluster
+    }
+
+    /// Where watches are.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.inner.hub
     }
 
     /// Who leads, as far as this member knows.
