@@ -254,6 +254,12 @@ pub enum Why {
     /// An id that was removed is never used again.
     #[error("this member was removed and needs a new id")]
     Retired,
+    /// The learner is too far behind to decide with the others.
+    #[error("the member is {behind} entries behind")]
+    NotCaughtUp {
+        /// How far.
+        behind: u64,
+    },
     /// The level cannot be raised: a member does not know it, or has not said so since this one
     /// started.
     #[error("level {level} is not known by all: member {member} {}", knows(.known))]

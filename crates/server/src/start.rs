@@ -223,7 +223,8 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     if door.is_some() {
         join::announce(member.clone(), card, level_known);
     }
-    let edge = Edge::new(member.clone(), net, cluster.clone(), runtime.handle().clone());
+    let insecure = settings.insecure;
+    let edge = Edge::new(member.clone(), net, cluster.clone(), insecure, runtime.handle().clone());
     let doors = Doors::open(client_port, &edge, hosts, None).map_err(system("listen"))?;
     Ok(Running { member, cluster, clients, members, door, doors, runtime: Some(runtime) })
 }

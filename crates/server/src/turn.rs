@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tenure_core::outcome::Notice;
 use tenure_raft::{
-    Input, Kind, MemberId, Membership, Message, Output, Replica, Saved, Ticket, Wish,
+    Change, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved, Ticket, Why, Wish,
 };
 use tenure_store::{DataDir, Fatal, SnapshotError, Snapshots, WriteError};
 use tenure_types::Revision;
@@ -25,6 +25,8 @@ use crate::pen::{Pen, spawn};
 use crate::say;
 use crate::waiting::Waiting;
 
+/// A member that is to decide with the others is at most so many entries behind.
+const BEHIND_MAX: u64 = 1_000;
 /// Inputs taken in one turn, at most.
 const TAKEN_MAX: usize = 8_192;
 /// A log that was not written for so long is quiet, and is marked.
@@ -173,6 +175,21 @@ impl Driver {
         Ok(())
     }
 
+    /// Whether a learner that is to decide with the others is too far behind for it: until it has
+    /// caught up, the majority would have one member less than it seems.
+    fn too_early(&self, wish: &Wish) -> Option<Why> {
+        let Wish::Change(changes) = wish else { return None };
+        let status = self.on.replica.status();
+        let behind = |change: &Change| match change {
+            Change::Promote(id) => {
+                status.matched.get(id).map(|matched| status.committed.saturating_sub(*matched))
+            }
+            Change::AddLearner(_) | Change::Remove(_) => None,
+        };
+        let behind = changes.iter().filter_map(behind).max()?;
+        (behind > BEHIND_MAX).then_some(Why::NotCaughtUp { behind })
+    }
+
     fn handle(&mut self, event: Event) -> Result<(), End> {
         let input = match event {
             Event::Input(input) => input,
@@ -183,7 +200,13 @@ impl Driver {
                 Input::Submit { ticket, requests, patience_us }
             }
             Event::Read(ask) => Input::Read { ticket: self.waiting.read(ask) },
-            Event::Wish { wish, done } => Input::Admin { ticket: self.waiting.wish(done), wish },
+            Event::Wish { wish, done } => {
+                if let Some(why) = self.too_early(&wish) {
+                    done(Err(why));
+                    return Ok(());
+                }
+                Input::Admin { ticket: self.waiting.wish(done), wish }
+            }
             Event::Look(ask) => {
                 ask(&self.on.replica);
                 return Ok(());

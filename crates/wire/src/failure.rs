@@ -162,6 +162,14 @@ pub enum Failure {
         /// How far.
         behind: u64,
     },
+    /// A member does not know the level that the cluster was to be raised to.
+    #[error("level {level} is not known by all: member {member} is in the way")]
+    LevelNotKnown {
+        /// Which level.
+        level: u16,
+        /// The first member that is in the way.
+        member: String,
+    },
     /// Another change of membership is not finished.
     #[error("another change of membership is not finished")]
     MembershipChanging,
@@ -214,6 +222,7 @@ impl Failure {
             Self::MemberNotFound { .. } => "MEMBER_NOT_FOUND",
             Self::MemberExists { .. } => "MEMBER_EXISTS",
             Self::NotCaughtUp { .. } => "NOT_CAUGHT_UP",
+            Self::LevelNotKnown { .. } => "LEVEL_NOT_KNOWN",
             Self::MembershipChanging => "MEMBERSHIP_CHANGING",
             Self::QuorumAtRisk => "QUORUM_AT_RISK",
             Self::TooManyHops { .. } => "TOO_MANY_HOPS",
@@ -257,11 +266,18 @@ impl Failure {
             Self::MemberNotFound { member: text() },
             Self::MemberExists { member: text() },
             Self::NotCaughtUp { behind: 9 },
+            Self::LevelNotKnown { level: 2, member: text() },
             Self::MembershipChanging,
             Self::QuorumAtRisk,
             Self::TooManyHops { hops: 5 },
             Self::TokenTooLarge,
         ]
+    }
+}
+
+impl From<Failure> for v1::Error {
+    fn from(failure: Failure) -> Self {
+        (&failure).into()
     }
 }
 
@@ -288,6 +304,7 @@ impl From<&Failure> for v1::Error {
                 "wait_ms".clone_into(&mut error.limit);
                 error.bound = *left_ms;
             }
+            Failure::LevelNotKnown { level, .. } => error.asked = u64::from(*level),
             Failure::TooLarge { bound } => error.bound = *bound,
             Failure::Compacted { floor } => error.revision = Some(convert::revision(*floor)),
             Failure::SlowConsumer { resume } => error.revision = Some(convert::revision(*resume)),

@@ -13,6 +13,8 @@ pub mod shared;
 pub mod status;
 
 pub use failure::Failure;
+/// How long a message is, and its bytes.
+pub use prost::Message;
 
 /// Everything in `proto/tenure/v1`: messages, and for each service a client and a server.
 #[allow(

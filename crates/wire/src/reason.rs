@@ -272,6 +272,9 @@ pub const TABLE: &[Row] = rows! {
         "a member of this id or name exists", "remove it first, or use another";
     "NOT_CAUGHT_UP" FailedPrecondition 409 Frame None Later,
         "the member is too far behind to vote", "try again when it has caught up";
+    "LEVEL_NOT_KNOWN" FailedPrecondition 409 Frame None Later,
+        "a member does not know the level, or has not said so since the leader started",
+        "upgrade and start that member, then raise the level";
     "MEMBERSHIP_CHANGING" FailedPrecondition 409 Frame None Later,
         "another change of membership is not finished", "try again later";
     "QUORUM_AT_RISK" FailedPrecondition 409 Frame None No,

@@ -86,6 +86,16 @@ impl EncodedWatch {
         self.0.is_empty()
     }
 
+    /// The bytes, for whoever keeps them; [`EncodedWatch::of`] takes them back.
+    pub fn into_bytes(self) -> Bytes {
+        self.0
+    }
+
+    /// Bytes that [`WatchFields::share`] wrote. Others make [`WatchResponse::into_fields`] panic.
+    pub fn of(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+
     fn decode(&self) -> WatchFields {
         WatchFields::decode(self.0.clone()).expect("only what `share` wrote is shared")
     }

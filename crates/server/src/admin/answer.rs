@@ -10,12 +10,14 @@ use tenure_core::request::{
     Acquire, Ask, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put, Request,
     RequestId, Revoker, Wait,
 };
-use tenure_raft::{Change, MemberId, Why, Wish};
+use tenure_raft::{MemberId, Why};
 use tenure_types::{LeaseId, Mode};
+use tenure_wire::v1;
 
 use super::line::{HELP, Line, parse};
 use super::show;
 use crate::book::{self, Card, Names};
+use crate::edge::Edge;
 use crate::member::{Gone, Member, Undone};
 
 /// How long the cluster may take to agree.
@@ -29,7 +31,8 @@ const WAIT_GRACE: Duration = Duration::from_secs(10);
 const LIST_MAX: usize = 1_000;
 
 /// Answers a line with a line.
-pub(super) fn answer(member: &Member, text: &str) -> String {
+pub(super) fn answer(edge: &Edge, text: &str) -> String {
+    let member = edge.member();
     let line = match parse(text) {
         Ok(line) => line,
         Err(why) => return format!("error none bad-line {why}"),
@@ -86,11 +89,11 @@ pub(super) fn answer(member: &Member, text: &str) -> String {
         Line::Hash => read(member.status().map(|status| {
             format!("ok index={} hash={:032x}", status.agreement.applied.index, status.hash)
         })),
-        Line::Add { id, address } => add(member, id, address),
-        Line::Promote(id) => wish(member, Wish::Change(vec![Change::Promote(id)])),
-        Line::Remove(id) => remove(member, id),
+        Line::Add { id, address } => changed(edge, edge.add(&card(id, address), AGREE)),
+        Line::Promote(id) => changed(edge, edge.promote(id, AGREE)),
+        Line::Remove(id) => changed(edge, edge.remove(id, AGREE)),
         Line::Level { level } => run(member, Command::RaiseLevel { level }, Duration::ZERO),
-        Line::Transfer(id) => wish(member, Wish::Transfer(id)),
+        Line::Transfer(id) => changed(edge, edge.transfer(Some(id), AGREE)),
     }
 }
 
@@ -182,38 +185,19 @@ fn turn(notices: &Receiver<Notice>, wait: Wait) -> String {
     }
 }
 
-fn wish(member: &Member, wish: Wish) -> String {
-    match member.admin(wish, AGREE) {
-        Ok(Ok(())) => "ok".to_owned(),
-        Ok(Err(why)) => not_done(member, why),
-        Err(_) => "error unknown no-answer".to_owned(),
-    }
-}
-
-/// Adds a member that follows: first its address, so that everyone can reach it.
-fn add(member: &Member, id: MemberId, address: &str) -> String {
-    if !book::is_word(address) {
-        return "error none bad-line an address has no spaces".to_owned();
-    }
-    let (name, members) = (id.to_string(), address.to_owned());
-    let card = Card { id, names: Names { name, members, clients: "-".into() } };
-    let put = book::put(&book::key(id), &card.names.to_string());
-    match member.submit(vec![put.into()], Duration::ZERO, AGREE).pop() {
-        Some(Ok(Outcome { result: Ok(_), .. })) => {
-            wish(member, Wish::Change(vec![Change::AddLearner(id)]))
+/// Changes members or leadership, whoever leads.
+fn changed<T>(edge: &Edge, change: impl Future<Output = Result<T, v1::Error>>) -> String {
+    match edge.runtime().block_on(change) {
+        Ok(_) => "ok".to_owned(),
+        Err(error) => {
+            let effect = tenure_wire::reason::effect_word(error.effect());
+            let word = error.reason.to_lowercase().replace('_', "-");
+            format!("error {effect} {word} {}", error.message)
         }
-        fate => told(member, fate.unwrap_or(Err(Undone::Unknown))),
     }
 }
 
-/// Removes a member for ever, then its address.
-fn remove(member: &Member, id: MemberId) -> String {
-    let answer = wish(member, Wish::Change(vec![Change::Remove(id)]));
-    if answer == "ok" {
-        let key = book::key(id);
-        let command = Command::Delete { key: &key, expect: Expect::Any, guard: None };
-        // An address that stays in the book does no harm: nobody dials one who is no member.
-        drop(member.submit(vec![encode(command)], Duration::ZERO, AGREE));
-    }
-    answer
+fn card(id: MemberId, address: &str) -> Card {
+    let (name, members) = (id.to_string(), address.to_owned());
+    Card { id, names: Names { name, members, clients: "-".into() } }
 }

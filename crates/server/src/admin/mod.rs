@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::backup;
+use crate::edge::Edge;
 use crate::member::Member;
 use crate::pen::spawn;
 
@@ -33,13 +34,13 @@ const ANSWER: Duration = Duration::from_secs(60);
 
 /// Those who speak in lines.
 pub(crate) struct Lines {
-    member: Member,
+    edge: Edge,
     connections: AtomicUsize,
 }
 
 impl Lines {
-    pub(crate) fn new(member: Member) -> Arc<Self> {
-        Arc::new(Self { member, connections: AtomicUsize::new(0) })
+    pub(crate) fn new(edge: Edge) -> Arc<Self> {
+        Arc::new(Self { edge, connections: AtomicUsize::new(0) })
     }
 
     /// Serves a connection on a thread of its own.
@@ -75,10 +76,10 @@ impl Lines {
                 return stream.write_all(b"error none line-too-long\n");
             }
             if bytes.trim_ascii() == b"backup" {
-                return send_backup(&self.member, &mut stream);
+                return send_backup(self.edge.member(), &mut stream);
             }
             let answer = match str::from_utf8(&bytes) {
-                Ok(text) => answer::answer(&self.member, text.trim_end_matches(['\r', '\n'])),
+                Ok(text) => answer::answer(&self.edge, text.trim_end_matches(['\r', '\n'])),
                 Err(_) => "error none not-utf-8".to_owned(),
             };
             stream.write_all(format!("{answer}\n").as_bytes())?;

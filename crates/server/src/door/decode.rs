@@ -45,6 +45,15 @@ pub(crate) fn new_lease<'a>(
     Ok(NewLease { id, ttl_ms: new.ttl_ms, client, metadata: &new.metadata })
 }
 
+/// Gives a lease without a number the one that belongs to its request's key: a request that is sent
+/// again says the same again, at whichever member.
+pub(crate) fn number_lease(new: &mut v1::NewLease, principal: &str, key: &str) {
+    if new.lease == 0 {
+        let hash = xxhash_rust::xxh3::xxh3_64(format!("{principal}\0{key}").as_bytes());
+        new.lease = i64::try_from(hash >> 1).unwrap_or(1).max(1);
+    }
+}
+
 /// A number for a lease, drawn at random.
 pub(crate) fn random_lease() -> LeaseId {
     loop {

@@ -9,6 +9,7 @@ mod encode;
 mod facts;
 mod grpc;
 mod http;
+mod list;
 mod session;
 
 use std::io;
@@ -88,7 +89,7 @@ impl Doors {
             http: protocols(),
             router: grpc::routes(edge).reset_fallback().merge(http::routes(edge, hosts)),
             tls: tls.map(TlsAcceptor::from),
-            lines: admin::Lines::new(edge.member().clone()),
+            lines: admin::Lines::new(edge.clone()),
             room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             open: open.subscribe(),
         });

@@ -1,11 +1,31 @@
 //! How do members come, go and lead, whichever member is asked?
+//!
+//! Every change goes to the leader, from here or over a link, and is waited for. What the cluster looks
+//! like is read from this member's own state, which may be a little old: the leader has the last word.
 
-use tenure_raft::{MemberId, Replica};
-use tenure_wire::Failure;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure_core::request::{Command, Expect, RequestId};
+use tenure_raft::{Change, MemberId, Membership, Replica, Status, Why, Wish};
+use tenure_wire::{Failure, v1};
 use tokio::sync::oneshot;
 
-use super::Edge;
+use super::{Edge, Principal, deadline_us, encode, read};
+use crate::book::{self, Card, Names};
 use crate::member::{Event, NotTaken};
+use crate::os;
+
+/// The cluster as one member sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    /// Who belongs to it.
+    pub(crate) members: Membership,
+    /// Of the agreement.
+    pub(crate) status: Status,
+    /// How they are called and where they live.
+    pub(crate) book: BTreeMap<MemberId, Names>,
+}
 
 impl Edge {
     /// Looks at this member as it is.
@@ -26,8 +46,145 @@ impl Edge {
         }
     }
 
+    /// Who belongs to the cluster, as this member knows it.
+    pub(crate) async fn view(&self) -> Result<Cluster, Failure> {
+        self.look(|replica| Cluster {
+            members: replica.members().clone(),
+            status: replica.status(),
+            book: book::read(replica.machine()),
+        })
+        .await
+    }
+
     /// Whether this member hears from another one.
     pub(crate) fn hears(&self, id: MemberId) -> bool {
         id == self.member().id() || self.inner.net.is_linked(id)
     }
+
+    /// Adds a member that follows: first its address, so that everyone can reach it.
+    pub(crate) async fn add(&self, card: &Card, within: Duration) -> Result<(), v1::Error> {
+        let until_us = deadline_us(within);
+        for (field, word) in [
+            ("name", &card.names.name),
+            ("member_address", &card.names.members),
+            ("client_address", &card.names.clients),
+        ] {
+            if !book::is_word(word) {
+                let problem = "is missing, too long, or has spaces".to_owned();
+                return Err(Failure::InvalidField { field, problem }.into());
+            }
+        }
+        let Cluster { members, book, .. } = self.view().await?;
+        if members.contains(card.id) {
+            return Err(Failure::MemberExists { member: card.id.to_string() }.into());
+        }
+        let namesake = |(id, names): (&MemberId, &Names)| {
+            members.contains(*id) && names.name == card.names.name
+        };
+        if book.iter().any(namesake) {
+            return Err(Failure::MemberExists { member: card.names.name.clone() }.into());
+        }
+        if members.retired.contains(&card.id) {
+            return Err(super::Failure::NotDone(Why::Retired).into());
+        }
+        let put = book::put(&book::key(card.id), &card.names.to_string());
+        let outcome = self.run(put.into(), 0, os::until(until_us)).await?;
+        outcome.result.map_err(|refusal| v1::Error::from(&refusal))?;
+        self.change(Change::AddLearner(card.id), until_us).await
+    }
+
+    /// Gives a member that has caught up a vote. One that has a vote keeps it.
+    pub(crate) async fn promote(&self, id: MemberId, within: Duration) -> Result<(), v1::Error> {
+        let members = self.view().await?.members;
+        if members.voters.contains(&id) {
+            return Ok(());
+        }
+        if !members.contains(id) {
+            return Err(Failure::MemberNotFound { member: id.to_string() }.into());
+        }
+        self.change(Change::Promote(id), deadline_us(within)).await
+    }
+
+    /// Removes a member for ever, then its address. One that leads hands over first.
+    pub(crate) async fn remove(&self, id: MemberId, within: Duration) -> Result<(), v1::Error> {
+        let until_us = deadline_us(within);
+        let members = self.view().await?.members;
+        if !members.contains(id) {
+            return Err(Failure::MemberNotFound { member: id.to_string() }.into());
+        }
+        if members.voters.len() == 1 && members.voters.contains(&id) {
+            return Err(Failure::QuorumAtRisk.into());
+        }
+        if self.lead().by == Some(id) {
+            self.transfer(None, os::until(until_us)).await?;
+        }
+        let removed = self.change(Change::Remove(id), until_us).await;
+        if removed.is_err() && self.view().await?.members.contains(id) {
+            return removed;
+        }
+        let key = book::key(id);
+        let delete = Command::Delete { key: &key, expect: Expect::Any, guard: None };
+        let request = encode(&Principal::anyone(), RequestId::None, delete);
+        if id != self.member().id() {
+            // An address that stays in the book does no harm: nobody dials one who is no member.
+            let _ = self.run(request, 0, os::until(until_us)).await;
+        }
+        Ok(())
+    }
+
+    /// Lets another member lead: this one, or whichever is best. Tells who leads then.
+    pub(crate) async fn transfer(
+        &self,
+        to: Option<MemberId>,
+        within: Duration,
+    ) -> Result<MemberId, v1::Error> {
+        let until_us = deadline_us(within);
+        let cluster = self.view().await?;
+        let to = match to {
+            None => self.heir(&cluster)?,
+            Some(id) if !cluster.members.voters.contains(&id) => {
+                return Err(Failure::MemberNotFound { member: id.to_string() }.into());
+            }
+            Some(id) => id,
+        };
+        if self.lead().by == Some(to) {
+            return Ok(to);
+        }
+        self.wish(Wish::Transfer(to), os::until(until_us)).await?;
+        let mut lead = self.member().lead();
+        let leads = lead.wait_for(|lead| lead.by == Some(to));
+        match tokio::time::timeout(os::until(until_us), leads).await {
+            Ok(Ok(_)) => Ok(to),
+            Ok(Err(_)) => Err(Failure::ShuttingDown.into()),
+            Err(_) => Err(waited(within).into()),
+        }
+    }
+
+    /// Who may lead best: the one that has most, as far as that is known here.
+    fn heir(&self, cluster: &Cluster) -> Result<MemberId, Failure> {
+        let leader = self.lead().by;
+        let others = cluster.members.voters.iter().copied().filter(|id| Some(*id) != leader);
+        others
+            .max_by_key(|id| (self.hears(*id), cluster.status.matched.get(id).copied()))
+            .ok_or(Failure::QuorumAtRisk)
+    }
+
+    /// Makes one change, and waits while another one ends.
+    async fn change(&self, change: Change, until_us: u64) -> Result<(), v1::Error> {
+        loop {
+            let wish = Wish::Change(vec![change]);
+            let result = self.wish(wish, os::until(until_us)).await;
+            match result {
+                // A leader that has just begun says so too.
+                Err(super::Failure::NotDone(Why::ChangeUnderWay)) if os::now_us() < until_us => {
+                    tokio::time::sleep(read::PAUSE).await;
+                }
+                result => return result.map_err(Into::into),
+            }
+        }
+    }
+}
+
+fn waited(within: Duration) -> Failure {
+    Failure::UnknownOutcome { waited_ms: within.as_millis().try_into().unwrap_or(u64::MAX) }
 }

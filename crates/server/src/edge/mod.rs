@@ -32,6 +32,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use acquire::Turn;
 pub(crate) use admit::Principal;
+pub(crate) use membership::Cluster;
 pub(crate) use outbox::{Delivery, Mail, Outbox};
 pub(crate) use read::Fresh;
 pub(crate) use session::Session;
@@ -63,6 +64,7 @@ struct Inner {
     load: Load,
     cluster: String,
     hub: Hub,
+    insecure: bool,
 }
 
 /// Why there is no outcome.
@@ -93,12 +95,18 @@ pub(crate) enum Failure {
 
 impl Edge {
     /// The edge of a running member; `runtime` carries its tasks.
-    pub(crate) fn new(member: Member, net: Arc<Net>, cluster: String, runtime: Handle) -> Self {
+    pub(crate) fn new(
+        member: Member,
+        net: Arc<Net>,
+        cluster: String,
+        insecure: bool,
+        runtime: Handle,
+    ) -> Self {
         member.outbox().attend();
         runtime.spawn(outbox::spread(member.outbox().clone(), member.clone()));
         let hub = Hub::start(member.clone(), &runtime);
         let load = Load::default();
-        Self { inner: Arc::new(Inner { member, net, runtime, load, cluster, hub }) }
+        Self { inner: Arc::new(Inner { member, net, runtime, load, cluster, hub, insecure }) }
     }
 
     /// The member behind it.
@@ -109,6 +117,11 @@ impl Edge {
     /// The cluster it belongs to.
     pub(crate) fn cluster(&self) -> &str {
         &self.inner.cluster
+    }
+
+    /// Whether strangers may come in, from elsewhere.
+    pub(crate) fn is_insecure(&self) -> bool {
+        self.inner.insecure
     }
 
     /// Where watches are.
@@ -235,8 +248,22 @@ impl From<Failure> for tenure_wire::Failure {
             Failure::Forbidden { .. } => Wire::PermissionDenied { verb: "admin" },
             Failure::NotDone(Why::ChangeUnderWay) => Wire::MembershipChanging,
             Failure::NotDone(Why::Impossible) => Wire::QuorumAtRisk,
+            Failure::NotDone(Why::NotCaughtUp { behind }) => Wire::NotCaughtUp { behind },
+            Failure::NotDone(Why::LevelNotKnown { level, member, .. }) => {
+                Wire::LevelNotKnown { level, member: member.to_string() }
+            }
+            Failure::NotDone(Why::Retired) => Wire::InvalidField {
+                field: "member_id",
+                problem: "was removed, and no id comes back".to_owned(),
+            },
             Failure::NotDone(_) => Wire::NoQuorum,
         }
+    }
+}
+
+impl From<Failure> for tenure_wire::v1::Error {
+    fn from(failure: Failure) -> Self {
+        tenure_wire::Failure::from(failure).into()
     }
 }
 

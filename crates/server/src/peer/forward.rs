@@ -369,6 +369,16 @@ fn put_why(out: &mut Vec<u8>, why: Why) {
         Why::ChangeUnderWay => out.put_u8(4),
         Why::Impossible => out.put_u8(5),
         Why::Retired => out.put_u8(6),
+        Why::NotCaughtUp { behind } => {
+            out.put_u8(7);
+            out.put_u64_le(behind);
+        }
+        Why::LevelNotKnown { level, member, known } => {
+            out.put_u8(8);
+            out.put_u16_le(level);
+            out.put_u64_le(member.get());
+            out.put_u16_le(known.unwrap_or(u16::MAX));
+        }
         // A reason that this version cannot name: it was not done, which is what matters.
         _ => out.put_u8(2),
     }
@@ -383,6 +393,12 @@ fn get_why(bytes: &mut Bytes) -> Option<Why> {
         4 => Why::ChangeUnderWay,
         5 => Why::Impossible,
         6 => Why::Retired,
+        7 => Why::NotCaughtUp { behind: bytes.try_get_u64_le().ok()? },
+        8 => Why::LevelNotKnown {
+            level: bytes.try_get_u16_le().ok()?,
+            member: MemberId::new(bytes.try_get_u64_le().ok()?)?,
+            known: Some(bytes.try_get_u16_le().ok()?).filter(|known| *known != u16::MAX),
+        },
         _ => return None,
     })
 }
@@ -416,7 +432,15 @@ mod tests {
         let mut fates = vec![outcome(Ok(Answer::Released)), outcome(Err(Refusal::LeaseNotFound))];
         fates.push(Err(Undone::Unknown));
         let whys = [Why::Transferring, Why::Busy, Why::Replaced, Why::ChangeUnderWay];
-        let more = [Why::Impossible, Why::Retired, Why::NotLeader { leader }];
+        let member = MemberId::new(9).unwrap();
+        let more = [
+            Why::Impossible,
+            Why::Retired,
+            Why::NotLeader { leader },
+            Why::NotCaughtUp { behind: 7 },
+            Why::LevelNotKnown { level: 2, member, known: Some(1) },
+            Why::LevelNotKnown { level: 2, member, known: None },
+        ];
         fates.extend(whys.into_iter().chain(more).map(|why| Err(Undone::NotDone(why))));
         let bytes = Bytes::from(encode_answers(8, &fates));
         match decode(&bytes) {

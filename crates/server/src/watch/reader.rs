@@ -124,6 +124,18 @@ impl Watch {
         step
     }
 
+    /// The revision up to which every event was handed out, if that can be told now: there is nothing
+    /// on its way to this watch.
+    pub fn done(&self) -> Option<Revision> {
+        if !self.read.is_empty() || self.end.is_some() {
+            return None;
+        }
+        // In this order: what was served by then was in the buffer before it is looked at.
+        let served = self.inner.stage().served;
+        let next = self.slot.done(served)?;
+        self.mark(next, self.known.max(served))
+    }
+
     async fn step(&mut self) -> Result<Step, Ended> {
         loop {
             if let Some(batch) = self.read.pop_front() {
@@ -234,21 +246,19 @@ impl Watch {
             () = self.slot.news.notified() => return None,
             () = sleep_until(mark_at) => self.handed_out(),
         }
-        // In this order: what was served by then was in the buffer before it is looked at.
-        let served = self.inner.stage().served;
-        let done = self.slot.done(served)?;
-        self.mark(done, self.known.max(served))
+        self.done().map(Step::Progress)
     }
 
     /// A mark while reading the history, which may match nothing for long.
     fn late_mark(&self, next: Revision) -> Option<Step> {
         let due = self.mark_at.is_some_and(|at| at <= now());
-        (due && self.read.is_empty()).then(|| self.mark(next, self.known))?
+        let next = (due && self.read.is_empty()).then_some(next)?;
+        self.mark(next, self.known).map(Step::Progress)
     }
 
     /// Everything before `next` was handed out; none if the cluster is not known to be there yet.
-    fn mark(&self, next: Revision, known: Revision) -> Option<Step> {
-        (next <= known).then(|| Step::Progress(Revision(next.0.saturating_sub(1))))
+    fn mark(&self, next: Revision, known: Revision) -> Option<Revision> {
+        (next <= known).then(|| Revision(next.0.saturating_sub(1)))
     }
 
     fn handed_out(&mut self) {

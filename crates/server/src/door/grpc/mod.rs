@@ -1,17 +1,113 @@
 //! Which gRPC services are there?
+//!
+//! One file per service: decode, ask the edge, encode. Whatever the library refuses by itself is given one
+//! of our reasons here, so that a client sees one kind of error.
 
+mod call;
+pub(super) mod cluster;
+mod election;
+mod health;
+mod key;
+mod lease;
+mod lock;
+mod locks;
+mod maintenance;
 mod session;
+mod watch;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use http::header::CONTENT_TYPE;
+use tenure_wire::v1::cluster_service_server::ClusterServiceServer;
+use tenure_wire::v1::election_service_server::ElectionServiceServer;
+use tenure_wire::v1::key_service_server::KeyServiceServer;
+use tenure_wire::v1::lease_service_server::LeaseServiceServer;
+use tenure_wire::v1::lock_admin_service_server::LockAdminServiceServer;
+use tenure_wire::v1::lock_service_server::LockServiceServer;
+use tenure_wire::v1::maintenance_service_server::MaintenanceServiceServer;
 use tenure_wire::v1::session_service_server::SessionServiceServer;
-use tonic::service::Routes;
+use tenure_wire::{Failure, status};
+use tonic::service::RoutesBuilder;
+use tonic::{Code, Status};
 
 use super::MESSAGE_BYTES_MAX;
 use crate::edge::Edge;
 
+/// What a member runs.
+const SOFTWARE: &str = concat!("tenure ", env!("CARGO_PKG_VERSION"));
+/// What a body of gRPC is called. No web page can send it without asking first.
+const GRPC: &[u8] = b"application/grpc";
+/// Requests to health and reflection are a few names.
+const QUESTION_BYTES_MAX: usize = 16 * 1024;
+
 /// Every service, as routes of the one port.
 pub(super) fn routes(edge: &Edge) -> Router {
-    let session = SessionServiceServer::new(session::Sessions { edge: edge.clone() })
-        .max_decoding_message_size(MESSAGE_BYTES_MAX);
-    Routes::new(session).into_axum_router()
+    let mut routes = RoutesBuilder::from(Router::new());
+    macro_rules! add {
+        ($($server:ident($service:expr)),+ $(,)?) => {$(
+            let service = $server::new($service).max_decoding_message_size(MESSAGE_BYTES_MAX);
+            routes.add_service(service);
+        )+};
+    }
+    add! {
+        SessionServiceServer(session::Sessions { edge: edge.clone() }),
+        LockServiceServer(lock::LockDoor { edge: edge.clone() }),
+        LockAdminServiceServer(locks::Locks { edge: edge.clone() }),
+        LeaseServiceServer(lease::Leases { edge: edge.clone() }),
+        KeyServiceServer(key::Keys { edge: edge.clone() }),
+        ElectionServiceServer(election::Elections { edge: edge.clone() }),
+        ClusterServiceServer(cluster::Clusters { edge: edge.clone() }),
+        MaintenanceServiceServer(maintenance::Maintenance { edge: edge.clone() }),
+    }
+    routes.add_service(health::health(edge).max_decoding_message_size(QUESTION_BYTES_MAX));
+    let described = "what the build has described";
+    let new = health::describe().build_v1().expect(described);
+    routes.add_service(new.max_decoding_message_size(QUESTION_BYTES_MAX));
+    let old = health::describe().build_v1alpha().expect(described);
+    routes.add_service(old.max_decoding_message_size(QUESTION_BYTES_MAX));
+    routes.routes().into_axum_router().layer(middleware::from_fn(guard))
+}
+
+/// Answers a call that no route takes; nothing if it is none.
+pub(super) fn unknown(request: &Request) -> Option<Response> {
+    is_grpc(request).then(|| call::told(Failure::UnknownOperation).into_http())
+}
+
+/// Lets nothing but gRPC in, and nothing but our errors out.
+async fn guard(request: Request, next: Next) -> Response {
+    if !is_grpc(&request) {
+        let failure = Failure::UnsupportedMedia { expected: "application/grpc" };
+        let mut response: Response = call::told(failure).into_http();
+        *response.status_mut() = http::StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return response;
+    }
+    let response = next.run(request).await;
+    match response.extensions().get::<Status>() {
+        Some(refused) if refused.code() != Code::Ok => plain(refused.clone()).into_http(),
+        _ => response,
+    }
+}
+
+fn is_grpc(request: &Request) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], http::HeaderValue::as_bytes);
+    kind.strip_prefix(GRPC).is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+/// A status of the library's own in our words; ours are left as they are.
+fn plain(refused: Status) -> Status {
+    if refused.metadata().contains_key(status::REASON) {
+        return refused;
+    }
+    let message = refused.message();
+    match refused.code() {
+        Code::OutOfRange => call::told(Failure::TooLarge { bound: MESSAGE_BYTES_MAX as u64 }),
+        Code::Unimplemented if message.contains("compress") => {
+            call::told(Failure::UnsupportedMedia { expected: "application/grpc" })
+        }
+        Code::Unimplemented => call::told(Failure::UnknownOperation),
+        Code::Internal => call::told(Failure::Malformed { what: message.to_owned() }),
+        _ => refused,
+    }
 }

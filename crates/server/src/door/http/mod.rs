@@ -34,6 +34,7 @@ use tenure_types::Revision;
 use tenure_wire::Failure;
 use tenure_wire::json::Header;
 
+use crate::door::grpc;
 use crate::edge::{Edge, Fresh, Principal};
 use crate::os;
 
@@ -87,7 +88,8 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
         ("/v1/keys/{*key}", get(keys::show).put(keys::put).delete(keys::delete)),
         ("/v1/watch", get(watch::start)),
         ("/v1/cluster", get(cluster::status)),
-        ("/v1/cluster/members", get(cluster::members)),
+        ("/v1/cluster/members", get(cluster::members).post(cluster::add)),
+        ("/v1/cluster/members/{member}", post(cluster::change).delete(cluster::remove)),
         ("/v1/limits", get(limits::show).patch(limits::set)),
         ("/healthz", get(health::alive)),
         ("/readyz", get(health::ready)),
@@ -110,11 +112,8 @@ async fn enter(State(http): State<Http>, request: Request, next: Next) -> Respon
 }
 
 async fn unknown_path(request: Request) -> Response {
-    let kind = request.headers().get(http::header::CONTENT_TYPE);
-    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
-        return tonic::Status::unimplemented("there is no such call").into_http();
-    }
-    Refused::from(Failure::UnknownOperation).into_response()
+    let json = || Refused::from(Failure::UnknownOperation).into_response();
+    grpc::unknown(&request).unwrap_or_else(json)
 }
 
 async fn unknown_verb(request: Request) -> Response {

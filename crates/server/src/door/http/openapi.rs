@@ -24,7 +24,7 @@ use super::{cluster, elections, health, keys, leases, limits, locks, metrics, wa
         elections::show, elections::campaign, elections::proclaim, elections::resign,
         keys::list, keys::show, keys::put, keys::delete,
         watch::start,
-        cluster::status, cluster::members,
+        cluster::status, cluster::members, cluster::add, cluster::change, cluster::remove,
         limits::show, limits::set,
         health::alive, health::ready, metrics::show, show,
     ),

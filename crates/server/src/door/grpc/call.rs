@@ -1,0 +1,174 @@
+//! What do all single calls have in common?
+//!
+//! Who asks, until when (`grpc-timeout`), under which request id (`idempotency-key`); and how outcomes and
+//! failures become replies.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::Stream;
+use tenure_core::outcome::Outcome;
+use tenure_core::request::{Acquire, Command, RequestId};
+use tenure_wire::{Failure, v1};
+use tonic::{Request, Response, Status};
+use v1::answer::Result as Wire;
+
+use crate::door::decode;
+use crate::door::encode::{self, Told};
+use crate::edge::{self, Edge, Principal, Turn, WITHIN};
+
+/// Metadata: makes a request safe to repeat.
+const KEY: &str = "idempotency-key";
+/// Metadata: how long the caller waits.
+const TIMEOUT: &str = "grpc-timeout";
+/// However long a caller is willing to wait, a call without a queue takes no longer.
+const WITHIN_MAX: Duration = Duration::from_secs(600);
+/// A wait without a limit: longer than any lease lives unrenewed, and any process.
+const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
+
+pub(super) type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// One call.
+pub(super) struct Call {
+    pub(super) edge: Edge,
+    who: Principal,
+    key: Option<String>,
+    deadline: Option<Duration>,
+}
+
+impl Call {
+    /// Takes a request apart.
+    pub(super) fn new<T>(edge: &Edge, request: Request<T>) -> Result<(Self, T), Status> {
+        let metadata = request.metadata();
+        let text = |name: &'static str| match metadata.get(name).map(|value| value.to_str()) {
+            None => Ok(None),
+            Some(Ok(text)) if !text.is_empty() => Ok(Some(text)),
+            Some(_) => Err(told(decode::invalid(name, "is empty or not plain text"))),
+        };
+        let key = text(KEY)?.map(str::to_owned);
+        let deadline = match text(TIMEOUT)? {
+            None => None,
+            Some(text) => Some(
+                timeout(text).ok_or_else(|| told(decode::invalid(TIMEOUT, "is no duration")))?,
+            ),
+        };
+        let call = Self { edge: edge.clone(), who: Principal::anyone(), key, deadline };
+        Ok((call, request.into_inner()))
+    }
+
+    /// How long the call may take.
+    pub(super) fn within(&self) -> Duration {
+        self.deadline.map_or(WITHIN, |deadline| deadline.min(WITHIN_MAX))
+    }
+
+    fn id(&self) -> RequestId<'_> {
+        self.key.as_deref().map_or(RequestId::None, RequestId::Key)
+    }
+
+    /// A lease that is given a number here is given the same when the request comes again.
+    pub(super) fn number(&self, new: &mut v1::NewLease) {
+        if let Some(key) = &self.key {
+            decode::number_lease(new, self.who.name(), key);
+        }
+    }
+
+    /// Runs a command; the reply is picked from the answer.
+    pub(super) async fn run<R>(
+        &self,
+        command: Result<Command<'_>, Failure>,
+        pick: impl FnOnce(Option<v1::Header>, Wire) -> Option<R>,
+    ) -> Result<Response<R>, Status> {
+        let command = command.map_err(told)?;
+        let outcome = self.outcome(command).await?;
+        self.reply(&outcome, Told::Grant, pick)
+    }
+
+    /// Runs a command.
+    pub(super) async fn outcome(&self, command: Command<'_>) -> Result<Outcome, Status> {
+        let called = self.edge.call(&self.who, self.id(), command, self.within()).await;
+        called.map_err(|failure| self.failed(failure))
+    }
+
+    /// Acquires locks, waiting for the turn. A caller that goes away, or whose time is over, leaves the
+    /// queue.
+    pub(super) async fn acquire(
+        &self,
+        acquire: Acquire<'_>,
+        wait_ms: Option<u64>,
+    ) -> Result<Outcome, Status> {
+        if wait_ms == Some(0) {
+            return self.outcome(Command::Acquire(acquire)).await;
+        }
+        let wait = wait_ms.map_or(UNLIMITED, Duration::from_millis).min(UNLIMITED);
+        let deadline = self.deadline.unwrap_or(UNLIMITED);
+        let turn = Turn { wait: wait.min(deadline), keep: false };
+        let acquired = self.edge.acquire(&self.who, self.id(), acquire, turn);
+        match tokio::time::timeout(deadline, acquired).await {
+            Ok(outcome) => outcome.map_err(|failure| self.failed(failure)),
+            Err(_) => Err(self.failed(edge::Failure::Unknown)),
+        }
+    }
+
+    /// An outcome as a reply.
+    pub(super) fn reply<R>(
+        &self,
+        outcome: &Outcome,
+        lease: Told,
+        pick: impl FnOnce(Option<v1::Header>, Wire) -> Option<R>,
+    ) -> Result<Response<R>, Status> {
+        let header = Some(self.edge.header(outcome.revision));
+        match encode::answer(outcome, lease) {
+            Wire::Error(error) => Err(error.into()),
+            answer => {
+                pick(header, answer).map(Response::new).ok_or_else(|| told(Failure::Internal))
+            }
+        }
+    }
+
+    /// A failure of the edge as a status.
+    pub(super) fn failed(&self, failure: edge::Failure) -> Status {
+        match failure {
+            edge::Failure::Unknown => {
+                let waited_ms = self.within().as_millis().try_into().unwrap_or(u64::MAX);
+                told(Failure::UnknownOutcome { waited_ms })
+            }
+            failure => told(failure),
+        }
+    }
+}
+
+/// A failure as a status.
+pub(super) fn told(failure: impl Into<v1::Error>) -> Status {
+    failure.into().into()
+}
+
+/// A duration as gRPC writes it: up to eight digits and a unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let plain = (1..=8).contains(&digits.len()) && digits.bytes().all(|it| it.is_ascii_digit());
+    let number: u64 = digits.parse().ok().filter(|_| plain)?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3_600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_grpc_writes_them() {
+        assert_eq!(timeout("2500m"), Some(Duration::from_millis(2_500)));
+        assert_eq!(timeout("99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
+        assert_eq!(timeout("1S"), Some(Duration::from_secs(1)));
+        for bad in ["", "S", "5", "123456789m", "+5S", "-1S", "5x", "1é"] {
+            assert_eq!(timeout(bad), None, "{bad:?}");
+        }
+    }
+}

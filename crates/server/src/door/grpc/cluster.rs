@@ -1,0 +1,226 @@
+//! How is the cluster shown and changed with single calls?
+
+use tenure_raft::MemberId;
+use tenure_types::Limit;
+use tenure_wire::{Failure, v1};
+use tonic::{Request, Response, Status};
+
+use super::call::{Call, told};
+use crate::book::{Card, Names};
+use crate::door::decode;
+use crate::edge::{Cluster, Edge};
+
+/// A request that was passed on more often has gone in circles.
+const HOPS_MAX: u32 = 5;
+/// In place of an address that is not known.
+const NOWHERE: &str = "-";
+
+pub(super) struct Clusters {
+    pub(super) edge: Edge,
+}
+
+impl Clusters {
+    async fn header(&self) -> Result<Option<v1::Header>, Failure> {
+        let revision = self.edge.look(|replica| replica.machine().revision()).await?;
+        Ok(Some(self.edge.header(revision)))
+    }
+
+    async fn members(&self) -> Result<Vec<v1::Member>, Failure> {
+        Ok(members(&self.edge.view().await?))
+    }
+}
+
+#[tonic::async_trait]
+impl v1::cluster_service_server::ClusterService for Clusters {
+    async fn members(
+        &self,
+        request: Request<v1::MembersRequest>,
+    ) -> Result<Response<v1::MembersResponse>, Status> {
+        let _ = Call::new(&self.edge, request)?;
+        let lineage = self.edge.member().lineage();
+        Ok(Response::new(v1::MembersResponse {
+            header: self.header().await.map_err(told)?,
+            members: self.members().await.map_err(told)?,
+            leader: Some(self.edge.leader_hint().await),
+            epoch: lineage.epoch.get().into(),
+            incarnation: lineage.incarnation.0,
+        }))
+    }
+
+    async fn add(
+        &self,
+        request: Request<v1::AddMemberRequest>,
+    ) -> Result<Response<v1::AddMemberResponse>, Status> {
+        let (call, it) = Call::new(&self.edge, request)?;
+        if it.hops > HOPS_MAX {
+            return Err(told(Failure::TooManyHops { hops: it.hops }));
+        }
+        let id = member(it.member_id)?;
+        let name = if it.name.is_empty() { id.to_string() } else { it.name };
+        let clients = if it.client_address.is_empty() { NOWHERE.into() } else { it.client_address };
+        let card = Card { id, names: Names { name, members: it.member_address, clients } };
+        self.edge.add(&card, call.within()).await?;
+        Ok(Response::new(v1::AddMemberResponse {
+            header: self.header().await.map_err(told)?,
+            members: self.members().await.map_err(told)?,
+        }))
+    }
+
+    async fn promote(
+        &self,
+        request: Request<v1::PromoteMemberRequest>,
+    ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
+        let (call, it) = Call::new(&self.edge, request)?;
+        self.edge.promote(member(it.member_id)?, call.within()).await?;
+        Ok(Response::new(v1::PromoteMemberResponse {
+            header: self.header().await.map_err(told)?,
+            members: self.members().await.map_err(told)?,
+        }))
+    }
+
+    async fn remove(
+        &self,
+        request: Request<v1::RemoveMemberRequest>,
+    ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
+        let (call, it) = Call::new(&self.edge, request)?;
+        self.edge.remove(member(it.member_id)?, call.within()).await?;
+        Ok(Response::new(v1::RemoveMemberResponse {
+            header: self.header().await.map_err(told)?,
+            members: self.members().await.map_err(told)?,
+        }))
+    }
+
+    async fn leave(
+        &self,
+        request: Request<v1::LeaveClusterRequest>,
+    ) -> Result<Response<v1::LeaveClusterResponse>, Status> {
+        let (call, _) = Call::new(&self.edge, request)?;
+        let header = self.header().await.map_err(told)?;
+        self.edge.remove(self.edge.member().id(), call.within()).await?;
+        Ok(Response::new(v1::LeaveClusterResponse { header }))
+    }
+
+    async fn transfer_leadership(
+        &self,
+        request: Request<v1::TransferLeadershipRequest>,
+    ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
+        let (call, it) = Call::new(&self.edge, request)?;
+        let to = (it.member_id != 0).then(|| member(it.member_id)).transpose()?;
+        self.edge.transfer(to, call.within()).await?;
+        Ok(Response::new(v1::TransferLeadershipResponse {
+            header: self.header().await.map_err(told)?,
+            leader: Some(self.edge.leader_hint().await),
+        }))
+    }
+
+    async fn status(
+        &self,
+        request: Request<v1::StatusRequest>,
+    ) -> Result<Response<v1::StatusResponse>, Status> {
+        let _ = Call::new(&self.edge, request)?;
+        Ok(Response::new(status(&self.edge).await.map_err(told)?))
+    }
+}
+
+fn member(id: u64) -> Result<MemberId, Status> {
+    MemberId::new(id).ok_or_else(|| told(decode::invalid("member_id", "is missing")))
+}
+
+pub(in crate::door) fn members(cluster: &Cluster) -> Vec<v1::Member> {
+    let member = |id: MemberId| {
+        let names = cluster.book.get(&id);
+        let names = names.map(|names| (&*names.name, &*names.members, &*names.clients));
+        let (name, member_address, client_address) = names.unwrap_or_default();
+        v1::Member {
+            member_id: id.get(),
+            name: name.to_owned(),
+            member_address: member_address.to_owned(),
+            client_address: client_address.to_owned(),
+            role: role(cluster, id).into(),
+        }
+    };
+    cluster.members.all().into_iter().map(member).collect()
+}
+
+fn role(cluster: &Cluster, id: MemberId) -> v1::Role {
+    if cluster.status.leader == Some(id) {
+        v1::Role::Leader
+    } else if cluster.members.voters.contains(&id) {
+        v1::Role::Follower
+    } else if cluster.members.contains(id) {
+        v1::Role::Learner
+    } else {
+        v1::Role::Outside
+    }
+}
+
+/// How the cluster is, as far as one member knows: of the others only what it hears from them.
+pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, Failure> {
+    let cluster = edge.view().await?;
+    let me = edge.member().id();
+    let of = |member: v1::Member| {
+        let id = MemberId::new(member.member_id);
+        let own = id == Some(me);
+        let up = id.is_some_and(|id| edge.hears(id));
+        let matched = id.and_then(|id| cluster.status.matched.get(&id));
+        let behind = if own {
+            Some(cluster.status.committed.saturating_sub(cluster.status.applied.index))
+        } else {
+            matched.map(|matched| cluster.status.last.index.saturating_sub(*matched))
+        };
+        let state = match (up, behind) {
+            (false, _) => "not heard of",
+            (true, Some(0)) => "up to date",
+            (true, Some(_)) => "behind",
+            (true, None) => "",
+        };
+        v1::MemberStatus {
+            member: Some(member),
+            up,
+            behind,
+            applied: own.then_some(cluster.status.applied.index),
+            state: state.to_owned(),
+            software: if own { super::SOFTWARE.to_owned() } else { String::new() },
+            ..Default::default()
+        }
+    };
+    let lineage = edge.member().lineage();
+    let facts = edge.look(|replica| {
+        let machine = replica.machine();
+        let stats = machine.stats();
+        let limit = |limit: Limit| v1::LimitValue {
+            limit: limit.name().to_owned(),
+            value: machine.limits().get(limit),
+        };
+        let revision = machine.revision();
+        let response = v1::StatusResponse {
+            level: machine.level().into(),
+            clock_ms: machine.clock_ms(),
+            floor: tenure_wire::convert::revision(machine.floor()),
+            counts: Some(v1::Counts {
+                leases: stats.leases,
+                locks: stats.locks,
+                grants: stats.grants,
+                waiting: stats.places,
+                keys: stats.keys,
+                state_bytes: machine.state_bytes(),
+                history_bytes: stats.history_bytes,
+            }),
+            limits: Limit::all().map(limit).collect(),
+            ..Default::default()
+        };
+        (revision, response)
+    });
+    let (revision, facts) = facts.await?;
+    let voters = cluster.members.voters.len();
+    Ok(v1::StatusResponse {
+        header: Some(edge.header(revision)),
+        leader: Some(edge.leader_hint().await),
+        members: members(&cluster).into_iter().map(of).collect(),
+        survives: u32::try_from(voters.saturating_sub(1) / 2).unwrap_or(u32::MAX),
+        epoch: lineage.epoch.get().into(),
+        incarnation: lineage.incarnation.0,
+        insecure: edge.is_insecure(),
+        ..facts
+    })
+}

@@ -1,0 +1,50 @@
+//! How do load balancers and tools learn whether a member serves, and what?
+
+use tenure_wire::{FILE_DESCRIPTOR_SET, v1};
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::server::{HealthReporter, health_reporter};
+use tonic_reflection::server::Builder;
+
+use crate::edge::Edge;
+
+/// The services of this package, by name.
+const SERVICES: [&str; 9] = [
+    "",
+    v1::lock_service_server::SERVICE_NAME,
+    v1::lock_admin_service_server::SERVICE_NAME,
+    v1::lease_service_server::SERVICE_NAME,
+    v1::key_service_server::SERVICE_NAME,
+    v1::election_service_server::SERVICE_NAME,
+    v1::cluster_service_server::SERVICE_NAME,
+    v1::maintenance_service_server::SERVICE_NAME,
+    v1::session_service_server::SERVICE_NAME,
+];
+
+/// A service that says whether this member knows a leader: without one it can do nothing for anybody.
+pub(super) fn health(edge: &Edge) -> HealthServer<impl Health> {
+    let (reporter, server) = health_reporter();
+    edge.runtime().spawn(report(edge.clone(), reporter));
+    server
+}
+
+async fn report(edge: Edge, reporter: HealthReporter) {
+    let mut lead = edge.member().lead();
+    loop {
+        let led = lead.borrow_and_update().by.is_some();
+        let status = if led { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for service in SERVICES {
+            reporter.set_service_status(service, status).await;
+        }
+        if lead.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What describes the services to tools, once for either version of the protocol.
+pub(super) fn describe<'a>() -> Builder<'a> {
+    Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}

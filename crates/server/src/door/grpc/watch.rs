@@ -1,0 +1,251 @@
+//! How do several watches share one stream?
+//!
+//! Each watch has a task that takes its steps from the hub and hands them to the stream, which takes a few
+//! at a time. A client that does not read makes the tasks wait; what then happens to each watch the hub
+//! decides, and the others go on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tenure_types::Revision;
+use tenure_wire::shared::{EncodedWatch, WatchFields};
+use tenure_wire::{Failure, convert, v1};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::{AbortHandle, JoinSet};
+use tonic::{Status, Streaming};
+
+use super::call::{Streamed, told};
+use crate::door::{decode, encode};
+use crate::edge::Edge;
+use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
+
+/// Watches on one stream, at most.
+const WATCHES_MAX: usize = 256;
+/// Messages of all watches of a stream on their way to its reader.
+const READY_MAX: usize = 64;
+/// A watch that has nothing to say says so, and how far it is.
+const PROGRESS: Duration = Duration::from_secs(30);
+/// How soon a mark that was asked for is tried again while events are on their way.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// Serves the watches of one stream.
+pub(super) fn serve(edge: &Edge, from: Streaming<v1::WatchRequest>) -> Streamed<v1::WatchResponse> {
+    let (to, ready) = mpsc::channel(READY_MAX);
+    let watching = Watching {
+        edge: edge.clone(),
+        from,
+        asking: true,
+        to,
+        ready,
+        watches: HashMap::new(),
+        tasks: JoinSet::new(),
+        newest: 0,
+        over: false,
+    };
+    Box::pin(stream::unfold(watching, |mut watching| async move {
+        let next = watching.next().await?;
+        Some((next, watching))
+    }))
+}
+
+/// All watches of a stream. Dropping it ends them.
+struct Watching {
+    edge: Edge,
+    from: Streaming<v1::WatchRequest>,
+    /// Whether the client may still ask for something.
+    asking: bool,
+    to: mpsc::Sender<Said>,
+    ready: mpsc::Receiver<Said>,
+    watches: HashMap<i64, One>,
+    tasks: JoinSet<()>,
+    newest: u64,
+    over: bool,
+}
+
+/// A watch that runs.
+struct One {
+    serial: u64,
+    task: AbortHandle,
+    mark: Arc<Notify>,
+}
+
+/// What a watch says. Ids may be used again: the serial tells which watch it was.
+struct Said {
+    id: i64,
+    serial: u64,
+    what: What,
+}
+
+enum What {
+    Started(Revision),
+    Step(Step),
+}
+
+impl Watching {
+    async fn next(&mut self) -> Option<Result<v1::WatchResponse, Status>> {
+        while !self.over {
+            tokio::select! {
+                request = self.from.next(), if self.asking => match request {
+                    Some(Ok(request)) => match self.take(request) {
+                        Ok(None) => {}
+                        Ok(Some(response)) => return Some(Ok(response)),
+                        Err(failure) => return self.end(told(failure)),
+                    },
+                    Some(Err(status)) => return self.end(super::plain(status)),
+                    None => self.asking = false,
+                },
+                Some(said) = self.ready.recv() => {
+                    if self.watches.get(&said.id).is_some_and(|one| one.serial == said.serial) {
+                        return self.say(said);
+                    }
+                }
+            }
+            while self.tasks.try_join_next().is_some() {}
+            // Nothing runs, and nothing can be asked for any more.
+            self.over = !self.asking && self.watches.is_empty();
+        }
+        None
+    }
+
+    fn end(&mut self, status: Status) -> Option<Result<v1::WatchResponse, Status>> {
+        self.over = true;
+        Some(Err(status))
+    }
+
+    fn take(&mut self, it: v1::WatchRequest) -> Result<Option<v1::WatchResponse>, Failure> {
+        let id = it.watch_id;
+        if it.cancel {
+            let one = self.watches.remove(&id).ok_or_else(|| unknown(id))?;
+            one.task.abort();
+            let canceled = WatchFields { canceled: true, ..self.fields(Revision(0)) };
+            return Ok(Some(v1::WatchResponse::new(id, canceled)));
+        }
+        if it.progress {
+            self.watches.get(&id).ok_or_else(|| unknown(id))?.mark.notify_one();
+            return Ok(None);
+        }
+        if self.watches.contains_key(&id) {
+            return Err(decode::invalid("watch_id", "is in use on this stream"));
+        }
+        if self.watches.len() >= WATCHES_MAX {
+            let bound = WATCHES_MAX as u64;
+            return Err(Failure::Quota { limit: "watches_per_stream", bound, retry_after_ms: 0 });
+        }
+        let filter = match (it.key.is_empty(), it.prefix) {
+            (true, true) => OwnedFilter::All,
+            (true, false) => return Err(decode::invalid("key", "is missing")),
+            (false, true) => OwnedFilter::Prefix(it.key),
+            (false, false) => OwnedFilter::Exact(it.key),
+        };
+        let start = match convert::revision_from(it.start_revision) {
+            None => return Err(decode::invalid("start_revision", "is negative")),
+            Some(Revision(0)) => Start::Now,
+            Some(revision) => Start::From(revision),
+        };
+        let options =
+            Options { progress: Some(PROGRESS), previous: it.prev_kv, ..Options::default() };
+        let watch = self.edge.hub().watch(filter, start, options);
+        self.newest += 1;
+        let serial = self.newest;
+        let mark = Arc::new(Notify::new());
+        let to = self.to.clone();
+        let task = self.tasks.spawn(run(watch, mark.clone(), move |what| {
+            let (to, said) = (to.clone(), Said { id, serial, what });
+            async move { to.send(said).await.is_ok() }
+        }));
+        self.watches.insert(id, One { serial, task, mark });
+        Ok(None)
+    }
+
+    fn say(&mut self, said: Said) -> Option<Result<v1::WatchResponse, Status>> {
+        let Said { id, what, .. } = said;
+        let ended = |fields, failure: Failure| WatchFields {
+            canceled: true,
+            error: Some(failure.into()),
+            ..fields
+        };
+        let fields = match what {
+            What::Started(next) => {
+                let before = Revision(next.0.saturating_sub(1));
+                WatchFields { created: true, ..self.fields(before) }
+            }
+            What::Step(Step::Batch(batch)) => {
+                return Some(Ok(v1::WatchResponse::shared(id, self.encoded(&batch))));
+            }
+            What::Step(Step::Progress(revision)) => {
+                let number = convert::revision(revision);
+                WatchFields { progress: true, revision: number, ..self.fields(revision) }
+            }
+            What::Step(Step::Compacted { floor }) => {
+                let compact_revision = convert::revision(floor);
+                let fields = WatchFields { compact_revision, ..self.fields(floor) };
+                ended(fields, Failure::Compacted { floor })
+            }
+            What::Step(Step::SlowConsumer { resume }) => {
+                let resume_revision = convert::revision(resume);
+                let fields = WatchFields { resume_revision, ..self.fields(resume) };
+                ended(fields, Failure::SlowConsumer { resume })
+            }
+            What::Step(Step::Closed) => return self.end(told(Failure::ShuttingDown)),
+        };
+        if fields.canceled {
+            self.watches.remove(&id);
+        }
+        Some(Ok(v1::WatchResponse::new(id, fields)))
+    }
+
+    fn fields(&self, revision: Revision) -> WatchFields {
+        WatchFields { header: Some(self.edge.header(revision)), ..Default::default() }
+    }
+
+    /// The bytes of a batch: encoded by whoever needs them first, the same for everyone.
+    fn encoded(&self, batch: &Shared) -> EncodedWatch {
+        EncodedWatch::of(batch.form(Form::Proto, |batch| {
+            let events = batch.events.iter().map(|it| encode::event(batch.revision, it));
+            let revision = convert::revision(batch.revision);
+            let fields = self.fields(batch.revision);
+            WatchFields { revision, events: events.collect(), ..fields }.share().into_bytes()
+        }))
+    }
+}
+
+fn unknown(id: i64) -> Failure {
+    decode::invalid("watch_id", &format!("{id} is no watch of this stream"))
+}
+
+/// Takes the steps of one watch until it ends, or nobody wants them any more.
+async fn run<F: Future<Output = bool>>(
+    mut watch: Watch,
+    mark: Arc<Notify>,
+    say: impl Fn(What) -> F,
+) {
+    match watch.started().await {
+        Some(next) if !say(What::Started(next)).await => return,
+        Some(_) => {}
+        None => drop(say(What::Step(Step::Closed)).await),
+    }
+    let mut marking = false;
+    loop {
+        if marking && let Some(done) = watch.done() {
+            marking = false;
+            if !say(What::Step(Step::Progress(done))).await {
+                return;
+            }
+        }
+        let step = tokio::select! {
+            biased;
+            step = watch.next() => step,
+            () = mark.notified(), if !marking => {
+                marking = true;
+                continue;
+            }
+            () = tokio::time::sleep(AGAIN), if marking => continue,
+        };
+        let last = !matches!(step, Step::Batch(_) | Step::Progress(_));
+        if !say(What::Step(step)).await || last {
+            return;
+        }
+    }
+}
