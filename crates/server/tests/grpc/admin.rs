@@ -58,8 +58,7 @@ async fn a_held_lock_is_updated_downgraded_forced_and_explained() {
         let forced = clients.locks.force(force).await.unwrap().into_inner();
         assert!(forced.left_ms > 0, "it cools");
         heads(forced.header.as_ref(), id);
-        let explain =
-            v1::ExplainRequest { lock: lock.clone(), lease: other, ..nothing() };
+        let explain = v1::ExplainRequest { lock: lock.clone(), lease: other, ..nothing() };
         let explained = clients.locks.explain(explain).await.unwrap().into_inner();
         heads(explained.header.as_ref(), id);
         let state = explained.lock.unwrap().holders[0].state();
@@ -266,7 +265,11 @@ async fn keys_are_written_compared_guarded_and_deleted() {
         refused(stranger, Code::FailedPrecondition, "GUARD_FAILED");
         let own = v1::PutRequest { key: "tenure/members/1".into(), ..nothing() };
         refused(clients.keys.put(own).await, Code::PermissionDenied, "PERMISSION_DENIED");
-        refused(clients.keys.put(nothing::<v1::PutRequest>()).await, Code::InvalidArgument, "INVALID_NAME");
+        refused(
+            clients.keys.put(nothing::<v1::PutRequest>()).await,
+            Code::InvalidArgument,
+            "INVALID_NAME",
+        );
 
         let delete = v1::DeleteRequest { key: key.clone(), ..nothing() };
         let gone = clients.keys.delete(delete.clone()).await.unwrap().into_inner();

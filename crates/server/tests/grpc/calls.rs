@@ -89,7 +89,8 @@ async fn what_cannot_be_is_refused_by_name_and_alike_everywhere() {
         let error = refused(clients.lock.lease_grant(grant).await, invalid, "INVALID_TTL");
         assert_eq!((&*error.limit, error.bound), ("ttl_min_ms", 1_000));
         all.push(error);
-        let ask = |name: &str, lease_id| v1::LockRequest { name: name.into(), lease_id, ..nothing() };
+        let ask =
+            |name: &str, lease_id| v1::LockRequest { name: name.into(), lease_id, ..nothing() };
         let negative = v1::LockRequest { timeout_ms: Some(-1), ..ask("a", 1) };
         let slots = v1::LockRequest { slots: 3, ..ask("a", 1) };
         for bad in [ask("", 1), ask("a", 0), negative, slots] {
@@ -111,8 +112,7 @@ async fn what_cannot_be_is_refused_by_name_and_alike_everywhere() {
 async fn a_lease_of_ones_own_number_is_granted_once() {
     let members = Members::found(1);
     let mut clients = Clients::new(&members.connect(0));
-    let grant =
-        v1::LeaseGrantRequest { ttl: 60, id: 4_711, client_id: "me".into(), ..nothing() };
+    let grant = v1::LeaseGrantRequest { ttl: 60, id: 4_711, client_id: "me".into(), ..nothing() };
     let first = clients.lock.lease_grant(grant.clone()).await.unwrap().into_inner();
     let again = clients.lock.lease_grant(grant.clone()).await.unwrap().into_inner();
     assert_eq!((first.id, first.create_revision), (4_711, again.create_revision));

@@ -58,8 +58,7 @@ async fn an_observer_sees_every_leader_every_value_and_every_vacancy() {
         let done = clients.elections.proclaim(proclaim.clone()).await.unwrap().into_inner();
         heads(done.header.as_ref(), id);
         assert_eq!(seen(&mut observer).await, so("a", "3"));
-        let resign =
-            v1::ResignRequest { name: election.clone(), lease: a, token: leader.token };
+        let resign = v1::ResignRequest { name: election.clone(), lease: a, token: leader.token };
         let done = clients.elections.resign(resign.clone()).await.unwrap().into_inner();
         heads(done.header.as_ref(), id);
         assert_eq!(seen(&mut observer).await, so("b", "2"), "no gap between the two");
