@@ -234,6 +234,7 @@ impl Running {
     pub fn stop(&self) {
         self.doors.close();
         self.member.leave(LEAVE);
+        self.doors.emptied();
         self.door.iter().for_each(|door| door.close());
     }
 }

@@ -84,8 +84,11 @@ async fn guard(request: Request, next: Next) -> Response {
         return response;
     }
     let response = next.run(request).await;
-    match response.extensions().get::<Status>() {
-        Some(refused) if refused.code() != Code::Ok => plain(refused.clone()).into_http(),
+    if !response.headers().contains_key(Status::GRPC_STATUS) {
+        return response;
+    }
+    match Status::from_header_map(response.headers()) {
+        Some(refused) if refused.code() != Code::Ok => plain(refused).into_http(),
         _ => response,
     }
 }
