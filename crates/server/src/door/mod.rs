@@ -11,6 +11,7 @@ mod grpc;
 mod http;
 mod list;
 mod session;
+mod ws;
 
 use std::io;
 use std::net::TcpListener;
@@ -93,7 +94,9 @@ impl Doors {
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let house = Arc::new(House {
             http: protocols(),
-            router: grpc::routes(edge).reset_fallback().merge(http::routes(edge, hosts)),
+            router: grpc::routes(edge)
+                .reset_fallback()
+                .merge(http::routes(edge, hosts, ws::routes(edge))),
             tls: tls.map(TlsAcceptor::from),
             lines: admin::Lines::new(edge.clone()),
             room: room.clone(),

@@ -15,12 +15,14 @@ pub mod lease;
 pub mod lock;
 mod mode;
 pub mod plain;
+mod schema;
 pub mod session;
 mod view;
 
 pub use content::{bytes_from, text_or_base64};
 pub use decimal::Decimal;
 pub use mode::{LockMode, Standing};
+pub use schema::schemas;
 pub use view::{Header, Holder, HolderShown, Holding, LockShown, WaiterShown};
 
 /// Leaves `false` out of what is written.

@@ -6,7 +6,7 @@ use tenure_wire::{Failure, v1};
 use tonic::{Request, Response, Status};
 
 use super::call::{Call, told};
-use crate::book::{Card, Names};
+use crate::book::{Card, Names, Preference};
 use crate::door::decode;
 use crate::edge::{Cluster, Edge};
 
@@ -58,7 +58,9 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         let id = member(it.member_id)?;
         let name = if it.name.is_empty() { id.to_string() } else { it.name };
         let clients = if it.client_address.is_empty() { NOWHERE.into() } else { it.client_address };
-        let card = Card { id, names: Names { name, members: it.member_address, clients } };
+        let preference = Preference::default();
+        let names = Names { name, members: it.member_address, clients, preference };
+        let card = Card { id, names };
         self.edge.add(&card, call.within()).await?;
         Ok(Response::new(v1::AddMemberResponse {
             header: self.header().await.map_err(told)?,
@@ -158,6 +160,7 @@ fn role(cluster: &Cluster, id: MemberId) -> v1::Role {
 pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, Failure> {
     let cluster = edge.view().await?;
     let me = edge.member().id();
+    let figures = edge.member().figures();
     let of = |member: v1::Member| {
         let id = MemberId::new(member.member_id);
         let own = id == Some(me);
@@ -179,6 +182,8 @@ pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, F
             up,
             behind,
             applied: own.then_some(cluster.status.applied.index),
+            fsync_p99_us: own.then_some(figures.sync_p99_us),
+            disk_free_bytes: own.then_some(figures.disk_free_bytes),
             state: state.to_owned(),
             software: if own { super::SOFTWARE.to_owned() } else { String::new() },
             ..Default::default()

@@ -10,7 +10,7 @@ use super::call::{Call, within};
 use super::leases::Timeout;
 use super::limits::Nothing;
 use super::{Http, Refused};
-use crate::book::{Card, Names};
+use crate::book::{Card, Names, Preference};
 use crate::door::{decode, grpc};
 
 const AT: &str = "/v1/cluster/members/";
@@ -45,8 +45,12 @@ pub(super) async fn add(State(http): State<Http>, call: Call) -> Answered {
     let body: AddMember = call.json().await?;
     let id = MemberId::new(body.member_id.0);
     let id = id.ok_or_else(|| decode::invalid("member_id", "is no member id"))?;
-    let names =
-        Names { name: body.name, members: body.member_address, clients: body.client_address };
+    let names = Names {
+        name: body.name,
+        members: body.member_address,
+        clients: body.client_address,
+        preference: Preference::default(),
+    };
     http.edge.add(&Card { id, names }, within).await?;
     listed(&http).await
 }

@@ -117,6 +117,10 @@ struct Shown {
     revision: Number,
     apply_lag: Number,
     fsyncs: Counter,
+    fsync_p99_us: Number,
+    disk_free_bytes: Number,
+    disk_short: Number,
+    data_bytes: Number,
     in_flight: Number,
     watches: Number,
     watch_lag: Number,
@@ -180,6 +184,10 @@ impl Shown {
             revision: Number::default(),
             apply_lag: Number::default(),
             fsyncs: Counter::default(),
+            fsync_p99_us: Number::default(),
+            disk_free_bytes: Number::default(),
+            disk_short: Number::default(),
+            data_bytes: Number::default(),
             in_flight: Number::default(),
             watches: Number::default(),
             watch_lag: Number::default(),
@@ -205,6 +213,13 @@ impl Shown {
         let help = "Entries agreed on and not applied here yet";
         to.register("apply_lag_entries", help, shown.apply_lag.clone());
         to.register("fsyncs", "How often the log was made durable", shown.fsyncs.clone());
+        let help = "What 99 of 100 recent syncs of the log took at most, in microseconds";
+        to.register("fsync_p99_us", help, shown.fsync_p99_us.clone());
+        to.register("disk_free_bytes", "Bytes free on the disk", shown.disk_free_bytes.clone());
+        let help = "1 while the disk is so full that the state may not grow";
+        to.register("disk_short", help, shown.disk_short.clone());
+        let help = "Bytes of the log, the snapshots and the reserve";
+        to.register("data_bytes", help, shown.data_bytes.clone());
         to.register("commands_in_flight", "Commands on their way", shown.in_flight.clone());
         to.register("watches", "Watches of this member", shown.watches.clone());
         let help = "Revisions that the slowest watch is behind";
@@ -251,8 +266,12 @@ async fn fill(shown: &Shown, http: &Http) -> Result<(), super::Refused> {
     shown.revision.set(revision.0);
     shown.apply_lag.set(status.committed.saturating_sub(status.applied.index));
     shown.in_flight.set(http.edge.in_flight());
-    let synced = http.edge.member().syncs();
-    shown.fsyncs.inc_by(synced.saturating_sub(shown.fsyncs.get()));
+    let own = http.edge.member().figures();
+    shown.fsyncs.inc_by(own.syncs.saturating_sub(shown.fsyncs.get()));
+    shown.fsync_p99_us.set(own.sync_p99_us);
+    shown.disk_free_bytes.set(own.disk_free_bytes);
+    shown.disk_short.set(u64::from(own.disk_short));
+    shown.data_bytes.set(own.data_bytes);
     let figures = http.edge.hub().figures();
     shown.watches.set(figures.watches as u64);
     shown.watch_lag.set(figures.lag_worst);

@@ -50,8 +50,8 @@ struct Http {
     metrics: Arc<Metrics>,
 }
 
-/// Every path, as routes of the one port.
-pub(super) fn routes(edge: &Edge, hosts: Hosts) -> Router {
+/// Every path, as routes of the one port, and sockets that a browser could open as well.
+pub(super) fn routes(edge: &Edge, hosts: Hosts, sockets: Router) -> Router {
     let http =
         Http { edge: edge.clone(), hosts: Arc::new(hosts), metrics: Arc::new(Metrics::new(edge)) };
     let mut router = Router::new();
@@ -61,8 +61,9 @@ pub(super) fn routes(edge: &Edge, hosts: Hosts) -> Router {
     router
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_verb)
-        .layer(middleware::from_fn_with_state(http.clone(), enter))
-        .with_state(http)
+        .with_state(http.clone())
+        .merge(sockets)
+        .layer(middleware::from_fn_with_state(http, enter))
 }
 
 /// Every path and its verbs. Where a name may have slashes, the rest of the path is the name.
