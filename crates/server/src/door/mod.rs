@@ -94,9 +94,11 @@ impl Doors {
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let house = Arc::new(House {
             http: protocols(),
-            router: grpc::routes(edge)
-                .reset_fallback()
-                .merge(http::routes(edge, hosts, ws::routes(edge))),
+            router: grpc::routes(edge).reset_fallback().merge(http::routes(
+                edge,
+                hosts,
+                ws::routes(edge),
+            )),
             tls: tls.map(TlsAcceptor::from),
             lines: admin::Lines::new(edge.clone()),
             room: room.clone(),

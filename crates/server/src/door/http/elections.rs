@@ -202,10 +202,10 @@ pub(super) async fn proclaim(State(http): State<Http>, call: Call) -> Answered {
 #[into_params(parameter_in = Query)]
 pub(super) struct Resign {
     /// The leader's lease.
-    #[param(value_type = String)]
+    #[param(value_type = String, pattern = "^(0|[1-9][0-9]{0,19})$")]
     lease: Decimal,
     /// The token of its leadership.
-    #[param(value_type = String)]
+    #[param(value_type = String, pattern = "^(0|[1-9][0-9]{0,19})$")]
     token: Decimal,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]

@@ -97,12 +97,12 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
 #[into_params(parameter_in = Query)]
 pub(super) struct Write {
     /// The lease that the key ends with.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     lease: Option<Decimal>,
     /// Only while this lock is held, under `token`.
     lock: Option<String>,
     /// The token of that lock.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     token: Option<Decimal>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]
@@ -152,7 +152,7 @@ pub(super) struct Delete {
     /// Only while this lock is held, under `token`.
     lock: Option<String>,
     /// The token of that lock.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     token: Option<Decimal>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]

@@ -62,7 +62,7 @@ pub(super) struct List {
     #[param(minimum = 1)]
     limit: Option<u32>,
     /// Go on after this id.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     after: Option<Decimal>,
     /// The member's own state will do, however old.
     stale: Option<bool>,

@@ -1,7 +1,7 @@
 //! What can be done with locks?
 
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tenure_core::Filter;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, Hold};
@@ -12,7 +12,9 @@ use tenure_wire::json::lock::{
 };
 use tenure_wire::json::{Decimal, LockMode, LockShown, bytes_from};
 use tenure_wire::{Failure, v1};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::openapi::schema::{AnyOfBuilder, Schema};
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::Http;
 use super::acquire::{Patience, answer};
@@ -147,28 +149,30 @@ pub(super) struct Show {
     #[param(minimum = 1)]
     limit: Option<u32>,
     /// With `view=queue`: go on after this place.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     after: Option<Decimal>,
     /// With `view=explain`: the asker's lease.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     lease: Option<Decimal>,
     /// With `view=history`: from this revision on; else from the oldest that is kept.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     from: Option<Decimal>,
     /// The member's own state will do, however old.
     stale: Option<bool>,
 }
 
-/// Any of the views.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-#[expect(dead_code, reason = "it stands for the views in the description")]
-enum Shown {
-    Lock(LockAnswer),
-    Queue(Queue),
-    Explained(Explained),
-    History(History),
+/// Any of the views: some fit more than one description.
+struct Shown;
+
+impl PartialSchema for Shown {
+    fn schema() -> RefOr<Schema> {
+        let views = ["LockAnswer", "Queue", "Explained", "History"];
+        let any = AnyOfBuilder::new().description(Some("Any of the views."));
+        views.into_iter().fold(any, |any, view| any.item(Ref::from_schema_name(view))).into()
+    }
 }
+
+impl ToSchema for Shown {}
 
 /// Shows a lock: its holders, its queue, its history, or all that a waiter wants to know.
 #[utoipa::path(
@@ -310,10 +314,10 @@ pub(super) async fn change(State(http): State<Http>, call: Call) -> Answered {
 #[into_params(parameter_in = Query)]
 pub(super) struct Release {
     /// The lease that holds, or waits.
-    #[param(value_type = String)]
+    #[param(value_type = String, pattern = "^(0|[1-9][0-9]{0,19})$")]
     lease: Decimal,
     /// The token of the grant; without it, a place in the queue is given up.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     token: Option<Decimal>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]

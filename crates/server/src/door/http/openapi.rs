@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use axum::response::Response;
 use http::StatusCode;
 use tenure_wire::json::error::ErrorBody;
+use tenure_wire::json::lock::{Explained, History, LockAnswer, Queue};
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
@@ -28,7 +29,7 @@ use super::{cluster, elections, health, keys, leases, limits, locks, metrics, wa
         limits::show, limits::set,
         health::alive, health::ready, metrics::show, show,
     ),
-    components(schemas(ErrorBody)),
+    components(schemas(ErrorBody, LockAnswer, Queue, Explained, History)),
     modifiers(&Refusals),
 )]
 struct Described;

@@ -33,7 +33,7 @@ pub(super) struct Query {
     /// Only the lock and key of exactly this name.
     name: Option<String>,
     /// From this revision on; without it, what comes after now.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     from: Option<Decimal>,
     /// Whether events carry what was there before.
     previous: Option<bool>,
