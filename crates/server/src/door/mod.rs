@@ -8,6 +8,7 @@ mod decode;
 mod encode;
 mod facts;
 mod grpc;
+mod http;
 mod list;
 mod session;
 mod ws;
@@ -27,8 +28,11 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin;
-use crate::edge::Edge;
+use crate::edge::{Edge, deadline_us};
+use crate::os;
 use crate::say;
+
+pub(crate) use http::Hosts;
 
 /// The longest message that is read: the longest value, with room for what is around it.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -56,9 +60,13 @@ const SILENT: Duration = Duration::from_secs(10);
 /// Requests that are under way have so long to end when the member stops.
 const LEAVE: Duration = Duration::from_secs(2);
 
+/// How often it is looked whether they have.
+const EMPTIED: Duration = Duration::from_millis(2);
+
 /// The open doors of a member.
 pub(crate) struct Doors {
     open: watch::Sender<bool>,
+    room: Arc<Semaphore>,
 }
 
 /// What serves every connection.
@@ -76,22 +84,36 @@ impl Doors {
     pub(crate) fn open(
         port: TcpListener,
         edge: &Edge,
+        hosts: Hosts,
         tls: Option<Arc<rustls::ServerConfig>>,
     ) -> io::Result<Self> {
         port.set_nonblocking(true)?;
         let _inside = edge.runtime().enter();
         let port = tokio::net::TcpListener::from_std(port)?;
         let open = watch::Sender::new(true);
+        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let house = Arc::new(House {
-            http: http(),
-            router: grpc::routes(edge).merge(ws::routes(edge)).fallback(grpc::unknown),
+            http: protocols(),
+            router: grpc::routes(edge).reset_fallback().merge(http::routes(
+                edge,
+                hosts,
+                ws::routes(edge),
+            )),
             tls: tls.map(TlsAcceptor::from),
             lines: admin::Lines::new(edge.clone()),
-            room: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            room: room.clone(),
             open: open.subscribe(),
         });
         edge.runtime().spawn(accept(port, house));
-        Ok(Self { open })
+        Ok(Self { open, room })
+    }
+
+    /// Waits until everybody has been told and is gone, but not for long.
+    pub(crate) fn emptied(&self) {
+        let until_us = deadline_us(LEAVE);
+        while self.room.available_permits() < CONNECTIONS_MAX && os::now_us() < until_us {
+            std::thread::sleep(EMPTIED);
+        }
     }
 
     /// Lets nobody in any more, and those inside finish what they are at.
@@ -100,7 +122,7 @@ impl Doors {
     }
 }
 
-fn http() -> auto::Builder<TokioExecutor> {
+fn protocols() -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())

@@ -4,7 +4,7 @@
 //! of our reasons here, so that a client sees one kind of error.
 
 mod call;
-mod cluster;
+pub(super) mod cluster;
 mod election;
 mod health;
 mod key;
@@ -70,14 +70,9 @@ pub(super) fn routes(edge: &Edge) -> Router {
     routes.routes().into_axum_router().layer(middleware::from_fn(guard))
 }
 
-/// Answers whatever no route takes.
-pub(super) async fn unknown(request: Request) -> Response {
-    if is_grpc(&request) {
-        return call::told(Failure::UnknownOperation).into_http();
-    }
-    let mut response = Response::default();
-    *response.status_mut() = http::StatusCode::NOT_FOUND;
-    response
+/// Answers a call that no route takes; nothing if it is none.
+pub(super) fn unknown(request: &Request) -> Option<Response> {
+    is_grpc(request).then(|| call::told(Failure::UnknownOperation).into_http())
 }
 
 /// Lets nothing but gRPC in, and nothing but our errors out.
@@ -89,8 +84,11 @@ async fn guard(request: Request, next: Next) -> Response {
         return response;
     }
     let response = next.run(request).await;
-    match response.extensions().get::<Status>() {
-        Some(refused) if refused.code() != Code::Ok => plain(refused.clone()).into_http(),
+    if !response.headers().contains_key(Status::GRPC_STATUS) {
+        return response;
+    }
+    match Status::from_header_map(response.headers()) {
+        Some(refused) if refused.code() != Code::Ok => plain(refused).into_http(),
         _ => response,
     }
 }

@@ -1,0 +1,153 @@
+//! Members in one process, over real sockets and disks, and clients of theirs.
+#![allow(dead_code, reason = "each test binary uses a part of this")]
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tenure_server::{Entrance, Running, Settings, os, start};
+use tonic::transport::{Channel, Endpoint};
+
+/// How long anything may take here before the test fails.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Waits until something is so.
+pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
+    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
+    loop {
+        if let Some(found) = is_so() {
+            return found;
+        }
+        assert!(os::now_us() < until_us, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The same, for what has to be asked for.
+pub(crate) async fn wait_for<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<T>) -> T {
+    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
+    loop {
+        if let Some(found) = is_so().await {
+            return found;
+        }
+        assert!(os::now_us() < until_us, "waited too long: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A port that is free, and stays so: below those that the system gives to connections.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(10_000 + next % 20_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Some members of one cluster.
+pub(crate) struct Members {
+    dir: tempfile::TempDir,
+    listed: Vec<(String, String)>,
+    running: Vec<Option<Running>>,
+}
+
+impl Members {
+    /// Founds a cluster and waits for its first leader.
+    pub(crate) fn found(size: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let listed = (0..size).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port())));
+        let listed: Vec<_> = listed.collect();
+        let starting: Vec<_> = (0..size)
+            .map(|at| {
+                let settings = settings(dir.path(), at, &listed);
+                std::thread::spawn(move || start(settings).unwrap())
+            })
+            .collect();
+        let running = starting.into_iter().map(|one| Some(one.join().unwrap())).collect();
+        let members = Self { dir, listed, running };
+        members.leader();
+        wait("all know the leader", || {
+            members.all().all(|one| one.member.lead().borrow().by.is_some()).then_some(())
+        });
+        members
+    }
+
+    /// Starts one more, which joins by itself.
+    pub(crate) fn join(&mut self) -> usize {
+        let at = self.running.len();
+        let address = format!("127.0.0.1:{}", free_port());
+        let seeds = self.listed.iter().map(|(_, address)| address.clone()).collect();
+        self.listed.push((format!("m{at}"), address));
+        let entrance = Entrance::Join(seeds);
+        let settings = Settings { entrance, ..settings(self.dir.path(), at, &self.listed) };
+        self.running.push(Some(start(settings).unwrap()));
+        at
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Running> {
+        self.running.iter().flatten()
+    }
+
+    /// One of them, which runs.
+    pub(crate) fn one(&self, at: usize) -> &Running {
+        self.running[at].as_ref().unwrap()
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self, at: usize) -> u64 {
+        self.one(at).member.id().get()
+    }
+
+    /// Waits for a leader that serves.
+    pub(crate) fn leader(&self) -> usize {
+        wait("a member leads", || {
+            self.running.iter().position(|one| {
+                let status = one.as_ref().map(|one| one.member.status());
+                status.is_some_and(|status| status.is_ok_and(|it| it.agreement.serving))
+            })
+        })
+    }
+
+    /// One that runs and does not lead.
+    pub(crate) fn follower(&self) -> usize {
+        let leader = self.leader();
+        (0..self.running.len()).find(|at| *at != leader && self.running[*at].is_some()).unwrap()
+    }
+
+    /// Stops one, as by a signal.
+    pub(crate) fn stop(&mut self, at: usize) {
+        if let Some(one) = self.running[at].take() {
+            one.stop();
+        }
+    }
+
+    /// A connection to one, made when it is first needed.
+    pub(crate) fn connect(&self, at: usize) -> Channel {
+        let address = format!("http://{}", self.one(at).clients);
+        Endpoint::from_shared(address).unwrap().connect_lazy()
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        for one in self.running.iter_mut().filter_map(Option::take) {
+            one.stop();
+        }
+    }
+}
+
+fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {
+    let name = format!("m{at}");
+    Settings {
+        clients: "127.0.0.1:0".into(),
+        members: Some(listed[at].1.clone()),
+        entrance: Entrance::Bootstrap(listed.to_vec()),
+        segment_bytes: 256 * 1024,
+        reserve_bytes: 64 * 1024,
+        ..Settings::new(&name, dir.join(&name))
+    }
+}
