@@ -7,6 +7,7 @@ mod cpu;
 mod handover;
 mod http;
 mod session;
+mod storm;
 mod unary;
 
 use std::time::Duration;
@@ -67,6 +68,15 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
     figures.add("handover_gap_p99_us", gap.percentile(99), "µs, 99 of 100 take at most that");
     let per_s = gap.latencies_us.len() as f64 / gap.took.as_secs_f64();
     figures.add("handovers_per_s", per_s, "hand-overs/s of one lock");
+    let storm = runtime.block_on(storm::measure(address))?;
+    let (watches, meaning) = (storm.watches as f64, "events heard by 10,000 watches on one key");
+    figures.add("storm_heard", watches, meaning);
+    let meaning = "ms until all of them have heard of it";
+    figures.add("storm_all_heard_ms", storm.all_heard_us as f64 / 1_000.0, meaning);
+    let meaning = "ms between two commits at most, one client, in quiet";
+    figures.add("storm_gap_before_ms", storm.quiet_gap_us as f64 / 1_000.0, meaning);
+    let meaning = "ms between two commits at most, while they are told (to stay below: 20)";
+    figures.add("storm_gap_ms", storm.storm_gap_us as f64 / 1_000.0, meaning);
     Ok(figures)
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, LeaseGrant, Notice, Outcome};
@@ -286,7 +286,7 @@ impl Talk {
     fn send(&mut self, gathered: Gathered, patience_us: u64) {
         let Gathered { bytes, ends, pending } = gathered;
         let Some(last_us) = pending.iter().map(|it| it.deadline_us).max() else { return };
-        let bytes = Bytes::from(BytesMut::from(&bytes[..]));
+        let bytes = Bytes::from(bytes);
         let mut start = 0;
         let requests =
             ends.iter().map(|end| bytes.slice(std::mem::replace(&mut start, *end)..*end));
