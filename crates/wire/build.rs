@@ -33,5 +33,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     // What errors carry in `grpc-status-details-bin`: not part of our package, so not described.
     let details = protox::compile([root.join("google/rpc/status.proto")], [root])?;
     tonic_prost_build::configure().bytes(".").compile_fds(details)?;
+
+    // Watch responses once more, as they would be without `shared.rs`: its tests compare the two.
+    let plain = out.join("plain");
+    std::fs::create_dir_all(&plain)?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .boxed(".tenure.v1.Error.holder")
+        .boxed(".tenure.v1.Error.leader")
+        .build_client(false)
+        .build_server(false)
+        .out_dir(plain)
+        .compile_fds(protox::compile([root.join("tenure/v1/lock.proto")], [root])?)?;
     Ok(())
 }

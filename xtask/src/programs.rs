@@ -13,6 +13,11 @@ pub(crate) const SIM: &str = "tenure-sim";
 /// The package with the benchmarks.
 pub(crate) const BENCH: &str = "tenure-bench";
 
+/// The package with the binary, and with the tests that start it.
+pub(crate) const CLI: &str = "tenure-cli";
+/// The tests that do everything to real members.
+pub(crate) const PROCESSES: &str = "processes";
+
 /// Arguments that go to the program as they are.
 #[derive(clap::Args)]
 pub(crate) struct Passed {
@@ -50,6 +55,14 @@ pub(crate) fn mutants_command(repo: &Repo, which: &str) -> Command {
     // each way.
     command.args(["--target-dir", "target/mutants", "--profile", "sim", "--package", SIM]);
     command.args(["--", which]);
+    command
+}
+
+/// The scenarios of real members. Of the whole workspace, so that nothing is compiled anew after the
+/// layer of unit tests.
+pub(crate) fn processes_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", PROCESSES]);
     command
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Crate {
     pub(crate) inside: BTreeSet<String>,
     /// The crates from elsewhere it depends on.
     pub(crate) outside: BTreeSet<String>,
+    /// Its tests that are programs of their own, by name.
+    pub(crate) tests: BTreeSet<String>,
 }
 
 impl Crate {
@@ -71,6 +73,12 @@ impl Workspace {
                     None => outside.insert(text(dependency, "name")?.to_owned()),
                 };
             }
+            let mut tests = BTreeSet::new();
+            for target in list(package, "targets")? {
+                if list(target, "kind")?.iter().any(|kind| kind == "test") {
+                    tests.insert(text(target, "name")?.to_owned());
+                }
+            }
             let manifest = Path::new(text(package, "manifest_path")?);
             let dir = manifest.parent().and_then(|dir| dir.strip_prefix(root).ok());
             let dir = dir
@@ -78,7 +86,7 @@ impl Workspace {
                 .to_string_lossy()
                 .into_owned();
             let package = text(package, "name")?.to_owned();
-            crates.push(Crate { dir, package, inside, outside });
+            crates.push(Crate { dir, package, inside, outside, tests });
         }
         crates.sort_by(|a, b| a.dir.cmp(&b.dir));
         Ok(Self { crates })
@@ -123,6 +131,10 @@ mod tests {
                     { "name": "fastrand", "kind": "dev" },
                     { "name": "cc", "kind": "build" },
                 ],
+                "targets": [
+                    { "name": "tenure_core", "kind": ["lib"] },
+                    { "name": "scripts", "kind": ["test"] },
+                ],
             }],
         });
         let workspace = Workspace::parse(&metadata).unwrap();
@@ -131,6 +143,7 @@ mod tests {
             package: "tenure-core".to_owned(),
             inside: BTreeSet::from(["types".to_owned()]),
             outside: BTreeSet::from(["cc".to_owned(), "thiserror".to_owned()]),
+            tests: BTreeSet::from(["scripts".to_owned()]),
         };
         assert_eq!(workspace.crates, [expected]);
         assert!(workspace.require("tenure-core").is_ok());

@@ -3,6 +3,7 @@
 mod clock;
 mod cluster;
 mod core;
+mod doors;
 mod figure;
 mod memory;
 
@@ -41,6 +42,15 @@ enum Workload {
         #[arg(long, value_enum, default_value = "text")]
         output: Output,
     },
+    /// Clients of the doors of three members: cycles per second, latency, hand-overs, CPU
+    Doors {
+        /// Half a second for each measurement, to see that it runs
+        #[arg(long)]
+        quick: bool,
+        /// How to print the figures
+        #[arg(long, value_enum, default_value = "text")]
+        output: Output,
+    },
     /// Runs one of the other members until its input ends; started by `cluster`
     #[command(hide = true)]
     Follow {
@@ -71,6 +81,7 @@ fn main() -> Result<()> {
     match Arguments::parse().workload {
         Workload::Core { quick, output } => print(&core::run(quick)?, output),
         Workload::Cluster { quick, output } => print(&cluster::run(quick)?, output),
+        Workload::Doors { quick, output } => print(&doors::run(quick)?, output),
         Workload::Follow { at, dir, addresses } => cluster::follow(at, &dir, &addresses)?,
         Workload::Memory { kind, count } => println!("{}", memory::bytes_per_object(kind, count)?),
     }

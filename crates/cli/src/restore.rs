@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use tenure_server::Names;
 use tenure_server::restore::{Origin, RestoreError, Restored, Wanted, restore};
+use tenure_server::{Names, Preference};
 use tenure_types::{Epoch, Token};
 
 use crate::run::{EX_CONFIG, Failure, Output, chain};
@@ -102,7 +102,12 @@ impl Restore {
             above: self.above,
             ledger: self.ledger.clone(),
             waive_quiet: self.waive_quiet,
-            names: self.name.clone().map(|name| Names { name, members, clients }),
+            names: self.name.clone().map(|name| Names {
+                name,
+                members,
+                clients,
+                preference: Preference::default(),
+            }),
             segment_bytes: SEGMENT_BYTES,
         }
     }

@@ -39,7 +39,7 @@ fn restore(arguments: &[&str]) -> String {
 
 /// Room for members that are not founders.
 fn empty() -> Cluster {
-    Cluster { dir: tempfile::tempdir().unwrap(), members: Vec::new() }
+    Cluster::new()
 }
 
 /// A cluster of one with a backup, which has ended since.

@@ -17,6 +17,8 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("token_counter_not_in_snapshot", &["S10", "S2"]),
     ("requests_not_in_snapshot", &["S10", "S7"]),
     ("clock_base_not_in_snapshot", &["S10"]),
+    ("clock_not_in_snapshot", &["S10"]),
+    ("queue_not_in_snapshot", &["S10"]),
     ("grant_to_dead_waiter", &["S3"]),
     ("compaction_off_by_one", &["W3"]),
     ("release_without_token_check", &["S4"]),

@@ -126,6 +126,32 @@ pub enum Command<'a> {
     },
 }
 
+/// Keys that begin like this are the cluster's own; doors let nobody else write them.
+pub const OWN_KEYS: &str = "tenure/";
+
+impl Command<'_> {
+    /// Whether this may make the state larger, and so is refused while disks are nearly full. What
+    /// keeps, ends or frees something goes on, and so does what an operator needs to get out of it.
+    pub fn grows(&self) -> bool {
+        match self {
+            Self::GrantLease(_) | Self::Acquire(_) | Self::Update { .. } => true,
+            // Where members live: one whose disk is full must be replaceable.
+            Self::Put(put) => !put.key.starts_with(OWN_KEYS),
+            Self::Renew(_)
+            | Self::Revoke { .. }
+            | Self::Release(_)
+            | Self::Leave { .. }
+            | Self::Downgrade(_)
+            | Self::Force { .. }
+            | Self::Stopped { .. }
+            | Self::Delete { .. }
+            | Self::SetLimits(_)
+            | Self::Compact { .. }
+            | Self::RaiseLevel { .. } => false,
+        }
+    }
+}
+
 /// A lease to be granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewLease<'a> {
@@ -289,4 +315,62 @@ pub struct Guard<'a> {
     pub lock: &'a str,
     /// The token.
     pub token: Token,
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn only_what_adds_to_the_state_grows_it() {
+        let id = LeaseId::new(1).unwrap();
+        let token = Token::new(tenure_types::Epoch::default(), 1).unwrap();
+        let lease = LeaseRef::Id(id);
+        let hold = Hold { lease, lock: "deploy", token };
+        let new = NewLease { id, ttl_ms: 1_000, client: "ana", metadata: b"" };
+        let put = |key| {
+            let (expect, guard) = (Expect::Any, None);
+            Command::Put(Put { key, value: b"", lease: None, expect, guard })
+        };
+        let acquire = Acquire {
+            lease: AskLease::Existing(lease),
+            locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
+            wait: Wait::No,
+            metadata: b"",
+            lock_delay_ms: 0,
+            max_hold_ms: None,
+            purpose: Purpose::Lock,
+            independent: false,
+        };
+        let (reason, urgency) = ("", Urgency::Cooling);
+        let (created, keep) = (Revision(1), Revision(1));
+        let all = [
+            (Command::GrantLease(new), true),
+            (Command::Renew(vec![lease]), false),
+            (Command::Revoke { lease, by: Revoker::Holder }, false),
+            (Command::Revoke { lease, by: Revoker::Other { reason, urgency } }, false),
+            (Command::Acquire(acquire.clone()), true),
+            (Command::Acquire(Acquire { lease: AskLease::New(new), ..acquire }), true),
+            (Command::Release(hold), false),
+            (Command::Leave { lease, lock: "deploy" }, false),
+            (Command::Downgrade(hold), false),
+            (Command::Update { hold, metadata: b"more" }, true),
+            (Command::Force { lock: "deploy", token, reason, urgency }, false),
+            (Command::Stopped { lease: id, created, lock: "deploy", token }, false),
+            (put("key"), true),
+            (put("tenure/members/1"), false),
+            (Command::Delete { key: "key", expect: Expect::Any, guard: None }, false),
+            (Command::SetLimits(vec![]), false),
+            (Command::Compact { keep }, false),
+            (Command::RaiseLevel { level: 2 }, false),
+        ];
+        for (command, grows) in &all {
+            assert_eq!(command.grows(), *grows, "{command:?}");
+        }
+        let mut kinds: Vec<_> = all.iter().map(|(it, _)| core::mem::discriminant(it)).collect();
+        kinds.dedup();
+        assert_eq!(kinds.len(), 15, "every command is here, next to others of its kind");
+    }
 }

@@ -22,11 +22,19 @@ pub const ENTRY_BYTES_MAX: usize = 256 * 1024;
 pub const READ_RETRY_US: u64 = 300_000;
 /// How often a read asks before it fails.
 pub const READ_TRIES_MAX: u32 = 8;
+/// How often a member whose disk is nearly full says so to its leader.
+pub const SHORT_US: u64 = 1_000_000;
+/// How long that counts: until it was said three times more.
+pub const SHORT_KEPT_US: u64 = 3 * SHORT_US;
 /// Read contexts under way at once, at most. Further reads wait for one of them.
 pub const READS_IN_FLIGHT_MAX: usize = 8;
 /// Reads waiting, at most: beyond that a caller is told at once.
 pub const READS_WAITING_MAX: usize = 65_536;
 
+/// A member that has started says so to the others as often,
+pub(crate) const GREETINGS: u32 = 10;
+/// and so far apart.
+pub(crate) const GREET_US: u64 = 1_000_000;
 pub(crate) const HEARTBEAT_TICKS: usize = 1;
 /// An election starts after 300 to 600 ms without a leader.
 pub(crate) const ELECTION_TICKS_MIN: usize = 6;
@@ -37,6 +45,10 @@ pub(crate) const MESSAGE_BYTES_MAX: u64 = 1024 * 1024;
 pub(crate) const MESSAGES_IN_FLIGHT_MAX: usize = 256;
 /// Bytes of entries proposed and not committed; more are refused.
 pub(crate) const UNCOMMITTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of entries written by a leader and not durable there; until then nothing more is proposed.
+pub(crate) const UNSYNCED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Commands that may wait for that; more are refused.
+pub(crate) const WAITING_MAX: usize = 16 * ENTRY_COMMANDS_MAX;
 /// Bytes of entries applied between two looks at the outside.
 pub(crate) const APPLY_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
@@ -52,6 +64,8 @@ pub struct Config {
     pub snapshot_bytes: u64,
     /// Or after so many entries.
     pub snapshot_entries: u64,
+    /// Whether it lets every other member win an election first.
+    pub reluctant: bool,
     /// Members compare the hash of their state whenever the index is a multiple of this.
     pub hash_every: u64,
     /// The newest level of the machine's rules that this build knows.
@@ -66,8 +80,14 @@ impl Config {
             batch_bytes: 16 * 1024 * 1024,
             snapshot_bytes: 64 * 1024 * 1024,
             snapshot_entries: 1_000_000,
+            reluctant: false,
             hash_every: 1_000,
             level_known: tenure_core::LEVEL_MAX,
         }
+    }
+
+    /// A reluctant member waits until all others would have asked for votes.
+    pub(crate) fn patience_ticks(&self) -> usize {
+        if self.reluctant { ELECTION_TICKS_MAX } else { 0 }
     }
 }

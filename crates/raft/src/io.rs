@@ -77,11 +77,19 @@ pub enum Input {
         /// The level.
         level: u16,
     },
+    /// From now on messages reach this member. It may remember what this one has forgotten.
+    Linked {
+        /// Who.
+        member: MemberId,
+    },
     /// Messages to this member are lost for now.
     Unreachable {
         /// Who.
         member: MemberId,
     },
+    /// How much this member's disk can still take. While a leader, or so many others that no
+    /// quorum is left, are short of space, commands that make the state grow are not done.
+    Space(Space),
     /// An operator's wish. Answered by [`Output::Changed`].
     Admin {
         /// Whose.
@@ -98,6 +106,15 @@ pub enum Saved {
     Yes,
     /// It did not.
     No,
+}
+
+/// How much room there is on a member's disk. A member starts with enough.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Space {
+    /// The state may grow.
+    Enough,
+    /// What is left is for renewals, releases and whatever makes room.
+    Short,
 }
 
 /// What an operator wants of a leader.
@@ -242,6 +259,9 @@ pub enum Why {
     /// Too much waits for a quorum.
     #[error("too much is waiting for a quorum")]
     Busy,
+    /// It would make the state grow, and disks are nearly full.
+    #[error("disk full")]
+    DiskFull,
     /// Another leader put something else in its place.
     #[error("replaced by another leader")]
     Replaced,

@@ -39,7 +39,7 @@ mod start;
 
 pub use codec::Malformed;
 pub use config::*;
-pub use io::{Fate, Input, Output, Persist, Saved, Stop, Ticket, Why, Wish};
+pub use io::{Fate, Input, Output, Persist, Saved, Space, Stop, Ticket, Why, Wish};
 pub use member::{Change, MemberId, Membership};
 pub use message::{Kind, Message, Promise, SnapshotHead, Step};
 #[cfg(mutants)]

@@ -28,6 +28,8 @@ pub enum Message {
     Hello,
     /// What the receiver once acknowledged to the sender. If it knows less, it has forgotten.
     Remember(Promise),
+    /// The sender's disk is nearly full. Said again and again while it is.
+    Short,
 }
 
 /// What a member acknowledged, as its peer remembers it.
@@ -139,6 +141,7 @@ impl Message {
                 out.put_u8(34);
                 [*term, *index, *committed].into_iter().for_each(|number| out.put(number));
             }
+            Message::Short => out.put_u8(35),
         }
         out
     }
@@ -162,6 +165,7 @@ impl Message {
                 index: reader.number()?,
                 committed: reader.number()?,
             }),
+            35 => Message::Short,
             kind => {
                 let kind = Kind::from_number(kind).ok_or(Malformed)?;
                 Message::Step(Step::get(kind, &mut reader, buffer)?)
@@ -298,6 +302,7 @@ mod tests {
             Message::Hash { index: 1000, hash: u128::MAX / 3 },
             Message::Hello,
             Message::Remember(Promise { term: 3, index: u64::MAX, committed: 12 }),
+            Message::Short,
         ]
     }
 

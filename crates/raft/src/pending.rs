@@ -19,12 +19,37 @@ pub(crate) struct Pending {
 pub(crate) struct Run {
     pub(crate) ticket: Ticket,
     pub(crate) commands: usize,
+    /// They are not in the entry: their answer only waits for those before it.
+    pub(crate) refused: Option<Why>,
+}
+
+impl Run {
+    /// What is said if the entry will not come to anything here.
+    fn otherwise(self, fate: impl FnOnce(usize) -> Fate) -> Output {
+        let Self { ticket, commands, refused } = self;
+        let fate = match refused {
+            Some(why) => Fate::NotDone { commands, why },
+            None => fate(commands),
+        };
+        Output::Answer { ticket, fate }
+    }
 }
 
 impl Pending {
     pub(crate) fn add(&mut self, at: Point, runs: Vec<Run>) {
         if !runs.is_empty() {
             self.entries.insert((at.index, at.term), runs);
+        }
+    }
+
+    /// Says that commands were not done, after what is owed to the same ticket for the commands
+    /// before them, which can only be in the entry sealed last.
+    pub(crate) fn refuse(&mut self, last: Point, run: Run, why: Why, out: &mut Vec<Output>) {
+        let run = Run { refused: run.refused.or(Some(why)), ..run };
+        let before = self.entries.get_mut(&(last.index, last.term));
+        match before.filter(|runs| runs.last().is_some_and(|last| last.ticket == run.ticket)) {
+            Some(runs) => runs.push(run),
+            None => out.push(run.otherwise(|commands| Fate::NotDone { commands, why })),
         }
     }
 
@@ -44,15 +69,15 @@ impl Pending {
             let runs = first.remove();
             if term == at.term || mutant!("other_term_is_success") {
                 let mut outcomes = outcomes.drain(..);
-                for run in runs {
-                    let outcomes: Vec<_> = outcomes.by_ref().take(run.commands).collect();
-                    out.push(Output::Answer { ticket: run.ticket, fate: Fate::Applied(outcomes) });
-                }
+                out.extend(runs.into_iter().map(|run| {
+                    run.otherwise(|commands| {
+                        Fate::Applied(outcomes.by_ref().take(commands).collect())
+                    })
+                }));
             } else {
-                for Run { ticket, commands } in runs {
-                    let fate = Fate::NotDone { commands, why: Why::Replaced };
-                    out.push(Output::Answer { ticket, fate });
-                }
+                let why = Why::Replaced;
+                let replaced = |run: Run| run.otherwise(|commands| Fate::NotDone { commands, why });
+                out.extend(runs.into_iter().map(replaced));
             }
         }
     }
@@ -62,9 +87,8 @@ impl Pending {
         while let Some(first) = self.entries.first_entry()
             && first.key().0 <= to_index
         {
-            for Run { ticket, commands } in first.remove() {
-                out.push(Output::Answer { ticket, fate: Fate::Unknown { commands } });
-            }
+            let unknown = |run: Run| run.otherwise(|commands| Fate::Unknown { commands });
+            out.extend(first.remove().into_iter().map(unknown));
         }
     }
 }

@@ -26,6 +26,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("snapshot_behind_state", &["S9", "S11"]),
     ("other_term_is_success", &["S13"]),
     ("leads_before_its_vote_is_durable", &["S12"]),
+    ("growth_on_a_full_disk", &["S14"]),
 ];
 
 /// Chooses a planted bug by number; 0 for none.

@@ -6,8 +6,8 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
-    Boot, Change, Config, Fate, Input, MemberId, Membership, Output, Replica, Saved, Stop, Ticket,
-    Wish,
+    Boot, Change, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved,
+    Space, Stop, Ticket, Why, Wish,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -18,13 +18,17 @@ struct Member {
     replica: Replica,
     inputs: Vec<Input>,
     up: bool,
+    /// Its disk has written everything and makes nothing durable.
+    stuck: bool,
     /// What is durable.
     entries: Vec<Entry>,
+    newest: u64,
     hard_state: HardState,
     image: Option<(Point, Vec<u8>, Vec<u8>)>,
     answers: Vec<(Ticket, Fate)>,
     reads: Vec<Ticket>,
     changed: Vec<Ticket>,
+    stopped: Option<Stop>,
 }
 
 struct Cluster {
@@ -55,7 +59,32 @@ impl Cluster {
         Self { members: members.collect(), now_us: 1_000_000 }
     }
 
+    /// The same, where all but one let others lead.
+    fn with_one_eager(size: usize, eager: usize) -> Self {
+        let mut cluster = Self::new(size);
+        for number in (0..size).filter(|number| *number != eager) {
+            let member = &mut cluster.members[number];
+            let (applied, meta, state) = member.image.as_ref().unwrap();
+            let boot = Boot {
+                machine: read(state),
+                applied: *applied,
+                members: Membership::decode(meta).unwrap(),
+                base: *applied,
+                entries: Vec::new(),
+                hard_state: member.hard_state,
+            };
+            let config = Config { reluctant: true, ..config(number) };
+            member.replica = Replica::new(config, boot, number as u64 + 77).unwrap();
+        }
+        cluster
+    }
+
     fn step(&mut self) {
+        self.step_losing(|_, _| false);
+    }
+
+    /// A step in which some messages are lost, by whom they are for and what they say.
+    fn step_losing(&mut self, lost: impl Fn(MemberId, &Input) -> bool) {
         self.now_us += STEP_US;
         let mut sent = Vec::new();
         for member in &mut self.members {
@@ -63,7 +92,7 @@ impl Cluster {
                 member.turn(self.now_us, |to, input| sent.push((to, input)));
             }
         }
-        for (to, input) in sent {
+        for (to, input) in sent.into_iter().filter(|(to, input)| !lost(*to, input)) {
             let at = usize::try_from(to.get() - 1).unwrap();
             let Some(target) = self.members.get_mut(at).filter(|member| member.up) else {
                 continue;
@@ -80,19 +109,40 @@ impl Cluster {
         let leads = |member: &Member| member.up && member.replica.status().serving;
         let leaders: Vec<_> =
             (0..self.members.len()).filter(|at| leads(&self.members[*at])).collect();
-        assert_eq!(leaders.len(), 1, "one leads");
+        let stopped: Vec<_> =
+            self.members.iter().filter_map(|member| member.stopped.as_ref()).collect();
+        assert_eq!(leaders.len(), 1, "one leads; stopped: {stopped:?}");
         leaders[0]
     }
 
     fn grant(&mut self, at: usize, ticket: u64, ttl_ms: u64) {
-        let id = LeaseId::new(ticket).unwrap();
-        let lease = NewLease { id, ttl_ms, client: "client", metadata: b"" };
-        let command = Command::GrantLease(lease);
-        let mut bytes = Vec::new();
-        encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-        let requests = vec![Bytes::from(bytes)];
+        self.submit(at, ticket, vec![grant(ticket, ttl_ms)]);
+    }
+
+    fn submit(&mut self, at: usize, ticket: u64, commands: Vec<Command<'_>>) {
+        let requests = commands.into_iter().map(|command| {
+            let mut bytes = Vec::new();
+            encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+            Bytes::from(bytes)
+        });
+        let requests = requests.collect();
         let input = Input::Submit { ticket: Ticket(ticket), requests, patience_us: 0 };
         self.members[at].inputs.push(input);
+    }
+
+    /// What became of a submission, in order: the outcomes, or why there is none.
+    fn fates(&self, at: usize, ticket: u64) -> Vec<Result<bool, Why>> {
+        let of_it = self.members[at].answers.iter().filter(|(found, _)| found.0 == ticket);
+        let fates = of_it.flat_map(|(_, fate)| match fate {
+            Fate::Applied(all) => all.iter().map(|one| Ok(one.result.is_ok())).collect(),
+            Fate::NotDone { commands, why } => vec![Err(*why); *commands],
+            Fate::Unknown { .. } => panic!("nobody missed anything"),
+        });
+        fates.collect()
+    }
+
+    fn set_space(&mut self, at: usize, space: Space) {
+        self.members[at].inputs.push(Input::Space(space));
     }
 
     fn granted(&self, at: usize, ticket: u64) -> bool {
@@ -122,12 +172,15 @@ impl Member {
             replica,
             inputs: Vec::new(),
             up: true,
+            stuck: false,
             entries,
+            newest: 0,
             hard_state,
             image,
             answers: Vec::new(),
             reads: Vec::new(),
             changed: Vec::new(),
+            stopped: None,
         }
     }
 
@@ -136,13 +189,16 @@ impl Member {
         for input in std::mem::take(&mut self.inputs) {
             self.replica.handle(input);
         }
+        if !self.stuck && self.newest > 0 {
+            self.replica.handle(Input::Persisted { number: self.newest });
+        }
         let mut outputs = Vec::new();
         self.replica.turn(now_us, &mut outputs);
         for output in outputs {
             match output {
                 Output::Send { to, message } => {
                     let bytes = Bytes::from(message.encode());
-                    let message = tenure_raft::Message::decode(&bytes).unwrap();
+                    let message = Message::decode(&bytes).unwrap();
                     send(to, Input::Message { from, message });
                 }
                 Output::SendSnapshot { to, step } => {
@@ -162,7 +218,7 @@ impl Member {
                     }
                     self.entries.extend(persist.entries);
                     self.hard_state = persist.hard_state.unwrap_or(self.hard_state);
-                    self.inputs.push(Input::Persisted { number: persist.number });
+                    self.newest = persist.number;
                 }
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let mut state = Vec::new();
@@ -177,7 +233,10 @@ impl Member {
                     self.changed.push(ticket);
                 }
                 Output::Stop(Stop::Removed) => self.up = false,
-                Output::Stop(reason) => panic!("stopped: {reason}"),
+                Output::Stop(reason) => {
+                    self.up = false;
+                    self.stopped = Some(reason);
+                }
                 Output::CompactLog { .. }
                 | Output::ReadFailed { .. }
                 | Output::Notices(_)
@@ -190,6 +249,15 @@ impl Member {
     fn me(&self) -> MemberId {
         self.replica.id()
     }
+}
+
+fn grant(number: u64, ttl_ms: u64) -> Command<'static> {
+    let id = LeaseId::new(number).unwrap();
+    Command::GrantLease(NewLease { id, ttl_ms, client: "client", metadata: b"" })
+}
+
+fn renew(number: u64) -> Command<'static> {
+    Command::Renew(vec![LeaseRef::Id(LeaseId::new(number).unwrap())])
 }
 
 fn read(state: &[u8]) -> Machine {
@@ -283,6 +351,18 @@ fn a_new_member_learns_from_a_snapshot_votes_and_another_leaves() {
 }
 
 #[test]
+fn the_reluctant_lead_only_while_nobody_else_can() {
+    for eager in 0..3 {
+        let mut cluster = Cluster::with_one_eager(3, eager);
+        cluster.run(2);
+        assert_eq!(cluster.leader(), eager, "the others wait for it");
+        cluster.members[eager].up = false;
+        cluster.run(4);
+        assert_ne!(cluster.leader(), eager, "and do not wait for ever");
+    }
+}
+
+#[test]
 fn one_member_alone_leads_itself() {
     let mut cluster = Cluster::new(1);
     cluster.run(2);
@@ -318,4 +398,149 @@ fn a_patient_command_waits_for_company_and_no_longer() {
     assert_eq!(last(&cluster), before + 2, "company has come");
     cluster.run(1);
     assert!((1..=4).all(|ticket| cluster.granted(leader, ticket)));
+}
+
+#[test]
+fn a_leader_short_of_space_refuses_what_grows_and_answers_in_order() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    cluster.grant(leader, 1, 60_000);
+    cluster.run(1);
+    cluster.set_space(leader, Space::Short);
+    let full = Err(Why::DiskFull);
+    cluster.submit(leader, 2, vec![grant(2, 60_000), renew(1), grant(3, 60_000), renew(1)]);
+    cluster.submit(leader, 3, vec![grant(4, 60_000)]);
+    cluster.run(1);
+    assert_eq!(cluster.fates(leader, 2), [full, Ok(true), full, Ok(true)]);
+    assert_eq!(cluster.fates(leader, 3), [full]);
+    assert_eq!(cluster.leader(), leader, "it leads on");
+    cluster.set_space(leader, Space::Enough);
+    cluster.grant(leader, 5, 60_000);
+    cluster.run(1);
+    assert!(cluster.granted(leader, 5));
+}
+
+#[test]
+fn one_full_follower_is_no_reason_and_a_quorum_of_them_is() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    cluster.set_space((leader + 1) % 3, Space::Short);
+    cluster.run(1);
+    cluster.grant(leader, 1, 60_000);
+    cluster.run(1);
+    assert!(cluster.granted(leader, 1), "two of three have room");
+    cluster.set_space((leader + 2) % 3, Space::Short);
+    cluster.run(1);
+    cluster.submit(leader, 2, vec![grant(2, 60_000), renew(1)]);
+    cluster.run(1);
+    assert_eq!(cluster.fates(leader, 2), [Err(Why::DiskFull), Ok(true)]);
+    cluster.set_space((leader + 1) % 3, Space::Enough);
+    cluster.run(4);
+    cluster.grant(leader, 3, 60_000);
+    cluster.run(1);
+    assert!(cluster.granted(leader, 3), "what is not said again is forgotten");
+}
+
+#[test]
+fn a_leader_whose_disk_is_stuck_leads_on_and_stops_proposing() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    cluster.grant(leader, 1, 600_000);
+    cluster.run(1);
+    let term = cluster.members[leader].replica.status().term;
+    let before = cluster.members[leader].replica.status().last.index;
+    cluster.members[leader].stuck = true;
+    let metadata = vec![7; 256 * 1024];
+    for number in 0..100 {
+        let id = LeaseId::new(1_000 + number).unwrap();
+        // Larger than it may be: the log has to take it all the same.
+        let lease = NewLease { id, ttl_ms: 60_000, client: "client", metadata: &metadata };
+        cluster.submit(leader, 1_000 + number, vec![Command::GrantLease(lease)]);
+        cluster.step();
+    }
+    cluster.run(3);
+    let status = cluster.members[leader].replica.status();
+    assert!(status.leading && status.term == term, "heartbeats do not wait for a disk");
+    let proposed = status.last.index - before;
+    // 16 MiB of them, and a stamp every second.
+    assert!((60..80).contains(&proposed), "{proposed} entries wait for the disk");
+    assert!(cluster.fates(leader, 1_000).is_empty(), "nobody is answered before it is durable");
+    cluster.members[leader].stuck = false;
+    cluster.run(3);
+    for number in 0..100 {
+        assert_eq!(cluster.fates(leader, 1_000 + number), [Ok(false)], "{number}");
+    }
+}
+
+#[test]
+fn a_disk_that_went_back_is_noticed_without_the_leader_that_was_acknowledged() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let (victim, witness) = ((leader + 1) % 3, (leader + 2) % 3);
+    let old: Vec<Entry> = cluster.members[victim].entries.clone();
+    let (hard_state, image) =
+        (cluster.members[victim].hard_state, cluster.members[victim].image.clone());
+    // Members say how far they are at every tenth entry.
+    for number in 1..=20 {
+        cluster.grant(leader, number, 60_000);
+        cluster.run(1);
+        assert!(cluster.granted(leader, number));
+    }
+    cluster.members[leader].up = false;
+    cluster.members[victim] = Member::start(victim, old, hard_state, image);
+    cluster.run(2);
+    let forgot = &cluster.members[victim].stopped;
+    assert!(matches!(forgot, Some(Stop::Forgot { acknowledged: 20.., .. })), "{forgot:?}");
+    assert!(cluster.members[witness].up);
+}
+
+#[test]
+fn a_member_that_forgot_stops_before_the_leader_repeats_what_it_forgot() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let victim = (leader + 1) % 3;
+    let (entries, hard_state) = {
+        let member = &cluster.members[victim];
+        (member.entries.clone(), member.hard_state)
+    };
+    let image = cluster.members[victim].image.clone();
+    for ticket in 1..5 {
+        cluster.grant(leader, ticket, 60_000);
+        cluster.run(1);
+    }
+    // Killed, and started from a disk that went back. What it says and is told first is lost, up to
+    // the first entries that it is sent: they do not follow what it has.
+    cluster.members[victim] = Member::start(victim, entries, hard_state, image);
+    cluster.members[leader].inputs.push(Input::Unreachable { member: id(victim) });
+    cluster.grant(leader, 5, 60_000);
+    for _ in 0..200 {
+        cluster.step_losing(|to, input| {
+            let Input::Message { from, message } = input else { return false };
+            let heartbeat = matches!(message, Message::Step(step) if step.kind == Kind::Heartbeat);
+            let greeting = *message == Message::Hello;
+            to == id(victim) && heartbeat || *from == id(victim) && greeting
+        });
+    }
+    let stopped = &cluster.members[victim].stopped;
+    assert!(matches!(stopped, Some(Stop::Forgot { .. })), "{stopped:?}");
+    cluster.leader();
+}
+
+#[test]
+fn a_member_greets_whoever_it_is_linked_to() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1);
+    cluster.members[0].inputs.push(Input::Linked { member: id(1) });
+    let mut sent = Vec::new();
+    let now_us = cluster.now_us;
+    cluster.members[0].turn(now_us, |to, input| sent.push((to, input)));
+    let greets = |(to, input): &(MemberId, Input)| {
+        *to == id(1) && matches!(input, Input::Message { message: Message::Hello, .. })
+    };
+    assert!(sent.first().is_some_and(greets), "before anything else");
 }

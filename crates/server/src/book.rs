@@ -16,7 +16,7 @@ use tenure_types::{Epoch, Term};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Before every key that the cluster keeps for itself.
-pub(crate) const RESERVED: &str = "tenure/";
+pub(crate) const RESERVED: &str = tenure_core::request::OWN_KEYS;
 /// Before each member's key.
 pub(crate) const PREFIX: &str = "tenure/members/";
 /// The cards of those who founded the cluster, one per line.
@@ -39,6 +39,31 @@ pub struct Names {
     pub members: Address,
     /// Where clients reach it.
     pub clients: Address,
+    /// How much it shall lead.
+    pub preference: Preference,
+}
+
+/// How much a member shall lead: from 0, only if nobody else can, to 100.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Preference(u8);
+
+impl Preference {
+    /// A preference; nothing above 100.
+    pub fn new(preference: u8) -> Option<Self> {
+        (preference <= 100).then_some(Self(preference))
+    }
+
+    /// The number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Preference {
+    /// In the middle, so that there is room on both sides.
+    fn default() -> Self {
+        Self(50)
+    }
 }
 
 /// A member's line in the address book.
@@ -55,14 +80,24 @@ impl Names {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let mut next = || words.next().filter(|word| is_word(word)).map(str::to_owned);
-        let names = Self { name: next()?, members: next()?, clients: next()? };
+        let (name, members, clients) = (next()?, next()?, next()?);
+        // Absent if it is the usual one.
+        let preference = match words.next() {
+            None => Preference::default(),
+            Some(word) => word.parse().ok().and_then(Preference::new)?,
+        };
+        let names = Self { name, members, clients, preference };
         words.next().is_none().then_some(names)
     }
 }
 
 impl fmt::Display for Names {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{} {} {}", self.name, self.members, self.clients)
+        write!(to, "{} {} {}", self.name, self.members, self.clients)?;
+        if self.preference == Preference::default() {
+            return Ok(());
+        }
+        write!(to, " {}", self.preference.get())
     }
 }
 
@@ -168,7 +203,8 @@ mod tests {
 
     fn card(number: u64) -> Card {
         let name = format!("m{number}");
-        let names = Names { name, members: "h:1".into(), clients: "h:2".into() };
+        let preference = Preference::default();
+        let names = Names { name, members: "h:1".into(), clients: "h:2".into(), preference };
         Card { id: MemberId::new(number).unwrap(), names }
     }
 
@@ -186,7 +222,12 @@ mod tests {
     #[test]
     fn a_card_reads_back_and_nonsense_does_not() {
         assert_eq!(Card::parse(&card(77).to_string()), Some(card(77)));
-        for bad in ["", "0 a b c", "1 a b", "1 a b c d", "x a b c", "1 a  c"] {
+        let mut keen = card(77);
+        keen.names.preference = Preference::new(100).unwrap();
+        assert_eq!(Card::parse(&keen.to_string()), Some(keen));
+        for bad in
+            ["", "0 a b c", "1 a b", "1 a b c d", "1 a b c 101", "1 a b c 7 8", "x a b c", "1 a  c"]
+        {
             assert_eq!(Card::parse(bad), None, "{bad:?}");
         }
     }

@@ -5,6 +5,8 @@ use std::io;
 use tenure_raft::{BootError, LoadError};
 use tenure_store::{DataDirError, IdentityError, OpenError, SnapshotError};
 
+use crate::tls::TlsError;
+
 /// Why a member did not start. Nothing was granted, and nothing that was kept is lost.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -42,6 +44,9 @@ pub enum StartError {
         /// Which.
         address: String,
     },
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A member that shall be alone is not.
     #[error("data directory belongs to cluster {cluster} of {members} members")]
     NotAlone {
@@ -125,6 +130,7 @@ impl StartError {
             Self::Directory(_)
             | Self::Listen { .. }
             | Self::Exposed { .. }
+            | Self::Tls(_)
             | Self::NoEntrance
             | Self::NotListed { .. }
             | Self::Word { .. }
@@ -167,7 +173,12 @@ impl StartError {
             }
             Self::Orphan => "putting its identity.toml back, or an empty directory".into(),
             Self::Listen { .. } => "stopping what uses it, or another address".into(),
-            Self::Exposed { .. } => "127.0.0.1, or --insecure if the network is trusted".into(),
+            Self::Exposed { .. } => {
+                "127.0.0.1, certificates for the members' port, or --insecure if \
+                 the network is trusted"
+                    .into()
+            }
+            Self::Tls(error) => error.advice().into(),
             Self::NoEntrance => "--bootstrap for a new cluster, --join for one that exists".into(),
             Self::NotListed { .. } => {
                 "--bootstrap with every founder, this one too, as name=address".into()

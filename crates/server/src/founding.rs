@@ -14,7 +14,7 @@ use tenure_store::IdentityError;
 use crate::book::{Address, Card};
 use crate::error::StartError;
 use crate::os;
-use crate::peer::{Control, Me, ask};
+use crate::peer::{Control, Me, Wire};
 use crate::pen::spawn;
 use crate::say;
 use crate::start::Entrance;
@@ -30,6 +30,7 @@ const SAY_EVERY_US: u64 = 10_000_000;
 pub(crate) fn agree(
     listed: &[(String, Address)],
     me: &Card,
+    wire: &Wire,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<Card>, StartError> {
     let name = &me.names.name;
@@ -43,7 +44,7 @@ pub(crate) fn agree(
         let mut missing = Vec::new();
         // All of them in one round, so that one that lost its disk in between is asked again.
         for (name, address) in &others {
-            match ask(address, &Control::Who) {
+            match wire.ask(address, Some(name), &Control::Who) {
                 Ok(Control::IAm(them)) => match answer(them, name, address, me.id)? {
                     Answer::Founder(card) => drop(cards.insert(card.id, card)),
                     Answer::Founded(founders) => return Ok(founders),
@@ -73,6 +74,7 @@ pub(crate) fn check_cluster(
     cluster: &str,
     entrance: &Entrance,
     me: &str,
+    wire: &Wire,
 ) -> Result<(), StartError> {
     let listed: Vec<Address> = match entrance {
         Entrance::Bootstrap(listed) => {
@@ -83,9 +85,9 @@ pub(crate) fn check_cluster(
     };
     let (sender, answers) = channel();
     for address in listed {
-        let sender = sender.clone();
+        let (sender, wire) = (sender.clone(), wire.clone());
         spawn("tenure-who", move || {
-            if let Ok(Control::IAm(them)) = ask(&address, &Control::Who) {
+            if let Ok(Control::IAm(them)) = wire.ask(&address, None, &Control::Who) {
                 let _ = sender.send(them.cluster);
             }
         });
@@ -128,7 +130,12 @@ mod tests {
     use crate::book::Names;
 
     fn card(number: u64) -> Card {
-        let names = Names { name: "a".into(), members: "h:1".into(), clients: "h:2".into() };
+        let names = Names {
+            name: "a".into(),
+            members: "h:1".into(),
+            clients: "h:2".into(),
+            preference: crate::book::Preference::default(),
+        };
         Card { id: MemberId::new(number).unwrap(), names }
     }
 

@@ -60,6 +60,12 @@ impl Home {
         Ok(Self { dir, disk, identity, sizes })
     }
 
+    /// Puts something between the member and its disk.
+    pub(crate) fn through(mut self, between: fn(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Self {
+        self.disk = between(self.disk);
+        self
+    }
+
     pub(crate) fn id(&self) -> MemberId {
         member_id(self.identity.member)
     }
@@ -141,7 +147,7 @@ impl Home {
         boot.machine.reseed_names(os::random());
         let reserve = Reserve::open(self.disk.clone(), self.sizes.reserve_bytes)
             .map_err(|source| StartError::System { doing: "open the reserve", source })?;
-        let pen = Pen::new(log, reserve);
+        let pen = Pen::new(log, reserve, self.sizes.segment_bytes);
         Ok(Opened { dir: self.dir, pen, snapshots, boot })
     }
 
@@ -191,7 +197,9 @@ mod tests {
     const SIZES: Sizes = Sizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
 
     fn card(id: MemberId) -> Card {
-        let names = Names { name: "a".into(), members: "-".into(), clients: "-".into() };
+        let preference = crate::book::Preference::default();
+        let names =
+            Names { name: "a".into(), members: "-".into(), clients: "-".into(), preference };
         Card { id, names }
     }
 

@@ -9,7 +9,7 @@ use crate::error::StartError;
 use crate::lineage::Lineage;
 use crate::member::{Member, MemberStatus, Undone};
 use crate::os;
-use crate::peer::{Control, Join, Joiner, ask};
+use crate::peer::{Control, Join, Joiner, Wire};
 use crate::pen::spawn;
 use crate::say;
 
@@ -20,6 +20,9 @@ const ENTER_US: u64 = 30_000_000;
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long the cluster may take to agree on a new member.
 const AGREE: Duration = Duration::from_secs(8);
+
+/// Members let in, at most: every one of them is sent every entry by the leader.
+const MEMBERS_MAX: usize = 64;
 
 /// A cluster that has let this member in.
 pub(crate) struct Entered {
@@ -32,6 +35,7 @@ pub(crate) fn enter(
     seeds: &[Address],
     card: &Card,
     level_known: u16,
+    wire: &Wire,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Entered, StartError> {
     let until_us = os::now_us() + ENTER_US;
@@ -39,7 +43,7 @@ pub(crate) fn enter(
     loop {
         let mut tried = Vec::new();
         for seed in seeds {
-            match knock(seed, &join) {
+            match knock(seed, &join, wire) {
                 Ok(entered) => return Ok(entered),
                 Err(why) => tried.push(why),
             }
@@ -54,10 +58,10 @@ pub(crate) fn enter(
     }
 }
 
-fn knock(seed: &str, join: &Join) -> Result<Entered, String> {
+fn knock(seed: &str, join: &Join, wire: &Wire) -> Result<Entered, String> {
     let mut address = seed.to_owned();
     for _ in 0..HOPS_MAX {
-        match ask(&address, &Control::Join(join.clone())) {
+        match wire.ask(&address, None, &Control::Join(join.clone())) {
             Ok(Control::Joined { lineage, level, book }) if level <= join.level => {
                 return Ok(Entered { lineage, book });
             }
@@ -109,6 +113,9 @@ fn admit(member: &Member, join: &Join) -> Result<(u16, Vec<Card>), Box<Control>>
     if members.retired.contains(&id) {
         return Err(refused(&Why::Retired));
     }
+    if !members.contains(id) && members.all().len() >= MEMBERS_MAX {
+        return Err(refused(&format!("the cluster has {MEMBERS_MAX} members")));
+    }
     if book.get(&id) != Some(&card.names) {
         let put = book::put(&book::key(id), &card.names.to_string());
         match member.submit(vec![put.into()], Duration::ZERO, AGREE).pop() {
@@ -128,16 +135,16 @@ fn admit(member: &Member, join: &Join) -> Result<(u16, Vec<Card>), Box<Control>>
 }
 
 /// Sees to it that the book has this member's card as it is now.
-pub(crate) fn announce(member: Member, card: Card, level_known: u16) {
+pub(crate) fn announce(member: Member, card: Card, level_known: u16, wire: Wire) {
     let join = Join { card, level: level_known, lineage: Some(member.lineage().clone()) };
     spawn("tenure-card", move || {
-        while member.ended().is_none() && !is_known(&member, &join) {
+        while member.ended().is_none() && !is_known(&member, &join, &wire) {
             std::thread::sleep(os::jittered(PAUSE));
         }
     });
 }
 
-fn is_known(member: &Member, join: &Join) -> bool {
+fn is_known(member: &Member, join: &Join, wire: &Wire) -> bool {
     let card = &join.card;
     let id = card.id;
     let Ok((known, belongs)) = member.look(move |replica| {
@@ -152,7 +159,7 @@ fn is_known(member: &Member, join: &Join) -> bool {
         && let Err(answer) = admit(member, join)
         && let Control::Elsewhere(leader) = *answer
     {
-        let _ = ask(&leader, &Control::Join(join.clone()));
+        let _ = wire.ask(&leader, None, &Control::Join(join.clone()));
     }
     false
 }

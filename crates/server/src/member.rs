@@ -1,6 +1,6 @@
 //! How do other threads talk to the loop?
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
 };
@@ -11,11 +11,12 @@ use bytes::Bytes;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_core::{Frozen, Machine};
 use tenure_raft::{Input, MemberId, Membership, Replica, Status, Stop, Why, Wish};
-use tenure_store::{Point, Prepared};
+use tenure_store::{Point, Prepared, SyncReport};
 use tenure_types::{Revision, Term};
 use tokio::sync::watch;
 
 use crate::edge::Outbox;
+use crate::figures::{Figures, Meters};
 use crate::lineage::Lineage;
 use crate::os;
 use crate::watch::Feed;
@@ -36,6 +37,7 @@ pub(crate) enum Event {
     Freeze { done: Sender<FrozenState> },
     Wish { wish: Wish, done: WishDone },
     Prepared(Prepared),
+    Synced(SyncReport),
     Leave { done: Sender<()> },
     Die(End),
 }
@@ -94,12 +96,12 @@ pub struct Member {
     lineage: Arc<Lineage>,
     inbox: SyncSender<Event>,
     over: Arc<Over>,
-    syncs: Arc<AtomicU64>,
     lead: Arc<watch::Sender<Lead>>,
     outbox: Arc<Outbox>,
     /// Whether a backup is being taken.
     backing_up: Arc<AtomicBool>,
     feed: Arc<Feed>,
+    meters: Arc<Meters>,
 }
 
 /// Whether a member runs, and why not.
@@ -158,8 +160,10 @@ pub struct MemberStatus {
     pub hash: u128,
     /// The machine's clock.
     pub clock_ms: u64,
-    /// How often its log was made durable since it started.
-    pub syncs: u64,
+    /// What it measures of itself.
+    pub figures: Figures,
+    /// Memory of the records and the history of the state, without indexes.
+    pub state_bytes: u64,
 }
 
 impl Member {
@@ -170,11 +174,11 @@ impl Member {
             lineage: Arc::new(lineage),
             inbox,
             over: Arc::default(),
-            syncs: Arc::default(),
             lead: Arc::new(watch::Sender::new(Lead::default())),
             outbox: Arc::default(),
             backing_up: Arc::default(),
             feed: Arc::default(),
+            meters: Arc::default(),
         };
         (member, events)
     }
@@ -302,19 +306,28 @@ impl Member {
 
     /// What it can show of itself.
     pub fn status(&self) -> Result<MemberStatus, Gone> {
-        let syncs = self.syncs.load(Ordering::Relaxed);
+        let figures = self.figures();
         let lineage = self.lineage().clone();
-        self.look(move |replica| MemberStatus {
-            id: replica.id(),
-            lineage,
-            level: (replica.machine().level(), replica.machine().level_known()),
-            agreement: replica.status(),
-            members: replica.members().clone(),
-            revision: replica.machine().revision(),
-            hash: replica.machine().rolling_hash(),
-            clock_ms: replica.machine().clock_ms(),
-            syncs,
+        self.look(move |replica| {
+            let stats = replica.machine().stats();
+            MemberStatus {
+                id: replica.id(),
+                lineage,
+                level: (replica.machine().level(), replica.machine().level_known()),
+                agreement: replica.status(),
+                members: replica.members().clone(),
+                revision: replica.machine().revision(),
+                hash: replica.machine().rolling_hash(),
+                clock_ms: replica.machine().clock_ms(),
+                figures,
+                state_bytes: stats.record_bytes + stats.history_bytes,
+            }
         })
+    }
+
+    /// What it measures of itself, without asking its loop.
+    pub fn figures(&self) -> Figures {
+        self.meters.read()
     }
 
     pub(crate) fn look<T: Send + 'static>(
@@ -373,9 +386,9 @@ impl Member {
         &self.inbox
     }
 
-    /// Counts syncs of the log.
-    pub(crate) fn count_sync(&self) {
-        self.syncs.fetch_add(1, Ordering::Relaxed);
+    /// Where the loop writes its figures.
+    pub(crate) fn meters(&self) -> &Arc<Meters> {
+        &self.meters
     }
 
     pub(crate) fn over(&self) -> &Arc<Over> {

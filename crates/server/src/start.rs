@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_raft::{Config, Replica};
+use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
-use crate::book::{self, Address, Card, Names};
+use crate::book::{self, Address, Card, Names, Preference};
 use crate::door::Doors;
 use crate::edge::Edge;
 use crate::error::StartError;
@@ -18,8 +19,9 @@ use crate::home::{Home, Sizes};
 use crate::join;
 use crate::member::{End, Member};
 use crate::os;
-use crate::peer::{Door, Me, Net};
+use crate::peer::{Door, Me, Net, Wire};
 use crate::pen::spawn;
+use crate::tls::Tls;
 use crate::turn::Loop;
 
 /// How long a member may take to leave: the hand-over, and the last sync.
@@ -60,6 +62,10 @@ pub struct Settings {
     pub entrance: Entrance,
     /// Whether it may listen where other machines reach it, without encryption.
     pub insecure: bool,
+    /// How much it shall lead.
+    pub preference: Preference,
+    /// The certificates that protect its ports.
+    pub tls: Option<Arc<Tls>>,
     /// Size of new log segments.
     pub segment_bytes: u32,
     /// Space held back for a full disk.
@@ -72,6 +78,8 @@ pub struct Settings {
     /// stand for an older or a newer one.
     #[doc(hidden)]
     pub level_known: u16,
+    /// What stands between the member and the disk of this machine; usually nothing.
+    pub disk: fn(Arc<dyn Disk>) -> Arc<dyn Disk>,
     /// Set from outside to give up waiting for others.
     pub stop: Arc<AtomicBool>,
     /// Called once if the member ends by itself.
@@ -106,11 +114,14 @@ impl Settings {
             advertise_members: None,
             entrance: Entrance::None,
             insecure: false,
+            preference: Preference::default(),
+            tls: None,
             segment_bytes: 64 * 1024 * 1024,
             reserve_bytes: tenure_store::RESERVE_BYTES_DEFAULT,
             snapshot_entries: 1_000_000,
             workers: WORKERS,
             level_known: tenure_core::LEVEL_MAX,
+            disk: |disk| disk,
             stop: Arc::default(),
             on_end: Box::new(|_| {}),
         }
@@ -126,6 +137,7 @@ impl Settings {
             name: self.name.clone(),
             members: listed.map_or(members, |(_, address)| address.clone()),
             clients: clients.to_string(),
+            preference: self.preference,
         };
         let names = Names {
             members: self.advertise_members.clone().unwrap_or(names.members),
@@ -145,9 +157,15 @@ impl Settings {
 pub fn start(settings: Settings) -> Result<Running, StartError> {
     let sizes =
         Sizes { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes };
-    let mut home = Home::open(&settings.data, sizes)?;
+    let mut home = Home::open(&settings.data, sizes)?.through(settings.disk);
+    let covered = settings.tls.as_ref().is_some_and(|tls| tls.covers_members());
+    if let Some(tls) = &settings.tls {
+        tls.check_name(&settings.name)?;
+    }
+    let wire = Wire::new(settings.tls.clone());
+    // The lines on the clients' port are in plain, whatever certificates there are.
     let (client_port, clients) = listen(&settings.clients, settings.insecure)?;
-    let member_port = settings.members.as_ref().map(|at| listen(at, settings.insecure));
+    let member_port = settings.members.as_ref().map(|at| listen(at, settings.insecure || covered));
     let member_port = member_port.transpose()?;
     let members = member_port.as_ref().map(|(_, address)| *address);
     let card = Card { id: home.id(), names: settings.names(clients, members)? };
@@ -158,12 +176,12 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         && let Some(port) = member_port.take()
     {
         // The others want to know who this is before there is a cluster.
-        door = Some(Door::open(port, me.clone()).map_err(system("listen"))?);
+        door = Some(Door::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
     }
     let mut given = Vec::new();
     if let Some(cluster) = home.cluster() {
-        founding::check_cluster(cluster, &settings.entrance, &settings.name)?;
-    } else if let Err(error) = enter(&mut home, &settings, &card, &mut given) {
+        founding::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
+    } else if let Err(error) = enter(&mut home, &settings, &card, &wire, &mut given) {
         door.inspect(|door: &Arc<Door>| door.close());
         return Err(error);
     }
@@ -179,7 +197,9 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let me = Me { cluster: Some(cluster.clone()), founders, ..me };
     match (&door, member_port) {
         (Some(door), _) => door.introduce(me),
-        (None, Some(port)) => door = Some(Door::open(port, me).map_err(system("listen"))?),
+        (None, Some(port)) => {
+            door = Some(Door::open(port, me, wire.clone()).map_err(system("listen"))?);
+        }
         (None, None) => {}
     }
     let config = Config {
@@ -187,11 +207,12 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         batch_bytes: settings.segment_bytes as usize / 4,
         snapshot_entries: settings.snapshot_entries,
         level_known,
+        reluctant: settings.preference.get() == 0,
         ..Config::new(card.id)
     };
     let replica = Replica::new(config, opened.boot, os::random())?;
     let (member, events) = Member::new(card.id, lineage);
-    let net = Net::new(level_known, member.clone());
+    let net = Net::new(level_known, member.clone(), wire.clone());
     let given = given.into_iter().map(|card: Card| (card.id, card.names)).collect();
     net.learn(&given, replica.members());
     if let Some(door) = &door {
@@ -216,7 +237,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         });
     }
     if door.is_some() {
-        join::announce(member.clone(), card, level_known);
+        join::announce(member.clone(), card, level_known, wire);
     }
     let insecure = settings.insecure;
     let edge = Edge::new(member.clone(), net, cluster.clone(), insecure, runtime.handle().clone());
@@ -257,14 +278,15 @@ fn enter(
     home: &mut Home,
     settings: &Settings,
     card: &Card,
+    wire: &Wire,
     given: &mut Vec<Card>,
 ) -> Result<(), StartError> {
     let stopped = || settings.stop.load(Ordering::Acquire);
     match &settings.entrance {
         Entrance::Alone => home.found(std::slice::from_ref(card)),
-        Entrance::Bootstrap(listed) => home.found(&founding::agree(listed, card, &stopped)?),
+        Entrance::Bootstrap(listed) => home.found(&founding::agree(listed, card, wire, &stopped)?),
         Entrance::Join(seeds) => {
-            let entered = join::enter(seeds, card, settings.level_known, &stopped)?;
+            let entered = join::enter(seeds, card, settings.level_known, wire, &stopped)?;
             *given = entered.book;
             home.join(entered.lineage)
         }
@@ -272,8 +294,8 @@ fn enter(
     }
 }
 
-fn listen(address: &str, insecure: bool) -> Result<(TcpListener, SocketAddr), StartError> {
-    if !insecure && !book::is_loopback(address) {
+fn listen(address: &str, exposed: bool) -> Result<(TcpListener, SocketAddr), StartError> {
+    if !exposed && !book::is_loopback(address) {
         return Err(StartError::Exposed { address: address.to_owned() });
     }
     let failed = |source| StartError::Listen { address: address.to_owned(), source };

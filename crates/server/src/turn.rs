@@ -21,7 +21,8 @@ use crate::edge::Delivery;
 use crate::member::{End, Event, Lead, Member};
 use crate::os;
 use crate::peer::{Frame, Net};
-use crate::pen::{Pen, spawn};
+use crate::pen::{Pen, Where, spawn};
+use crate::prefer::{self, Chooser};
 use crate::say;
 use crate::waiting::Waiting;
 
@@ -65,6 +66,7 @@ struct Driver {
     /// Watches were offered everything up to this revision.
     told: Revision,
     leaving: Option<(u64, Vec<Sender<()>>)>,
+    chooser: Chooser,
 }
 
 /// The members and addresses that the links were last told.
@@ -88,6 +90,7 @@ impl Loop {
             written_at_us: 0,
             book: Known::default(),
             leaving: None,
+            chooser: Chooser::default(),
         };
         driver.run();
         drop(guard);
@@ -130,6 +133,7 @@ impl Driver {
 
     fn turns(&mut self) -> End {
         self.tell_book(true);
+        self.on.pen.measure(self.on.member.meters().clone());
         self.on.pen.prepare(self.on.member.inbox());
         let mut wait = Duration::ZERO;
         loop {
@@ -143,10 +147,15 @@ impl Driver {
                 Ok(synced) => synced,
                 Err(end) => return end,
             };
+            let inbox = self.on.member.inbox();
+            if let Some(space) = self.on.pen.look(now_us, &self.on.snapshots, inbox) {
+                self.on.replica.handle(Input::Space(space));
+            }
             if self.may_leave(now_us) {
                 return self.last_words();
             }
             self.tell_book(false);
+            self.choose_leader(now_us);
             wait = if synced { Duration::ZERO } else { os::until(wake_at_us) };
         }
     }
@@ -215,6 +224,11 @@ impl Driver {
                 let _ = done.send(self.on.replica.freeze());
                 return Ok(());
             }
+            Event::Synced(report) => {
+                let durable = self.on.pen.finish(report).map_err(|fatal| fatal_end(&fatal))?;
+                let Some(number) = durable else { return Ok(()) };
+                Input::Persisted { number }
+            }
             Event::Prepared(prepared) => return self.on.pen.adopt(prepared).map_err(write_end),
             Event::Leave { done } => {
                 self.leave(done);
@@ -228,7 +242,7 @@ impl Driver {
 
     /// Does what the turn wants; tells whether something became durable.
     fn perform(&mut self, now_us: u64) -> Result<bool, End> {
-        let mut persisted = None;
+        let mut wrote = false;
         let mut compact = None;
         let mut applied = false;
         let mut notices: Vec<Notice> = Vec::new();
@@ -244,7 +258,7 @@ impl Driver {
                 }
                 Output::Persist(persist) => {
                     self.on.pen.write(&persist).map_err(write_end)?;
-                    persisted = Some(persist.number);
+                    wrote = true;
                 }
                 Output::Answer { ticket, fate } => self.waiting.answer(ticket, fate),
                 Output::ReadReady { ticket } => {
@@ -275,13 +289,15 @@ impl Driver {
         if applied {
             self.on.member.feed().offer(&mut self.told, self.on.replica.machine());
         }
-        if self.on.pen.sync().map_err(|fatal| fatal_end(&fatal))? {
-            self.on.member.count_sync();
-        }
-        if let Some(number) = persisted {
+        let inbox = self.on.member.inbox();
+        let durable =
+            self.on.pen.sync(self.sync_where(), inbox).map_err(|fatal| fatal_end(&fatal))?;
+        if wrote {
             self.written_at_us = now_us;
+            self.on.pen.prepare(inbox);
+        }
+        if let Some(number) = durable {
             self.on.replica.handle(Input::Persisted { number });
-            self.on.pen.prepare(self.on.member.inbox());
         }
         if let Some(to) = compact {
             self.on.pen.compact_to(to).map_err(write_end)?;
@@ -291,7 +307,14 @@ impl Driver {
         }
         self.waiting.notify(notices);
         self.on.member.outbox().ring();
-        Ok(persisted.is_some())
+        Ok(durable.is_some())
+    }
+
+    /// A follower has nothing else to do than to wait for its disk. A leader has others to keep, so
+    /// it does not wait for a slow one.
+    fn sync_where(&self) -> Where {
+        let slow = self.on.pen.is_slow();
+        if self.on.replica.leads() && slow { Where::Aside } else { Where::Here }
     }
 
     fn send(&mut self, to: MemberId, message: &Message) {
@@ -338,6 +361,20 @@ impl Driver {
         }
     }
 
+    /// Hands leadership to a member that is preferred, if one is and can take it.
+    fn choose_leader(&mut self, now_us: u64) {
+        if self.leaving.is_some() || !self.chooser.is_due(now_us) {
+            return;
+        }
+        let replica = &mut self.on.replica;
+        let (status, book) = (replica.status(), book::read(replica.machine()));
+        let members = replica.members();
+        if let Some(to) = self.chooser.look(now_us, replica.id(), &status, members, &book) {
+            say::info("hands leadership to a preferred member", &[("to", &to)]);
+            replica.handle(Input::Admin { ticket: NOBODY, wish: Wish::Transfer(to) });
+        }
+    }
+
     fn leave(&mut self, done: Sender<()>) {
         if let Some((_, waiting)) = &mut self.leaving {
             waiting.push(done);
@@ -345,9 +382,9 @@ impl Driver {
         }
         let status = self.on.replica.status();
         let voters = &self.on.replica.members().voters;
-        let near = |id: &MemberId| voters.contains(id) && self.on.net.is_linked(*id);
-        let next = status.matched.iter().filter(|(id, _)| near(id));
-        let next = next.max_by_key(|(_, matched)| **matched).map(|(id, _)| *id);
+        let near = |id: MemberId| voters.contains(&id) && self.on.net.is_linked(id);
+        let book = book::read(self.on.replica.machine());
+        let next = prefer::successor(&status, &book, near);
         let mut until_us = 0;
         if let Some(to) = next.filter(|_| status.leading) {
             self.on.replica.handle(Input::Admin { ticket: NOBODY, wish: Wish::Transfer(to) });
@@ -362,7 +399,7 @@ impl Driver {
     }
 
     fn last_words(&mut self) -> End {
-        match self.on.pen.sync().map_err(WriteError::from).and_then(|_| self.on.pen.mark()) {
+        match self.on.pen.close() {
             Ok(()) => {
                 let index = self.on.pen.last_index();
                 let path = self.on.dir.path().display();

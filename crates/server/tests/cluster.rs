@@ -1,126 +1,18 @@
 //! Members in one process, over real sockets and disks: do they catch up, and keep strangers out?
 
+mod support;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::net::{SocketAddr, TcpStream};
 
-use bytes::Bytes;
-use tenure_core::codec::encode_request;
-use tenure_core::request::{Command, Expect, Put, Request, RequestId};
-use tenure_server::{Entrance, Member, Running, Settings, os, start};
-
-const DEADLINE: Duration = Duration::from_secs(60);
-
-fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
-    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
-    loop {
-        if let Some(found) = is_so() {
-            return found;
-        }
-        assert!(os::now_us() < until_us, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A port that is free, and stays so: below those that the system gives to connections.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(10_000 + next % 20_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
-fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {
-    let name = format!("m{at}");
-    Settings {
-        clients: "127.0.0.1:0".into(),
-        members: Some(listed[at].1.clone()),
-        entrance: Entrance::Bootstrap(listed.to_vec()),
-        segment_bytes: 256 * 1024,
-        reserve_bytes: 64 * 1024,
-        snapshot_entries: 100,
-        ..Settings::new(&name, dir.join(&name))
-    }
-}
-
-fn found(dir: &Path, size: usize) -> (Vec<(String, String)>, Vec<Running>) {
-    let listed = (0..size).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port())));
-    let listed: Vec<_> = listed.collect();
-    let starting: Vec<_> = (0..size)
-        .map(|at| {
-            let settings = settings(dir, at, &listed);
-            std::thread::spawn(move || start(settings).unwrap())
-        })
-        .collect();
-    let running = starting.into_iter().map(|one| one.join().unwrap()).collect();
-    (listed, running)
-}
-
-fn leader(running: &[Running]) -> usize {
-    wait("a member leads", || {
-        running.iter().position(|one| one.member.status().is_ok_and(|s| s.agreement.serving))
-    })
-}
-
-fn put(member: &Member, key: &str) -> bool {
-    let value = b"value";
-    let put = Put { key, value, lease: None, expect: Expect::Any, guard: None };
-    let mut bytes = Vec::new();
-    let command = Command::Put(put);
-    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-    let fates = member.submit(vec![Bytes::from(bytes)], Duration::ZERO, DEADLINE);
-    fates.iter().all(|fate| fate.as_ref().is_ok_and(|outcome| outcome.result.is_ok()))
-}
+use support::{catch_up, found, leader, put, settings};
+use tenure_server::Running;
 
 #[test]
 fn a_member_far_behind_catches_up_by_snapshot_while_writes_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let (listed, mut running) = found(dir.path(), 3);
-    let behind = (leader(&running) + 1) % 3;
-    let last = running[behind].member.status().unwrap().agreement.last.index;
-    running[behind].stop();
-    let leading = running[leader(&running)].member.clone();
-    let mut written = 0;
-    wait("its entries are gone", || {
-        assert!(put(&leading, &format!("key/{written}")));
-        written += 1;
-        (leading.status().unwrap().agreement.base.index > last).then_some(())
-    });
-
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            let mut more = 0;
-            while !stop.load(Ordering::Acquire) {
-                assert!(put(&leading, &format!("more/{more}")));
-                more += 1;
-            }
-            more
-        });
-        running[behind] = start(settings(dir.path(), behind, &listed)).unwrap();
-        let member = &running[behind].member;
-        wait("it has caught up", || {
-            let (its, leads) = (member.status().unwrap(), leading.status().unwrap());
-            let base = its.agreement.base.index;
-            (base > last && its.agreement.applied.index + 50 > leads.agreement.committed)
-                .then_some(())
-        });
-        stop.store(true, Ordering::Release);
-        assert!(writer.join().unwrap() > 0);
-    });
-    wait("all have the same state", || {
-        let seen = |one: &Running| {
-            let status = one.member.status().unwrap();
-            (status.agreement.applied, status.hash)
-        };
-        running.iter().all(|one| seen(one) == seen(&running[0])).then_some(())
-    });
+    catch_up(&mut running, |at| settings(dir.path(), at, &listed));
     running.iter().for_each(Running::stop);
 }
 

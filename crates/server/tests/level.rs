@@ -1,6 +1,6 @@
 //! Members of several versions in one cluster: who may raise the level, and who must stop?
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -97,6 +97,18 @@ fn line(running: &Running, line: &str) -> String {
     answer
 }
 
+/// One frame to the members' port, one frame back.
+fn join(running: &Running, text: &str) -> String {
+    let mut stream = TcpStream::connect(running.members.unwrap()).unwrap();
+    stream.write_all(&u32::try_from(text.len()).unwrap().to_le_bytes()).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut answer = vec![0; u32::from_le_bytes(length) as usize];
+    stream.read_exact(&mut answer).unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
 fn level(running: &Running) -> u16 {
     running.member.status().unwrap().level.0
 }
@@ -169,6 +181,9 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
     settings_old.stop.store(true, Ordering::Release);
     let refused = start(settings_old).err().unwrap();
     assert!(matches!(refused, StartError::Interrupted), "it would try again: {refused}");
+    // It was not let in, and this is why.
+    let why = join(&running[0], &format!("join 9 x h:1 h:2\nlevel {OLD}"));
+    assert!(why.starts_with(&format!("refused the cluster is at level {NEW}, ")), "{why}");
     settings_old = newcomer(2, NEW);
     let joined = start(settings_old).unwrap();
     wait("it has the state", || (level(&joined) == NEW).then_some(()));

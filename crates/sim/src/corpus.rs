@@ -141,8 +141,12 @@ fn messages() -> Vec<Vec<u8>> {
         [plain(kind), full]
     });
     let promise = Promise { term: 3, index: 41, committed: 39 };
-    let others =
-        [Message::Hello, Message::Remember(promise), Message::Hash { index: 1_000, hash: 7 }];
+    let others = [
+        Message::Hello,
+        Message::Remember(promise),
+        Message::Short,
+        Message::Hash { index: 1_000, hash: 7 },
+    ];
     steps.map(Message::Step).chain(others).map(|message| message.encode()).collect()
 }
 

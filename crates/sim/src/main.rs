@@ -219,9 +219,10 @@ fn clusters(args: &ClusterArgs) -> bool {
         }
     }
     println!(
-        "sim seeds={} sim_hours={:.2} faults={}/{kinds} violations={}",
+        "sim seeds={} sim_hours={:.2} sim_minutes={} faults={}/{kinds} violations={}",
         found.seeds,
         found.sim_hours(),
+        found.sim_us / 60_000_000,
         kinds - missing.len(),
         u64::from(found.failure.is_some())
     );
@@ -276,7 +277,7 @@ fn bar(sequences: u64) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(sequences);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} sequences, {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}, {eta} left") {
         bar.set_style(style);
     }
     bar

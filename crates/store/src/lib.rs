@@ -30,9 +30,13 @@
 //! a sync took. There is no thread: work that may be slow is handed out ([`SyncJob`],
 //! [`Preparation`]) for the caller to run where it likes.
 
+#[macro_use]
+mod plant;
+
 mod data_dir;
 mod disk;
 mod error;
+mod gauge;
 mod identity;
 mod log;
 mod real;
@@ -43,11 +47,17 @@ mod snapshot;
 pub use data_dir::{DataDir, DataDirError, Warning};
 pub use disk::{Disk, File};
 pub use error::{Damage, Fatal, OpenError, ReadError, Rejection, WriteError};
+pub use gauge::{Free, Gauge};
 pub use identity::{Identity, IdentityError};
 pub use log::{
     Batch, Cut, Entry, HardState, Log, Options, Point, Position, Preparation, Prepared, Presence,
     Recovered, Room, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SyncJob, SyncReport, Synced, Written,
 };
+#[cfg(mutants)]
+pub mod mutants {
+    //! Planted bugs, to show that the checks would find them.
+    pub use crate::plant::{ALL, select};
+}
 pub use real::RealDisk;
 pub use reserve::{RESERVE_BYTES_DEFAULT, Reserve};
 pub use snapshot::{

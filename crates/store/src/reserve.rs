@@ -49,6 +49,11 @@ impl Reserve {
         self.held
     }
 
+    /// The space held, or to be held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Gives the space back. Does nothing if it is not held.
     pub fn release(&mut self) -> io::Result<()> {
         remove(&*self.disk, NAME)?;
@@ -56,9 +61,14 @@ impl Reserve {
         self.disk.sync_dir("")
     }
 
+    /// Whether it is not held and could be, with so many bytes free.
+    pub fn is_due(&self, free_bytes: u64) -> bool {
+        !self.held && free_bytes >= self.bytes.saturating_mul(FREE_BEFORE_RESTORE)
+    }
+
     /// Takes the space if there is room for it, and tells whether it is held.
     pub fn restore(&mut self) -> io::Result<bool> {
-        if self.held || self.disk.free_bytes()? < self.bytes.saturating_mul(FREE_BEFORE_RESTORE) {
+        if self.held || !self.is_due(self.disk.free_bytes()?) {
             return Ok(self.held);
         }
         remove(&*self.disk, TEMPORARY)?;

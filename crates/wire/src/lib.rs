@@ -2,10 +2,11 @@
 //!
 //! The messages of `tenure.v1` as Rust types with clients and servers for each service ([`v1`]), the
 //! message that thousands of watches share ([`shared`]), the one table of reasons ([`reason`]) and how
-//! errors travel ([`Failure`], [`refusal`], [`status`]).
+//! errors travel ([`Failure`], [`refusal`], [`status`]), and the JSON forms ([`json`]).
 
 pub mod convert;
 mod failure;
+pub mod json;
 pub mod reason;
 pub mod refusal;
 pub mod shared;
@@ -33,3 +34,41 @@ pub mod v1 {
 
 /// The services and messages, described for reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tenure.bin"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_message_never_becomes_much_memory() {
+        // What repeats in a message takes two bytes there at least. A door that takes 64 KiB thus
+        // gives at most 32,768 of them, and this keeps that below 10 MiB.
+        assert!(size_of::<v1::Request>() <= 320, "{}", size_of::<v1::Request>());
+        assert!(size_of::<v1::LockAsk>() <= 320);
+        assert!(size_of::<v1::LeaseName>() <= 320);
+        // In JSON a request takes nine bytes at least: 7,281 of them, below 15 MiB.
+        let json = size_of::<json::session::Request>();
+        assert!(json <= 2_048, "{json}");
+        // These a client reads from a member it trusts more; still bounded alike.
+        assert!(size_of::<v1::Answer>() <= 512, "{}", size_of::<v1::Answer>());
+        assert!(size_of::<v1::Event>() <= 512, "{}", size_of::<v1::Event>());
+    }
+
+    #[test]
+    fn the_description_names_every_service() {
+        let text = String::from_utf8_lossy(FILE_DESCRIPTOR_SET);
+        let services = [
+            "LockService",
+            "SessionService",
+            "LockAdminService",
+            "LeaseService",
+            "KeyService",
+            "ElectionService",
+            "ClusterService",
+            "MaintenanceService",
+        ];
+        for service in services {
+            assert!(text.contains(service), "{service}");
+        }
+    }
+}

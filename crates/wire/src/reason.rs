@@ -95,6 +95,11 @@ pub fn row(reason: &str) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.reason == reason)
 }
 
+/// Whether `LockService` answers this with success and `acquired` false. Everywhere else it is an error.
+pub fn is_not_acquired(reason: &str) -> bool {
+    matches!(reason, "HELD" | "WAIT_TIMEOUT")
+}
+
 macro_rules! rows {
     ($($reason:literal $code:ident $http:literal $socket:ident $(($close:literal))?
         $effect:ident $retry:ident, $meaning:literal, $advice:literal;)+) => {
@@ -318,7 +323,8 @@ Every answer that is not success has a `reason` from this table, the same on eve
   there, else with growing pauses. An answer with `no` would be the same, or what to do depends on you.
 - **gRPC**: the code; metadata `tenure-reason` and `tenure-effect`; the whole error as `tenure.v1.Error` in
   `grpc-status-details-bin`. In `LockService`, `HELD` and `WAIT_TIMEOUT` are no errors: `acquired` is false.
-- **HTTP**: the status, and `{\"error\":{\"reason\":…,\"message\":…,\"effect\":…,…}}`; `Retry-After` where a time is given.
+- **HTTP**: the status, and `{\"error\":{\"reason\":…,\"message\":…,\"effect\":…,…}}`; `Retry-After` where a
+  time is given.
 - **WebSocket**: an error frame answers one request and the socket goes on; a close code ends it.
 
 | reason | meaning | gRPC | HTTP | WebSocket | effect | again | what to do |
@@ -398,6 +404,14 @@ mod tests {
             assert!(![408, 425, 503].contains(&row.http), "{}", row.reason);
             assert_eq!(row.retry, Retry::SameId, "{}", row.reason);
         }
+    }
+
+    #[test]
+    fn only_a_lock_that_others_have_is_no_error_in_the_lock_service() {
+        let ok: Vec<_> = TABLE.iter().filter(|row| is_not_acquired(row.reason)).collect();
+        assert_eq!(ok.len(), 2, "both stand in the table");
+        assert!(ok.iter().all(|row| row.http == 423), "and no other row has their status");
+        assert_eq!(TABLE.iter().filter(|row| row.http == 423).count(), 2);
     }
 
     #[test]

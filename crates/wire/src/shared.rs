@@ -173,3 +173,109 @@ impl Message for WatchResponse {
         *self = Self::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The messages as they are generated when nobody interferes.
+    #[allow(missing_docs, unreachable_pub, dead_code, clippy::all, reason = "generated")]
+    mod plain {
+        include!(concat!(env!("OUT_DIR"), "/plain/tenure.v1.rs"));
+    }
+
+    fn fields() -> WatchFields {
+        let kv = |value: &'static [u8]| v1::KeyValue {
+            key: "deploy".into(),
+            mod_revision: 8850,
+            value: Bytes::from_static(value),
+            ..Default::default()
+        };
+        let event = v1::Event {
+            kv: Some(kv(b"new")),
+            prev_kv: Some(kv(b"\xff")),
+            cause: v1::Cause::Granted.into(),
+            token: 1043,
+            slot: Some(0),
+            client: "ci-9/877".into(),
+            ..Default::default()
+        };
+        WatchFields {
+            header: Some(v1::Header { cluster_id: 1, member_id: 2, revision: 8850, raft_term: 3 }),
+            revision: 8850,
+            events: vec![event; 2],
+            compact_revision: 4,
+            progress: true,
+            created: true,
+            canceled: true,
+            resume_revision: 9,
+            error: Some(v1::Error { reason: "COMPACTED".into(), ..Default::default() }),
+        }
+    }
+
+    fn both(watch_id: i64, fields: &WatchFields) -> [WatchResponse; 2] {
+        let own = WatchResponse::new(watch_id, fields.clone());
+        [own, WatchResponse::shared(watch_id, fields.share())]
+    }
+
+    #[test]
+    fn either_form_is_read_as_the_plain_message() {
+        for fields in [fields(), WatchFields::default()] {
+            for watch_id in [0, 7, -1, i64::MAX] {
+                for response in both(watch_id, &fields) {
+                    let bytes = response.encode_to_vec();
+                    assert_eq!(bytes.len(), response.encoded_len());
+                    let plain = plain::WatchResponse::decode(&bytes[..]).unwrap();
+                    assert_eq!(plain.watch_id, watch_id);
+                    assert_eq!(plain.events.len(), fields.events.len());
+                    let back = WatchResponse::decode(&plain.encode_to_vec()[..]).unwrap();
+                    assert_eq!(back, response);
+                    assert_eq!(back.into_fields(), fields);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_field_of_the_plain_message_is_lost() {
+        // Every field is set, so a field that `WatchFields` does not know would change the length.
+        let [own, shared] = both(7, &fields());
+        let plain = plain::WatchResponse::decode(&own.encode_to_vec()[..]).unwrap();
+        assert_eq!(plain.encoded_len(), own.encoded_len());
+        assert_eq!(plain.encoded_len(), shared.encoded_len());
+        let plain::WatchResponse {
+            header: Some(_),
+            watch_id: 7,
+            revision: 8850,
+            events: _,
+            compact_revision: 4,
+            progress: true,
+            created: true,
+            canceled: true,
+            resume_revision: 9,
+            error: Some(_),
+        } = plain
+        else {
+            panic!("a field did not arrive: {plain:?}")
+        };
+    }
+
+    #[test]
+    fn sharing_copies_nothing() {
+        let encoded = fields().share();
+        let one = WatchResponse::shared(1, encoded.clone());
+        let Body::Encoded(kept) = &one.body else { panic!("it is shared") };
+        assert_eq!(kept.0.as_ptr(), encoded.0.as_ptr());
+    }
+
+    #[test]
+    fn a_shared_message_can_be_merged_into_and_cleared() {
+        let mut response = WatchResponse::shared(1, fields().share());
+        let more = WatchFields { revision: 8851, ..Default::default() };
+        response.merge(&more.encode_to_vec()[..]).unwrap();
+        assert_eq!(response.clone().into_fields().revision, 8851);
+        assert_eq!(response.clone().into_fields().events.len(), 2);
+        response.clear();
+        assert_eq!(response, WatchResponse::default());
+    }
+}

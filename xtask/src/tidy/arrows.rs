@@ -86,6 +86,7 @@ mod tests {
             package: "tenure-core".to_owned(),
             inside: ["types".to_owned()].into(),
             outside: ["thiserror".to_owned()].into(),
+            tests: [].into(),
         };
         let map = format!("# Map\n\n```arrows\n{block}\n```\n");
         let tree = Tree::sample(&[(MAP, &map)]).with_crates(vec![core]);

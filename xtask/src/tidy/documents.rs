@@ -93,6 +93,7 @@ mod tests {
             package: "tenure-core".to_owned(),
             inside: [].into(),
             outside: [].into(),
+            tests: [].into(),
         };
         let tree = Tree::sample(&files).with_crates(vec![core]);
         look(&tree).faults.iter().map(ToString::to_string).collect()

@@ -1,7 +1,7 @@
 //! How do three members come to run, one of them here and leading?
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
@@ -46,6 +46,16 @@ impl Drop for Cluster {
 impl Cluster {
     pub(crate) fn leader(&self) -> &Member {
         &self.here.member
+    }
+
+    /// Where the leader's doors are.
+    pub(crate) fn clients(&self) -> SocketAddr {
+        self.here.clients
+    }
+
+    /// The processes of the others.
+    pub(crate) fn followers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.followers.iter().map(|follower| follower.0.id())
     }
 }
 

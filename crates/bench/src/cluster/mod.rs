@@ -4,7 +4,7 @@
 //! anything. Two are processes of their own; the leader and the load share this one.
 
 mod load;
-mod members;
+pub(crate) mod members;
 
 use std::time::Duration;
 

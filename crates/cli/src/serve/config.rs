@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Deserialize;
-use tenure_server::{Entrance, Settings};
+use tenure_server::tls::{Files, Tls};
+use tenure_server::{Entrance, Preference, Settings, StartError};
 
 use super::Serve;
 use crate::run::Failure;
@@ -14,6 +17,8 @@ use crate::run::Failure;
 const NAMES: &[(&str, Option<&str>)] = &[
     ("member.name", None),
     ("member.data", None),
+    ("member.preference", Some("50")),
+    ("member.snapshot_entries", Some("1000000")),
     ("listen.clients", Some("127.0.0.1:7450")),
     ("listen.members", Some("127.0.0.1:7451")),
     ("listen.advertise_clients", None),
@@ -21,6 +26,10 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("listen.insecure", Some("false")),
     ("cluster.bootstrap", None),
     ("cluster.join", None),
+    ("tls.cert", None),
+    ("tls.key", None),
+    ("tls.member_ca", None),
+    ("tls.client_ca", None),
 ];
 
 /// The settings by name, each with its source.
@@ -34,6 +43,7 @@ struct File {
     member: MemberTable,
     listen: ListenTable,
     cluster: ClusterTable,
+    tls: TlsTable,
 }
 
 #[derive(Deserialize, Default)]
@@ -41,6 +51,8 @@ struct File {
 struct MemberTable {
     name: Option<String>,
     data: Option<String>,
+    preference: Option<u8>,
+    snapshot_entries: Option<u64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -58,6 +70,15 @@ struct ListenTable {
 struct ClusterTable {
     bootstrap: Option<Vec<String>>,
     join: Option<Vec<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct TlsTable {
+    cert: Option<String>,
+    key: Option<String>,
+    member_ca: Option<String>,
+    client_ca: Option<String>,
 }
 
 impl Config {
@@ -116,6 +137,11 @@ impl Config {
                 )));
             }
         };
+        let entries = need("member.snapshot_entries")?;
+        let snapshot_entries = entries.parse().ok().filter(|entries| *entries > 0);
+        let snapshot_entries = snapshot_entries.ok_or_else(|| {
+            Failure::config(format!("member.snapshot_entries is `{entries}`; try a number above 0"))
+        })?;
         let own = |name| self.get(name).map(str::to_owned);
         Ok(Settings {
             clients: need("listen.clients")?,
@@ -124,8 +150,35 @@ impl Config {
             advertise_members: own("listen.advertise_members"),
             entrance: self.entrance()?,
             insecure,
+            preference: self.preference()?,
+            tls: self.tls()?,
+            snapshot_entries,
             ..Settings::new(need("member.name")?, need("member.data")?)
         })
+    }
+
+    fn preference(&self) -> Result<Preference, Failure> {
+        let Some(text) = self.get("member.preference") else { return Ok(Preference::default()) };
+        text.parse().ok().and_then(Preference::new).ok_or_else(|| {
+            Failure::config(format!("member.preference is `{text}`; try a number from 0 to 100"))
+        })
+    }
+
+    /// The certificates, read and checked.
+    fn tls(&self) -> Result<Option<Arc<Tls>>, Failure> {
+        let path = |name| self.get(name).map(PathBuf::from);
+        let (client_ca, member_ca) = (path("tls.client_ca"), path("tls.member_ca"));
+        let files = match (path("tls.cert"), path("tls.key")) {
+            (Some(cert), Some(key)) => Files { cert, key, client_ca, member_ca },
+            (None, None) if client_ca.is_none() && member_ca.is_none() => return Ok(None),
+            _ => {
+                return Err(Failure::config(
+                    "certificates need both tls.cert and tls.key; try --tls-cert and --tls-key",
+                ));
+            }
+        };
+        let tls = Tls::load(files).map_err(StartError::from)?;
+        Ok(Some(Arc::new(tls)))
     }
 
     fn entrance(&self) -> Result<Entrance, Failure> {
@@ -175,7 +228,7 @@ impl fmt::Display for Config {
 }
 
 fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Failure> {
-    let File { member, listen, cluster } = toml::from_str(text).map_err(|error| {
+    let File { member, listen, cluster, tls } = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         Failure::config(format!("{path:?} line {line}: {}", error.message().replace('\n', " ")))
     })?;
@@ -183,6 +236,8 @@ fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Fail
     let values = [
         ("member.name", member.name),
         ("member.data", member.data),
+        ("member.preference", member.preference.map(|number| number.to_string())),
+        ("member.snapshot_entries", member.snapshot_entries.map(|number| number.to_string())),
         ("listen.clients", listen.clients),
         ("listen.members", listen.members),
         ("listen.advertise_clients", listen.advertise_clients),
@@ -190,6 +245,10 @@ fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Fail
         ("listen.insecure", listen.insecure.map(|insecure| insecure.to_string())),
         ("cluster.bootstrap", join(cluster.bootstrap)),
         ("cluster.join", join(cluster.join)),
+        ("tls.cert", tls.cert),
+        ("tls.key", tls.key),
+        ("tls.member_ca", tls.member_ca),
+        ("tls.client_ca", tls.client_ca),
     ];
     Ok(values.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
 }
@@ -199,6 +258,8 @@ fn from_flags(flags: &Serve) -> Vec<(&'static str, String, &'static str)> {
     let values = [
         ("member.name", flags.name.clone(), "--name"),
         ("member.data", flags.data.clone(), "--data"),
+        ("member.preference", flags.preference.clone(), "--preference"),
+        ("member.snapshot_entries", flags.snapshot_entries.clone(), "--snapshot-entries"),
         ("listen.clients", flags.clients.clone(), "--clients"),
         ("listen.members", flags.members.clone(), "--members"),
         ("listen.advertise_clients", flags.advertise_clients.clone(), "--advertise-clients"),
@@ -206,6 +267,10 @@ fn from_flags(flags: &Serve) -> Vec<(&'static str, String, &'static str)> {
         ("listen.insecure", flags.insecure.then(|| "true".to_owned()), "--insecure"),
         ("cluster.bootstrap", join(&flags.bootstrap), "--bootstrap"),
         ("cluster.join", join(&flags.join), "--join"),
+        ("tls.cert", flags.tls_cert.clone(), "--tls-cert"),
+        ("tls.key", flags.tls_key.clone(), "--tls-key"),
+        ("tls.member_ca", flags.tls_member_ca.clone(), "--tls-member-ca"),
+        ("tls.client_ca", flags.tls_client_ca.clone(), "--tls-client-ca"),
     ];
     values.into_iter().filter_map(|(name, value, flag)| Some((name, value?, flag))).collect()
 }
@@ -217,7 +282,7 @@ fn variable(name: &str) -> String {
 /// A variable of ours that means nothing is a typo, and would be missed.
 fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Failure> {
     for name in variables.keys() {
-        let ours = ["TENURE_MEMBER_", "TENURE_LISTEN_", "TENURE_CLUSTER_"];
+        let ours = ["TENURE_MEMBER_", "TENURE_LISTEN_", "TENURE_CLUSTER_", "TENURE_TLS_"];
         let known = NAMES.iter().any(|(known, _)| variable(known) == *name);
         if ours.iter().any(|start| name.starts_with(start)) && !known {
             return Err(Failure::config(format!(
@@ -259,6 +324,17 @@ mod tests {
         assert!(error.starts_with("\"x.toml\" line 2: unknown field `nmae`"), "{error}");
         let error = gather(&flags, &[("TENURE_MEMBER_NMAE", "a")], "").err().unwrap();
         assert!(error.contains("TENURE_MEMBER_NMAE"), "{error}");
+        let flags_101 = Serve { preference: Some("101".into()), ..Serve::default() };
+        let named = [("TENURE_MEMBER_NAME", "a"), ("TENURE_MEMBER_DATA", "d")];
+        let error = gather(&flags_101, &named, "").unwrap().settings().err().unwrap();
+        assert!(error.text.contains("a number from 0 to 100"), "{}", error.text);
+        let half =
+            [("TENURE_MEMBER_NAME", "a"), ("TENURE_MEMBER_DATA", "d"), ("TENURE_TLS_CERT", "c")];
+        let error = gather(&flags, &half, "").unwrap().settings().err().unwrap();
+        assert!(error.text.contains("both tls.cert and tls.key"), "{}", error.text);
+        let absent = gather(&flags, &half, "[tls]\nkey = \"k\"\n").unwrap();
+        let error = absent.settings().err().unwrap();
+        assert!(error.text.starts_with("cannot read \"c\": "), "{}", error.text);
         let config = gather(&flags, &[("TENURE_CLUSTER_BOOTSTRAP", "a")], "").unwrap();
         assert!(config.settings().is_err());
     }

@@ -22,6 +22,12 @@ pub(crate) struct Serve {
     /// Keep the data here
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
+    /// How much this member shall lead: 0, only if nobody else can, to 100 [default: 50]
+    #[arg(long, value_name = "NUMBER")]
+    preference: Option<String>,
+    /// Write a snapshot after so many entries [default: 1000000]
+    #[arg(long, value_name = "NUMBER")]
+    snapshot_entries: Option<String>,
     /// Listen for clients here [default: 127.0.0.1:7450]
     #[arg(long, value_name = "ADDR")]
     clients: Option<String>,
@@ -40,6 +46,18 @@ pub(crate) struct Serve {
     /// Enter the cluster that any of these belongs to
     #[arg(long, value_name = "ADDR", value_delimiter = ',', conflicts_with = "bootstrap")]
     join: Option<Vec<String>>,
+    /// Show this certificate to members and clients
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// The private key of --tls-cert
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
+    /// Talk to members under TLS; this authority signs their certificates
+    #[arg(long, value_name = "FILE")]
+    tls_member_ca: Option<String>,
+    /// Believe certificates of clients that this authority signed
+    #[arg(long, value_name = "FILE")]
+    tls_client_ca: Option<String>,
     /// Allow addresses that other machines reach, without encryption
     #[arg(long)]
     insecure: bool,

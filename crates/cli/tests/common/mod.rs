@@ -1,15 +1,28 @@
 //! Real processes of the built binary, and somebody who talks to them in lines.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
+pub(crate) mod client;
+pub(crate) mod history;
+pub(crate) mod load;
+mod ports;
+pub(crate) mod proxy;
+pub(crate) mod spaces;
+pub(crate) mod watch;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use tenure_server::os;
+
+pub(crate) use client::field;
+pub(crate) use ports::free_port;
+use proxy::Proxies;
+use spaces::Spaces;
 
 /// How long anything may take here before the test fails.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -29,16 +42,17 @@ pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A port that is free, and stays so: below those that the system gives to connections.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(10_000 + next % 20_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+/// How many members to kill: as many as a campaign says, or a few.
+pub(crate) fn kills(few: usize) -> usize {
+    let kills = std::env::var("TENURE_KILLS").ok();
+    kills.map_or(few, |kills| kills.parse().expect("TENURE_KILLS is a number"))
+}
+
+/// How far a campaign is, for whoever looks at a terminal.
+pub(crate) fn progress(kills: usize) -> ProgressBar {
+    let style = "{bar:40} {pos}/{len} kills, {elapsed} gone, {eta} left";
+    let bar = ProgressBar::new(kills as u64);
+    bar.with_style(ProgressStyle::with_template(style).unwrap())
 }
 
 /// A process that is killed when it goes out of scope.
@@ -50,10 +64,15 @@ pub(crate) struct Process {
 impl Process {
     /// Starts the binary; what it says goes to a file.
     pub(crate) fn start(said: &Path, arguments: &[&str]) -> Self {
+        Self::run(said, Command::new(TENURE).args(arguments))
+    }
+
+    /// Starts a command that ends up as the binary.
+    fn run(said: &Path, command: &mut Command) -> Self {
         let log = File::options().create(true).append(true).open(said).unwrap();
-        let child = Command::new(TENURE)
-            .args(arguments)
+        let child = command
             .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", said.parent().unwrap())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -73,6 +92,10 @@ impl Process {
     pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits until it ends by itself.
@@ -109,12 +132,13 @@ pub(crate) fn tenure(arguments: &[&str]) -> Ended {
 
 /// One line to a port, one line back; nothing if nobody answers.
 pub(crate) fn ask(port: u16, line: &str) -> Option<String> {
-    ask_within(Duration::from_secs(40), port, line)
+    let address = (Ipv4Addr::LOCALHOST, port).into();
+    ask_within(Duration::from_secs(40), address, line)
 }
 
 /// The same, for answers that need nobody's agreement.
-fn ask_within(time: Duration, port: u16, line: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+fn ask_within(time: Duration, to: SocketAddr, line: &str) -> Option<String> {
+    let mut stream = TcpStream::connect_timeout(&to, time).ok()?;
     stream.set_read_timeout(Some(time)).ok()?;
     stream.write_all(format!("{line}\n").as_bytes()).ok()?;
     let mut answer = String::new();
@@ -122,21 +146,21 @@ fn ask_within(time: Duration, port: u16, line: &str) -> Option<String> {
     answer.ends_with('\n').then(|| answer.trim_end().to_owned())
 }
 
-/// The value of `name=value` in an answer.
-pub(crate) fn field(answer: &str, name: &str) -> Option<String> {
-    let start = format!("{name}=");
-    answer.split(' ').find_map(|word| word.strip_prefix(&start)).map(str::to_owned)
-}
-
-/// Three members on loopback.
+/// Members on loopback, or each in a network namespace of its own.
 pub(crate) struct Cluster {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) members: Vec<One>,
+    /// Further arguments of every member.
+    pub(crate) more: Vec<String>,
+    /// What stands between them, if anything does.
+    pub(crate) proxies: Option<Proxies>,
+    pub(crate) spaces: Option<Spaces>,
 }
 
 /// One of them.
 pub(crate) struct One {
     pub(crate) name: String,
+    pub(crate) host: Ipv4Addr,
     pub(crate) clients: u16,
     pub(crate) members: u16,
     pub(crate) process: Option<Process>,
@@ -148,55 +172,114 @@ impl Drop for Cluster {
             for at in 0..self.members.len() {
                 let name = &self.members[at].name;
                 let path = self.dir.path().join(format!("{name}.log"));
-                eprintln!("--- {name}, which now says {:?}", self.ask(at, "status"));
+                let status = self.ask_within(Duration::from_secs(2), at, "status");
+                eprintln!("--- {name}, which now says {status:?}");
                 eprintln!("{}", fs::read_to_string(path).unwrap_or_default());
             }
         }
+        // They live in the namespaces, which go next.
+        self.members.clear();
     }
 }
 
 impl Cluster {
     /// Founds a cluster and waits for its first leader.
     pub(crate) fn found(size: usize) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mut cluster = Self { dir, members: Vec::new() };
+        let mut cluster = Self::new();
         for _ in 0..size {
             cluster.add();
         }
-        for at in 0..size {
-            cluster.start_founder(at);
+        cluster.founded()
+    }
+
+    /// Three members that write a snapshot after so many entries.
+    pub(crate) fn found_with_snapshots(entries: u64) -> Self {
+        let mut cluster = Self::new();
+        cluster.more = vec!["--snapshot-entries".to_owned(), entries.to_string()];
+        for _ in 0..3 {
+            cluster.add();
         }
-        cluster.leader();
-        cluster
+        cluster.founded()
+    }
+
+    /// Three members that reach each other only through proxies.
+    pub(crate) fn found_behind_proxies() -> Self {
+        let mut cluster = Self::new();
+        for _ in 0..3 {
+            cluster.add();
+        }
+        let ports: Vec<u16> = cluster.members.iter().map(|one| one.members).collect();
+        cluster.proxies = Some(Proxies::new(&ports));
+        cluster.founded()
+    }
+
+    /// Three members, each with a network of its own; nothing without the rights to make those.
+    pub(crate) fn found_in_spaces() -> Option<Self> {
+        let spaces = Spaces::new(3)?;
+        let mut cluster = Self::new();
+        for at in 0..3 {
+            cluster.add();
+            cluster.members[at].host = spaces.host(at);
+        }
+        cluster.more = vec!["--insecure".to_owned()];
+        cluster.spaces = Some(spaces);
+        Some(cluster.founded())
+    }
+
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir, members: Vec::new(), more: Vec::new(), proxies: None, spaces: None }
+    }
+
+    fn founded(mut self) -> Self {
+        (0..self.members.len()).for_each(|at| self.start_founder(at));
+        self.leader();
+        self
     }
 
     /// Makes room for a member that is not started.
     pub(crate) fn add(&mut self) -> usize {
         let name = format!("m{}", self.members.len());
         let (clients, members) = (free_port(), free_port());
-        self.members.push(One { name, clients, members, process: None });
+        let host = Ipv4Addr::LOCALHOST;
+        self.members.push(One { name, host, clients, members, process: None });
         self.members.len() - 1
+    }
+
+    /// Where other members reach this one.
+    pub(crate) fn advertised(&self, at: usize) -> String {
+        let One { host, members, .. } = &self.members[at];
+        let port = self.proxies.as_ref().map_or(*members, |proxies| proxies.port(at));
+        format!("{host}:{port}")
     }
 
     /// Starts a member with the list of all founders.
     pub(crate) fn start_founder(&mut self, at: usize) {
-        let listed =
-            self.members.iter().map(|one| format!("{}=127.0.0.1:{}", one.name, one.members));
+        let listed = self.members.iter().enumerate();
+        let listed = listed.map(|(at, one)| format!("{}={}", one.name, self.advertised(at)));
         let listed = listed.collect::<Vec<_>>().join(",");
         self.start(at, &["--bootstrap", &listed]);
     }
 
     /// Starts a member.
     pub(crate) fn start(&mut self, at: usize, more: &[&str]) {
-        let data = self.data(at);
-        let one = &mut self.members[at];
-        let clients = format!("127.0.0.1:{}", one.clients);
-        let members = format!("127.0.0.1:{}", one.members);
-        let mut arguments = vec!["serve", "--name", &one.name, "--data", data.to_str().unwrap()];
+        let (data, advertised) = (self.data(at), self.advertised(at));
+        let One { name, host, clients, members, .. } = &self.members[at];
+        let (clients, members) = (format!("{host}:{clients}"), format!("{host}:{members}"));
+        let mut arguments = vec!["serve", "--name", name, "--data", data.to_str().unwrap()];
         arguments.extend(["--clients", &clients, "--members", &members]);
+        arguments.extend(["--advertise-members", &advertised]);
+        arguments.extend(self.more.iter().map(String::as_str));
         arguments.extend(more);
-        let said = self.dir.path().join(format!("{}.log", one.name));
-        one.process = Some(Process::start(&said, &arguments));
+        let said = self.dir.path().join(format!("{name}.log"));
+        let process = match &self.spaces {
+            Some(spaces) => Process::run(&said, spaces.command(at, TENURE).args(&arguments)),
+            None => Process::start(&said, &arguments),
+        };
+        if let Some(proxies) = &self.proxies {
+            proxies.know(at, process.pid());
+        }
+        self.members[at].process = Some(process);
     }
 
     pub(crate) fn data(&self, at: usize) -> PathBuf {
@@ -207,22 +290,40 @@ impl Cluster {
         self.members[at].process = None;
     }
 
+    /// Where clients reach this one.
+    pub(crate) fn address(&self, at: usize) -> SocketAddr {
+        let One { host, clients, .. } = &self.members[at];
+        (*host, *clients).into()
+    }
+
+    /// The same of all.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        (0..self.members.len()).map(|at| self.address(at)).collect()
+    }
+
     pub(crate) fn ask(&self, at: usize, line: &str) -> Option<String> {
-        ask(self.members[at].clients, line)
+        self.ask_within(Duration::from_secs(40), at, line)
+    }
+
+    pub(crate) fn ask_within(&self, time: Duration, at: usize, line: &str) -> Option<String> {
+        ask_within(time, self.address(at), line)
+    }
+
+    /// Whether this one leads and serves. One that is stopped does not answer.
+    pub(crate) fn leads(&self, at: usize) -> bool {
+        let up = self.members[at].process.is_some();
+        let status = up.then(|| self.ask_within(Duration::from_secs(1), at, "status")).flatten();
+        status.is_some_and(|status| status.contains("serving=true"))
     }
 
     /// Waits for a leader that serves.
     pub(crate) fn leader(&self) -> usize {
-        wait("a member leads", || {
-            (0..self.members.len()).find(|at| {
-                let up = self.members[*at].process.is_some();
-                // One that is stopped does not answer.
-                let soon = Duration::from_secs(1);
-                let port = self.members[*at].clients;
-                let status = up.then(|| ask_within(soon, port, "status")).flatten();
-                status.is_some_and(|status| status.contains("serving=true"))
-            })
-        })
+        wait("a member leads", || (0..self.members.len()).find(|at| self.leads(*at)))
+    }
+
+    /// Waits for a leader among these.
+    pub(crate) fn leader_of(&self, members: &[usize]) -> usize {
+        wait("one of them leads", || members.iter().copied().find(|at| self.leads(*at)))
     }
 
     /// Has the leader do something, whoever that is; again if it had no effect.
@@ -239,11 +340,18 @@ impl Cluster {
         wait("it tells its id", || field(&self.ask(at, "status")?, "member"))
     }
 
-    /// Waits until all of these have the same state.
+    /// Waits until all of these have applied the same entries, and then have the same state.
     pub(crate) fn agree(&self, members: &[usize]) -> String {
-        wait("all members have the same hash", || {
-            let first = self.ask(members[0], "hash")?;
-            members.iter().all(|at| self.ask(*at, "hash").as_ref() == Some(&first)).then_some(first)
+        wait("all members have applied the same", || {
+            let ask = |at: &usize| self.ask_within(Duration::from_secs(5), *at, "hash");
+            let hashes: Vec<String> = members.iter().map(ask).collect::<Option<_>>()?;
+            let index = |hash: &String| field(hash, "index");
+            let first = hashes.first()?;
+            if hashes.iter().any(|hash| index(hash) != index(first)) {
+                return None;
+            }
+            assert!(hashes.iter().all(|hash| hash == first), "states differ: {hashes:?}");
+            Some(first.clone())
         })
     }
 }

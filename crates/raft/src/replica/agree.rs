@@ -19,10 +19,11 @@ impl Replica {
             Message::Hello => {
                 if let Some(promise) = self.contact.promises.get(&from) {
                     let message = Message::Remember(*promise);
-                    self.refused.push(Output::Send { to: from, message });
+                    self.first.push(Output::Send { to: from, message });
                 }
             }
             Message::Remember(promise) => self.remember(promise),
+            Message::Short => self.hear_short(from),
         }
     }
 
@@ -69,8 +70,10 @@ impl Replica {
         let promise = self.contact.promises.entry(from).or_default();
         if step.reject {
             if promise.term == term && step.reject_hint < promise.index {
+                // Ahead of the entries that the engine sends now: once they are there, nobody can
+                // tell that they were missing.
                 let message = Message::Remember(*promise);
-                self.refused.push(Output::Send { to: from, message });
+                self.first.push(Output::Send { to: from, message });
             }
             return;
         }
@@ -128,8 +131,9 @@ impl Replica {
             let read_states = ready.take_read_states();
             let number = ready.number();
             let writes = snapshot.is_some() || !entries.is_empty() || hard_state.is_some();
+            let writes = writes.then(|| entries.iter().map(|entry| entry.payload.len()).sum());
             self.node.advance_append_async(ready);
-            if writes {
+            if writes.is_some() {
                 self.write(Persist { number, snapshot, entries, hard_state }, out);
             }
             if snapshot.is_some() {

@@ -71,6 +71,10 @@ impl Replica {
         if !self.members.contains(from) || !index.is_multiple_of(self.config.hash_every) {
             return;
         }
+        // Whoever has applied an entry has it on its disk, and it is committed: everybody who hears of
+        // it remembers, not only the leader to whom it was acknowledged.
+        let promise = self.contact.promises.entry(from).or_default();
+        promise.committed = promise.committed.max(index);
         self.hashes.note(index, from, hash);
         if self.hashes.differs(index, self.config.id, &self.members) {
             self.stop(Stop::Diverged { index });

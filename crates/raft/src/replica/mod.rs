@@ -7,6 +7,7 @@ mod level;
 mod persist;
 mod propose;
 mod snapshot;
+mod space;
 mod turn;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use tenure_types::{Revision, Term};
 
 use crate::clock::LeaseClock;
 use crate::config::{
-    APPLY_BYTES_MAX, Config, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, HEARTBEAT_TICKS,
+    APPLY_BYTES_MAX, Config, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, GREETINGS, HEARTBEAT_TICKS,
     MESSAGE_BYTES_MAX, MESSAGES_IN_FLIGHT_MAX, UNCOMMITTED_BYTES_MAX,
 };
 use crate::hashes::Hashes;
@@ -32,6 +33,7 @@ use crate::recent::Recent;
 use persist::Held;
 use propose::Queue;
 use snapshot::Arrived;
+use space::Shortage;
 
 /// What a member starts from: a snapshot, and the log after it.
 pub struct Boot {
@@ -90,6 +92,7 @@ pub struct Replica {
     /// Up to which level the others say that they know the rules.
     knows: BTreeMap<MemberId, u16>,
     held: Held,
+    shortage: Shortage,
     rng: Rng,
     election: Election,
     contact: Contact,
@@ -108,7 +111,11 @@ pub struct Replica {
     now_us: u64,
     effects: Effects,
     stopped: bool,
-    greeted: bool,
+    greetings_left: u32,
+    greet_at_us: u64,
+    /// What leaves before anything else of the next turn: who hears that it has forgotten something
+    /// must hear it before anyone tells it again.
+    first: Vec<Output>,
 }
 
 /// How long until an election, and when that was drawn.
@@ -126,7 +133,7 @@ struct Contact {
     heard_us: BTreeMap<MemberId, u64>,
     /// Heard since the last turn, in which term.
     now: Vec<(MemberId, u64)>,
-    /// What each has acknowledged to us, over all our terms.
+    /// What each has acknowledged to us, over all our terms, or has said that it has applied.
     promises: BTreeMap<MemberId, Promise>,
 }
 
@@ -157,6 +164,10 @@ pub struct Status {
     pub unsynced: usize,
     /// For a leader: how far each other member is.
     pub matched: BTreeMap<MemberId, u64>,
+    /// For a leader: how long each has been silent that has answered in this term.
+    pub silent_us: BTreeMap<MemberId, u64>,
+    /// Whether no change of members is under way and leadership is not being handed over.
+    pub settled: bool,
 }
 
 impl Replica {
@@ -181,7 +192,7 @@ impl Replica {
             id: config.id.get(),
             election_tick: ELECTION_TICKS_MIN,
             min_election_tick: ELECTION_TICKS_MIN,
-            max_election_tick: ELECTION_TICKS_MAX,
+            max_election_tick: ELECTION_TICKS_MAX + config.patience_ticks(),
             heartbeat_tick: HEARTBEAT_TICKS,
             applied: applied.index,
             max_size_per_msg: MESSAGE_BYTES_MAX,
@@ -218,6 +229,7 @@ impl Replica {
                 drawn_for: (0, StateRole::Leader, 0),
             },
             contact: Contact::default(),
+            shortage: Shortage::default(),
             saving: None,
             saving_members: Membership::default(),
             arrived: None,
@@ -230,7 +242,9 @@ impl Replica {
             now_us: 0,
             effects: Effects::default(),
             stopped: false,
-            greeted: false,
+            greetings_left: GREETINGS,
+            greet_at_us: 0,
+            first: Vec::new(),
             config,
         };
         replica.settle_election();
@@ -265,7 +279,11 @@ impl Replica {
                 self.node.report_snapshot(to.get(), status);
             }
             Input::Knows { member, level } => self.hear_level(member, level),
+            Input::Linked { member } => {
+                self.first.push(Output::Send { to: member, message: Message::Hello });
+            }
             Input::Unreachable { member } => self.node.report_unreachable(member.get()),
+            Input::Space(space) => self.set_space(space),
             Input::Admin { ticket, wish } => self.admin(ticket, wish),
         }
         self.settle_election();
@@ -303,8 +321,10 @@ impl Replica {
     pub fn status(&self) -> Status {
         let raft = &self.node.raft;
         let leading = self.leads();
-        let mut matched = BTreeMap::new();
+        let (mut matched, mut silent_us) = (BTreeMap::new(), BTreeMap::new());
         if leading {
+            let heard = self.contact.heard_us.iter().filter(|_| self.contact.term == raft.term);
+            silent_us.extend(heard.map(|(id, at_us)| (*id, self.now_us.saturating_sub(*at_us))));
             let others = raft.prs().iter().filter(|(id, _)| **id != raft.id);
             matched.extend(others.filter_map(|(id, p)| Some((MemberId::new(*id)?, p.matched))));
         }
@@ -319,10 +339,16 @@ impl Replica {
             base: self.node.store().base(),
             unsynced: self.held.unsynced(),
             matched,
+            silent_us,
+            settled: self.changing.is_none()
+                && !self.members.is_joint()
+                && !raft.has_pending_conf()
+                && raft.lead_transferee.is_none(),
         }
     }
 
-    fn leads(&self) -> bool {
+    /// Whether it leads, as far as it knows.
+    pub fn leads(&self) -> bool {
         self.node.raft.state == StateRole::Leader
     }
 
@@ -343,7 +369,7 @@ impl Replica {
             self.election.drawn_for = now;
             let span = (ELECTION_TICKS_MAX - ELECTION_TICKS_MIN) as u64;
             let more = usize::try_from(self.rng.next() % span).unwrap_or(0);
-            self.election.timeout = ELECTION_TICKS_MIN + more;
+            self.election.timeout = ELECTION_TICKS_MIN + more + self.config.patience_ticks();
         }
         raft.set_randomized_election_timeout(self.election.timeout);
     }

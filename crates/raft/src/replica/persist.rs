@@ -11,8 +11,9 @@ use crate::message::{Kind, Message, Step};
 #[derive(Debug, Default)]
 pub(super) struct Held {
     waiting: VecDeque<Waiting>,
-    /// Written, not reported.
-    unsynced: VecDeque<u64>,
+    /// Written, not reported: number and bytes.
+    unsynced: VecDeque<(u64, usize)>,
+    unsynced_bytes: usize,
     /// Free to leave with the next turn.
     free: Vec<(MemberId, Step)>,
     /// The term or the vote is being written by the write of this number.
@@ -32,6 +33,11 @@ impl Held {
         self.unsynced.len()
     }
 
+    /// Bytes of entries written and not reported.
+    pub(super) fn unsynced_bytes(&self) -> usize {
+        self.unsynced_bytes
+    }
+
     /// Whether even a leader must wait. Its entries may leave before they are durable here, its term
     /// may not: a member that votes for itself alone leads before its disk knows, and could lead the
     /// same term again.
@@ -45,9 +51,16 @@ impl Held {
     }
 
     /// What leaves after this ready and all before it are durable. `true` if that is so already.
-    pub(super) fn hold(&mut self, number: u64, writes: bool, steps: Vec<(MemberId, Step)>) -> bool {
-        if writes {
-            self.unsynced.push_back(number);
+    /// `writes` says how many bytes of entries it writes, if anything at all.
+    pub(super) fn hold(
+        &mut self,
+        number: u64,
+        writes: Option<usize>,
+        steps: Vec<(MemberId, Step)>,
+    ) -> bool {
+        if let Some(bytes) = writes {
+            self.unsynced.push_back((number, bytes));
+            self.unsynced_bytes += bytes;
         }
         if self.unsynced.is_empty() || mutant!("acknowledge_before_fsync") {
             self.free.extend(steps);
@@ -59,12 +72,13 @@ impl Held {
 
     /// Everything up to this write is durable: up to which ready the engine may be told so.
     fn release(&mut self, number: u64) -> u64 {
-        while self.unsynced.front().is_some_and(|&unsynced| unsynced <= number) {
+        while let Some(&(_, bytes)) = self.unsynced.front().filter(|front| front.0 <= number) {
             self.unsynced.pop_front();
+            self.unsynced_bytes -= bytes;
         }
         let mut through = number;
         // What wrote nothing itself waits only for the writes before it.
-        let next_write = self.unsynced.front().copied().unwrap_or(u64::MAX);
+        let next_write = self.unsynced.front().map_or(u64::MAX, |(number, _)| *number);
         while let Some(waiting) = self.waiting.front()
             && waiting.number < next_write
         {

@@ -1,11 +1,11 @@
 //! How do commands become entries?
 
 use bytes::Bytes;
-use tenure_core::codec::seal_entry;
+use tenure_core::codec::{decode_request, seal_entry};
 use tenure_store::Point;
 
 use super::Replica;
-use crate::config::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX};
+use crate::config::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, UNSYNCED_BYTES_MAX, WAITING_MAX};
 use crate::io::{Fate, Output, Ticket, Why};
 use crate::pending::Run;
 
@@ -42,6 +42,10 @@ impl Queue {
         self.submitted.is_empty()
     }
 
+    fn is_too_long(&self) -> bool {
+        self.commands > WAITING_MAX
+    }
+
     /// Something else is proposed: nobody waits any longer.
     fn hurry(&mut self) {
         self.until_us = None;
@@ -60,17 +64,19 @@ impl Replica {
     /// Joins waiting commands into entries and proposes them.
     pub(super) fn propose_waiting(&mut self, out: &mut Vec<Output>) {
         let is_due = self.queue.is_due(self.now_us);
-        if self.leads() && !is_due {
+        if self.leads() && (!is_due || self.is_disk_behind() && !self.queue.is_too_long()) {
             return;
         }
-        if !self.leads() {
-            let why = Why::NotLeader { leader: self.leader() };
+        if !self.leads() || self.is_disk_behind() {
+            let led_elsewhere = Why::NotLeader { leader: self.leader() };
+            let why = if self.leads() { Why::Busy } else { led_elsewhere };
             for (ticket, requests) in self.queue.take() {
                 let fate = Fate::NotDone { commands: requests.len(), why };
                 out.push(Output::Answer { ticket, fate });
             }
             return;
         }
+        let may_grow = self.may_grow() || mutant!("growth_on_a_full_disk");
         let mut joined = Joined::default();
         for (ticket, requests) in self.queue.take() {
             if let Some(why) = self.level_objection(&requests) {
@@ -79,6 +85,10 @@ impl Replica {
                 continue;
             }
             for request in requests {
+                if !may_grow && grows(&request) {
+                    joined.refuse(ticket, Why::DiskFull);
+                    continue;
+                }
                 if joined.is_full(request.len()) {
                     self.propose_joined(&mut joined, out);
                 }
@@ -88,9 +98,15 @@ impl Replica {
         self.propose_joined(&mut joined, out);
     }
 
+    /// Whether so much waits for this member's own disk that nothing more is proposed.
+    pub(super) fn is_disk_behind(&self) -> bool {
+        self.held.unsynced_bytes() >= UNSYNCED_BYTES_MAX
+    }
+
     /// Proposes an entry for its count, with the commands that wait, or without any.
     pub(super) fn propose_now(&mut self, out: &mut Vec<Output>) {
-        if self.queue.is_empty() {
+        // An entry without commands is small, and leases end by it, however slow the disk is.
+        if self.queue.is_empty() || self.is_disk_behind() {
             let _ = self.seal(&[]);
         } else {
             self.queue.hurry();
@@ -99,10 +115,14 @@ impl Replica {
     }
 
     fn propose_joined(&mut self, joined: &mut Joined, out: &mut Vec<Output>) {
-        if joined.requests.is_empty() {
+        let Joined { requests, runs, .. } = std::mem::take(joined);
+        if requests.is_empty() {
+            for run in runs {
+                self.pending.refuse(self.sealed, run, Why::DiskFull, out);
+            }
             return;
         }
-        let Joined { requests, runs, .. } = std::mem::take(joined);
+        let before = self.sealed;
         match self.seal(&requests) {
             Ok(at) => {
                 #[cfg(mutants)]
@@ -113,8 +133,8 @@ impl Replica {
                 self.pending.add(at, runs);
             }
             Err(why) => {
-                for Run { ticket, commands } in runs {
-                    out.push(Output::Answer { ticket, fate: Fate::NotDone { commands, why } });
+                for run in runs {
+                    self.pending.refuse(before, run, why, out);
                 }
             }
         }
@@ -148,7 +168,7 @@ impl Replica {
         let mut effects = tenure_core::outcome::Effects::default();
         copy.apply(term, Some(&payload), &mut effects);
         let mut outcomes = effects.outcomes.into_iter();
-        for run in runs {
+        for run in runs.iter().filter(|run| run.refused.is_none()) {
             let fate = Fate::Applied(outcomes.by_ref().take(run.commands).collect());
             out.push(Output::Answer { ticket: run.ticket, fate });
         }
@@ -172,9 +192,23 @@ impl Joined {
     fn add(&mut self, ticket: Ticket, request: Bytes) {
         self.bytes += request.len();
         self.requests.push(request);
+        self.count(ticket, None);
+    }
+
+    /// Keeps the place of a command that is not proposed, so that answers stay in order.
+    fn refuse(&mut self, ticket: Ticket, why: Why) {
+        self.count(ticket, Some(why));
+    }
+
+    fn count(&mut self, ticket: Ticket, refused: Option<Why>) {
         match self.runs.last_mut() {
-            Some(run) if run.ticket == ticket => run.commands += 1,
-            _ => self.runs.push(Run { ticket, commands: 1 }),
+            Some(run) if run.ticket == ticket && run.refused == refused => run.commands += 1,
+            _ => self.runs.push(Run { ticket, commands: 1, refused }),
         }
     }
+}
+
+/// Whether a request would make the state grow. One that cannot be read changes nothing.
+fn grows(request: &[u8]) -> bool {
+    decode_request(request).is_ok_and(|request| request.command.grows())
 }

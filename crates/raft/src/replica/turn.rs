@@ -2,7 +2,7 @@
 
 use super::{Replica, to_all};
 use crate::clock::Rest;
-use crate::config::TICK_US;
+use crate::config::{GREET_US, TICK_US};
 use crate::io::Output;
 use crate::message::Message;
 
@@ -20,8 +20,10 @@ impl Replica {
         }
         if !self.stopped {
             self.greet(out);
+            out.append(&mut self.first);
             self.tick(out);
             self.follow_term(out);
+            self.say_short(out);
             self.propose_waiting(out);
             self.pump(out);
             self.rest(out);
@@ -44,16 +46,21 @@ impl Replica {
     fn wake_at_us(&self) -> u64 {
         let latest = self.now_us.saturating_add(TICK_US);
         let counting = self.clock.wake_by_us().filter(|_| self.leads());
-        [self.next_tick_us, counting, self.queue.until_us(), self.reads.retry_at_us()]
+        // While the disk is behind, it is the disk that wakes the queue.
+        let queued = self.queue.until_us().filter(|_| !self.is_disk_behind());
+        [self.next_tick_us, counting, queued, self.reads.retry_at_us()]
             .into_iter()
             .flatten()
             .fold(latest, u64::min)
             .max(self.now_us)
     }
 
-    /// Tells the others, once, that this member has started: they may remember what it has forgotten.
+    /// Tells the others that this member has started: they may remember what it has forgotten. More
+    /// than once, because links need time, and messages get lost.
     fn greet(&mut self, out: &mut Vec<Output>) {
-        if !std::mem::replace(&mut self.greeted, true) {
+        if self.greetings_left > 0 && self.now_us >= self.greet_at_us {
+            self.greetings_left -= 1;
+            self.greet_at_us = self.now_us.saturating_add(GREET_US);
             to_all(&self.members, self.config.id, &Message::Hello, out);
         }
     }

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_core::Machine;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, Notice, Outcome};
 use tenure_core::request::{
@@ -14,9 +15,9 @@ use tenure_raft::{MemberId, Why};
 use tenure_types::{LeaseId, Mode};
 use tenure_wire::v1;
 
-use super::line::{HELP, Line, parse};
+use super::line::{Freshness, HELP, Line, Question, once, parse};
 use super::show;
-use crate::book::{self, Card, Names};
+use crate::book::{self, Card, Names, Preference};
 use crate::edge::Edge;
 use crate::member::{Gone, Member, Undone};
 
@@ -33,6 +34,11 @@ const LIST_MAX: usize = 1_000;
 /// Answers a line with a line.
 pub(super) fn answer(edge: &Edge, text: &str) -> String {
     let member = edge.member();
+    let (key, text) = once(text);
+    let id = key.map_or(RequestId::None, RequestId::Key);
+    let run = |member: &Member, command: Command<'_>, patience: Duration| {
+        run(member, id, command, patience)
+    };
     let line = match parse(text) {
         Ok(line) => line,
         Err(why) => return format!("error none bad-line {why}"),
@@ -52,6 +58,7 @@ pub(super) fn answer(edge: &Edge, text: &str) -> String {
             run(member, Command::Revoke { lease: lease(id), by: Revoker::Holder }, Duration::ZERO)
         }
         Line::Lock { id, lock, wait } => acquire(member, id, lock, wait),
+        Line::Queue { id, lock } => run(member, asked(id, lock, Wait::Unlimited), Duration::ZERO),
         Line::Unlock { id, lock, token } => {
             let hold = Hold { lease: lease(id), lock, token };
             run(member, Command::Release(hold), Duration::ZERO)
@@ -64,24 +71,7 @@ pub(super) fn answer(edge: &Edge, text: &str) -> String {
             let put = Put { key, value, lease: None, expect: Expect::Any, guard: None };
             run(member, Command::Put(put), Duration::ZERO)
         }
-        Line::Get { key } => {
-            let key = key.to_owned();
-            read(member.read(AGREE, move |machine| show::key(machine.key(&key).as_ref())))
-        }
-        Line::Locks { prefix } => {
-            let prefix = prefix.to_owned();
-            let ask = move |machine: &tenure_core::Machine| {
-                show::locks(&machine.locks(&prefix, None, LIST_MAX))
-            };
-            read(member.read(AGREE, ask))
-        }
-        Line::Explain { lock } => {
-            let lock = lock.to_owned();
-            let ask = move |machine: &tenure_core::Machine| {
-                show::explained(machine.explain(None, &lock, 10).as_ref())
-            };
-            read(member.read(AGREE, ask))
-        }
+        Line::Ask(question, freshness) => ask(member, question, freshness),
         Line::Status => read(member.status().map(|status| show::status(&status))),
         Line::Members => read(member.look(|replica| {
             show::members(replica.members(), &replica.status(), &book::read(replica.machine()))
@@ -101,14 +91,29 @@ fn read(result: Result<String, Gone>) -> String {
     result.unwrap_or_else(|gone| format!("error none no-quorum {gone}"))
 }
 
-fn encode(command: Command<'_>) -> Bytes {
+fn ask(member: &Member, question: Question, freshness: Freshness) -> String {
+    let ask = move |machine: &Machine| match &question {
+        Question::Get { key } => show::key(machine.key(key).as_ref()),
+        Question::Locks { prefix } => show::locks(&machine.locks(prefix, None, LIST_MAX)),
+        Question::Explain { lock } => show::explained(machine.explain(None, lock, 10).as_ref()),
+    };
+    read(match freshness {
+        Freshness::Now => member.read(AGREE, ask),
+        Freshness::Stale => member.read_stale(move |machine| {
+            let revision = machine.revision();
+            format!("{} stale revision={revision}", ask(machine))
+        }),
+    })
+}
+
+fn encode(id: RequestId<'_>, command: Command<'_>) -> Bytes {
     let mut bytes = Vec::new();
-    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    encode_request(&Request { principal: "", id, command }, &mut bytes);
     bytes.into()
 }
 
-fn run(member: &Member, command: Command<'_>, patience: Duration) -> String {
-    let fate = member.submit(vec![encode(command)], patience, AGREE).pop();
+fn run(member: &Member, id: RequestId<'_>, command: Command<'_>, patience: Duration) -> String {
+    let fate = member.submit(vec![encode(id, command)], patience, AGREE).pop();
     told(member, fate.unwrap_or(Err(Undone::Unknown)))
 }
 
@@ -129,6 +134,7 @@ fn not_done(member: &Member, why: Why) -> String {
         }
         Why::Transferring => "transferring",
         Why::Busy => "busy",
+        Why::DiskFull => "disk-full",
         Why::Replaced => "replaced",
         Why::ChangeUnderWay => "change-under-way",
         Why::Impossible => "impossible",
@@ -147,9 +153,8 @@ fn names(member: &Member, id: MemberId) -> Option<Names> {
     member.read_stale(move |machine| book::read(machine).remove(&id)).ok().flatten()
 }
 
-/// Asks for a lock and waits for it on this connection.
-fn acquire(member: &Member, id: LeaseId, lock: &str, wait: Wait) -> String {
-    let command = Command::Acquire(Acquire {
+fn asked(id: LeaseId, lock: &str, wait: Wait) -> Command<'_> {
+    Command::Acquire(Acquire {
         lease: AskLease::Existing(LeaseRef::Id(id)),
         locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
         wait,
@@ -158,12 +163,22 @@ fn acquire(member: &Member, id: LeaseId, lock: &str, wait: Wait) -> String {
         max_hold_ms: None,
         purpose: Purpose::Lock,
         independent: false,
-    });
+    })
+}
+
+/// Asks for a lock and waits for it on this connection.
+fn acquire(member: &Member, id: LeaseId, lock: &str, wait: Wait) -> String {
+    let command = asked(id, lock, wait);
     let (watch, notices) = channel();
     let (done, fates) = channel();
-    member.submit_watched(vec![encode(command)], 0, Some(watch), move |mut all| {
-        let _ = done.send(all.pop().unwrap_or(Err(Undone::Unknown)));
-    });
+    member.submit_watched(
+        vec![encode(RequestId::None, command)],
+        0,
+        Some(watch),
+        move |mut all| {
+            let _ = done.send(all.pop().unwrap_or(Err(Undone::Unknown)));
+        },
+    );
     let fate = fates.recv_timeout(AGREE).unwrap_or(Err(Undone::Unknown));
     match &fate {
         Ok(Outcome { result: Ok(Answer::Queued(_)), .. }) => turn(&notices, wait),
@@ -199,5 +214,8 @@ fn changed<T>(edge: &Edge, change: impl Future<Output = Result<T, v1::Error>>) -
 
 fn card(id: MemberId, address: &str) -> Card {
     let (name, members) = (id.to_string(), address.to_owned());
-    Card { id, names: Names { name, members, clients: "-".into() } }
+    Card {
+        id,
+        names: Names { name, members, clients: "-".into(), preference: Preference::default() },
+    }
 }

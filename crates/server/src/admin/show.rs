@@ -10,6 +10,7 @@ use tenure_raft::{MemberId, Membership, Status};
 use tenure_types::HolderState;
 
 use crate::book::Names;
+use crate::figures::Figures;
 use crate::member::MemberStatus;
 
 pub(super) fn outcome(outcome: &Outcome) -> String {
@@ -35,8 +36,10 @@ fn answer(answer: &Answer) -> String {
             });
             shown.collect::<Vec<_>>().join(" ")
         }
-        Answer::Acquired(acquired) => grants(&acquired.grants),
-        Answer::Queued(queued) => format!("queued ahead={}", queued.ahead),
+        Answer::Acquired(acquired) => {
+            format!("{} place={}", grants(&acquired.grants), acquired.place)
+        }
+        Answer::Queued(queued) => format!("queued ahead={} place={}", queued.ahead, queued.place),
         Answer::AlreadyHeld(held) => grants(held),
         Answer::Put(written) => format!("version={}", written.version),
         Answer::Revoked => "revoked".to_owned(),
@@ -117,8 +120,18 @@ pub(super) fn explained(explained: Option<&Explained>) -> String {
 }
 
 pub(super) fn status(status: &MemberStatus) -> String {
-    let MemberStatus { id, agreement, members, lineage, level, revision, hash, clock_ms, syncs } =
-        status;
+    let MemberStatus {
+        id,
+        agreement,
+        members,
+        lineage,
+        level,
+        revision,
+        hash,
+        clock_ms,
+        figures,
+        state_bytes,
+    } = status;
     let (epoch, incarnation) = (lineage.epoch.get(), lineage.incarnation);
     let (cluster, (level, level_known)) = (&lineage.cluster, level);
     let role = role(*id, agreement.leader, members);
@@ -129,8 +142,22 @@ pub(super) fn status(status: &MemberStatus) -> String {
     format!(
         "ok member={id} role={role} leader={leader} serving={serving} term={term} \
          applied={applied} committed={committed} last={last} base={base} revision={revision} \
-         clock_ms={clock_ms} syncs={syncs} cluster={cluster} epoch={epoch} \
-         incarnation={incarnation} level={level} level_known={level_known} hash={hash:032x}"
+         clock_ms={clock_ms} {} state_bytes={state_bytes} apply_lag_entries={} cluster={cluster} \
+         epoch={epoch} incarnation={incarnation} level={level} level_known={level_known} \
+         hash={hash:032x}",
+        self::figures(figures),
+        committed.saturating_sub(applied)
+    )
+}
+
+fn figures(figures: &Figures) -> String {
+    let Figures {
+        disk_free_bytes, data_bytes, log_bytes, syncs, sync_last_us, sync_p99_us, ..
+    } = figures;
+    let disk = if figures.disk_short { "short" } else { "enough" };
+    format!(
+        "disk={disk} disk_free_bytes={disk_free_bytes} data_bytes={data_bytes} \
+         log_bytes={log_bytes} syncs={syncs} fsync_last_us={sync_last_us} fsync_p99_us={sync_p99_us}"
     )
 }
 
@@ -144,7 +171,9 @@ pub(super) fn members(
         let role = role(id, status.leader, members);
         let names = book.get(&id);
         let names = names.map_or("name=- members=- clients=-".to_owned(), |names| {
-            format!("name={} members={} clients={}", names.name, names.members, names.clients)
+            let Names { name, members, clients, preference } = names;
+            let preference = preference.get();
+            format!("name={name} members={members} clients={clients} preference={preference}")
         });
         let behind = status
             .matched

@@ -10,6 +10,7 @@ mod facts;
 mod grpc;
 mod list;
 mod session;
+mod ws;
 
 use std::io;
 use std::net::TcpListener;
@@ -89,7 +90,7 @@ impl Doors {
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let house = Arc::new(House {
             http: http(),
-            router: grpc::routes(edge).fallback(grpc::unknown),
+            router: grpc::routes(edge).merge(ws::routes(edge)).fallback(grpc::unknown),
             tls: tls.map(TlsAcceptor::from),
             lines: admin::Lines::new(edge.clone()),
             room: room.clone(),

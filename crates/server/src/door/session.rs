@@ -11,9 +11,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, Stream, StreamExt};
 use tenure_core::codec::encode_request;
-use tenure_core::outcome::{Answer, Notice, Outcome};
+use tenure_core::outcome::{Answer, LeaseGrant, Notice, Outcome};
 use tenure_core::request::{Command, LeaseRef, Request};
-use tenure_types::{Handle, PlaceNumber, Revision};
+use tenure_types::{Handle, LeaseId, PlaceNumber, Revision};
 use tenure_wire::{Failure, convert, v1};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
@@ -37,6 +37,12 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How long the whole of it may take: a caller cannot wait for ever without waiting for a lock.
 const DEADLINE_MAX: Duration = Duration::from_secs(600);
 
+/// What a client is called that does not say.
+pub(crate) const UNNAMED: &str = "unnamed";
+
+/// Leases by handle.
+pub(crate) type Names = HashMap<Handle, LeaseId>;
+
 /// One session.
 pub(crate) struct Talk {
     edge: Edge,
@@ -51,6 +57,8 @@ pub(crate) struct Talk {
     places: HashMap<(Handle, PlaceNumber), u64>,
     /// The shortest ttl seen, which says how long renewals may wait for others.
     ttl_min_ms: Option<u64>,
+    /// Which lease a handle is, for doors that name leases by id.
+    names: Option<Names>,
     questions: JoinSet<v1::Answer>,
     lead: tokio::sync::watch::Receiver<Lead>,
     alarm: Pin<Box<Sleep>>,
@@ -80,13 +88,14 @@ impl Talk {
         Self {
             edge,
             who,
-            client: String::new(),
+            client: UNNAMED.to_owned(),
             session,
             newest: 0,
             batches: HashMap::new(),
             in_flight: 0,
             places: HashMap::new(),
             ttl_min_ms: None,
+            names: None,
             questions: JoinSet::new(),
             lead,
             alarm: Box::pin(tokio::time::sleep(DEADLINE)),
@@ -94,6 +103,17 @@ impl Talk {
             greeted: false,
             closing: false,
         }
+    }
+
+    /// From now on it can be told which lease a handle is.
+    pub(crate) fn remember_names(&mut self) {
+        self.names = Some(Names::new());
+    }
+
+    /// The leases that were seen, by handle.
+    pub(crate) fn names(&self) -> &Names {
+        static NONE: std::sync::LazyLock<Names> = std::sync::LazyLock::new(Names::new);
+        self.names.as_ref().unwrap_or(&NONE)
     }
 
     /// The next message to the client; nothing when the session is over.
@@ -194,14 +214,21 @@ impl Talk {
             return Err(decode::invalid("leases", "are too many"));
         }
         self.greeted = true;
-        self.client.clone_from(&hello.client);
+        if !hello.client.is_empty() {
+            self.client.clone_from(&hello.client);
+        }
         let welcome = ask::welcome(&self.edge, hello).await?;
-        let handles = welcome.leases.iter();
-        let handles = handles.filter_map(|lease| {
-            self.ttl_min_ms = Some(self.ttl_min_ms.map_or(lease.ttl_ms, |it| it.min(lease.ttl_ms)));
-            convert::handle_from(lease.lease_slot, lease.lease_generation)
-        });
-        self.session.attach(handles.collect());
+        let mut handles = Vec::with_capacity(welcome.leases.len());
+        for lease in &welcome.leases {
+            if let (Some(handle), Some(id)) = (
+                convert::handle_from(lease.lease_slot, lease.lease_generation),
+                convert::lease_from(lease.lease),
+            ) {
+                self.heed(handle, id, lease.ttl_ms);
+                handles.push(handle);
+            }
+        }
+        self.session.attach(handles);
         out.revision = welcome.header.as_ref().map_or(0, |header| header.revision);
         out.welcome = Some(welcome);
         Ok(())
@@ -299,10 +326,10 @@ impl Talk {
             match result {
                 Answer::Queued(queued) => {
                     self.places.insert((queued.lease.handle, queued.place), pending.id);
-                    self.heed(queued.lease.ttl_ms);
+                    self.heed_grant(&queued.lease);
                 }
-                Answer::Acquired(acquired) => self.heed(acquired.lease.ttl_ms),
-                Answer::LeaseGranted(lease) => self.heed(lease.ttl_ms),
+                Answer::Acquired(acquired) => self.heed_grant(&acquired.lease),
+                Answer::LeaseGranted(lease) => self.heed_grant(lease),
                 _ => {}
             }
         }
@@ -379,7 +406,14 @@ impl Talk {
         }
     }
 
-    fn heed(&mut self, ttl_ms: u64) {
+    fn heed_grant(&mut self, lease: &LeaseGrant) {
+        self.heed(lease.handle, lease.id, lease.ttl_ms);
+    }
+
+    fn heed(&mut self, handle: Handle, id: LeaseId, ttl_ms: u64) {
+        if let Some(names) = &mut self.names {
+            names.insert(handle, id);
+        }
         self.ttl_min_ms = Some(self.ttl_min_ms.map_or(ttl_ms, |it| it.min(ttl_ms)));
     }
 

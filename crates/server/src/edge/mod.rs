@@ -247,6 +247,7 @@ impl From<Failure> for tenure_wire::Failure {
             Failure::Overloaded { retry_after_ms } => Wire::Overloaded { retry_after_ms },
             Failure::Forbidden { .. } => Wire::PermissionDenied { verb: "admin" },
             Failure::NotDone(Why::ChangeUnderWay) => Wire::MembershipChanging,
+            Failure::NotDone(Why::DiskFull) => Wire::DiskFull,
             Failure::NotDone(Why::Impossible) => Wire::QuorumAtRisk,
             Failure::NotDone(Why::NotCaughtUp { behind }) => Wire::NotCaughtUp { behind },
             Failure::NotDone(Why::LevelNotKnown { level, member, .. }) => {

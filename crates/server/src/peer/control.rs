@@ -4,9 +4,7 @@
 //! by people with a packet dump as often as by members.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::io::{self, Read, Write};
 
 use tenure_raft::MemberId;
 use tenure_store::{Point, SnapshotId};
@@ -14,10 +12,6 @@ use tenure_store::{Point, SnapshotId};
 use super::frame;
 use crate::book::{self, Card, Names};
 use crate::lineage::Lineage;
-
-/// How long a member may take to accept a connection, and to answer on it.
-const CONNECT: Duration = Duration::from_secs(2);
-const ANSWER: Duration = Duration::from_secs(10);
 
 /// Who this member is, to whoever asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -158,11 +152,11 @@ impl Control {
         })
     }
 
-    pub(crate) fn write(&self, to: &mut TcpStream) -> io::Result<()> {
+    pub(crate) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         frame::write(to, &self.encode())
     }
 
-    pub(crate) fn read(from: &mut TcpStream) -> io::Result<Self> {
+    pub(crate) fn read(from: &mut impl Read) -> io::Result<Self> {
         let bytes = frame::read(from, frame::CONTROL_BYTES_MAX)?;
         let unknown = || io::Error::new(io::ErrorKind::InvalidData, "not the members' protocol");
         Self::decode(&bytes).ok_or_else(unknown)
@@ -201,35 +195,6 @@ fn line(name: &str, value: impl std::fmt::Display) -> String {
     format!("{name} {value}")
 }
 
-/// Opens a connection with bounds on how long everything on it may take.
-pub(crate) fn connect(address: &str) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT) {
-            Ok(stream) => {
-                bound(&stream)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-/// Nothing on a connection waits for ever.
-pub(crate) fn bound(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(ANSWER))?;
-    stream.set_write_timeout(Some(ANSWER))
-}
-
-/// Asks one question and reads the answer.
-pub(crate) fn ask(address: &str, question: &Control) -> io::Result<Control> {
-    let mut stream = connect(address)?;
-    question.write(&mut stream)?;
-    Control::read(&mut stream)
-}
-
 impl Me {
     pub(crate) fn new(id: MemberId, names: Names) -> Self {
         Self { card: Card { id, names }, cluster: None, founders: Vec::new() }
@@ -246,7 +211,12 @@ mod tests {
     #[test]
     fn what_is_said_reads_back() {
         let id = |number| MemberId::new(number).unwrap();
-        let names = Names { name: "a".into(), members: "h:1".into(), clients: "h:2".into() };
+        let names = Names {
+            name: "a".into(),
+            members: "h:1".into(),
+            clients: "h:2".into(),
+            preference: crate::book::Preference::default(),
+        };
         let card = Card { id: id(0xfe), names };
         let (epoch, incarnation) = (Epoch::new(3).unwrap(), Incarnation(9));
         let lineage = Lineage { cluster: "c".into(), epoch, incarnation };

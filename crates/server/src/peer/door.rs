@@ -1,20 +1,27 @@
 //! Who knocks at the members' port, and what do they get?
 
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tenure_store::Snapshots;
 
-use super::control::{Control, Join, Me, bound};
+use super::control::{Control, Join, Me};
 use super::net::Net;
+use super::said::Said;
+use super::wire::{ANSWER_US, Wire};
+use crate::os;
 use crate::pen::spawn;
 use crate::say;
 
 /// Connections at once: links, snapshots and questions of every member that could be.
 const CONNECTIONS_MAX: usize = 1_024;
+/// Connections at once of which nobody knows yet whose they are. One more, and the oldest of them is
+/// closed: a member says who it is within milliseconds, and is not kept out by those who never do.
+const UNKNOWN_MAX: usize = 64;
 
 /// Answers those who want to belong to the cluster.
 pub(crate) type Joiner = Box<dyn Fn(&Join) -> Control + Send + Sync>;
@@ -25,8 +32,18 @@ pub(crate) struct Door {
     me: Mutex<Me>,
     inside: OnceLock<Inside>,
     address: SocketAddr,
+    wire: Wire,
+    said: Said,
     connections: AtomicUsize,
+    unknown: Mutex<Unknown>,
     closed: AtomicBool,
+}
+
+/// Connections of which nobody knows yet whose they are, by the order in which they came.
+#[derive(Default)]
+struct Unknown {
+    next: u64,
+    sockets: BTreeMap<u64, TcpStream>,
 }
 
 struct Inside {
@@ -37,12 +54,15 @@ struct Inside {
 
 impl Door {
     /// Begins to answer.
-    pub(crate) fn open(listener: TcpListener, me: Me) -> io::Result<Arc<Self>> {
+    pub(crate) fn open(listener: TcpListener, me: Me, wire: Wire) -> io::Result<Arc<Self>> {
         let door = Arc::new(Self {
             me: Mutex::new(me),
             inside: OnceLock::new(),
             address: listener.local_addr()?,
+            wire,
+            said: Said::default(),
             connections: AtomicUsize::new(0),
+            unknown: Mutex::default(),
             closed: AtomicBool::new(false),
         });
         let kept = door.clone();
@@ -81,21 +101,28 @@ impl Door {
                 self.connections.fetch_sub(1, Ordering::AcqRel);
                 continue;
             }
-            let door = self.clone();
+            let (door, number) = (self.clone(), self.unknown().enter(&stream));
             let answers = spawn("tenure-link-in", move || {
                 // Whoever knocked knows that it failed; here it is not worth a line.
-                let _ = door.answer(stream);
+                let _ = door.answer(stream, number);
+                door.unknown().leave(number);
                 door.connections.fetch_sub(1, Ordering::AcqRel);
             });
             if !answers {
+                self.unknown().leave(number);
                 self.connections.fetch_sub(1, Ordering::AcqRel);
             }
         }
     }
 
-    fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
-        bound(&stream)?;
+    fn answer(&self, socket: TcpStream, number: u64) -> io::Result<()> {
+        let from = socket.peer_addr()?.ip();
+        let mut stream = self.wire.accept(socket).inspect_err(|error| {
+            self.said.once("a connection was refused", ("from", &from), &error.to_string());
+        })?;
         let asked = Control::read(&mut stream)?;
+        self.unknown().leave(number);
+        stream.limit(Some(os::now_us() + ANSWER_US))?;
         if asked == Control::Who {
             let me = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
             return Control::IAm(me).write(&mut stream);
@@ -107,19 +134,24 @@ impl Door {
             return Control::Refused("this member is stopping".into()).write(&mut stream);
         }
         match asked {
-            Control::Hello(hello) => match inside.net.objection(&hello) {
+            Control::Hello(hello) => match inside.net.objection(&hello, &stream) {
                 Some(why) => Control::Refused(why).write(&mut stream),
                 None => {
                     Control::Hello(inside.net.hello(hello.from)).write(&mut stream)?;
                     inside.net.accept(&hello, stream)
                 }
             },
-            Control::Snapshot(hello, id) => match inside.net.objection(&hello) {
+            Control::Snapshot(hello, id) => match inside.net.objection(&hello, &stream) {
                 Some(why) => Control::Refused(why).write(&mut stream),
                 None => inside.net.receive_snapshot(&hello, id, &inside.snapshots, &mut stream),
             },
             Control::Join(join) => {
-                let answer = (inside.joiner)(&join);
+                let answer = match stream.objection(&join.card.names.name) {
+                    Some(why) => Control::Refused(why),
+                    None => (inside.joiner)(&join),
+                };
+                // The cluster may have taken its time to agree.
+                stream.limit(Some(os::now_us() + ANSWER_US))?;
                 if let Control::Refused(why) = &answer {
                     say::warn("a member was not added", &[("card", &join.card), ("why", why)]);
                 }
@@ -127,5 +159,29 @@ impl Door {
             }
             _ => Control::Refused("this is an answer, not a question".into()).write(&mut stream),
         }
+    }
+
+    fn unknown(&self) -> MutexGuard<'_, Unknown> {
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Unknown {
+    /// Counts a connection, and closes the oldest if there are too many.
+    fn enter(&mut self, socket: &TcpStream) -> u64 {
+        self.next += 1;
+        if let Ok(socket) = socket.try_clone() {
+            self.sockets.insert(self.next, socket);
+        }
+        while self.sockets.len() > UNKNOWN_MAX
+            && let Some((_, oldest)) = self.sockets.pop_first()
+        {
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        self.next
+    }
+
+    fn leave(&mut self, number: u64) {
+        self.sockets.remove(&number);
     }
 }

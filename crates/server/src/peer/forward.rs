@@ -369,6 +369,7 @@ fn put_why(out: &mut Vec<u8>, why: Why) {
         Why::ChangeUnderWay => out.put_u8(4),
         Why::Impossible => out.put_u8(5),
         Why::Retired => out.put_u8(6),
+        Why::DiskFull => out.put_u8(9),
         Why::NotCaughtUp { behind } => {
             out.put_u8(7);
             out.put_u64_le(behind);
@@ -393,6 +394,7 @@ fn get_why(bytes: &mut Bytes) -> Option<Why> {
         4 => Why::ChangeUnderWay,
         5 => Why::Impossible,
         6 => Why::Retired,
+        9 => Why::DiskFull,
         7 => Why::NotCaughtUp { behind: bytes.try_get_u64_le().ok()? },
         8 => Why::LevelNotKnown {
             level: bytes.try_get_u16_le().ok()?,
@@ -436,6 +438,7 @@ mod tests {
         let more = [
             Why::Impossible,
             Why::Retired,
+            Why::DiskFull,
             Why::NotLeader { leader },
             Why::NotCaughtUp { behind: 7 },
             Why::LevelNotKnown { level: 2, member, known: Some(1) },

@@ -11,6 +11,7 @@ use tenure_raft::{Input, MemberId, Message};
 use super::forward;
 use super::frame::{self, FRAME_BYTES_MAX, Frame};
 use super::net::Net;
+use super::stream::{Outgoing, Stream};
 use crate::book::Address;
 use crate::member::Event;
 use crate::os;
@@ -25,6 +26,9 @@ const URGENT_BYTES_MAX: usize = QUEUE_BYTES_MAX + 1024 * 1024;
 const LARGER_DIALS_US: u64 = 1_000_000;
 /// Bytes sent and not acknowledged for so long break a connection.
 const SILENCE: Duration = Duration::from_secs(5);
+
+/// Bytes that the system does not take for so long break it too.
+const WRITE: Duration = Duration::from_secs(10);
 
 /// Which end of a connection dialled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +60,7 @@ struct State {
 }
 
 struct Connection {
-    stream: TcpStream,
+    socket: TcpStream,
     queue: Vec<Vec<u8>>,
     bytes: usize,
 }
@@ -76,6 +80,11 @@ impl Link {
 
     pub(crate) fn is_connected(&self) -> bool {
         self.lock().connection.is_some()
+    }
+
+    /// Whether it is known to belong to the cluster.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.lock().wanted
     }
 
     pub(crate) fn address(&self) -> Option<Address> {
@@ -130,16 +139,19 @@ impl Link {
     /// Carries messages over a connection until it breaks.
     pub(crate) fn serve(
         self: &Arc<Self>,
-        stream: TcpStream,
+        mut stream: Stream,
         dialled: Dialled,
         net: &Arc<Net>,
     ) -> io::Result<()> {
-        stream.set_read_timeout(None)?;
-        watch_over(&stream)?;
-        let writer = stream.try_clone()?;
-        let Some(generation) = self.attach(stream.try_clone()?, dialled, net.member.id()) else {
+        stream.limit(None)?;
+        let socket = stream.socket();
+        socket.set_write_timeout(Some(WRITE))?;
+        watch_over(socket)?;
+        let writer = stream.outgoing()?;
+        let Some(generation) = self.attach(socket.try_clone()?, dialled, net.member.id()) else {
             return Ok(());
         };
+        net.member.tell(Event::Input(Input::Linked { member: self.id }));
         let link = self.clone();
         let writes = spawn("tenure-link-out", move || link.write(writer, generation));
         let result = if writes { self.read(stream, net) } else { Ok(()) };
@@ -152,12 +164,12 @@ impl Link {
         let mut state = self.lock();
         state.closed = true;
         if let Some(connection) = state.connection.take() {
-            let _ = connection.stream.shutdown(Shutdown::Both);
+            let _ = connection.socket.shutdown(Shutdown::Both);
         }
         self.tell_all();
     }
 
-    fn read(&self, stream: TcpStream, net: &Arc<Net>) -> io::Result<()> {
+    fn read(&self, stream: Stream, net: &Arc<Net>) -> io::Result<()> {
         let mut from = BufReader::with_capacity(256 * 1024, stream);
         loop {
             let bytes = frame::read(&mut from, FRAME_BYTES_MAX)?;
@@ -177,7 +189,7 @@ impl Link {
         }
     }
 
-    fn write(&self, mut stream: TcpStream, generation: u64) {
+    fn write(&self, mut stream: Outgoing, generation: u64) {
         while let Some(frames) = self.wait_for_frames(generation) {
             let written = match &frames[..] {
                 [one] => stream.write_all(one),
@@ -206,7 +218,7 @@ impl Link {
     }
 
     /// Takes a connection into use, unless another one is to be preferred.
-    fn attach(&self, stream: TcpStream, dialled: Dialled, me: MemberId) -> Option<u64> {
+    fn attach(&self, socket: TcpStream, dialled: Dialled, me: MemberId) -> Option<u64> {
         let mut state = self.lock();
         // Both ends agree on this: what the smaller id dialled replaces anything, what the larger
         // one dialled only fills a gap.
@@ -215,10 +227,10 @@ impl Link {
             return None;
         }
         if let Some(old) = state.connection.take() {
-            let _ = old.stream.shutdown(Shutdown::Both);
+            let _ = old.socket.shutdown(Shutdown::Both);
         }
         state.generation += 1;
-        state.connection = Some(Connection { stream, queue: Vec::new(), bytes: 0 });
+        state.connection = Some(Connection { socket, queue: Vec::new(), bytes: 0 });
         self.tell_all();
         Some(state.generation)
     }
@@ -228,7 +240,7 @@ impl Link {
         if state.generation == generation
             && let Some(connection) = state.connection.take()
         {
-            let _ = connection.stream.shutdown(Shutdown::Both);
+            let _ = connection.socket.shutdown(Shutdown::Both);
             state.lost_at_us = os::now_us();
         }
         self.tell_all();

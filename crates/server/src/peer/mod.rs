@@ -2,7 +2,8 @@
 //!
 //! One long-lived connection per pair carries the messages of the agreement; the member with the
 //! smaller id dials. Snapshots travel on a connection of their own, so heartbeats never wait behind
-//! them. Everything on the members' port starts with one frame that says what it wants.
+//! them. Everything on the members' port starts with one frame that says what it wants, under TLS if
+//! the member has certificates.
 
 mod control;
 mod door;
@@ -10,9 +11,13 @@ mod forward;
 mod frame;
 mod link;
 mod net;
+mod said;
 mod snapshot;
+mod stream;
+mod wire;
 
-pub(crate) use control::{Control, Join, Me, ask};
+pub(crate) use control::{Control, Join, Me};
 pub(crate) use door::{Door, Joiner};
 pub(crate) use frame::Frame;
 pub(crate) use net::Net;
+pub(crate) use wire::Wire;

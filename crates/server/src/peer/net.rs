@@ -2,28 +2,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_raft::{Input, MemberId, Membership};
 
-use super::control::{Control, Hello, connect};
+use super::control::{Control, Hello};
 use super::forward::Forwards;
 use super::frame::Frame;
 use super::link::{Dialled, Link};
+use super::said::Said;
+use super::stream::Stream;
+use super::wire::Wire;
 use crate::book::{Address, Names};
 use crate::member::{Event, Member};
 use crate::os;
 use crate::pen::spawn;
-use crate::say;
 
 /// Pauses between two attempts to reach a member, before jitter.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Complaints remembered, so that each is said once.
-const SAID_MAX: usize = 1_000;
+
+/// Links to those of whom this member does not know that they belong to the cluster, at most. It may
+/// have been away while others came, but not while that many did.
+const STRANGERS_MAX: usize = 16;
 
 /// The links of one member.
 pub(crate) struct Net {
@@ -32,7 +35,10 @@ pub(crate) struct Net {
     pub(super) member: Member,
     pub(crate) forwards: Forwards,
     links: Mutex<BTreeMap<MemberId, Arc<Link>>>,
-    said: Mutex<BTreeSet<String>>,
+    /// What the book calls each member: the name that its certificate must have.
+    names: Mutex<BTreeMap<MemberId, String>>,
+    pub(super) wire: Wire,
+    said: Said,
     /// To whom a snapshot is on its way.
     pub(super) sending: Mutex<BTreeSet<MemberId>>,
     /// One snapshot arrives at a time.
@@ -41,13 +47,15 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    pub(crate) fn new(level: u16, member: Member) -> Arc<Self> {
+    pub(crate) fn new(level: u16, member: Member, wire: Wire) -> Arc<Self> {
         Arc::new(Self {
             level,
             member,
             forwards: Forwards::default(),
             links: Mutex::default(),
-            said: Mutex::default(),
+            names: Mutex::default(),
+            wire,
+            said: Said::default(),
             sending: Mutex::default(),
             receiving: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -62,6 +70,7 @@ impl Net {
 
     /// Learns who the members are and where they live.
     pub(crate) fn learn(self: &Arc<Self>, book: &BTreeMap<MemberId, Names>, members: &Membership) {
+        self.learn_names(book);
         let all = members.all();
         let me = self.member.id();
         for id in all.iter().chain(book.keys()).filter(|id| **id != me) {
@@ -96,14 +105,21 @@ impl Net {
     }
 
     /// Why a connection that begins so must not go on. It is said once for each of its kind.
-    pub(super) fn objection(&self, hello: &Hello) -> Option<String> {
-        let why = hello.objection(self.member.lineage(), self.member.id())?;
+    pub(super) fn objection(&self, hello: &Hello, stream: &Stream) -> Option<String> {
+        let why = hello
+            .objection(self.member.lineage(), self.member.id())
+            .or_else(|| stream.objection(&self.name(hello.from)?))?;
         self.say_once("a connection was refused", hello.from, &why);
         Some(why)
     }
 
     /// Carries messages over a connection that another member has begun.
-    pub(super) fn accept(self: &Arc<Self>, hello: &Hello, stream: TcpStream) -> io::Result<()> {
+    pub(super) fn accept(self: &Arc<Self>, hello: &Hello, stream: Stream) -> io::Result<()> {
+        if !self.has_room(hello.from) {
+            let why = "too many unknown members have links";
+            self.say_once("a connection was refused", hello.from, why);
+            return Err(io::Error::other(why));
+        }
         self.hear_level(hello);
         self.link(hello.from).serve(stream, Dialled::There, self)
     }
@@ -125,10 +141,26 @@ impl Net {
     }
 
     pub(super) fn say_once(&self, message: &str, member: MemberId, why: &str) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() < SAID_MAX && said.insert(format!("{message} {member} {why}")) {
-            say::warn(message, &[("member", &member), ("why", &why)]);
+        self.said.once(message, ("member", &member), why);
+    }
+
+    /// Whether a link to this member may be added. Each has a thread, so those of strangers that are not
+    /// in use make way first.
+    fn has_room(&self, id: MemberId) -> bool {
+        let mut links = self.links();
+        if links.contains_key(&id) {
+            return true;
         }
+        if links.values().filter(|link| !link.is_wanted()).count() >= STRANGERS_MAX {
+            links.retain(|_, link| {
+                let kept = link.is_wanted() || link.is_connected();
+                if !kept {
+                    link.close();
+                }
+                kept
+            });
+        }
+        links.values().filter(|link| !link.is_wanted()).count() < STRANGERS_MAX
     }
 
     fn link(self: &Arc<Self>, id: MemberId) -> Arc<Link> {
@@ -161,11 +193,11 @@ impl Net {
     }
 
     fn dial(self: &Arc<Self>, link: &Arc<Link>, address: &str) -> io::Result<()> {
-        let mut stream = connect(address)?;
+        let mut stream = self.wire.dial(address, self.name(link.id).as_deref())?;
         Control::Hello(self.hello(link.id)).write(&mut stream)?;
         match Control::read(&mut stream)? {
             Control::Hello(hello) => {
-                if let Some(why) = self.objection(&hello) {
+                if let Some(why) = self.objection(&hello, &stream) {
                     return Err(io::Error::other(why));
                 }
                 self.hear_level(&hello);
@@ -176,6 +208,20 @@ impl Net {
             Control::Refused(why) => Err(io::Error::other(why)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+
+    /// The name that a member's certificate must have. Nothing if the book does not tell: a member that
+    /// was away for long must take its news from members that it never heard of, on the word of the
+    /// authority that signed their certificates.
+    pub(super) fn name(&self, id: MemberId) -> Option<String> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    fn learn_names(&self, book: &BTreeMap<MemberId, Names>) {
+        // Whoever was added by hand is called by its id until it tells its name.
+        let told = book.iter().filter(|(id, names)| names.name != id.to_string());
+        let told = told.map(|(id, names)| (*id, names.name.clone()));
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
     }
 
     fn links(&self) -> MutexGuard<'_, BTreeMap<MemberId, Arc<Link>>> {

@@ -4,7 +4,6 @@
 //! bytes of the file. Whatever happens, the replica that wanted it sent hears how it ended.
 
 use std::io;
-use std::net::TcpStream;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
@@ -12,9 +11,10 @@ use tenure_core::BadSnapshot;
 use tenure_raft::{Input, LoadError, MemberId, Message, Saved, Step, Stop};
 use tenure_store::{SnapshotError, SnapshotId, Snapshots};
 
-use super::control::{Control, Hello, connect};
-use super::frame::{self, CHUNK_BYTES, FRAME_BYTES_MAX};
+use super::control::{Control, Hello};
+use super::frame::{self, CHUNK_BYTES, CONTROL_BYTES_MAX};
 use super::net::Net;
+use super::stream::Stream;
 use crate::member::{End, Event};
 use crate::os;
 use crate::pen::spawn;
@@ -29,6 +29,10 @@ enum Unusable {
     #[error(transparent)]
     Outgrown(Stop),
 }
+/// How long one part may take: a network that carries less than this cannot carry a cluster.
+const CHUNK_US: u64 = 30_000_000;
+/// How long the other end may take to verify and read the whole.
+const VERIFY_US: u64 = 60_000_000;
 
 impl Net {
     /// Sends a snapshot on a thread of its own, one at a time to each member, and tells whether
@@ -72,7 +76,8 @@ impl Net {
         let id = complete.into_iter().find(|id| id.point == wanted).ok_or_else(missing)?;
         let raw = snapshots.raw(id).map_err(io::Error::other)?;
         let nowhere = || io::Error::new(io::ErrorKind::NotFound, "its address is not known");
-        let mut stream = connect(&self.address(to).ok_or_else(nowhere)?)?;
+        let address = self.address(to).ok_or_else(nowhere)?;
+        let mut stream = self.wire.dial(&address, self.name(to).as_deref())?;
         Control::Snapshot(self.hello(to), id).write(&mut stream)?;
         frame::write(&mut stream, &Message::Step(step).encode())?;
         let mut offset = match Control::read(&mut stream)? {
@@ -82,11 +87,12 @@ impl Net {
         };
         while offset < id.bytes {
             let chunk = raw.read_at(offset, CHUNK_BYTES).map_err(io::Error::other)?;
+            stream.limit(Some(os::now_us() + CHUNK_US))?;
             frame::write(&mut stream, &chunk)?;
             offset += chunk.len() as u64;
         }
         // The other end verifies, syncs and reads the whole before it answers.
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(60)))?;
+        stream.limit(Some(os::now_us() + VERIFY_US))?;
         match Control::read(&mut stream)? {
             Control::Done => Ok(id),
             Control::Refused(why) => Err(io::Error::other(why)),
@@ -100,9 +106,10 @@ impl Net {
         hello: &Hello,
         id: SnapshotId,
         snapshots: &Snapshots,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
     ) -> io::Result<()> {
-        let announced = frame::read(stream, FRAME_BYTES_MAX)?;
+        stream.limit(Some(os::now_us() + CHUNK_US))?;
+        let announced = frame::read(stream, CONTROL_BYTES_MAX)?;
         let Ok(Message::Step(step)) = Message::decode(&announced) else {
             return Control::Refused("no step announces it".into()).write(stream);
         };
@@ -134,15 +141,23 @@ impl Net {
         step: Step,
         id: SnapshotId,
         snapshots: &Snapshots,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
     ) -> Result<(), Unusable> {
         let mut receiver = snapshots.receive(id)?;
         let io = |source| SnapshotError::Io { doing: "receive", name: "snapshot".into(), source };
         Control::Have(receiver.have()).write(stream).map_err(io)?;
         while receiver.have() < id.bytes {
+            stream.limit(Some(os::now_us() + CHUNK_US)).map_err(io)?;
             let chunk: Bytes = frame::read(stream, CHUNK_BYTES).map_err(io)?;
+            // Parts are as large as they can be: whoever sends crumbs would keep others waiting for ever.
+            let left = id.bytes - receiver.have();
+            if (chunk.len() as u64) < left.min(CHUNK_BYTES as u64) {
+                let text = format!("a part of {} bytes, {left} are missing", chunk.len());
+                return Err(io(io::Error::new(io::ErrorKind::InvalidData, text)).into());
+            }
             receiver.append(receiver.have(), &chunk)?;
         }
+        stream.limit(Some(os::now_us() + VERIFY_US)).map_err(io)?;
         let id = receiver.finish()?;
         let (mut machine, members) =
             tenure_raft::read(snapshots, id, self.level).map_err(|error| match error {

@@ -77,11 +77,12 @@ pub(super) struct Gathered {
 impl Gathered {
     pub(super) fn add(&mut self, recorded: &Recorded<'_>, previous: bool) {
         let mut event = recorded.to_event();
-        if !previous {
-            event.previous = None;
+        let mut bytes = recorded.bytes();
+        if !previous && let Some(before) = event.previous.take() {
+            bytes -= before.value.len();
         }
         self.events.push(event);
-        self.bytes += recorded.bytes();
+        self.bytes += bytes;
     }
 
     /// Nothing if nothing was let through.

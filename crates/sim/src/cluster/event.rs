@@ -27,6 +27,8 @@ pub(super) enum Event {
     Start { node: usize },
     /// A client does something.
     Client { client: usize },
+    /// A watcher asks for what is new.
+    Watch { watcher: usize },
     /// Something fails, or heals.
     Nemesis,
 }

@@ -1,10 +1,11 @@
 //! How does a member start, keep its promises to its disk, and end?
 
+use tenure_core::Machine;
 use tenure_raft::{Config, Input, Saved};
 use tenure_store::sim::Restart;
 
 use super::event::Event;
-use super::node::Wrote;
+use super::node::{CUT_SHORT, Wrote};
 use super::oracle::ensure;
 use super::world::World;
 use super::{MS, S};
@@ -25,6 +26,7 @@ impl World {
         if let Err(error) = self.nodes[node].start(config, entropy) {
             self.nodes[node].process = None;
             self.say(|| format!("{node} does not start: {error:#}"));
+            ensure(!error.to_string().contains(CUT_SHORT), "S8", || format!("{node}: {error}"))?;
             if self.nodes[node].damaged {
                 self.nodes[node].dead = true;
             } else {
@@ -82,19 +84,26 @@ impl World {
         }
         process.syncing = false;
         process.synced = process.written;
+        process.proven = process.durable;
         process.durable = process.log.last_index();
         let number = process.synced;
         self.queue.push(self.now_us, Event::Synced { node, boot, number });
         Ok(())
     }
 
-    pub(super) fn save(&mut self, node: usize) {
+    pub(super) fn save(&mut self, node: usize) -> Check {
         let boot = self.nodes[node].boot;
-        let Some(process) = &mut self.nodes[node].process else { return };
-        let Some((point, saved)) = process.save() else { return };
+        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+        let Some((point, bytes, saved)) = process.save() else { return Ok(()) };
+        let again = Machine::decode(&bytes).map(|machine| machine.encode());
+        ensure(again.as_ref() == Ok(&bytes), "S10", || {
+            let problem = again.err();
+            format!("the snapshot of {node} at {point:?} does not read back: {problem:?}")
+        })?;
         let saved = if saved.is_ok() { Saved::Yes } else { Saved::No };
         self.tally.count_by("snapshot_saved", u64::from(saved == Saved::Yes));
         self.give(node, boot, Input::SnapshotSaved { point, saved });
+        Ok(())
     }
 
     /// Ends a process, to be started again soon.

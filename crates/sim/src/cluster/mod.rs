@@ -19,6 +19,7 @@ mod packet;
 mod recovery;
 mod serve;
 mod tally;
+mod watcher;
 mod wire;
 mod world;
 

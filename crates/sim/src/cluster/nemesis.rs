@@ -141,13 +141,11 @@ impl World {
                 let fault = [Fault::WriteError, Fault::SyncError][self.rng.usize(0..2)];
                 self.nodes[node].disk.plan(fault);
             }
-            Kind::DiskFull => {
-                if self.rng.bool() {
-                    self.nodes[node].disk.set_capacity(Some(64 * 1024));
-                } else {
-                    self.nodes.iter().for_each(|node| node.disk.set_capacity(None));
-                }
-            }
+            Kind::DiskFull => match self.rng.u8(0..4) {
+                0 => self.nodes[node].disk.set_capacity(Some(64 * 1024)),
+                1 => self.nearly_full(),
+                _ => self.nodes.iter().for_each(|node| node.disk.set_capacity(None)),
+            },
             Kind::FlipLog => self.flip(node, "log", "flip_in_log"),
             Kind::FlipSnapshot => self.flip(node, "snapshots", "flip_in_snapshot"),
             Kind::Add => self.add(),
@@ -273,6 +271,16 @@ impl World {
             })?;
         }
         Ok(())
+    }
+
+    /// Leaves every disk some room, but less than the state may grow into.
+    fn nearly_full(&mut self) {
+        self.tally.count("nearly_full");
+        for node in 0..self.nodes.len() {
+            let room = self.rng.u64(0..30) * 1024;
+            let disk = &self.nodes[node].disk;
+            disk.set_capacity(Some(disk.used_bytes() + room));
+        }
     }
 
     /// How many members are lost for good and still count as voters.

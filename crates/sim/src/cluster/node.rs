@@ -6,15 +6,22 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
-use tenure_raft::{Config, Input, MemberId, Membership, Output, Persist, Replica};
+use tenure_raft::{Config, Input, MemberId, Membership, Output, Persist, Replica, Space};
 use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{Log, Options, Point, SnapshotId, Snapshots, WriteError};
-use tenure_types::Epoch;
+use tenure_store::{Free, Gauge, Log, Options, Point, Reserve, SnapshotId, Snapshots, WriteError};
 
-use super::oracle::Stalled;
+use super::S;
+use super::oracle::{Stalled, first_state};
 
 /// Small segments, so that rolling over happens in every run.
 const SEGMENT_BYTES: u32 = 32 * 1024;
+/// What a member keeps for the day its disk is full.
+const RESERVE_BYTES: u64 = SEGMENT_BYTES as u64;
+/// How often it looks at its disk.
+const LOOK_US: u64 = S;
+
+/// Said of a log that was cut where it was known to be durable.
+pub(super) const CUT_SHORT: &str = "the log was cut in the middle, after";
 
 /// One member: its disk, its clock, and the process if it runs.
 pub(super) struct Node {
@@ -32,6 +39,9 @@ pub(super) struct Node {
     pub(super) dead: bool,
     /// Its log was damaged behind its back.
     pub(super) damaged: bool,
+    /// What even a damaged log proves: durable before the last sync, and so marked by what that made
+    /// durable.
+    proven: u64,
     /// What its disk was like some time ago, and how far it went.
     pub(super) old_disk: Option<(SimDisk, u64)>,
     /// It was started from an old disk, and must notice by then.
@@ -47,6 +57,10 @@ pub(super) struct Process {
     pub(super) outputs: Vec<Output>,
     /// Not written yet, for lack of space.
     pub(super) batches: VecDeque<Persist>,
+    pub(super) reserve: Reserve,
+    pub(super) gauge: Gauge,
+    pub(super) space: Space,
+    looked_at_us: Option<u64>,
     /// It will try again by itself.
     pub(super) retrying: bool,
     pub(super) compact_to: Option<u64>,
@@ -55,6 +69,8 @@ pub(super) struct Process {
     pub(super) syncing: bool,
     /// The last index that is durable.
     pub(super) durable: u64,
+    /// The last index that was durable before the last sync.
+    pub(super) proven: u64,
     pub(super) saving: Option<(Point, Vec<u8>, Box<Frozen>)>,
     /// Applied up to here, as far as the oracle has seen.
     pub(super) seen: Point,
@@ -82,6 +98,7 @@ impl Node {
             stalled: Stalled::default(),
             dead: false,
             damaged: false,
+            proven: 0,
             old_disk: None,
             must_stop: None,
         }
@@ -104,17 +121,18 @@ impl Node {
     /// Lays down the first state of the cluster.
     pub(super) fn found(&self, members: &Membership) -> Result<()> {
         let (mut log, snapshots) = self.open(0)?;
-        tenure_raft::found(&mut log, &snapshots, &Machine::new(Epoch::default()), members)?;
+        tenure_raft::found(&mut log, &snapshots, &first_state(), members)?;
         Ok(())
     }
 
     /// Starts the process.
     pub(super) fn start(&mut self, config: Config, entropy: u64) -> Result<()> {
         let (mut log, snapshots) = self.open(entropy)?;
-        let boot = tenure_raft::load(&mut log, &snapshots, Machine::new(Epoch::default()))?;
+        let boot = tenure_raft::load(&mut log, &snapshots, first_state())?;
         let seen = boot.applied;
         let replica = Replica::new(config, boot, entropy)?;
         let durable = log.last_index();
+        let reserve = Reserve::open(Arc::new(self.disk.clone()), RESERVE_BYTES)?;
         self.process = Some(Process {
             replica,
             log,
@@ -122,12 +140,17 @@ impl Node {
             inbox: Vec::new(),
             outputs: Vec::new(),
             batches: VecDeque::new(),
+            reserve,
+            gauge: Gauge::new(SEGMENT_BYTES, RESERVE_BYTES),
+            space: Space::Enough,
+            looked_at_us: None,
             retrying: false,
             compact_to: None,
             written: 0,
             synced: 0,
             syncing: false,
             durable,
+            proven: self.proven.min(durable),
             saving: None,
             seen,
         });
@@ -138,7 +161,9 @@ impl Node {
 
     /// Ends the process, and does to the disk what follows from that.
     pub(super) fn crash(&mut self, how: Restart) {
-        self.process = None;
+        if let Some(process) = self.process.take() {
+            self.proven = process.proven;
+        }
         self.boot += 1;
         self.disk.restart(how);
     }
@@ -151,6 +176,10 @@ impl Node {
         let options = Options { segment_bytes: SEGMENT_BYTES, salt, ..Options::default() };
         let (log, recovered) = Log::open(Arc::new(self.disk.clone()), options)?;
         if self.damaged && recovered.cut.is_some() {
+            let (last, proven) = (recovered.last.index, self.proven);
+            if last < proven && self.must_stop.is_none() {
+                bail!("{CUT_SHORT} {last}, {proven} was durable");
+            }
             bail!("a damaged log was cut");
         }
         Ok((log, Snapshots::open(Arc::new(self.disk.clone()))?))
@@ -163,15 +192,24 @@ impl Process {
         while let Some(persist) = self.batches.front() {
             match self.log.write(&persist.batch()) {
                 Ok(_) => {}
-                Err(WriteError::NoSpace) => return Ok(Wrote::NoSpace),
+                Err(WriteError::NoSpace) => {
+                    self.gauge.refuse();
+                    self.looked_at_us = None;
+                    if self.reserve.is_held() && self.reserve.release().is_ok() {
+                        continue;
+                    }
+                    return Ok(Wrote::NoSpace);
+                }
                 Err(WriteError::Fatal(_)) => return Ok(Wrote::Fatal),
                 Err(error) => return Err(error).context("S12"),
             }
             if let Some(first) = persist.entries.first() {
                 self.durable = self.durable.min(first.index - 1);
+                self.proven = self.proven.min(self.durable);
             }
             if let Some(point) = persist.snapshot {
                 self.durable = self.durable.min(point.index);
+                self.proven = self.proven.min(self.durable);
             }
             self.written = persist.number;
             self.batches.pop_front();
@@ -186,18 +224,34 @@ impl Process {
         Ok(Wrote::Done)
     }
 
+    /// Looks at the disk once in a while, and tells the replica if there is room or not.
+    pub(super) fn look(&mut self, now_us: u64) {
+        if self.looked_at_us.is_some_and(|at_us| now_us < at_us + LOOK_US) {
+            return;
+        }
+        self.looked_at_us = Some(now_us);
+        // A reserve that cannot be taken now is taken later.
+        let _ = self.reserve.restore();
+        let Ok(room) = self.log.room() else { return };
+        let free = Free { bytes: room.on_disk, reserve_held: self.reserve.is_held() };
+        let space = if self.gauge.look(free) { Space::Short } else { Space::Enough };
+        if std::mem::replace(&mut self.space, space) != space {
+            self.replica.handle(Input::Space(space));
+        }
+    }
+
     /// Writes the snapshot that was asked for.
-    pub(super) fn save(&mut self) -> Option<(Point, Result<()>)> {
+    pub(super) fn save(&mut self) -> Option<(Point, Vec<u8>, Result<()>)> {
         let (point, meta, frozen) = self.saving.take()?;
+        let mut bytes = Vec::new();
+        frozen.write(&mut |part| bytes.extend_from_slice(part));
         let saved = (|| {
             let mut writer = self.snapshots.write(point, &meta)?;
-            let mut bytes = Vec::new();
-            frozen.write(&mut |part| bytes.extend_from_slice(part));
             writer.append(&bytes)?;
             writer.finish()?;
             Ok(())
         })();
-        Some((point, saved))
+        Some((point, bytes, saved))
     }
 
     /// The bytes of the snapshot at a point, if it is still there.

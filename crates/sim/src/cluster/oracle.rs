@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use tenure_core::Machine;
-use tenure_core::codec::{decode_request, open_entry};
-use tenure_core::event::Cause;
+use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
+use tenure_core::event::{Batch, Cause};
 use tenure_core::outcome::{Effects, Outcome};
-use tenure_core::request::RequestId;
+use tenure_core::request::{Command, Request, RequestId};
 use tenure_raft::FIRST;
 use tenure_store::{Entry, Point};
-use tenure_types::{Epoch, Revision, Term};
+use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
 
 use crate::invariant::{Check, Violation};
 
@@ -25,6 +25,9 @@ const ROUNDING_US: i128 = 1_000;
 const STAMP_GAP_MS: u64 = 1_000 + 1_000;
 /// What a leader may count of a stall: the sleep it had asked for, and its grace.
 const STALL_MS: u64 = 100;
+
+/// Revisions that are kept.
+const HISTORY: u64 = 200;
 
 /// One entry, and the state after it.
 struct Agreed {
@@ -97,14 +100,17 @@ pub(super) struct Oracle {
     votes: BTreeMap<(usize, u64), u64>,
     newest_token: u64,
     revision_seen: Revision,
+    /// Everything that has happened, also what history has given up.
+    happened: Vec<Batch>,
     /// The highest index that somebody was told about.
     pub(super) acknowledged: u64,
 }
 
 impl Oracle {
     pub(super) fn new() -> Self {
+        let machine = first_state();
+        let first = machine.events(machine.floor(), tenure_core::Filter::All, usize::MAX);
         Self {
-            machine: Machine::new(Epoch::default()),
             agreed: Vec::new(),
             effects: Effects::default(),
             sealed: BTreeMap::new(),
@@ -117,7 +123,9 @@ impl Oracle {
             leaders: BTreeMap::new(),
             votes: BTreeMap::new(),
             newest_token: 0,
-            revision_seen: Revision(0),
+            revision_seen: machine.revision(),
+            happened: first.expect("the floor can be asked for").batches,
+            machine,
             acknowledged: FIRST.index,
         }
     }
@@ -129,6 +137,17 @@ impl Oracle {
 
     pub(super) fn full_hash(&self) -> u128 {
         self.machine.full_hash()
+    }
+
+    /// The oldest revision that the newest state knows.
+    pub(super) fn floor(&self) -> Revision {
+        self.machine.floor()
+    }
+
+    /// What happened from a revision to before another.
+    pub(super) fn happened(&self, from: Revision, to: Revision) -> impl Iterator<Item = &Batch> {
+        let start = self.happened.partition_point(|batch| batch.revision < from);
+        self.happened[start..].iter().take_while(move |batch| batch.revision < to)
     }
 
     pub(super) fn terms(&self) -> usize {
@@ -198,15 +217,36 @@ impl Oracle {
         })
     }
 
+    /// T1: nothing but a command gives a lease more time; a change of leaders does not.
+    fn check_nothing_given(&self, entry: &Entry, before: &[(LeaseId, u64)]) -> Check {
+        for lease in self.machine.leases(None, usize::MAX) {
+            let ends_ms = self.machine.clock_ms() + lease.left_ms;
+            let given = before.iter().any(|(id, ended_ms)| *id == lease.id && *ended_ms < ends_ms);
+            ensure(!given, "T1", || {
+                format!("lease {} was given time by entry {}", lease.id, entry.index)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn ends_ms(&self) -> Vec<(LeaseId, u64)> {
+        let leases = self.machine.leases(None, usize::MAX);
+        leases.iter().map(|lease| (lease.id, self.machine.clock_ms() + lease.left_ms)).collect()
+    }
+
     fn agree(&mut self, entry: &Entry) -> Check {
         let before = self.machine.clock_ms();
+        // The log's own entries begin a term, and hold no command.
+        let ends_ms = if entry.payload.is_empty() { self.ends_ms() } else { Vec::new() };
         let command = entry.kind == 0 && !entry.payload.is_empty();
         let payload = command.then_some(&entry.payload[..]);
         let mut effects = std::mem::take(&mut self.effects);
         self.machine.apply(Term(entry.term), payload, &mut effects);
         let (term, kind, payload) = (entry.term, entry.kind, entry.payload.clone());
         self.agreed.push(Agreed { term, kind, payload, mark: Mark::of(&self.machine) });
-        let checked = self.check_agreed(entry, command, before, &effects);
+        let checked = self
+            .check_nothing_given(entry, &ends_ms)
+            .and_then(|()| self.check_agreed(entry, command, before, &effects));
         self.effects = effects;
         checked
     }
@@ -292,12 +332,12 @@ impl Oracle {
         Ok(())
     }
 
-    /// S2: tokens only grow.
+    /// S2: tokens only grow. What has happened is kept for those who watch.
     fn check_tokens(&mut self) -> Check {
         let from = self.revision_seen.next();
         self.revision_seen = self.machine.revision();
         let Ok(events) = self.machine.events(from, tenure_core::Filter::All, usize::MAX) else {
-            return Ok(());
+            return Err(Violation::new("W3", format!("{from} was given up as it happened")));
         };
         for event in events.batches.iter().flat_map(|batch| &batch.events) {
             if event.cause != Cause::Granted {
@@ -307,6 +347,7 @@ impl Oracle {
             let newest = std::mem::replace(&mut self.newest_token, token);
             ensure(token > newest, "S2", || format!("token {token} after {newest}"))?;
         }
+        self.happened.extend(events.batches);
         Ok(())
     }
 
@@ -331,6 +372,18 @@ impl Oracle {
             format!("attempt {attempt} was applied and is called undone")
         })
     }
+}
+
+/// The state that a cluster begins with. History is short, so that it is given up in every run.
+pub(super) fn first_state() -> Machine {
+    let command = Command::SetLimits(vec![(Limit::HistoryRevisions, HISTORY)]);
+    let mut request = Vec::new();
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut request);
+    let term = Term(FIRST.term);
+    let entry = seal_entry(term, 0, [&request[..]]);
+    let mut machine = Machine::new(Epoch::default());
+    machine.apply(term, Some(&entry), &mut Effects::default());
+    machine
 }
 
 pub(super) fn ensure(holds: bool, invariant: &str, detail: impl FnOnce() -> String) -> Check {

@@ -1,6 +1,8 @@
 //! What happens when a member's loop turns?
 
-use tenure_raft::{Fate, Output, Stop, Ticket};
+use tenure_core::codec::{decode_request, open_entry};
+use tenure_raft::{Fate, Output, Space, Stop, Ticket, Why};
+use tenure_store::Entry;
 use tenure_store::sim::Restart;
 
 use super::MS;
@@ -27,6 +29,7 @@ impl World {
         for input in process.inbox.drain(..) {
             process.replica.handle(input);
         }
+        process.look(self.now_us);
         let mut outputs = std::mem::take(&mut process.outputs);
         let wake_us = process.replica.turn(local_us, &mut outputs);
         let wake_us = target.real_us(wake_us).max(self.now_us + 1);
@@ -54,10 +57,14 @@ impl World {
             Output::Persist(persist) => {
                 let status = process.replica.status();
                 if status.leading {
+                    let space = process.space;
                     let stalled = self.nodes[node].stalled;
                     let own = |entry: &&tenure_store::Entry| entry.term == status.term.0;
                     for entry in persist.entries.iter().filter(own) {
                         self.oracle.seals(entry, self.now_us, stalled);
+                        ensure(space == Space::Enough || !grows(entry), "S14", || {
+                            format!("{node} is short of space and seals {}", entry.index)
+                        })?;
                     }
                 }
                 let process = self.nodes[node].process.as_mut().expect("it was there above");
@@ -147,16 +154,20 @@ impl World {
     pub(super) fn answer(&mut self, node: usize, ticket: Ticket, fate: Fate) -> Check {
         let attempt = ticket.0;
         let Some(found) = self.attempts.get(&attempt) else { return Ok(()) };
+        let process = self.nodes[node].process.as_ref();
+        let short = process.is_some_and(|process| process.space == Space::Short);
         let reply = match fate {
             Fate::Applied(outcomes) => {
                 let Some(outcome) = outcomes.into_iter().next() else {
                     return Err(Violation::new("S13", format!("no outcome for {attempt}")));
                 };
                 self.oracle.answers(attempt, found.key.as_deref(), &outcome)?;
+                self.tally.count_by("done_while_full", u64::from(short));
                 Reply::Outcome(outcome)
             }
-            Fate::NotDone { .. } => {
+            Fate::NotDone { why, .. } => {
                 self.tally.count("not_done");
+                self.tally.count_by("refused_full", u64::from(why == Why::DiskFull));
                 if found.key.is_none() {
                     self.oracle.answers_not_done(attempt)?;
                 }
@@ -191,4 +202,10 @@ impl World {
         self.reply(node, ticket.0, Reply::Read);
         Ok(())
     }
+}
+
+/// Whether an entry has a command that makes the state grow.
+fn grows(entry: &Entry) -> bool {
+    let Ok(mut opened) = open_entry(&entry.payload) else { return false };
+    opened.any(|request| decode_request(request).is_ok_and(|request| request.command.grows()))
 }

@@ -26,6 +26,9 @@ const KINDS: &[&str] = &[
     "write_error",
     "sync_error",
     "no_space",
+    "nearly_full",
+    "refused_full",
+    "done_while_full",
     "flip_in_log",
     "flip_in_snapshot",
     "rolled_back",
@@ -51,6 +54,9 @@ const KINDS: &[&str] = &[
     "entry",
     "held",
     "read",
+    "watch_hop",
+    "watch_event",
+    "watch_compacted",
 ];
 
 /// How often each kind of fault has happened.

@@ -31,9 +31,12 @@ impl World {
             Kind::Append => self.oracle.sends(node, &step.entries),
             Kind::VoteAnswer => self.oracle.votes(node, step.term, to.get()),
             Kind::AppendAnswer => {
-                let durable = self.nodes[node].process.as_ref().map_or(0, |p| p.durable);
-                let index = step.index;
-                ensure(index <= durable, "S8", || {
+                let Some(process) = &self.nodes[node].process else { return Ok(()) };
+                // What was durable when it was acknowledged to an earlier leader may since have been
+                // replaced by a later one's, which is not durable yet.
+                let is_late = step.term < process.replica.status().term.0;
+                let (index, durable) = (step.index, process.durable);
+                ensure(is_late || index <= durable, "S8", || {
                     format!("{node} acknowledged {index}, {durable} is durable")
                 })
             }

@@ -14,8 +14,12 @@ use super::node::Node;
 use super::oracle::{Oracle, ensure};
 use super::packet::Address;
 use super::recovery::RECOVERY_US;
+use super::watcher::Watcher;
 use super::{MS, S, Tally};
 use crate::invariant::{Check, Violation};
+
+/// Cursors that hop between members.
+const WATCHERS: u64 = 4;
 
 /// What came of one seed.
 pub struct Ran {
@@ -42,6 +46,7 @@ pub struct World {
     pub(super) queue: Queue,
     pub(super) nodes: Vec<Node>,
     pub(super) clients: Vec<Client>,
+    pub(super) watchers: Vec<Watcher>,
     pub(super) network: Network,
     pub(super) oracle: Oracle,
     pub(super) nemesis: Nemesis,
@@ -78,6 +83,7 @@ impl World {
             queue: Queue::default(),
             nodes: Vec::new(),
             clients: Vec::new(),
+            watchers: (0..WATCHERS).map(|at| Watcher::new(seed ^ at << 48)).collect(),
             network: Network::new(weather),
             oracle: Oracle::new(),
             nemesis: Nemesis::new(&mut rng),
@@ -112,6 +118,9 @@ impl World {
             let rate_ppm = world.draw_rate();
             world.clients.push(Client::new(&mut world.rng, rate_ppm));
             world.queue.push(S + client as u64 * MS, Event::Client { client });
+        }
+        for watcher in 0..world.watchers.len() {
+            world.queue.push(S, Event::Watch { watcher });
         }
         world.queue.push(2 * S, Event::Nemesis);
         world
@@ -185,16 +194,14 @@ impl World {
                 }
                 self.write(node)
             }
-            Event::Save { node, boot } if self.nodes[node].boot == boot => {
-                self.save(node);
-                Ok(())
-            }
+            Event::Save { node, boot } if self.nodes[node].boot == boot => self.save(node),
             Event::Sent { node, boot, to, saved } => {
                 self.give(node, boot, Input::SnapshotSent { to, saved });
                 Ok(())
             }
             Event::Start { node } => self.start(node),
             Event::Client { client } => self.client_acts(client),
+            Event::Watch { watcher } => self.watch(watcher),
             Event::Nemesis => self.strike(),
             Event::Write { .. } | Event::Save { .. } => Ok(()),
         }

@@ -176,7 +176,18 @@ impl Log {
     /// told from a torn one if it were damaged: call it when the log goes quiet or is closed.
     pub fn mark(&mut self) -> Result<(), WriteError> {
         self.sync()?;
-        if self.tail.marked < self.tail.durable {
+        if self.write_mark()? {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Writes down how far the log is durable, without waiting for that to be durable itself; tells
+    /// whether there was anything to write down.
+    pub fn write_mark(&mut self) -> Result<bool, WriteError> {
+        self.check_running()?;
+        let needed = self.tail.marked < self.tail.durable;
+        if needed {
             self.make_room(SECTOR_BYTES + 2 * HEADER_BYTES)?;
             self.append(|encoder| {
                 // In a sector of its own, so that it does not share the fate of what it marks.
@@ -189,9 +200,8 @@ impl Log {
                 }
                 encoder.push(&Record::Durable { filler: 0 }, true);
             })?;
-            self.sync()?;
         }
-        Ok(())
+        Ok(needed)
     }
 
     /// Drops entries up to this index, and the segments that only they needed. A snapshot at this
@@ -258,6 +268,16 @@ impl Log {
     /// Everything before this place is durable.
     pub fn durable(&self) -> Position {
         Position { segment: self.active().number, offset: self.tail.durable }
+    }
+
+    /// Size of its files, a prepared one among them.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().chain(&self.next).map(|segment| u64::from(segment.bytes)).sum()
+    }
+
+    /// Bytes written and not known to be durable.
+    pub fn unsynced_bytes(&self) -> u64 {
+        u64::from(self.tail.end - self.tail.durable)
     }
 
     /// How many segment files the log has, not counting a prepared one.

@@ -72,6 +72,11 @@ impl SimDisk {
         self.lock().capacity = bytes;
     }
 
+    /// Bytes that all files have together.
+    pub fn used_bytes(&self) -> u64 {
+        self.lock().used()
+    }
+
     /// Sets how often each fault happens by itself.
     pub fn set_rates(&self, rates: FaultRates) {
         self.lock().rates = rates;

@@ -238,6 +238,20 @@ impl Snapshots {
         format::read_footer(&*file, &header).map(|(_, id)| id).map_err(bad)
     }
 
+    /// Size of all snapshot files, also of those being written or received.
+    pub fn bytes(&self) -> Result<u64, SnapshotError> {
+        let mut bytes = 0;
+        for name in self.names()? {
+            match self.disk.open(&path(&name)).and_then(|file| file.size()) {
+                Ok(size) => bytes += size,
+                // One that has just been removed has no size.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(failed("measure", &path(&name))(error)),
+            }
+        }
+        Ok(bytes)
+    }
+
     fn names(&self) -> Result<Vec<String>, SnapshotError> {
         self.disk.list(DIR).map_err(failed("list", DIR))
     }

@@ -7,13 +7,14 @@ mod fuzz;
 mod lint;
 mod model;
 mod mutants;
+mod processes;
 mod sim;
 mod tidy;
 mod unit;
 
 use anyhow::Result;
 
-use crate::programs::{BENCH, SIM};
+use crate::programs::{BENCH, CLI, SIM};
 use crate::repo::Repo;
 use crate::said::Tests;
 
@@ -65,6 +66,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         about: "the tests of every crate but tenure-fuzz",
         package: None,
         run: unit::run,
+    },
+    Layer {
+        name: "processes",
+        about: "real members killed, stopped, wiped and cut off: nothing acknowledged is lost",
+        package: Some(CLI),
+        run: processes::run,
     },
     Layer {
         name: "docs",

@@ -44,7 +44,7 @@ pub(super) struct Head {
 impl Head {
     pub(super) fn of(machine: &Machine) -> Self {
         Self {
-            clock_ms: machine.clock_ms,
+            clock_ms: if mutant!("clock_not_in_snapshot") { 0 } else { machine.clock_ms },
             clock_term: machine.clock_term,
             base_ms: if mutant!("clock_base_not_in_snapshot") { 0 } else { machine.base_ms },
             epoch: machine.epoch,

@@ -133,8 +133,10 @@ impl Source<'_> {
         frames.records(Section::Leases, self.leases);
         frames.records(Section::Locks, self.locks);
         frames.records(Section::Grants, self.grants);
-        frames.records(Section::Places, self.places);
-        frames.records(Section::Waits, self.waits);
+        if !mutant!("queue_not_in_snapshot") {
+            frames.records(Section::Places, self.places);
+            frames.records(Section::Waits, self.waits);
+        }
         frames.records(Section::Keys, self.keys);
         if !mutant!("requests_not_in_snapshot") {
             frames.records(Section::SeqRequests, self.seq_requests);
@@ -155,8 +157,13 @@ impl Source<'_> {
         frames.vacant(self.leases);
         frames.vacant(self.locks);
         frames.vacant(self.grants);
-        frames.vacant(self.places);
-        frames.vacant(self.waits);
+        if !mutant!("queue_not_in_snapshot") {
+            frames.vacant(self.places);
+            frames.vacant(self.waits);
+        } else {
+            frames.vacant(&Slab::<Place>::default());
+            frames.vacant(&Slab::<Wait>::default());
+        }
         frames.vacant(self.keys);
         if !mutant!("requests_not_in_snapshot") {
             frames.vacant(self.seq_requests);

@@ -6,7 +6,7 @@ use tenure_wire::{Failure, v1};
 use tonic::{Request, Response, Status};
 
 use super::call::{Call, told};
-use crate::book::{Card, Names};
+use crate::book::{Card, Names, Preference};
 use crate::door::decode;
 use crate::edge::{Cluster, Edge};
 
@@ -58,7 +58,9 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         let id = member(it.member_id)?;
         let name = if it.name.is_empty() { id.to_string() } else { it.name };
         let clients = if it.client_address.is_empty() { NOWHERE.into() } else { it.client_address };
-        let card = Card { id, names: Names { name, members: it.member_address, clients } };
+        let preference = Preference::default();
+        let names = Names { name, members: it.member_address, clients, preference };
+        let card = Card { id, names };
         self.edge.add(&card, call.within()).await?;
         Ok(Response::new(v1::AddMemberResponse {
             header: self.header().await.map_err(told)?,

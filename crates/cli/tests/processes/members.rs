@@ -1,31 +1,39 @@
 //! How do members come, go, and come back without their disk?
 
-mod common;
-
 use std::fs;
+use std::time::Duration;
 
-use common::{Cluster, Process, wait};
+use crate::common::client::number;
+use crate::common::load::Load;
+use crate::common::{Cluster, Process, wait};
+
+/// Starts a member that has lost its disk with the configuration it always had. It must not be taken
+/// for the member it was, and says so.
+fn refuses_to_start_wiped(cluster: &mut Cluster, at: usize) {
+    cluster.start_founder(at);
+    let process = cluster.members[at].process.as_mut().unwrap();
+    assert_eq!(process.ended().code(), Some(78), "{}", process.words());
+    let words = process.words();
+    let last = words.lines().last().unwrap_or_default();
+    assert!(last.contains("already belongs to cluster") && last.contains("--join "), "{words}");
+    cluster.members[at].process = None;
+}
 
 #[test]
 fn a_wiped_member_refuses_and_comes_back_under_a_new_id() {
     let mut cluster = Cluster::found(3);
-    cluster.ok("lease 1 600000 ana");
-    cluster.ok("lock 1 deploy");
+    let load = Load::begin(&cluster.addresses(), 4);
+    load.goes_on(50);
     let wiped = (cluster.leader() + 1) % 3;
     let old = cluster.id(wiped);
     cluster.kill(wiped);
     fs::remove_dir_all(cluster.data(wiped)).unwrap();
-
-    // With its old configuration it must not be taken for the member it was.
-    cluster.start_founder(wiped);
-    let process = cluster.members[wiped].process.as_mut().unwrap();
-    assert_eq!(process.ended().code(), Some(78));
-    let words = process.words();
-    let last = words.lines().last().unwrap_or_default();
-    assert!(last.contains("already belongs to cluster") && last.contains("--join "), "{words}");
+    refuses_to_start_wiped(&mut cluster, wiped);
+    load.goes_on(50);
 
     // The other two go on, and let it in under a new id.
-    let seed = format!("127.0.0.1:{}", cluster.members[(wiped + 1) % 3].members);
+    let seed = cluster.advertised((wiped + 1) % 3);
+    fs::remove_dir_all(cluster.data(wiped)).unwrap();
     cluster.start(wiped, &["--join", &seed]);
     let status = |at| cluster.ask(at, "status").unwrap_or_default();
     wait("it follows", || status(wiped).contains("role=learner").then_some(()));
@@ -33,9 +41,31 @@ fn a_wiped_member_refuses_and_comes_back_under_a_new_id() {
     assert_ne!(old, new);
     cluster.ok(&format!("promote {new}"));
     cluster.ok(&format!("remove {old}"));
-    let locks = cluster.ok("locks");
-    assert!(locks.contains("[deploy held client=ana lease=1 token=1 "), "{locks}");
-    cluster.agree(&[0, 1, 2]);
+    load.goes_on(50);
+    load.judge(&cluster, &[0, 1, 2]);
+}
+
+#[test]
+fn a_wiped_leader_is_replaced_like_anyone_else() {
+    let mut cluster = Cluster::found(3);
+    let load = Load::begin(&cluster.addresses(), 4);
+    load.goes_on(50);
+    let wiped = cluster.leader();
+    let old = cluster.id(wiped);
+    cluster.kill(wiped);
+    fs::remove_dir_all(cluster.data(wiped)).unwrap();
+    // At once, while the others have no leader: with its old configuration, and it refuses.
+    refuses_to_start_wiped(&mut cluster, wiped);
+    load.goes_on(50);
+    let seeds =
+        format!("{},{}", cluster.advertised((wiped + 1) % 3), cluster.advertised((wiped + 2) % 3));
+    cluster.start(wiped, &["--join", &seeds]);
+    let status = |at| cluster.ask(at, "status").unwrap_or_default();
+    wait("it follows", || status(wiped).contains("role=learner").then_some(()));
+    cluster.ok(&format!("promote {}", cluster.id(wiped)));
+    cluster.ok(&format!("remove {old}"));
+    load.goes_on(50);
+    load.judge(&cluster, &[0, 1, 2]);
 }
 
 #[test]
@@ -44,23 +74,53 @@ fn two_wiped_members_grant_nothing() {
     cluster.ok("lease 1 600000 ana");
     cluster.ok("lock 1 deploy");
     let kept = cluster.leader();
+    let before = number(&cluster.ask(kept, "status").unwrap(), "revision");
     let wiped = [(kept + 1) % 3, (kept + 2) % 3];
     for at in wiped {
         cluster.kill(at);
         fs::remove_dir_all(cluster.data(at)).unwrap();
     }
+    // At once, so that they meet each other, and one after the other.
     for at in wiped {
         cluster.start_founder(at);
     }
     for at in wiped {
-        assert_eq!(cluster.members[at].process.as_mut().unwrap().ended().code(), Some(78));
+        let process = cluster.members[at].process.as_mut().unwrap();
+        assert_eq!(process.ended().code(), Some(78), "{}", process.words());
+        cluster.members[at].process = None;
     }
+    wiped.iter().for_each(|at| refuses_to_start_wiped(&mut cluster, *at));
     wait("nobody leads", || {
         let status = cluster.ask(kept, "status")?;
         status.contains("serving=false").then_some(())
     });
-    let refused = cluster.ask(kept, "put a b").unwrap();
-    assert_eq!(refused, "error none not-leader leader=none");
+    for line in ["put a b", "lease 2 1000 bob", "lock 1 other", "unlock 1 deploy 1"] {
+        let refused = cluster.ask(kept, line).unwrap();
+        assert_eq!(refused, "error none not-leader leader=none");
+    }
+    // What was there is there, and nothing else.
+    let status = cluster.ask(kept, "status").unwrap();
+    assert_eq!(number(&status, "revision"), before, "{status}");
+
+    // With the one that remembers down as well, the others still have no cluster to begin.
+    cluster.kill(kept);
+    wiped.iter().for_each(|at| cluster.start_founder(*at));
+    for at in wiped {
+        let process = cluster.members[at].process.as_ref().unwrap();
+        wait("it waits for the one that is down", || {
+            let words = process.words();
+            let last = words.lines().last().unwrap_or_default();
+            last.contains("waiting for the other founders").then_some(())
+        });
+        assert_eq!(cluster.ask_within(Duration::from_secs(1), at, "status"), None);
+    }
+    cluster.start(kept, &[]);
+    for at in wiped {
+        let process = cluster.members[at].process.as_mut().unwrap();
+        assert_eq!(process.ended().code(), Some(78), "{}", process.words());
+    }
+    let status = wait("it is back", || cluster.ask(kept, "status"));
+    assert_eq!(number(&status, "revision"), before, "{status}");
 }
 
 #[test]

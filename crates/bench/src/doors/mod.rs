@@ -1,0 +1,104 @@
+//! What does a client of the doors see?
+//!
+//! Three members on loopback that sync every write; the leader, its doors and all clients share this
+//! process. A cycle is an acquire and a release, each waited for.
+
+mod cpu;
+mod handover;
+mod session;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::cluster::members;
+use crate::figure::Figures;
+
+/// How many clients there are, and over how many connections they speak.
+const SHAPES: [(usize, usize); 4] = [(1, 1), (64, 16), (256, 16), (256, 256)];
+
+/// How long each measurement takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) warm_up: Duration,
+    pub(crate) measure: Duration,
+}
+
+/// Takes all figures. `quick` measures for half a second each.
+pub(crate) fn run(quick: bool) -> Result<Figures> {
+    let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
+    let times =
+        Times { warm_up: Duration::from_millis(warm_up), measure: Duration::from_millis(measure) };
+    let cluster = members::start()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name(cpu::CLIENTS)
+        .enable_all()
+        .build()
+        .context("starting a thread for the clients")?;
+    let mut figures = Figures::default();
+    for (clients, connections) in SHAPES {
+        let before = cpu::Used::now(&cluster)?;
+        let measured =
+            runtime.block_on(session::measure(cluster.clients(), clients, connections, times))?;
+        let used = cpu::Used::now(&cluster)?.since(&before);
+        report(clients, connections, &measured, &used, &mut figures);
+    }
+    let waiters = 64;
+    let gap = runtime.block_on(handover::measure(cluster.clients(), waiters, times))?;
+    figures.add(
+        "handover_gap_p50_us",
+        gap.percentile(50),
+        "µs from release sent to grant seen, 64 wait",
+    );
+    figures.add("handover_gap_p99_us", gap.percentile(99), "µs, 99 of 100 take at most that");
+    let per_s = gap.latencies_us.len() as f64 / gap.took.as_secs_f64();
+    figures.add("handovers_per_s", per_s, "hand-overs/s of one lock");
+    Ok(figures)
+}
+
+/// What was seen in one measurement.
+pub(crate) struct Measured {
+    pub(crate) took: Duration,
+    /// Of every cycle, or hand-over, in ascending order.
+    pub(crate) latencies_us: Vec<u64>,
+    /// Of everything since the connections were made, also while warming up.
+    pub(crate) cycles_in_all: u64,
+}
+
+impl Measured {
+    /// The latency that so many of a hundred do not exceed.
+    pub(crate) fn percentile(&self, percent: usize) -> f64 {
+        let at = (self.latencies_us.len() * percent).div_ceil(100).saturating_sub(1);
+        self.latencies_us.get(at).map_or(f64::NAN, |&us| us as f64)
+    }
+}
+
+fn report(
+    clients: usize,
+    connections: usize,
+    measured: &Measured,
+    used: &cpu::Used,
+    figures: &mut Figures,
+) {
+    let shape = format!("{clients}x{connections}");
+    let per_s = measured.latencies_us.len() as f64 / measured.took.as_secs_f64();
+    let goal = match (clients, connections) {
+        (256, 16) => " (to reach: 45,000)",
+        (256, 256) => " (to reach: 15,000)",
+        _ => "",
+    };
+    let name = format!("session_cycles_per_s_{shape}");
+    let meaning = format!("cycles/s, {clients} clients, {connections} connections{goal}");
+    figures.add(name, per_s, meaning);
+    for percent in [50, 99] {
+        figures.add(
+            format!("session_cycle_p{percent}_us_{shape}"),
+            measured.percentile(percent),
+            format!("µs for a cycle, {percent} of 100 take at most that"),
+        );
+    }
+    for (stage, us) in used.per(measured.cycles_in_all) {
+        figures.add(format!("cpu_us_{stage}_{shape}"), us, "µs of CPU per cycle");
+    }
+}

@@ -1,0 +1,179 @@
+//! How fast are cycles over sessions?
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tenure_server::os;
+use tenure_wire::v1::session_service_client::SessionServiceClient;
+use tenure_wire::v1::{self, answer, request};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+
+use super::{Measured, Times};
+
+/// As long as a lease may ask for: none ends during a measurement.
+const TTL_MS: u64 = 3_600_000;
+
+/// One connection with a session on it.
+pub(super) struct Connection {
+    to: UnboundedSender<v1::SessionRequest>,
+    from: Streaming<v1::SessionResponse>,
+}
+
+/// One who cycles: a lease, a lock, and a command under way.
+struct Client {
+    lease: v1::Lease,
+    lock: String,
+    token: Option<u64>,
+    began_us: u64,
+}
+
+impl Connection {
+    pub(super) async fn open(address: SocketAddr) -> Result<Self> {
+        let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}"))?
+            .tcp_nodelay(true)
+            .initial_stream_window_size(1024 * 1024)
+            .initial_connection_window_size(4 * 1024 * 1024)
+            .connect()
+            .await
+            .context("connecting")?;
+        let (to, requests) = unbounded_channel();
+        let hello = v1::Hello { client: "bench".into(), ..Default::default() };
+        to.send(v1::SessionRequest { hello: Some(hello), requests: Vec::new() })?;
+        let requests = UnboundedReceiverStream::new(requests);
+        let mut from = SessionServiceClient::new(channel).open(requests).await?.into_inner();
+        let welcome = from.message().await?.and_then(|message| message.welcome);
+        welcome.context("a session begins with a welcome")?;
+        Ok(Self { to, from })
+    }
+
+    pub(super) fn send(&self, requests: Vec<v1::Request>) -> Result<()> {
+        self.to.send(v1::SessionRequest { hello: None, requests }).context("the session ended")
+    }
+
+    pub(super) async fn next(&mut self) -> Result<v1::SessionResponse> {
+        self.from.message().await?.context("the session ended")
+    }
+
+    /// Grants so many leases.
+    pub(super) async fn leases(&mut self, count: usize) -> Result<Vec<v1::Lease>> {
+        let new = v1::NewLease { ttl_ms: TTL_MS, ..Default::default() };
+        let ask = |id| request(id, request::Command::GrantLease(new.clone()));
+        self.send((0..count as u64).map(ask).collect())?;
+        let mut leases = Vec::new();
+        while leases.len() < count {
+            for answer in self.next().await?.answers {
+                match answer.result {
+                    Some(answer::Result::LeaseGranted(lease)) => leases.push(lease),
+                    other => bail!("a lease was not granted: {other:?}"),
+                }
+            }
+        }
+        Ok(leases)
+    }
+}
+
+pub(super) fn request(id: u64, command: request::Command) -> v1::Request {
+    v1::Request { id, command: Some(command), ..Default::default() }
+}
+
+pub(super) fn acquire(lease: &v1::Lease, lock: &str, wait_ms: Option<u64>) -> request::Command {
+    request::Command::Acquire(v1::AcquireRequest {
+        lock: lock.to_owned(),
+        lease_slot: lease.lease_slot,
+        lease_generation: lease.lease_generation,
+        wait_ms,
+        ..Default::default()
+    })
+}
+
+pub(super) fn release(lease: &v1::Lease, lock: &str, token: u64) -> request::Command {
+    request::Command::Release(v1::ReleaseRequest {
+        lock: lock.to_owned(),
+        lease_slot: lease.lease_slot,
+        lease_generation: lease.lease_generation,
+        token,
+        ..Default::default()
+    })
+}
+
+/// Lets clients cycle: for a while unmeasured, then measured.
+pub(super) async fn measure(
+    address: SocketAddr,
+    clients: usize,
+    connections: usize,
+    times: Times,
+) -> Result<Measured> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for at in 0..connections {
+        let share = clients / connections + usize::from(at < clients % connections);
+        tasks.spawn(async move { cycle(address, at, share, times).await });
+    }
+    let mut all = Measured { took: times.measure, latencies_us: Vec::new(), cycles_in_all: 0 };
+    while let Some(measured) = tasks.join_next().await {
+        let measured = measured??;
+        all.latencies_us.extend(measured.latencies_us);
+        all.cycles_in_all += measured.cycles_in_all;
+        all.took = all.took.max(measured.took);
+    }
+    all.latencies_us.sort_unstable();
+    Ok(all)
+}
+
+async fn cycle(address: SocketAddr, at: usize, share: usize, times: Times) -> Result<Measured> {
+    let mut connection = Connection::open(address).await?;
+    let leases = connection.leases(share).await?;
+    let mut clients: Vec<Client> = leases
+        .into_iter()
+        .enumerate()
+        .map(|(number, lease)| Client {
+            lease,
+            lock: format!("bench/doors/{at:08}/{number:08}"),
+            token: None,
+            began_us: os::now_us(),
+        })
+        .collect();
+    let start_us = os::now_us();
+    let first = clients.iter().enumerate();
+    let first = first.map(|(id, it)| request(id as u64, acquire(&it.lease, &it.lock, Some(0))));
+    connection.send(first.collect())?;
+    let (mut latencies_us, mut cycles_in_all) = (Vec::new(), 0);
+    let measured_from_us = start_us + us(times.warm_up);
+    let end_us = measured_from_us + us(times.measure);
+    loop {
+        let message = connection.next().await?;
+        let now_us = os::now_us();
+        let mut next = Vec::with_capacity(message.answers.len());
+        for answer in message.answers {
+            let client = &mut clients[usize::try_from(answer.id)?];
+            let command = match answer.result {
+                Some(answer::Result::Acquired(acquired)) => {
+                    client.token = Some(acquired.token);
+                    release(&client.lease, &client.lock, acquired.token)
+                }
+                Some(answer::Result::Released(_)) => {
+                    cycles_in_all += 1;
+                    if client.began_us >= measured_from_us && now_us < end_us {
+                        latencies_us.push(now_us - client.began_us);
+                    }
+                    client.began_us = now_us;
+                    acquire(&client.lease, &client.lock, Some(0))
+                }
+                other => bail!("a client was told {other:?}"),
+            };
+            next.push(request(answer.id, command));
+        }
+        if now_us >= end_us {
+            return Ok(Measured { took: times.measure, latencies_us, cycles_in_all });
+        }
+        if !next.is_empty() {
+            connection.send(next)?;
+        }
+    }
+}
+
+pub(super) fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

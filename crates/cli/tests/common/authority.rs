@@ -1,0 +1,67 @@
+//! Who signs the certificates of members in tests?
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+
+/// An authority, and the directory with its files.
+pub(crate) struct Authority {
+    dir: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// The files of one member.
+pub(crate) struct Papers {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) ca: PathBuf,
+}
+
+impl Authority {
+    pub(crate) fn new(dir: &Path, name: &str) -> Self {
+        let dir = dir.join(name);
+        fs::create_dir_all(&dir).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let pem = params.self_signed(&key).unwrap().pem();
+        fs::write(dir.join("ca.pem"), &pem).unwrap();
+        Self { dir, issuer: Issuer::new(params, key), pem }
+    }
+
+    /// Makes a certificate for a member, new each time.
+    pub(crate) fn sign(&self, name: &str) -> Papers {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let cert = params.signed_by(&key, &self.issuer).unwrap();
+        let papers = Papers {
+            cert: self.dir.join(format!("{name}.pem")),
+            key: self.dir.join(format!("{name}.key")),
+            ca: self.dir.join("ca.pem"),
+        };
+        fs::write(&papers.cert, cert.pem()).unwrap();
+        fs::write(&papers.key, key.serialize_pem()).unwrap();
+        papers
+    }
+
+    /// A file that believes this authority and another one.
+    pub(crate) fn and(&self, other: &Authority) -> PathBuf {
+        let path = self.dir.join("both.pem");
+        fs::write(&path, format!("{}{}", self.pem, other.pem)).unwrap();
+        path
+    }
+}
+
+impl Papers {
+    /// As flags of `tenure serve`.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let text = |path: &PathBuf| path.to_str().unwrap().to_owned();
+        let (cert, key, ca) = (text(&self.cert), text(&self.key), text(&self.ca));
+        ["--tls-cert", &cert, "--tls-key", &key, "--tls-member-ca", &ca].map(str::to_owned).into()
+    }
+}

@@ -1,0 +1,255 @@
+//! What can happen to bytes between two members?
+//!
+//! One proxy stands before each member's port; the others know only the proxy. Which member dialled
+//! is read from the system: whose process has the socket at the other end. So the bytes need not be
+//! understood, and each direction between two members can be disturbed by itself.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_linger;
+
+use super::free_port;
+
+/// How soon a change takes effect.
+const TICK: Duration = Duration::from_millis(10);
+
+/// What happens to bytes from one member to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Road {
+    Open,
+    /// Connections are reset, and new ones at once.
+    Cut,
+    /// Connections stay open, bytes are lost. One that lost some is reset when the road opens.
+    Hole,
+    /// Connections stay open, bytes arrive when the road opens.
+    Held,
+    /// Bytes arrive late.
+    Slow(Duration),
+}
+
+/// The proxies of a cluster.
+pub(crate) struct Proxies {
+    ports: Vec<u16>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// From row to column.
+    roads: Mutex<Vec<Vec<Road>>>,
+    /// The process of each member.
+    pids: Mutex<Vec<Option<u32>>>,
+    closed: AtomicBool,
+}
+
+/// One connection through a proxy.
+struct Through {
+    shared: Arc<Shared>,
+    broken: AtomicBool,
+    dialler: TcpStream,
+    member: TcpStream,
+}
+
+impl Proxies {
+    /// One before each of these ports.
+    pub(crate) fn new(members: &[u16]) -> Self {
+        let roads = vec![vec![Road::Open; members.len()]; members.len()];
+        let shared = Arc::new(Shared {
+            roads: Mutex::new(roads),
+            pids: Mutex::new(vec![None; members.len()]),
+            closed: AtomicBool::new(false),
+        });
+        let ports = members.iter().enumerate().map(|(to, behind)| {
+            let (port, behind) = (free_port(), *behind);
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+            let shared = shared.clone();
+            std::thread::spawn(move || listen(&shared, &listener, to, behind));
+            port
+        });
+        Self { ports: ports.collect(), shared }
+    }
+
+    pub(crate) fn port(&self, at: usize) -> u16 {
+        self.ports[at]
+    }
+
+    /// Learns which process a member is.
+    pub(crate) fn know(&self, at: usize, pid: u32) {
+        self.shared.pids.lock().unwrap()[at] = Some(pid);
+    }
+
+    /// Changes one direction.
+    pub(crate) fn set(&self, from: usize, to: usize, road: Road) {
+        self.shared.roads.lock().unwrap()[from][to] = road;
+    }
+
+    /// Changes both directions.
+    pub(crate) fn between(&self, one: usize, other: usize, road: Road) {
+        self.set(one, other, road);
+        self.set(other, one, road);
+    }
+
+    /// Changes everything from and to a member.
+    pub(crate) fn around(&self, at: usize, road: Road) {
+        (0..self.ports.len()).filter(|other| *other != at).for_each(|other| {
+            self.between(at, other, road);
+        });
+    }
+
+    /// Opens every road.
+    pub(crate) fn heal(&self) {
+        for row in &mut *self.shared.roads.lock().unwrap() {
+            row.fill(Road::Open);
+        }
+    }
+}
+
+impl Drop for Proxies {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+        for port in &self.ports {
+            // Wakes the thread that listens.
+            drop(TcpStream::connect((Ipv4Addr::LOCALHOST, *port)));
+        }
+    }
+}
+
+impl Shared {
+    fn road(&self, from: Option<usize>, to: Option<usize>) -> Road {
+        match (from, to) {
+            (Some(from), Some(to)) => self.roads.lock().unwrap()[from][to],
+            _ => Road::Open,
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Which member has the other end of a connection.
+    fn whose(&self, stream: &TcpStream) -> Option<usize> {
+        let inode = inode_at(stream.peer_addr().ok()?.port())?;
+        let pids = self.pids.lock().unwrap().clone();
+        pids.iter().position(|pid| pid.is_some_and(|pid| has_socket(pid, &inode)))
+    }
+}
+
+/// The inode of the socket at a local port of loopback that is connected.
+fn inode_at(port: u16) -> Option<String> {
+    let table = fs::read_to_string("/proc/net/tcp").ok()?;
+    let local = format!("0100007F:{port:04X}");
+    table.lines().skip(1).find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let connected = words.get(3).is_some_and(|state| *state == "01");
+        let found = words.get(1).is_some_and(|address| *address == local) && connected;
+        words.get(9).filter(|_| found).map(|inode| (*inode).to_owned())
+    })
+}
+
+fn has_socket(pid: u32, inode: &str) -> bool {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let wanted = format!("socket:[{inode}]");
+    files.flatten().any(|file| {
+        fs::read_link(file.path()).is_ok_and(|link| link.to_str() == Some(wanted.as_str()))
+    })
+}
+
+fn listen(shared: &Arc<Shared>, listener: &TcpListener, to: usize, behind: u16) {
+    for stream in listener.incoming() {
+        if shared.is_closed() {
+            return;
+        }
+        let Ok(dialler) = stream else { continue };
+        let shared = shared.clone();
+        std::thread::spawn(move || carry(&shared, dialler, to, behind));
+    }
+}
+
+/// Carries one connection in both directions until it breaks.
+fn carry(shared: &Arc<Shared>, dialler: TcpStream, to: usize, behind: u16) {
+    let from = shared.whose(&dialler);
+    let to = Some(to);
+    let cut = [shared.road(from, to), shared.road(to, from)].contains(&Road::Cut);
+    let member = (!cut).then(|| TcpStream::connect((Ipv4Addr::LOCALHOST, behind)).ok()).flatten();
+    let Some(member) = member else {
+        reset(&dialler);
+        return;
+    };
+    let through = Arc::new(Through {
+        shared: shared.clone(),
+        broken: AtomicBool::new(false),
+        dialler,
+        member,
+    });
+    let back = through.clone();
+    std::thread::spawn(move || {
+        let _ = back.pump(&back.member, &back.dialler, to, from);
+        back.break_off();
+    });
+    let _ = through.pump(&through.dialler, &through.member, from, to);
+    through.break_off();
+}
+
+impl Through {
+    fn pump(
+        &self,
+        mut source: &TcpStream,
+        mut sink: &TcpStream,
+        from: Option<usize>,
+        to: Option<usize>,
+    ) -> std::io::Result<()> {
+        source.set_read_timeout(Some(TICK))?;
+        source.set_nodelay(true)?;
+        let mut bytes = vec![0; 64 * 1024];
+        let mut lost = false;
+        loop {
+            let taken = match source.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(taken) => taken,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    0
+                }
+                Err(error) => return Err(error),
+            };
+            let road = loop {
+                let road = self.shared.road(from, to);
+                if self.broken.load(Ordering::Acquire) || self.shared.is_closed() {
+                    return Ok(());
+                }
+                if road != Road::Held {
+                    break road;
+                }
+                std::thread::sleep(TICK);
+            };
+            match road {
+                Road::Cut => return Ok(()),
+                Road::Hole => lost |= taken > 0,
+                _ if lost => return Ok(()),
+                Road::Slow(late) if taken > 0 => std::thread::sleep(late),
+                _ => {}
+            }
+            if road != Road::Hole && taken > 0 {
+                sink.write_all(&bytes[..taken])?;
+            }
+        }
+    }
+
+    fn break_off(&self) {
+        if !self.broken.swap(true, Ordering::AcqRel) {
+            reset(&self.dialler);
+            reset(&self.member);
+        }
+    }
+}
+
+/// Ends a connection without a goodbye.
+fn reset(stream: &TcpStream) {
+    // Closing with nothing to linger for sends a reset, once the last handle is gone.
+    let _ = set_socket_linger(stream, Some(Duration::ZERO));
+}

@@ -1,0 +1,176 @@
+//! When did somebody lead, what did the machine's clock show, and did leases end in time by that?
+//!
+//! Looks at every member all the time, and writes nothing to the log by it: entries carry the clock,
+//! and would hide how much of it is lost with a leader.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tenure_server::os;
+
+use super::client::{Client, Said, number};
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Nobody serves if nobody was seen to for so long: some looks, and a loop's grace.
+const GAP_US: u64 = 70_000;
+/// What a change of leader may cost on top.
+const CHECKPOINT_US: u64 = 1_000_000;
+/// From the end of a lease until somebody who reads has seen it.
+const SEEN_US: u64 = 400_000;
+
+/// A look at a member that led.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) asked_us: u64,
+    pub(crate) told_us: u64,
+    pub(crate) term: u64,
+    pub(crate) clock_ms: u64,
+}
+
+/// Somebody who watches.
+pub(crate) struct Watch {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Vec<Look>>>,
+}
+
+/// What was seen, in order.
+pub(crate) struct Seen {
+    looks: Vec<Look>,
+}
+
+/// A lease from its last renewal to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub(crate) lease: u64,
+    /// When the last renewal was asked for, and known to be done.
+    pub(crate) asked_us: u64,
+    pub(crate) told_us: u64,
+    /// When its end was seen.
+    pub(crate) gone_us: u64,
+}
+
+/// How leases lived.
+#[derive(Default, Debug)]
+pub(crate) struct Judged {
+    pub(crate) early: u64,
+    pub(crate) late: u64,
+    /// The longest that one was seen beyond ttl, leaderless time and checkpoints.
+    pub(crate) overshoot_ms: u64,
+    /// The same, beyond ttl and leaderless time only.
+    pub(crate) stretch_ms: u64,
+    /// Time during which nobody was seen to lead.
+    pub(crate) leaderless_ms: u64,
+    pub(crate) said: Vec<String>,
+}
+
+impl Watch {
+    pub(crate) fn begin(members: &[SocketAddr]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = members.iter().map(|member| {
+            let (member, stop) = (*member, stop.clone());
+            std::thread::spawn(move || look(member, &stop))
+        });
+        Self { threads: threads.collect(), stop }
+    }
+
+    pub(crate) fn end(self) -> Seen {
+        self.stop.store(true, Ordering::Release);
+        let looks = self.threads.into_iter().flat_map(|thread| thread.join().unwrap());
+        Seen::new(looks.collect())
+    }
+}
+
+fn look(member: SocketAddr, stop: &AtomicBool) -> Vec<Look> {
+    let mut client = Client::new(vec![member], Duration::from_secs(1));
+    let mut looks = Vec::new();
+    while !stop.load(Ordering::Acquire) {
+        let asked_us = os::now_us();
+        if let Said::Ok(status) = client.say("status")
+            && status.contains("serving=true")
+        {
+            let (term, clock_ms) = (number(&status, "term"), number(&status, "clock_ms"));
+            looks.push(Look { asked_us, told_us: os::now_us(), term, clock_ms });
+        }
+        std::thread::sleep(PAUSE);
+    }
+    looks
+}
+
+impl Seen {
+    pub(crate) fn new(mut looks: Vec<Look>) -> Self {
+        looks.sort_by_key(|look| look.told_us);
+        Self { looks }
+    }
+
+    /// Whether each of these lived its time and no longer.
+    pub(crate) fn judge(&self, lives: &[Life], ttl_ms: u64) -> Judged {
+        let (from, to) = match (self.looks.first(), self.looks.last()) {
+            (Some(first), Some(last)) => (first.told_us, last.told_us),
+            _ => panic!("nobody was ever seen to lead"),
+        };
+        let leaderless_ms = self.leaderless_us(from, to) / 1_000;
+        let mut judged = Judged { leaderless_ms, ..Judged::default() };
+        for life in lives {
+            let lived_us = life.gone_us - life.asked_us;
+            let (before, after) =
+                (self.clock_before(life.asked_us), self.clock_after(life.gone_us));
+            let lived_ms = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+            if lived_us < ttl_ms * 1_000 || lived_ms.is_some_and(|lived_ms| lived_ms < ttl_ms) {
+                judged.early += 1;
+                judged.said.push(format!("early: {life:?}, {lived_ms:?} ms by the clock"));
+            }
+            let (told_us, gone_us) = (life.told_us, life.gone_us);
+            let (lost_us, changes) = (self.leaderless_us(told_us, gone_us), self.changes(life));
+            let bound_us = told_us + ttl_ms * 1_000 + lost_us + changes * CHECKPOINT_US;
+            let over_us = gone_us.saturating_sub(bound_us);
+            let stretch_us = gone_us.saturating_sub(bound_us - changes * CHECKPOINT_US);
+            judged.stretch_ms = judged.stretch_ms.max(stretch_us / 1_000);
+            judged.overshoot_ms = judged.overshoot_ms.max(over_us / 1_000);
+            if over_us > SEEN_US {
+                judged.late += 1;
+                judged.said.push(format!(
+                    "late by {over_us} us: {life:?}, {changes} changes, {lost_us} us leaderless"
+                ));
+            }
+        }
+        judged
+    }
+
+    /// Time without anybody who leads, between two moments.
+    fn leaderless_us(&self, from_us: u64, to_us: u64) -> u64 {
+        let pairs = self.looks.windows(2).filter_map(|pair| {
+            let (last, next) = (pair.first()?.told_us, pair.last()?.told_us);
+            let shared_us = next.min(to_us).saturating_sub(last.max(from_us));
+            (next - last > GAP_US).then_some(shared_us)
+        });
+        pairs.sum()
+    }
+
+    /// How often the leader changed between the last renewal and the end.
+    fn changes(&self, life: &Life) -> u64 {
+        let first = self.looks.iter().rev().find(|look| look.told_us <= life.asked_us);
+        let during = self
+            .looks
+            .iter()
+            .filter(|look| look.told_us > life.asked_us && look.told_us <= life.gone_us + GAP_US);
+        let mut terms: Vec<u64> = first.into_iter().chain(during).map(|look| look.term).collect();
+        terms.sort_unstable();
+        terms.dedup();
+        (terms.len() as u64).saturating_sub(1)
+    }
+
+    /// What the clock showed at the latest before a moment.
+    fn clock_before(&self, moment_us: u64) -> Option<u64> {
+        let before = self.looks.iter().rev().find(|look| look.told_us <= moment_us);
+        before.map(|look| look.clock_ms)
+    }
+
+    /// What it showed at the earliest after a moment.
+    fn clock_after(&self, moment_us: u64) -> Option<u64> {
+        self.looks.iter().find(|look| look.asked_us >= moment_us).map(|look| look.clock_ms)
+    }
+}

@@ -1,0 +1,120 @@
+//! Members in different places, as real processes: who leads, and who only reads?
+
+mod common;
+
+use common::{Cluster, field, wait};
+
+/// Starts three founders with these preferences.
+fn found(preferences: [&str; 3]) -> Cluster {
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster { dir, members: Vec::new() };
+    for _ in 0..3 {
+        cluster.add();
+    }
+    for (at, preference) in preferences.iter().enumerate() {
+        start(&mut cluster, at, preference);
+    }
+    cluster.leader();
+    cluster
+}
+
+fn start(cluster: &mut Cluster, at: usize, preference: &str) {
+    let founders = cluster.members[..3].iter();
+    let listed = founders.map(|one| format!("{}=127.0.0.1:{}", one.name, one.members));
+    let listed = listed.collect::<Vec<_>>().join(",");
+    cluster.start(at, &["--bootstrap", &listed, "--preference", preference]);
+}
+
+fn number(cluster: &Cluster, at: usize, name: &str) -> u64 {
+    wait(name, || field(&cluster.ask(at, "status")?, name)?.parse().ok())
+}
+
+fn words(cluster: &Cluster, at: usize) -> String {
+    cluster.members[at].process.as_ref().unwrap().words()
+}
+
+#[test]
+fn the_preferred_member_gets_leadership_back_and_not_while_it_cannot_take_it() {
+    const HANDS: &str = "hands leadership to a preferred member";
+    let mut cluster = found(["50", "100", "50"]);
+    wait("the preferred member leads", || (cluster.leader() == 1).then_some(()));
+
+    // Cut off, as far as the others can tell: its sockets are open and nobody answers.
+    cluster.members[1].process.as_ref().unwrap().signal("-STOP");
+    let instead = wait("another one leads", || Some(cluster.leader()).filter(|at| *at != 1));
+    let term = number(&cluster, instead, "term");
+    let before = words(&cluster, instead).matches(HANDS).count();
+    // The machine's clock counts while a lease is there.
+    cluster.ok("lease 7 600000 worker");
+    let from_ms = number(&cluster, instead, "clock_ms");
+    wait("it has led for longer than it takes to hand over", || {
+        cluster.ok("renew 7");
+        (number(&cluster, instead, "clock_ms") > from_ms + 5_000).then_some(())
+    });
+    assert_eq!(number(&cluster, instead, "term"), term, "its leadership was not disturbed");
+    assert_eq!(words(&cluster, instead).matches(HANDS).count(), before, "it did not even try");
+
+    cluster.kill(1);
+    start(&mut cluster, 1, "100");
+    wait("the preferred member leads again", || (cluster.leader() == 1).then_some(()));
+    cluster.ok("put key value");
+    cluster.agree(&[0, 1, 2]);
+    assert!(cluster.ok("members").contains("preference=100"));
+}
+
+#[test]
+fn who_shall_not_lead_does_so_only_while_nobody_else_can() {
+    let mut cluster = found(["0", "50", "0"]);
+    wait("the only one that may leads", || (cluster.leader() == 1).then_some(()));
+    cluster.kill(1);
+    cluster.ok("put key value");
+    start(&mut cluster, 1, "50");
+    wait("it leads again", || (cluster.leader() == 1).then_some(()));
+    cluster.ok("put key another");
+    cluster.agree(&[0, 1, 2]);
+}
+
+#[test]
+fn a_learner_reads_as_well_as_anybody_and_counts_for_nothing() {
+    let mut cluster = found(["50"; 3]);
+    let learner = cluster.add();
+    let seed = format!("127.0.0.1:{}", cluster.members[0].members);
+    cluster.start(learner, &["--join", &seed]);
+    let its = |cluster: &Cluster, line: &str| cluster.ask(learner, line).unwrap_or_default();
+    wait("it follows", || its(&cluster, "status").contains("role=learner leader=").then_some(()));
+    cluster.ok("lease 7 600000 worker");
+    cluster.ok("lock 7 deploy");
+    for round in 0..20 {
+        // What was acknowledged is there, whether the learner has it yet or not.
+        cluster.ok(&format!("put key {round}"));
+        let read =
+            wait("it reads", || Some(its(&cluster, "get key")).filter(|a| a.starts_with("ok")));
+        assert_eq!(field(&read, "value"), Some(round.to_string()), "{read}");
+    }
+    assert!(its(&cluster, "explain deploy").contains("client=worker"));
+    let revision = |answer: &str| field(answer, "revision").unwrap().parse::<u64>().unwrap();
+    let stale = its(&cluster, "stale locks");
+    assert!(stale.contains("[deploy held client=worker") && stale.contains(" stale revision="));
+
+    // One of three voters may go. The learner does not make up for a second one.
+    let first = (cluster.leader() + 1) % 3;
+    cluster.kill(first);
+    let before = revision(&its(&cluster, "stale get key"));
+    cluster.ok("put key survived");
+    let seen = wait("the learner follows", || {
+        let seen = its(&cluster, "stale get key");
+        seen.contains("value=survived").then_some(seen)
+    });
+    assert!(revision(&seen) > before, "{seen}");
+    let second = (0..3).find(|at| *at != first && *at != cluster.leader()).unwrap();
+    cluster.kill(second);
+    let last = (0..3).find(|at| *at != first && *at != second).unwrap();
+    wait("nobody leads", || {
+        cluster.ask(last, "status").unwrap().contains("leader=none").then_some(())
+    });
+    assert!(cluster.ask(last, "put key lost").unwrap().starts_with("error none"));
+    assert!(its(&cluster, "get key").starts_with("error none no-quorum"));
+    assert_eq!(its(&cluster, "stale get key"), seen, "what it knows it still tells");
+    start(&mut cluster, second, "50");
+    assert!(cluster.ok("get key").contains("value=survived"));
+}

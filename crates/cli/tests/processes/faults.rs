@@ -1,0 +1,207 @@
+//! What else can happen to a member, and is anything lost by it?
+
+use std::process::Command;
+
+use crate::common::client::number;
+use crate::common::load::Load;
+use crate::common::{Cluster, field, wait};
+
+fn applied(cluster: &Cluster, at: usize) -> u64 {
+    wait("it tells", || Some(number(&cluster.ask(at, "status")?, "applied")))
+}
+
+#[test]
+fn a_leader_that_stands_still_is_replaced_and_follows_when_it_goes_on() {
+    let mut cluster = Cluster::found(3);
+    let load = Load::begin(&cluster.addresses(), 4);
+    load.goes_on(50);
+    for round in 0..2 {
+        let old = cluster.leader();
+        let stopped = cluster.members[old].process.take().unwrap();
+        stopped.signal("-STOP");
+        let new = cluster.leader();
+        assert_ne!(old, new);
+        cluster.ok(&format!("put while {round}"));
+        load.goes_on(40);
+        stopped.signal("-CONT");
+        cluster.members[old].process = Some(stopped);
+        // It still thinks that it leads, and must not act on that.
+        let answer = cluster.ask(old, "put old leader").unwrap();
+        assert!(!answer.starts_with("refused"), "{answer}");
+        wait("it follows", || cluster.ask(old, "status")?.contains("role=follower").then_some(()));
+        let read = cluster.ask(old, "get while").unwrap();
+        assert_eq!(field(&read, "value"), Some(round.to_string()), "{read}");
+    }
+    load.judge(&cluster, &[0, 1, 2]);
+}
+
+#[test]
+fn a_member_whose_disk_went_back_notices_and_refuses() {
+    let mut cluster = Cluster::found(3);
+    let load = Load::begin(&cluster.addresses(), 3);
+    load.goes_on(50);
+    let leader = cluster.leader();
+    let victim = (leader + 1) % 3;
+    cluster.kill(victim);
+    let (data, copy) = (cluster.data(victim), cluster.dir.path().join("copy"));
+    let copied = Command::new("cp").arg("-a").args([&data, &copy]).status().unwrap();
+    assert!(copied.success());
+
+    cluster.start(victim, &[]);
+    // Until the leader knows that it has more than the copy.
+    let copied = number(&cluster.ask(cluster.leader(), "status").unwrap(), "last");
+    let id = cluster.id(victim);
+    wait("it has acknowledged more", || {
+        let leader = cluster.leader();
+        let last = number(&cluster.ask(leader, "status")?, "last");
+        let members = cluster.ask(leader, "members")?;
+        let shown = members.split('[').find(|shown| shown.starts_with(&id))?;
+        let behind: u64 = field(shown.split(']').next()?, "behind")?.parse().ok()?;
+        (last.saturating_sub(behind) > copied).then_some(())
+    });
+    cluster.kill(victim);
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&copy, &data).unwrap();
+    cluster.start(victim, &[]);
+    let process = cluster.members[victim].process.as_mut().unwrap();
+    assert_eq!(process.ended().code(), Some(1), "{}", process.words());
+    let words = process.words();
+    let last = words.lines().last().unwrap_or_default();
+    assert!(last.contains("acknowledged entries up to") && last.contains("--join"), "{words}");
+    cluster.members[victim].process = None;
+    load.goes_on(50);
+    let others: Vec<usize> = (0..3).filter(|at| *at != victim).collect();
+    load.judge(&cluster, &others);
+}
+
+#[test]
+fn a_rolling_restart_loses_nothing() {
+    let mut cluster = Cluster::found(3);
+    let load = Load::begin(&cluster.addresses(), 4);
+    for at in 0..3 {
+        load.goes_on(40);
+        let process = cluster.members[at].process.as_mut().unwrap();
+        process.signal("-TERM");
+        assert!(process.ended().success(), "{}", process.words());
+        cluster.members[at].process = None;
+        load.goes_on(40);
+        cluster.start(at, &[]);
+        let applied = number(&cluster.ask(cluster.leader(), "status").unwrap(), "applied");
+        wait("it is back", || {
+            (number(&cluster.ask(at, "status")?, "applied") >= applied).then_some(())
+        });
+    }
+    load.judge(&cluster, &[0, 1, 2]);
+}
+
+#[test]
+fn a_member_far_behind_catches_up_by_snapshot_while_writes_go_on() {
+    let mut cluster = Cluster::found_with_snapshots(100);
+    let load = Load::begin(&cluster.addresses(), 4);
+    load.goes_on(50);
+    let behind = (cluster.leader() + 1) % 3;
+    cluster.kill(behind);
+    let last = std::fs::read_to_string(cluster.dir.path().join(format!("m{behind}.log"))).unwrap();
+    let stopped_at = applied(&cluster, cluster.leader());
+    wait("the others have forgotten what it lacks", || {
+        let base = number(&cluster.ask(cluster.leader(), "status")?, "base");
+        (base > stopped_at).then_some(())
+    });
+    cluster.start(behind, &[]);
+    wait("a snapshot reaches it", || {
+        let process = cluster.members[behind].process.as_ref().unwrap();
+        process.words()[last.len()..].contains("snapshot received").then_some(())
+    });
+    load.goes_on(50);
+    load.judge(&cluster, &[0, 1, 2]);
+}
+
+#[test]
+fn a_follower_that_stands_still_catches_up() {
+    let mut cluster = Cluster::found_with_snapshots(100);
+    let load = Load::begin(&cluster.addresses(), 4);
+    load.goes_on(50);
+    let slow = (cluster.leader() + 1) % 3;
+    let stopped = cluster.members[slow].process.take().unwrap();
+    stopped.signal("-STOP");
+    let stopped_at = applied(&cluster, cluster.leader());
+    wait("the others have forgotten what it lacks", || {
+        let base = number(&cluster.ask(cluster.leader(), "status")?, "base");
+        (base > stopped_at).then_some(())
+    });
+    stopped.signal("-CONT");
+    cluster.members[slow].process = Some(stopped);
+    load.goes_on(50);
+    load.judge(&cluster, &[0, 1, 2]);
+}
+
+#[test]
+fn a_member_that_is_killed_while_it_catches_up_catches_up() {
+    let mut cluster = Cluster::found_with_snapshots(60);
+    let load = Load::begin(&cluster.addresses(), 4);
+    load.goes_on(50);
+    let behind = (cluster.leader() + 1) % 3;
+    for round in 0..4 {
+        cluster.kill(behind);
+        let stopped_at = applied(&cluster, cluster.leader());
+        wait("the others have forgotten what it lacks", || {
+            let base = number(&cluster.ask(cluster.leader(), "status")?, "base");
+            (base > stopped_at).then_some(())
+        });
+        cluster.start(behind, &[]);
+        // Later and later: before it has a link, while a snapshot arrives, after that.
+        wait("it answers", || cluster.ask(behind, "status"));
+        std::thread::sleep(std::time::Duration::from_millis(20 * round));
+    }
+    load.goes_on(50);
+    load.judge(&cluster, &[0, 1, 2]);
+}
+
+#[test]
+fn a_leader_whose_disk_went_back_takes_nothing_with_it() {
+    let mut cluster = Cluster::found(3);
+    let load = Load::begin(&cluster.addresses(), 3);
+    load.goes_on(50);
+    let victim = cluster.leader();
+    cluster.kill(victim);
+    let (data, copy) = (cluster.data(victim), cluster.dir.path().join("copy"));
+    assert!(Command::new("cp").arg("-a").args([&data, &copy]).status().unwrap().success());
+    cluster.start(victim, &[]);
+    // It leads again, so that the others know of nothing that it has promised them.
+    let id = cluster.id(victim);
+    wait("it leads again", || {
+        let leader = cluster.leader();
+        if leader != victim {
+            cluster.ask(leader, &format!("transfer {id}"));
+        }
+        (leader == victim).then_some(())
+    });
+    load.goes_on(50);
+    cluster.kill(victim);
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&copy, &data).unwrap();
+    let others: Vec<usize> = (0..3).filter(|at| *at != victim).collect();
+    load.goes_on(20);
+    cluster.start(victim, &[]);
+    load.goes_on(50);
+    load.judge(&cluster, &others);
+}
+
+#[test]
+fn leadership_handed_around_under_load_loses_nothing() {
+    let cluster = Cluster::found(3);
+    let load = Load::begin(&cluster.addresses(), 4);
+    for to in [1, 2, 0, 2, 1, 0] {
+        load.goes_on(30);
+        let id = cluster.id(to);
+        wait("it leads", || {
+            let leader = cluster.leader();
+            if leader != to {
+                cluster.ask(leader, &format!("transfer {id}"));
+            }
+            (leader == to).then_some(())
+        });
+    }
+    load.goes_on(30);
+    load.judge(&cluster, &[0, 1, 2]);
+}

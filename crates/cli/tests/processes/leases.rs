@@ -1,0 +1,205 @@
+//! Does a lease live as long as it should, and no longer, while leaders are killed under it?
+//!
+//! Some clients renew and must never be told that their lease has ended. Others fall silent: their
+//! lease must not end before its ttl, by their clock and by the machine's, and must have ended after
+//! the ttl, the time during which nobody led, and one checkpoint for every change of leader.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenure_server::os;
+
+use crate::common::client::{Client, Said, number};
+use crate::common::watch::{Life, Watch};
+use crate::common::{Cluster, kills, progress, wait};
+
+const TTL_MS: u64 = 3_000;
+/// Leases of each client that renews.
+const RENEWED: u64 = 8;
+/// Clients that renew, and clients that fall silent.
+const KEEPERS: u64 = 3;
+const SILENT: u64 = 8;
+/// Kills without further words: enough to see that it works.
+const KILLS: usize = 3;
+/// The bound that a campaign shows, over so many kills.
+const FAILOVER_MEDIAN_MS: u64 = 1_000;
+const FAILOVERS_MIN: usize = 20;
+
+/// What is counted while it runs.
+#[derive(Default)]
+struct Counts {
+    stop: AtomicBool,
+    renewals: AtomicU64,
+    /// Leases that ended before their time.
+    early: AtomicU64,
+}
+
+#[test]
+fn leases_live_their_time_while_leaders_are_killed() {
+    let kills = kills(KILLS);
+    let mut cluster = Cluster::found(3);
+    let members = cluster.addresses();
+    let watch = Watch::begin(&members);
+    let counts = Arc::new(Counts::default());
+    let keepers: Vec<_> = (0..KEEPERS)
+        .map(|number| {
+            let (members, counts) = (members.clone(), counts.clone());
+            std::thread::spawn(move || keep_renewing(members, number, &counts))
+        })
+        .collect();
+    let silent: Vec<_> = (0..SILENT)
+        .map(|number| {
+            let (members, counts) = (members.clone(), counts.clone());
+            std::thread::spawn(move || fall_silent(&members, number, &counts))
+        })
+        .collect();
+
+    let mut failovers_us = kill_leaders(&mut cluster, kills);
+    counts.stop.store(true, Ordering::Release);
+    keepers.into_iter().for_each(|keeper| keeper.join().unwrap());
+    let lives: Vec<Life> = silent.into_iter().flat_map(|one| one.join().unwrap()).collect();
+    cluster.agree(&[0, 1, 2]);
+
+    let judged = watch.end().judge(&lives, TTL_MS);
+    let early = counts.early.load(Ordering::Acquire) + judged.early;
+    failovers_us.sort_unstable();
+    let median_ms = failovers_us[failovers_us.len() / 2] / 1_000;
+    let p99_ms = failovers_us[failovers_us.len() * 99 / 100] / 1_000;
+    let renewals = counts.renewals.load(Ordering::Acquire);
+    let slow = failovers_us.len() >= FAILOVERS_MIN && median_ms >= FAILOVER_MEDIAN_MS;
+    let violations = early + judged.late + u64::from(slow);
+    println!(
+        "kills kills={kills} renewed={} renewals={renewals} silent={} early={early} late={} \
+         stretch_ms={} overshoot_ms={} leaderless_ms={} failover_median_ms={median_ms} failover_p99_ms={p99_ms} \
+         violations={violations}",
+        KEEPERS * RENEWED,
+        lives.len(),
+        judged.late,
+        judged.stretch_ms,
+        judged.overshoot_ms,
+        judged.leaderless_ms,
+    );
+    assert!(renewals > 0 && lives.len() >= kills, "{renewals} renewals, {} lives", lives.len());
+    assert_eq!(violations, 0, "{:#?}", judged.said);
+}
+
+/// Kills one leader after another and tells how long each time until the next had agreed on
+/// something.
+fn kill_leaders(cluster: &mut Cluster, kills: usize) -> Vec<u64> {
+    let bar = progress(kills);
+    let mut took_us = Vec::new();
+    for kill in 0..kills {
+        let leader = cluster.leader();
+        let applied = number(&cluster.ask(leader, "status").unwrap_or_default(), "applied");
+        wait("all members are there", || {
+            (0..3)
+                .all(|at| {
+                    let status = cluster.ask(at, "status");
+                    status.is_some_and(|status| number(&status, "applied") >= applied)
+                })
+                .then_some(())
+        });
+        // Leases are in every phase of their life when it happens.
+        std::thread::sleep(Duration::from_millis(os::random() % 1_500));
+        let leader = cluster.leader();
+        let others: Vec<SocketAddr> =
+            (0..3).filter(|at| *at != leader).map(|at| cluster.address(at)).collect();
+        let killed_us = os::now_us();
+        cluster.kill(leader);
+        let mut client = Client::new(others, Duration::from_secs(2));
+        wait("another leads", || {
+            matches!(client.say(&format!("put kill {kill}")), Said::Ok(_)).then_some(())
+        });
+        took_us.push(os::now_us() - killed_us);
+        cluster.start(leader, &[]);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    took_us
+}
+
+/// Renews leases until told to stop; none of them may end.
+fn keep_renewing(members: Vec<SocketAddr>, number: u64, counts: &Counts) {
+    let mut client = Client::new(members, Duration::from_secs(1));
+    let ids = (1..=RENEWED).map(|lease| (number + 1) * 100 + lease);
+    let ids: Vec<u64> = ids.collect();
+    // The last renewal known to have been done began then, for all of them.
+    let mut since_us = u64::MAX;
+    for id in &ids {
+        let line = format!("lease {id} {TTL_MS} keeper-{number}");
+        since_us = since_us.min(os::now_us());
+        let (granted, _) = client.insist(&line, || false);
+        granted.expect("it insists").expect("a lease is granted");
+    }
+    let words: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    let line = format!("renew {}", words.join(" "));
+    while !counts.stop.load(Ordering::Acquire) {
+        let asked_us = os::now_us();
+        match client.say(&line) {
+            Said::Ok(answer) if answer.contains("ended") => {
+                // Not renewed for longer than the ttl: then it may have.
+                assert!(os::now_us() < since_us + TTL_MS * 1_000, "no renewal got through in time");
+                counts.early.fetch_add(1, Ordering::AcqRel);
+                return;
+            }
+            Said::Ok(_) => {
+                since_us = asked_us;
+                counts.renewals.fetch_add(RENEWED, Ordering::AcqRel);
+                std::thread::sleep(Duration::from_millis(TTL_MS / 6));
+            }
+            Said::Refused(why) => panic!("{line}: refused {why}"),
+            Said::NotDone(_) | Said::Unknown => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Takes leases and lets them run out, again and again.
+fn fall_silent(members: &[SocketAddr], number: u64, counts: &Counts) -> Vec<Life> {
+    let mut client = Client::new(members.to_vec(), Duration::from_secs(1));
+    // An old leader that is asked something waits for an answer that never comes: ask on soon.
+    let mut reader = Client::new(members.to_vec(), Duration::from_millis(250));
+    let mut lives = Vec::new();
+    for turn in 0.. {
+        if counts.stop.load(Ordering::Acquire) {
+            break;
+        }
+        let lease = 10_000 + turn * 100 + number;
+        let lock = format!("silent/{lease}");
+        let lines = [
+            format!("lease {lease} {TTL_MS} silent-{number}"),
+            format!("lock {lease} {lock} queue"),
+        ];
+        let decided: Vec<_> = lines.iter().map(|line| client.insist(line, || false).0).collect();
+        if decided.iter().any(|decided| !matches!(decided, Some(Ok(_)))) {
+            // It ended before it held anything, which only a long search for a leader explains.
+            continue;
+        }
+        std::thread::sleep(Duration::from_millis(os::random() % 500));
+        let Some((asked_us, told_us)) = renew_once(&mut client, lease) else { continue };
+        let gone_us = loop {
+            if let Said::Ok(answer) = reader.say(&format!("locks {lock}"))
+                && answer.starts_with("count=0")
+            {
+                break os::now_us();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        lives.push(Life { lease, asked_us, told_us, gone_us });
+    }
+    lives
+}
+
+/// The last renewal of a lease: when it was asked for first, and when it was known to be done.
+fn renew_once(client: &mut Client, lease: u64) -> Option<(u64, u64)> {
+    loop {
+        let asked_us = os::now_us();
+        match client.say(&format!("renew {lease}")) {
+            Said::Ok(answer) if answer.starts_with("ended") => return None,
+            Said::Ok(_) => return Some((asked_us, os::now_us())),
+            Said::Refused(why) => panic!("renew {lease}: refused {why}"),
+            Said::NotDone(_) | Said::Unknown => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}

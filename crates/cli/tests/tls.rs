@@ -1,0 +1,190 @@
+//! Members under certificates, as real processes: who gets in, and does anybody else disturb them?
+
+#[path = "common/authority.rs"]
+mod authority;
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use authority::{Authority, Papers};
+use common::{Cluster, Process, field, wait};
+
+/// Three members that talk under certificates.
+fn found(name: &str) -> (Cluster, Authority, Vec<Papers>) {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new(dir.path(), name);
+    let mut cluster = Cluster { dir, members: Vec::new() };
+    for _ in 0..3 {
+        cluster.add();
+    }
+    let papers: Vec<_> = cluster.members.iter().map(|one| authority.sign(&one.name)).collect();
+    let listed =
+        cluster.members.iter().map(|one| format!("{}=127.0.0.1:{}", one.name, one.members));
+    let listed = listed.collect::<Vec<_>>().join(",");
+    for (at, papers) in papers.iter().enumerate() {
+        start(&mut cluster, at, papers, &["--bootstrap", &listed]);
+    }
+    cluster.leader();
+    (cluster, authority, papers)
+}
+
+fn start(cluster: &mut Cluster, at: usize, papers: &Papers, more: &[&str]) {
+    let flags = papers.flags();
+    let flags: Vec<_> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    cluster.start(at, &flags);
+}
+
+fn words(cluster: &Cluster, at: usize) -> String {
+    cluster.members[at].process.as_ref().unwrap().words()
+}
+
+/// Waits until one of the others has said something.
+fn somebody_says(cluster: &Cluster, others: &[usize], what: &str) {
+    wait(what, || others.iter().any(|at| words(cluster, *at).contains(what)).then_some(()));
+}
+
+#[test]
+fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
+    let (mut cluster, authority, papers) = found("ours");
+    cluster.ok("lease 7 60000 worker");
+    let token = field(&cluster.ok("lock 7 deploy"), "token");
+    assert!(token.is_some());
+    let leader = cluster.leader();
+    cluster.kill(leader);
+    assert!(cluster.ok("locks").contains("deploy held client=worker"));
+    start(&mut cluster, leader, &papers[leader], &[]);
+    let joiner = cluster.add();
+    let seed = format!("127.0.0.1:{}", cluster.members[0].members);
+    let its = authority.sign(&cluster.members[joiner].name);
+    start(&mut cluster, joiner, &its, &["--join", &seed]);
+    let id = cluster.id(joiner);
+    cluster.ok("put key value");
+    cluster.agree(&[0, 1, 2, joiner]);
+    cluster.ok(&format!("promote {id}"));
+    assert!(cluster.ok("members").contains(&format!("[{id} follower name=m3")));
+}
+
+#[test]
+fn who_shows_a_certificate_of_another_member_is_refused_and_the_others_go_on() {
+    let (mut cluster, authority, papers) = found("ours");
+    let stolen = (cluster.leader() + 1) % 3;
+    let others: Vec<_> = (0..3).filter(|at| *at != stolen).collect();
+    cluster.kill(stolen);
+    cluster.ok("put key value");
+    // Its data, under the name and certificate of somebody else.
+    let real = std::mem::replace(&mut cluster.members[stolen].name, "m9".into());
+    std::fs::rename(cluster.dir.path().join(&real), cluster.data(stolen)).unwrap();
+    start(&mut cluster, stolen, &authority.sign("m9"), &[]);
+    let why = format!("its certificate names `m9`, not the member `{real}`");
+    somebody_says(&cluster, &others, &why);
+    cluster.ok("put key another");
+    cluster.agree(&others);
+    let behind = cluster.ask(stolen, "status").unwrap();
+    assert!(behind.contains("leader=none"), "{behind}");
+    cluster.kill(stolen);
+    std::fs::rename(cluster.data(stolen), cluster.dir.path().join(&real)).unwrap();
+    cluster.members[stolen].name = real;
+    start(&mut cluster, stolen, &papers[stolen], &[]);
+    cluster.agree(&[0, 1, 2]);
+
+    // A certificate that is not its own is no use from the start.
+    let at = cluster.add();
+    start(&mut cluster, at, &papers[0], &["--join", "127.0.0.1:1"]);
+    let ended = cluster.members[at].process.as_mut().unwrap().ended();
+    assert_eq!(ended.code(), Some(78));
+    assert!(
+        words(&cluster, at).contains("names `m0`, not this member, `m3`"),
+        "{}",
+        words(&cluster, at)
+    );
+}
+
+#[test]
+fn another_authority_is_refused_and_the_others_go_on() {
+    let (mut cluster, authority, _) = found("ours");
+    let theirs = Authority::new(cluster.dir.path(), "theirs");
+    let at = cluster.add();
+    let mut papers = theirs.sign("m3");
+    // It believes everybody; nobody believes it.
+    papers.ca = authority.and(&theirs);
+    let seed = format!("127.0.0.1:{}", cluster.members[0].members);
+    start(&mut cluster, at, &papers, &["--join", &seed]);
+    somebody_says(&cluster, &[0], "invalid peer certificate: UnknownIssuer");
+    cluster.kill(at);
+    // And one that believes only its own authority does not talk to the cluster.
+    start(
+        &mut cluster,
+        at,
+        &theirs.sign("m3"),
+        &["--bootstrap", &format!("m3=127.0.0.1:1,m0={seed}")],
+    );
+    somebody_says(&cluster, &[at], "invalid peer certificate: UnknownIssuer");
+    cluster.ok("put key value");
+    cluster.agree(&[0, 1, 2]);
+    assert!(cluster.ok("members").starts_with("ok count=3 "));
+}
+
+#[test]
+fn who_speaks_in_plain_or_not_at_all_is_cut_off_and_keeps_nobody_out() {
+    let (mut cluster, _, papers) = found("ours");
+    let away = (cluster.leader() + 1) % 3;
+    let here = (away + 1) % 3;
+    cluster.kill(away);
+    let port = cluster.members[here].members;
+    // More than are let wait; each of them says nothing.
+    let silent: Vec<_> =
+        (0..100).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    plain.write_all(b"\x05\0\0\0who 1").unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!String::from_utf8_lossy(&answer).contains("i-am"), "{answer:?}");
+    somebody_says(&cluster, &[here], "a connection was refused");
+    start(&mut cluster, away, &papers[away], &[]);
+    cluster.ok("put key value");
+    cluster.agree(&[0, 1, 2]);
+    for mut one in silent {
+        match one.read(&mut [0; 1]) {
+            Ok(read) => assert_eq!(read, 0, "it hangs up without a word"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+}
+
+#[test]
+fn certificates_that_do_not_fit_are_found_before_anything_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::new(dir.path(), "ours");
+    let theirs = Authority::new(dir.path(), "theirs");
+    let data = dir.path().join("data");
+    let check = |papers: &Papers| {
+        let said = dir.path().join("said");
+        let _ = std::fs::remove_file(&said);
+        let flags = papers.flags();
+        let mut arguments =
+            vec!["config", "check", "--name", "m0", "--data", data.to_str().unwrap()];
+        arguments.extend(flags.iter().map(String::as_str));
+        let mut process = Process::start(&said, &arguments);
+        (process.ended().code(), process.words())
+    };
+    let good = ours.sign("m0");
+    assert_eq!(check(&good), (Some(0), String::new()));
+    let (cert, key, ca) = (good.cert.clone(), good.key.clone(), good.ca.clone());
+    let other = theirs.sign("m0");
+    for (papers, why) in [
+        (
+            Papers { cert: cert.clone(), key: other.key.clone(), ca: ca.clone() },
+            "cannot be used together",
+        ),
+        (
+            Papers { cert: other.cert, key: other.key, ca: ca.clone() },
+            "would be refused by other members",
+        ),
+        (Papers { cert: key.clone(), key: key.clone(), ca: ca.clone() }, "holds no certificate"),
+        (Papers { cert, key: ca.clone(), ca }, "holds no private key"),
+    ] {
+        let (code, said) = check(&papers);
+        assert!(code == Some(78) && said.contains(why), "{code:?} {said}");
+    }
+}

@@ -1,0 +1,61 @@
+//! May the state grow, or are too many disks nearly full?
+//!
+//! Each member knows its own disk. While it is short of space it says so to the leader every second, so
+//! nothing need be said when that is over, and nothing is lost with a message or a leader.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Replica;
+use crate::config::{SHORT_KEPT_US, SHORT_US};
+use crate::io::{Output, Space};
+use crate::member::MemberId;
+use crate::message::Message;
+
+/// Who is short of space.
+#[derive(Debug, Default)]
+pub(super) struct Shortage {
+    here: bool,
+    /// To whom that was said last, and when.
+    said: Option<(MemberId, u64)>,
+    /// Of others, until when it counts.
+    others: BTreeMap<MemberId, u64>,
+}
+
+impl Replica {
+    pub(super) fn set_space(&mut self, space: Space) {
+        self.shortage.here = space == Space::Short;
+    }
+
+    pub(super) fn hear_short(&mut self, from: MemberId) {
+        if self.members.contains(from) {
+            let until_us = self.now_us.saturating_add(SHORT_KEPT_US);
+            self.shortage.others.insert(from, until_us);
+        }
+    }
+
+    /// Whether this leader may propose what makes the state grow: it has room for it, and so has a
+    /// quorum, of both halves of a joint configuration.
+    pub(super) fn may_grow(&mut self) -> bool {
+        let now_us = self.now_us;
+        self.shortage.others.retain(|_, until_us| *until_us > now_us);
+        let others = &self.shortage.others;
+        let enough = |voters: &BTreeSet<MemberId>| {
+            let short = voters.iter().filter(|id| others.contains_key(id)).count();
+            voters.is_empty() || voters.len() - short > voters.len() / 2
+        };
+        !self.shortage.here && enough(&self.members.voters) && enough(&self.members.outgoing)
+    }
+
+    pub(super) fn say_short(&mut self, out: &mut Vec<Output>) {
+        let leader = self.leader().filter(|leader| *leader != self.config.id);
+        let Some(to) = leader.filter(|_| self.shortage.here) else { return };
+        let again_us = match self.shortage.said {
+            Some((said_to, at_us)) if said_to == to => at_us.saturating_add(SHORT_US),
+            _ => 0,
+        };
+        if self.now_us >= again_us {
+            self.shortage.said = Some((to, self.now_us));
+            out.push(Output::Send { to, message: Message::Short });
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! How does the plain lock protocol work?
+//!
+//! `{commandType: 0, key, clientID, ttl}` asks for a lock and is answered when it is granted; `commandType: 1`
+//! gives it back and is not answered. The member keeps one lease for each client and key, under a number
+//! that any member finds again. It renews that lease while the client waits on an open connection, and once
+//! at the grant: from then on `ttl` seconds are what the client has. A client that comes back within its ttl
+//! and asks again finds its place in the queue, or its grant.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tenure_core::Machine;
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::{
+    Acquire, Ask, AskLease, Asks, Command, LeaseRef, NewLease, Purpose, RequestId, Revoker, Wait,
+};
+use tenure_types::{LeaseId, Mode, Refusal};
+use tenure_wire::json::plain::{PlainCommand, PlainReply, PlainRequest, PlainToken};
+use tenure_wire::{Failure, convert, v1};
+use tokio::task::{AbortHandle, JoinSet};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Heard;
+use crate::edge::{Edge, Fresh, Principal, Turn, WITHIN};
+
+/// Locks that one connection may wait for or hold through it.
+const LOCKS_MAX: usize = 1_024;
+/// Between two attempts while the cluster has no leader.
+const PAUSE: Duration = Duration::from_millis(200);
+/// As long as anybody waits.
+const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Speaks with one client until it goes away.
+pub(super) async fn serve(mut socket: Heard, edge: Edge) {
+    let mut asks: JoinSet<PlainReply> = JoinSet::new();
+    let mut waiting: HashMap<(String, String), AbortHandle> = HashMap::new();
+    loop {
+        let said = tokio::select! {
+            text = socket.next() => {
+                let Some(text) = text else { return };
+                take(&text, &edge, &mut asks, &mut waiting).await
+            }
+            Some(answered) = asks.join_next(), if !asks.is_empty() => {
+                answered.ok()
+            }
+        };
+        waiting.retain(|_, ask| !ask.is_finished());
+        if let Some(said) = said
+            && socket.say(text(&said)).await.is_none()
+        {
+            return;
+        }
+    }
+}
+
+async fn take(
+    text: &str,
+    edge: &Edge,
+    asks: &mut JoinSet<PlainReply>,
+    waiting: &mut HashMap<(String, String), AbortHandle>,
+) -> Option<PlainReply> {
+    let line = match read(text) {
+        Ok(line) => line,
+        Err(failure) => return Some(refused(&(&failure).into())),
+    };
+    let whose = (line.client_id.clone(), line.key.clone());
+    // Whatever comes now replaces what this connection waited for under the same names.
+    if let Some(ask) = waiting.remove(&whose) {
+        ask.abort();
+    }
+    if line.command() == Some(PlainCommand::Release) {
+        let command = Command::Revoke { lease: LeaseRef::Id(lease_id(&line)), by: Revoker::Holder };
+        // A release has no answer. If it fails, the ttl ends the hold.
+        let _ = edge.call(&Principal::anyone(), RequestId::None, command, WITHIN).await;
+        return None;
+    }
+    if waiting.len() >= LOCKS_MAX {
+        let failure = Failure::Overloaded { retry_after_ms: 1_000 };
+        return Some(refused(&(&failure).into()));
+    }
+    let edge = edge.clone();
+    let ask = asks.spawn(async move {
+        match acquire(&edge, &line).await {
+            Ok(token) => PlainReply { success: true, fencing_token: Some(token), reason: None },
+            Err(error) => refused(&error),
+        }
+    });
+    waiting.insert(whose, ask);
+    None
+}
+
+/// Waits for the lock for as long as the client does.
+async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Error> {
+    let (who, lease) = (Principal::anyone(), lease_id(line));
+    loop {
+        let outcome = match attempt(edge, &who, line, lease).await {
+            Ok(outcome) => outcome,
+            Err(crate::edge::Failure::Forbidden { .. }) => {
+                return Err(told(Failure::HostNotAllowed));
+            }
+            // Nobody leads, or the answer was lost: the lease finds its place again.
+            Err(_) => {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let acquired = match outcome.result {
+            Ok(Answer::Acquired(acquired)) => acquired,
+            // The lease ran out while nobody could renew it: the client waits on, from the end.
+            Err(Refusal::LeaseNotFound) | Ok(_) => continue,
+            Err(refusal) => return Err((&refusal).into()),
+        };
+        let Some(grant) = acquired.grants.as_slice().first() else { continue };
+        let Some(token) = PlainToken::new(line.key.clone(), grant.token.get()) else {
+            let command = Command::Revoke { lease: LeaseRef::Id(lease), by: Revoker::Holder };
+            let _ = edge.call(&who, RequestId::None, command, WITHIN).await;
+            return Err(told(Failure::TokenTooLarge));
+        };
+        // From here on the ttl is the client's.
+        let renew = Command::Renew(vec![LeaseRef::Handle(acquired.lease.handle)]);
+        match edge.call(&who, RequestId::None, renew, WITHIN).await.map(|outcome| outcome.result) {
+            Ok(Ok(Answer::Renewed(renewals))) if renewals.iter().all(Option::is_some) => {
+                return Ok(token);
+            }
+            _ => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// One lease, one ask, and renewals until the turn comes.
+async fn attempt(
+    edge: &Edge,
+    who: &Principal,
+    line: &PlainRequest,
+    lease: LeaseId,
+) -> Result<Outcome, crate::edge::Failure> {
+    let new = NewLease { id: lease, ttl_ms: ttl_ms(line), client: &line.client_id, metadata: &[] };
+    let granted = edge.call(who, RequestId::None, Command::GrantLease(new), WITHIN).await?;
+    match &granted.result {
+        // It came back with another ttl: what it has, it has.
+        Err(Refusal::LeaseExists { .. }) if is_theirs(edge, lease, &line.client_id).await? => {}
+        Err(_) => return Ok(granted),
+        Ok(_) => {}
+    }
+    let ask = Acquire {
+        lease: AskLease::Existing(LeaseRef::Id(lease)),
+        locks: Asks::One(Ask { lock: &line.key, mode: Mode::Exclusive }),
+        wait: Wait::Unlimited,
+        metadata: &[],
+        lock_delay_ms: 0,
+        max_hold_ms: None,
+        purpose: Purpose::Lock,
+        independent: false,
+    };
+    // Kept when the client goes away: it may come back.
+    let turn = Turn { wait: ALWAYS, keep: true };
+    let turn_comes = edge.acquire(who, RequestId::None, ask, turn);
+    tokio::pin!(turn_comes);
+    let mut beat = tokio::time::interval(Duration::from_millis((ttl_ms(line) / 3).max(1)));
+    beat.tick().await;
+    loop {
+        tokio::select! {
+            outcome = turn_comes.as_mut() => return outcome,
+            _ = beat.tick() => {
+                let renew = Command::Renew(vec![LeaseRef::Id(lease)]);
+                // If this one fails, the next may not; if none does, the ask says so.
+                let _ = edge.call(who, RequestId::None, renew, WITHIN).await;
+            }
+        }
+    }
+}
+
+async fn is_theirs(
+    edge: &Edge,
+    lease: LeaseId,
+    client: &str,
+) -> Result<bool, crate::edge::Failure> {
+    let client = client.to_owned();
+    let ask = move |machine: &Machine| {
+        let view = machine.lease(LeaseRef::Id(lease));
+        view.is_some_and(|view| view.client.as_str() == client)
+    };
+    edge.read(Fresh::Now, WITHIN, ask).await.map(|(_, theirs)| theirs)
+}
+
+/// The number of the lease of this client and key: the same on every member.
+fn lease_id(line: &PlainRequest) -> LeaseId {
+    let names = format!("{}\0{}", line.client_id, line.key);
+    let mut number = xxh3_64(names.as_bytes()) >> 1;
+    loop {
+        if let Some(id) = i64::try_from(number).ok().and_then(convert::lease_from) {
+            return id;
+        }
+        number += 1;
+    }
+}
+
+fn read(text: &str) -> Result<PlainRequest, Failure> {
+    let malformed = |error: serde_json::Error| Failure::Malformed { what: error.to_string() };
+    let invalid = |field, problem: &str| Failure::InvalidField { field, problem: problem.into() };
+    let line: PlainRequest = serde_json::from_str(text).map_err(malformed)?;
+    match line.command() {
+        None => Err(invalid("commandType", "must be 0 to acquire or 1 to release")),
+        _ if line.key.is_empty() => Err(invalid("key", "is missing")),
+        _ if line.client_id.is_empty() => Err(invalid("clientID", "is missing")),
+        Some(PlainCommand::Acquire) if line.ttl == 0 => Err(invalid("ttl", "is missing")),
+        Some(_) => Ok(line),
+    }
+}
+
+fn ttl_ms(line: &PlainRequest) -> u64 {
+    line.ttl.saturating_mul(1_000)
+}
+
+fn refused(error: &v1::Error) -> PlainReply {
+    PlainReply { success: false, fencing_token: None, reason: Some(error.reason.clone()) }
+}
+
+fn text(reply: &PlainReply) -> String {
+    serde_json::to_string(reply).expect("a reply has only what JSON can have")
+}
+
+fn told(failure: Failure) -> v1::Error {
+    (&failure).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_and_what_is_wrong_is_named() {
+        let line = read(r#"{"commandType":0,"key":"k","clientID":"c","ttl":15}"#).unwrap();
+        assert_eq!(ttl_ms(&line), 15_000);
+        assert!(read(r#"{"commandType":1,"key":"k","clientID":"c"}"#).is_ok());
+        for (text, field) in [
+            (r#"{"commandType":2,"key":"k","clientID":"c","ttl":1}"#, "commandType"),
+            (r#"{"commandType":0,"key":"","clientID":"c","ttl":1}"#, "key"),
+            (r#"{"commandType":0,"key":"k","clientID":"","ttl":1}"#, "clientID"),
+            (r#"{"commandType":0,"key":"k","clientID":"c"}"#, "ttl"),
+        ] {
+            match read(text) {
+                Err(Failure::InvalidField { field: named, .. }) => assert_eq!(named, field),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+        assert!(matches!(read("hello"), Err(Failure::Malformed { .. })));
+        assert!(matches!(read("[]"), Err(Failure::Malformed { .. })));
+    }
+
+    #[test]
+    fn every_client_and_key_has_a_lease_of_its_own() {
+        let line = |client: &str, key: &str| PlainRequest {
+            command_type: 0,
+            key: key.into(),
+            client_id: client.into(),
+            ttl: 1,
+        };
+        assert_eq!(lease_id(&line("a", "k")), lease_id(&line("a", "k")));
+        assert_ne!(lease_id(&line("a", "bk")), lease_id(&line("ab", "k")));
+    }
+}

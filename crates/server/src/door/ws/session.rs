@@ -1,0 +1,202 @@
+//! How does a session run in JSON?
+//!
+//! It is the same session as over gRPC: messages are turned into that form and back. In JSON leases are named
+//! by their ids, so this remembers which handle is which lease.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::{Stream, StreamExt, stream};
+use tenure_types::Handle;
+use tenure_wire::json::Decimal;
+use tenure_wire::json::session::{
+    Answer, Asked, ClientMessage, Granted, LeaseEnded, Lost, ServerMessage, WaitEnded,
+};
+use tenure_wire::{Failure, convert, v1};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Heard;
+use crate::door::session::{Names, Talk};
+use crate::edge::{Edge, Principal};
+
+/// Messages read and not yet taken by the session.
+const READ_AHEAD: usize = 4;
+
+/// What was asked, by request id, until it is answered.
+type AskedFor = HashMap<u64, Asked>;
+
+/// Speaks with one client until it goes away.
+pub(super) async fn serve(mut socket: Heard, edge: Edge) {
+    let mut talk = Talk::new(edge, Principal::anyone());
+    talk.remember_names();
+    let (to, from) = channel::<v1::SessionRequest>(READ_AHEAD);
+    let asked = Arc::new(Mutex::new(AskedFor::new()));
+    let mut answers = pin!(answers(talk, from, asked.clone()));
+    // The session says welcome when it is greeted, which a client in a hurry leaves out.
+    let mut greeted = false;
+    loop {
+        tokio::select! {
+            biased;
+            said = answers.next() => {
+                let Some(said) = said else { return };
+                if socket.say(text(&said)).await.is_none() || said.closing.is_some() {
+                    return;
+                }
+            }
+            heard = socket.next(), if to.capacity() > 0 => {
+                let Some(heard) = heard else { return };
+                let answered = take(&heard, &to, &asked, &mut greeted).await;
+                if let Some(said) = answered
+                    && (socket.say(text(&said)).await.is_none() || said.closing.is_some())
+                {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// What the session says. A stream of its own, because asking a session for its next message must not be
+/// given up half-way.
+fn answers(
+    talk: Talk,
+    from: Receiver<v1::SessionRequest>,
+    asked: Arc<Mutex<AskedFor>>,
+) -> impl Stream<Item = ServerMessage> {
+    let from = ReceiverStream::new(from).map(Ok::<_, Infallible>);
+    stream::unfold((talk, from, asked), |(mut talk, mut from, asked)| async move {
+        let said = talk.next(&mut from).await?;
+        let said = {
+            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            shown(said, talk.names(), &mut asked)
+        };
+        Some((said, (talk, from, asked)))
+    })
+}
+
+/// Takes a message; what cannot be understood is answered at once.
+async fn take(
+    heard: &str,
+    to: &Sender<v1::SessionRequest>,
+    asked: &Mutex<AskedFor>,
+    greeted: &mut bool,
+) -> Option<ServerMessage> {
+    let message: ClientMessage = match serde_json::from_str(heard) {
+        Ok(message) => message,
+        Err(error) => {
+            let failure = Failure::Malformed { what: error.to_string() };
+            let closing = Some(v1::Error::from(&failure).into());
+            return Some(ServerMessage { closing, ..Default::default() });
+        }
+    };
+    let hello = match (message.hello, message.resume, *greeted) {
+        (None, None, true) => None,
+        (hello, resume, _) => Some(greeting(hello, resume)),
+    };
+    *greeted = true;
+    let (mut requests, mut answers) = (Vec::new(), Vec::new());
+    for request in message.requests {
+        let about = about(&request);
+        let id = request.id;
+        match v1::Request::try_from(request) {
+            Ok(request) => {
+                asked.lock().unwrap_or_else(PoisonError::into_inner).insert(id, about);
+                requests.push(request);
+            }
+            Err(failure) => {
+                let result = Some(v1::answer::Result::Error((&failure).into()));
+                answers.push(Answer::new(v1::Answer { id, revision: 0, result }, &about));
+            }
+        }
+    }
+    if !requests.is_empty() || hello.is_some() {
+        // There is room for it: the session was asked before the socket.
+        let _ = to.send(v1::SessionRequest { hello, requests }).await;
+    }
+    (!answers.is_empty()).then(|| ServerMessage { answers, ..Default::default() })
+}
+
+fn greeting(
+    hello: Option<tenure_wire::json::session::Hello>,
+    resume: Option<tenure_wire::json::session::Resume>,
+) -> v1::Hello {
+    let hello = hello.unwrap_or_default();
+    let number = |it: Option<Decimal>| it.map_or(0, |Decimal(number)| number);
+    let name = |Decimal(lease): Decimal| v1::LeaseName {
+        lease: i64::try_from(lease).unwrap_or_default(),
+        ..Default::default()
+    };
+    v1::Hello {
+        client: hello.client.unwrap_or_default(),
+        leases: resume.map(|it| it.leases.into_iter().map(name).collect()).unwrap_or_default(),
+        cluster_id: number(hello.cluster_id),
+        epoch: hello.epoch.unwrap_or_default(),
+        incarnation: number(hello.incarnation),
+        software: String::new(),
+    }
+}
+
+/// What the answer will not repeat.
+fn about(request: &tenure_wire::json::session::Request) -> Asked {
+    let leases = request.renew.as_ref().map(|renew| renew.leases.clone()).unwrap_or_default();
+    let name = (request.acquire.as_ref().and_then(|it| it.lock.clone()))
+        .or_else(|| request.force.as_ref().map(|it| it.lock.clone()))
+        .or_else(|| request.put.as_ref().map(|it| it.key.clone()))
+        .or_else(|| request.delete.as_ref().map(|it| it.key.clone()));
+    Asked { name, leases }
+}
+
+fn shown(said: v1::SessionResponse, names: &Names, asked: &mut AskedFor) -> ServerMessage {
+    let lease = |slot: u32, generation: u64| {
+        let handle = Handle { slot, generation };
+        names.get(&handle).map(|id| Decimal(id.get()))
+    };
+    let answer = |answer: v1::Answer| {
+        let about = asked.remove(&answer.id).unwrap_or_default();
+        Answer::new(answer, &about)
+    };
+    ServerMessage {
+        welcome: said.welcome.map(Into::into),
+        revision: convert::revision_from(said.revision)
+            .filter(|revision| revision.0 > 0)
+            .map(|revision| Decimal(revision.0)),
+        answers: said.answers.into_iter().map(answer).collect(),
+        grants: said
+            .grants
+            .into_iter()
+            .map(|it| {
+                let lease = lease(it.lease_slot, it.lease_generation);
+                Granted::new(it, lease)
+            })
+            .collect(),
+        losses: said
+            .losses
+            .into_iter()
+            .map(|it| {
+                let lease = lease(it.lease_slot, it.lease_generation);
+                Lost::new(it, lease)
+            })
+            .collect(),
+        waits_ended: said
+            .waits_ended
+            .iter()
+            .map(|it| WaitEnded::new(it, lease(it.lease_slot, it.lease_generation)))
+            .collect(),
+        leases_ended: said
+            .leases_ended
+            .iter()
+            .filter_map(|it| {
+                lease(it.lease_slot, it.lease_generation).map(|lease| LeaseEnded::new(it, lease))
+            })
+            .collect(),
+        leader: said.leader.map(Into::into),
+        closing: said.closing.map(Into::into),
+    }
+}
+
+fn text(message: &ServerMessage) -> String {
+    serde_json::to_string(message).expect("messages have only names that JSON can have")
+}

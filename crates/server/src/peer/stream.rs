@@ -1,0 +1,359 @@
+//! What carries bytes between two members: a socket, in plain or under TLS?
+//!
+//! A link reads on one thread and writes on another. In plain they need nothing of each other; under
+//! TLS both need the session, which neither keeps while it waits for the network.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use rustls::Connection;
+
+use crate::os;
+use crate::tls;
+
+/// Bytes read from, and encrypted for, a socket at once.
+const PIECE_BYTES: usize = 256 * 1024;
+/// How long whoever is refused has time to hear why.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// One connection to another member.
+pub(crate) struct Stream {
+    way: Way,
+    until_us: Option<u64>,
+    /// The names in the other end's certificate; nothing in plain.
+    names: Option<Vec<String>>,
+}
+
+enum Way {
+    Plain(TcpStream),
+    Tls(Arc<Session>, Incoming),
+}
+
+/// The end of a connection that another thread writes to.
+pub(crate) enum Outgoing {
+    Plain(TcpStream),
+    Tls(Arc<Session>),
+}
+
+/// A TLS session and the socket under it.
+pub(crate) struct Session {
+    socket: TcpStream,
+    state: Mutex<Connection>,
+    /// Taken before `state`, and kept until the socket has the bytes: records leave in the order in
+    /// which they were encrypted.
+    out: Mutex<Vec<u8>>,
+}
+
+/// What was read and not yet taken.
+struct Incoming {
+    raw: Box<[u8]>,
+    plain: Vec<u8>,
+    taken: usize,
+}
+
+impl Stream {
+    pub(crate) fn plain(socket: TcpStream) -> Self {
+        Self { way: Way::Plain(socket), until_us: None, names: None }
+    }
+
+    /// Begins a TLS session, which must be there before the given moment.
+    pub(crate) fn handshake(
+        socket: TcpStream,
+        mut state: Connection,
+        until_us: u64,
+    ) -> io::Result<Self> {
+        state.set_buffer_limit(None);
+        let session = Arc::new(Session { socket, state: Mutex::new(state), out: Mutex::default() });
+        let incoming = Incoming { raw: vec![0; PIECE_BYTES].into(), plain: Vec::new(), taken: 0 };
+        let way = Way::Tls(session.clone(), incoming);
+        let mut stream = Self { way, until_us: Some(until_us), names: Some(Vec::new()) };
+        while session.state().is_handshaking() {
+            stream.bound_write()?;
+            session.send_all(&[])?;
+            if !session.state().is_handshaking() {
+                break;
+            }
+            stream.receive()?;
+        }
+        stream.bound_write()?;
+        session.send_all(&[])?;
+        let state = session.state();
+        let names =
+            state.peer_certificates().and_then(|chain| Some(tls::dns_names(chain.first()?)));
+        stream.names = Some(names.unwrap_or_default());
+        Ok(stream)
+    }
+
+    /// Nothing on it may take longer than until this moment; for ever, if there is none.
+    pub(crate) fn limit(&mut self, until_us: Option<u64>) -> io::Result<()> {
+        self.until_us = until_us;
+        if until_us.is_none() {
+            self.socket().set_read_timeout(None)?;
+        }
+        Ok(())
+    }
+
+    /// Why the other end cannot be the member of this name; nothing if it can. In plain everybody can.
+    pub(crate) fn objection(&self, name: &str) -> Option<String> {
+        let names = self.names.as_ref()?;
+        let named = tls::listed(names);
+        (!tls::is_named(names, name))
+            .then(|| format!("its certificate names {named}, not the member `{name}`"))
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        match &self.way {
+            Way::Plain(socket) => socket,
+            Way::Tls(session, _) => &session.socket,
+        }
+    }
+
+    /// For another thread to write to.
+    pub(crate) fn outgoing(&self) -> io::Result<Outgoing> {
+        Ok(match &self.way {
+            Way::Plain(socket) => Outgoing::Plain(socket.try_clone()?),
+            Way::Tls(session, _) => Outgoing::Tls(session.clone()),
+        })
+    }
+
+    /// Reads once from the socket under TLS.
+    fn receive(&mut self) -> io::Result<usize> {
+        self.bound_read()?;
+        let Way::Tls(session, incoming) = &mut self.way else { return Ok(0) };
+        let read = (&session.socket).read(&mut incoming.raw).map_err(late)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let Incoming { raw, plain, .. } = incoming;
+        if let Err(error) = session.take_in(&raw[..read], plain) {
+            session.say_why();
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        Ok(read)
+    }
+
+    fn bound_read(&self) -> io::Result<()> {
+        let Some(until_us) = self.until_us else { return Ok(()) };
+        self.socket().set_read_timeout(Some(left(until_us)?))
+    }
+
+    fn bound_write(&self) -> io::Result<()> {
+        let Some(until_us) = self.until_us else { return Ok(()) };
+        self.socket().set_write_timeout(Some(left(until_us)?))
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.bound_read()?;
+        loop {
+            match &mut self.way {
+                Way::Plain(socket) => return socket.read(to).map_err(late),
+                Way::Tls(_, incoming) => {
+                    let taken = incoming.take(to);
+                    if taken > 0 || to.is_empty() {
+                        return Ok(taken);
+                    }
+                }
+            }
+            match self.receive() {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bound_write()?;
+        match &mut self.way {
+            Way::Plain(socket) => socket.write(bytes),
+            Way::Tls(session, _) => session.send(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for Outgoing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Outgoing::Plain(socket) => socket.write(bytes),
+            Outgoing::Tls(session) => session.send(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Incoming {
+    fn take(&mut self, to: &mut [u8]) -> usize {
+        let there = &self.plain[self.taken..];
+        let taken = there.len().min(to.len());
+        to[..taken].copy_from_slice(&there[..taken]);
+        self.taken += taken;
+        if self.taken == self.plain.len() {
+            self.plain.clear();
+            self.taken = 0;
+        }
+        taken
+    }
+}
+
+impl Session {
+    /// Decrypts what has arrived.
+    fn take_in(
+        &self,
+        mut raw: &[u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let mut state = self.state();
+        while !raw.is_empty() {
+            if state.read_tls(&mut raw)? == 0 {
+                break;
+            }
+            let ready = state.process_new_packets()?.plaintext_bytes_to_read();
+            let old = plain.len();
+            plain.resize(old + ready, 0);
+            state.reader().read_exact(&mut plain[old..])?;
+        }
+        let answers = state.wants_write() && !state.is_handshaking();
+        drop(state);
+        if answers {
+            // New keys, perhaps. Whoever writes at this moment takes it along next time: waiting for
+            // it here could have both ends wait for each other.
+            match self.out.try_lock() {
+                Ok(out) => self.encrypt_and_write(out, &[]).map(drop)?,
+                Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Encrypts and writes a piece; tells how long it was.
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
+        self.send_all(piece)?;
+        Ok(piece.len())
+    }
+
+    fn send_all(&self, piece: &[u8]) -> io::Result<()> {
+        let out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        self.encrypt_and_write(out, piece)
+    }
+
+    fn encrypt_and_write(&self, mut out: MutexGuard<'_, Vec<u8>>, piece: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        if !piece.is_empty() {
+            state.writer().write_all(piece)?;
+        }
+        while state.wants_write() {
+            state.write_tls(&mut *out)?;
+        }
+        drop(state);
+        let written = (&self.socket).write_all(&out);
+        out.clear();
+        written
+    }
+
+    /// Tells the other end why its handshake failed, and gives it a moment to read that: closing a
+    /// socket with unread bytes takes back what was written.
+    fn say_why(&self) {
+        let _ = self.socket.set_write_timeout(Some(LAST_WORDS));
+        let _ = self.send_all(&[]);
+        let _ = self.socket.shutdown(Shutdown::Write);
+        let _ = self.socket.set_read_timeout(Some(LAST_WORDS));
+        let _ = (&self.socket).read(&mut [0; 1024]);
+    }
+
+    fn state(&self) -> MutexGuard<'_, Connection> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The system's word for a limit that has passed says nothing to people.
+fn late(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "silent for too long"),
+        _ => error,
+    }
+}
+
+fn left(until_us: u64) -> io::Result<Duration> {
+    let left = os::until(until_us);
+    if left.is_zero() { Err(late(io::ErrorKind::WouldBlock.into())) } else { Ok(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::TcpListener;
+
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::super::wire::Wire;
+    use super::*;
+    use crate::tls::{Files, Tls};
+
+    /// Two ends that believe the same certificate.
+    fn pair() -> (Stream, Stream) {
+        let dir = tempfile::tempdir().unwrap();
+        let key = KeyPair::generate().unwrap();
+        let cert = CertificateParams::new(vec!["m0".into()]).unwrap().self_signed(&key).unwrap();
+        let [cert_at, key_at] = ["cert", "key"].map(|name| dir.path().join(name));
+        fs::write(&cert_at, cert.pem()).unwrap();
+        fs::write(&key_at, key.serialize_pem()).unwrap();
+        let member_ca = Some(cert_at.clone());
+        let files = Files { cert: cert_at, key: key_at, client_ca: None, member_ca };
+        let wire = Wire::new(Some(Arc::new(Tls::load(files).unwrap())));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let dialled = wire.clone();
+        let dialled = std::thread::spawn(move || dialled.dial(&address, Some("m0")).unwrap());
+        let accepted = wire.accept(listener.accept().unwrap().0).unwrap();
+        (dialled.join().unwrap(), accepted)
+    }
+
+    #[test]
+    fn both_ends_read_and_write_at_once_and_change_their_keys_meanwhile() {
+        const ROUNDS: u32 = 200;
+        let (one, other) = pair();
+        assert_eq!(one.objection("M0"), None);
+        assert!(one.objection("m1").unwrap().contains("names `m0`, not the member `m1`"));
+        // Neither hangs up before both have read everything.
+        let ends: Vec<Stream> = std::thread::scope(|scope| {
+            let read = [one, other].map(|mut end| {
+                end.limit(None).unwrap();
+                let mut out = end.outgoing().unwrap();
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        // Longer than a piece now and then.
+                        let bytes = vec![round.to_le_bytes()[0]; 3 * PIECE_BYTES / 2];
+                        out.write_all(&bytes).unwrap();
+                        if let Outgoing::Tls(session) = &out {
+                            session.state().refresh_traffic_keys().unwrap();
+                        }
+                    }
+                });
+                scope.spawn(move || {
+                    let mut bytes = vec![0; 3 * PIECE_BYTES / 2];
+                    for round in 0..ROUNDS {
+                        end.read_exact(&mut bytes).unwrap();
+                        assert!(bytes.iter().all(|byte| *byte == round.to_le_bytes()[0]));
+                    }
+                    end
+                })
+            });
+            read.map(|reader| reader.join().unwrap()).into()
+        });
+        drop(ends);
+    }
+}

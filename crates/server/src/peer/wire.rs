@@ -1,0 +1,98 @@
+//! How does a connection between members begin, and with what limits?
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection, ServerConnection};
+
+use super::control::Control;
+use super::stream::Stream;
+use crate::os;
+use crate::tls::Tls;
+
+/// How long a member may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How long both ends may take for the handshake, all in all.
+pub(crate) const HANDSHAKE_US: u64 = 5_000_000;
+/// How long a member may take to answer, and to take what it is told.
+pub(crate) const ANSWER_US: u64 = 10_000_000;
+
+/// How this member's connections begin: in plain, or under certificates.
+#[derive(Clone, Default)]
+pub(crate) struct Wire {
+    tls: Option<Arc<Tls>>,
+}
+
+impl Wire {
+    pub(crate) fn new(tls: Option<Arc<Tls>>) -> Self {
+        Self { tls: tls.filter(|tls| tls.covers_members()) }
+    }
+
+    /// Opens a connection to the member of this name; to any, if the caller knows none.
+    pub(crate) fn dial(&self, address: &str, name: Option<&str>) -> io::Result<Stream> {
+        let socket = connect(address)?;
+        let mut stream = match self.tls.as_ref().and_then(|tls| tls.members()) {
+            None => Stream::plain(socket),
+            Some(members) => {
+                // Who the other end must be is not a matter of its address: see `tls/verify.rs`.
+                let nobody = ServerName::try_from("member.invalid").map_err(io::Error::other)?;
+                let state =
+                    ClientConnection::new(members.client, nobody).map_err(io::Error::other)?;
+                let until_us = os::now_us() + HANDSHAKE_US;
+                Stream::handshake(socket, Connection::Client(state), until_us)?
+            }
+        };
+        if let Some(why) = name.and_then(|name| stream.objection(name)) {
+            return Err(io::Error::other(why));
+        }
+        stream.limit(Some(os::now_us() + ANSWER_US))?;
+        Ok(stream)
+    }
+
+    /// Begins a connection that somebody has dialled. All that follows until it is known who must be
+    /// over within the same limit.
+    pub(crate) fn accept(&self, socket: TcpStream) -> io::Result<Stream> {
+        socket.set_nodelay(true)?;
+        let until_us = os::now_us() + HANDSHAKE_US;
+        match self.tls.as_ref().and_then(|tls| tls.members()) {
+            None => {
+                let mut stream = Stream::plain(socket);
+                stream.limit(Some(until_us))?;
+                Ok(stream)
+            }
+            Some(members) => {
+                let state = ServerConnection::new(members.server).map_err(io::Error::other)?;
+                Stream::handshake(socket, Connection::Server(state), until_us)
+            }
+        }
+    }
+
+    /// Asks one question and reads the answer.
+    pub(crate) fn ask(
+        &self,
+        address: &str,
+        name: Option<&str>,
+        question: &Control,
+    ) -> io::Result<Control> {
+        let mut stream = self.dial(address, name)?;
+        question.write(&mut stream)?;
+        Control::read(&mut stream)
+    }
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(socket) => {
+                socket.set_nodelay(true)?;
+                return Ok(socket);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,136 @@
+//! How do files become configurations?
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use super::verify::{self, Authority, dns_names};
+use super::{Files, Members, TlsError};
+
+/// What the public port speaks, best first.
+const DOORS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// Everything made from one reading of the files.
+pub(super) struct Configs {
+    pub(super) members: Option<Members>,
+    pub(super) clients: Arc<ServerConfig>,
+    pub(super) names: Vec<String>,
+}
+
+pub(super) fn configs(files: &Files) -> Result<Configs, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chain = certificates(&files.cert)?;
+    let key = key(&files.key)?;
+    let names = dns_names(&chain[0]);
+    let own = Own { files, provider, chain, key };
+    let members = files.member_ca.as_deref().map(|path| own.members(path)).transpose()?;
+    let clients = own.clients(files.client_ca.as_deref())?;
+    Ok(Configs { members, clients, names })
+}
+
+/// What this member shows.
+struct Own<'a> {
+    files: &'a Files,
+    provider: Arc<CryptoProvider>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Own<'_> {
+    fn members(&self, path: &Path) -> Result<Members, TlsError> {
+        let roots = authority(path)?;
+        let algorithms = self.provider.signature_verification_algorithms;
+        verify::chain(&roots, &self.chain, algorithms)
+            .map_err(|why| TlsError::Unbelieved { cert: self.files.cert.clone(), why })?;
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(roots.clone(), self.provider.clone())
+                .build()
+                .map_err(|why| TlsError::Authority {
+                    path: path.to_owned(),
+                    why: why.to_string(),
+                })?;
+        let mut server = ServerConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|why| self.pair(why))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(|why| self.pair(why))?;
+        // A link lives for days: nothing is gained by resuming one, and the certificate is looked at
+        // whenever a new one begins.
+        server.send_tls13_tickets = 0;
+        let mut client = ClientConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|why| self.pair(why))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Authority { roots, algorithms }))
+            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(|why| self.pair(why))?;
+        client.resumption = Resumption::disabled();
+        client.enable_sni = false;
+        Ok(Members { client: Arc::new(client), server: Arc::new(server) })
+    }
+
+    fn clients(&self, authority_path: Option<&Path>) -> Result<Arc<ServerConfig>, TlsError> {
+        let builder = ServerConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|why| self.pair(why))?;
+        let builder = match authority_path {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let roots = authority(path)?;
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone())
+                        .allow_unauthenticated()
+                        .build();
+                builder.with_client_cert_verifier(verifier.map_err(|why| TlsError::Authority {
+                    path: path.to_owned(),
+                    why: why.to_string(),
+                })?)
+            }
+        };
+        let mut server = builder
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(|why| self.pair(why))?;
+        server.alpn_protocols = DOORS.iter().map(|door| door.to_vec()).collect();
+        Ok(Arc::new(server))
+    }
+
+    fn pair(&self, why: rustls::Error) -> TlsError {
+        TlsError::Pair { cert: self.files.cert.clone(), key: self.files.key.clone(), why }
+    }
+}
+
+fn authority(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .map_err(|why| TlsError::Authority { path: path.to_owned(), why: why.to_string() })?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let none = || TlsError::Holds { path: path.to_owned(), what: "certificate in PEM form" };
+    let bytes = read(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|_| none())?;
+    if found.is_empty() { Err(none()) } else { Ok(found) }
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let what = "private key in PEM form without a password";
+    PrivateKeyDer::from_pem_slice(&read(path)?)
+        .map_err(|_| TlsError::Holds { path: path.to_owned(), what })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+}

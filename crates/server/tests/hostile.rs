@@ -1,0 +1,155 @@
+//! Who reaches the members' port and means no good: do the members notice anything of it?
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use support::{found, leader, put, wait};
+use tenure_server::Running;
+
+fn frame(bytes: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(bytes.len()).unwrap().to_le_bytes();
+    [&length[..], bytes].concat()
+}
+
+/// Says something and reads one frame; nothing if it was cut off.
+fn ask(stream: &mut TcpStream, text: &str) -> Option<String> {
+    stream.write_all(&frame(text.as_bytes())).ok()?;
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).ok()?;
+    let mut answer = vec![0; u32::from_le_bytes(length) as usize];
+    stream.read_exact(&mut answer).ok()?;
+    String::from_utf8(answer).ok()
+}
+
+fn hello(running: &Running, what: &str, from: u64, more: &str) -> String {
+    let (cluster, to) = (&running.cluster, running.member.id());
+    format!("{what} 1\ncluster {cluster}\nepoch 0\nfrom {from:x}\nto {to}{more}")
+}
+
+fn is_cut_off(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0; 64]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+fn dial(port: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(port).unwrap();
+    stream.set_read_timeout(Some(support::DEADLINE)).unwrap();
+    stream
+}
+
+#[test]
+fn the_silent_and_the_slow_are_cut_off_and_keep_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, running) = found(dir.path(), 1);
+    let port = running[0].members.unwrap();
+    let mut slow = dial(port);
+    // A byte now and then is not enough.
+    slow.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    slow.write_all(&200_u32.to_le_bytes()).unwrap();
+    wait("who is slow is cut off", || {
+        let alive = slow.write_all(b"x").is_ok();
+        let quiet =
+            matches!(slow.read(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        (!alive || !quiet).then_some(())
+    });
+    let mut silent: Vec<_> = (0..100).map(|_| dial(port)).collect();
+    assert!(ask(&mut dial(port), "who 1").unwrap().starts_with("i-am "), "others are heard");
+    assert!(silent.iter_mut().all(is_cut_off));
+    assert!(put(&running[leader(&running)].member, "key"));
+    running[0].stop();
+}
+
+#[test]
+fn nonsense_on_a_link_ends_the_link_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, running) = found(dir.path(), 1);
+    let port = running[0].members.unwrap();
+    let announced_too_much = (64 * 1024 * 1024 + 1_u32).to_le_bytes().to_vec();
+    for nonsense in [frame(b"\xff\xff\xff"), frame(b""), announced_too_much] {
+        let mut stream = dial(port);
+        assert!(
+            ask(&mut stream, &hello(&running[0], "hello", 7, "")).unwrap().starts_with("hello")
+        );
+        stream.write_all(&nonsense).unwrap();
+        assert!(is_cut_off(&mut stream), "{nonsense:?}");
+    }
+    assert!(put(&running[leader(&running)].member, "key"));
+    running[0].stop();
+}
+
+#[test]
+fn made_up_members_get_a_bounded_number_of_links() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, running) = found(dir.path(), 1);
+    let port = running[0].members.unwrap();
+    let begin = |from: u64| {
+        let mut stream = dial(port);
+        assert!(
+            ask(&mut stream, &hello(&running[0], "hello", from, "")).unwrap().starts_with("hello")
+        );
+        stream
+    };
+    // Links that are over make way for others, however many there were.
+    for from in 1..100 {
+        drop(begin(from));
+    }
+    let mut kept = Vec::new();
+    wait("the first sixteen stay", || {
+        kept = (1_000..1_016).map(begin).collect();
+        let stays = |stream: &mut TcpStream| {
+            stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            !is_cut_off(stream)
+        };
+        kept.iter_mut().all(stays).then_some(())
+    });
+    assert!(is_cut_off(&mut begin(2_000)), "and one more does not");
+    drop(kept);
+    assert!(put(&running[leader(&running)].member, "key"));
+    running[0].stop();
+}
+
+#[test]
+fn a_snapshot_in_crumbs_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, running) = found(dir.path(), 1);
+    let mut stream = dial(running[0].members.unwrap());
+    let id = "\nindex 900\nterm 9\nbytes 5000000\nchecksum 1";
+    let announce = hello(&running[0], "snapshot", 7, id);
+    stream.write_all(&frame(announce.as_bytes())).unwrap();
+    stream.write_all(&frame(&step())).unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut have = vec![0; u32::from_le_bytes(length) as usize];
+    stream.read_exact(&mut have).unwrap();
+    assert_eq!(have, b"have 0");
+    let refused = ask(&mut stream, "").unwrap();
+    assert!(refused.contains("a part of 0 bytes, 5000000 are missing"), "{refused}");
+    assert!(put(&running[leader(&running)].member, "key"));
+    running[0].stop();
+}
+
+/// The step that announces it.
+fn step() -> Vec<u8> {
+    use tenure_raft::{Kind, Membership, Message, SnapshotHead, Step};
+    let point = tenure_store::Point { index: 900, term: 9 };
+    let head = SnapshotHead { point, members: Membership::default() };
+    Message::Step(Step {
+        kind: Kind::Snapshot,
+        term: 9,
+        log_term: 0,
+        index: 0,
+        commit: 0,
+        commit_term: 0,
+        reject: false,
+        reject_hint: 0,
+        context: bytes::Bytes::new(),
+        entries: Vec::new(),
+        snapshot: Some(Box::new(head)),
+    })
+    .encode()
+}

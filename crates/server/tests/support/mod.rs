@@ -1,0 +1,123 @@
+//! Members in one process, over real sockets and disks.
+#![allow(dead_code, reason = "each test binary uses a part of this")]
+
+#[path = "../../../cli/tests/common/ports.rs"]
+mod ports;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+pub(crate) use ports::free_port;
+use tenure_core::codec::encode_request;
+use tenure_core::request::{Command, Expect, Put, Request, RequestId};
+use tenure_server::{Entrance, Member, Running, Settings, os, start};
+
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Waits until something is so.
+pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
+    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
+    loop {
+        if let Some(found) = is_so() {
+            return found;
+        }
+        assert!(os::now_us() < until_us, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Settings of one of the members that found a cluster.
+pub(crate) fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {
+    let name = format!("m{at}");
+    Settings {
+        clients: "127.0.0.1:0".into(),
+        members: Some(listed[at].1.clone()),
+        entrance: Entrance::Bootstrap(listed.to_vec()),
+        segment_bytes: 256 * 1024,
+        reserve_bytes: 64 * 1024,
+        snapshot_entries: 100,
+        ..Settings::new(&name, dir.join(&name))
+    }
+}
+
+/// Where each of so many members will live.
+pub(crate) fn listed(size: usize) -> Vec<(String, String)> {
+    (0..size).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port()))).collect()
+}
+
+/// Starts members that need each other to start.
+pub(crate) fn start_all(all: Vec<Settings>) -> Vec<Running> {
+    let start = |settings| std::thread::spawn(move || start(settings).unwrap());
+    let starting: Vec<_> = all.into_iter().map(start).collect();
+    starting.into_iter().map(|one| one.join().unwrap()).collect()
+}
+
+/// Founds a cluster.
+pub(crate) fn found(dir: &Path, size: usize) -> (Vec<(String, String)>, Vec<Running>) {
+    let listed = listed(size);
+    let running = start_all((0..size).map(|at| settings(dir, at, &listed)).collect());
+    (listed, running)
+}
+
+/// Waits for a leader that serves.
+pub(crate) fn leader(running: &[Running]) -> usize {
+    wait("a member leads", || {
+        running.iter().position(|one| one.member.status().is_ok_and(|s| s.agreement.serving))
+    })
+}
+
+/// Writes a key, and tells whether that was done.
+pub(crate) fn put(member: &Member, key: &str) -> bool {
+    let value = b"value";
+    let put = Put { key, value, lease: None, expect: Expect::Any, guard: None };
+    let mut bytes = Vec::new();
+    let command = Command::Put(put);
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    let fates = member.submit(vec![Bytes::from(bytes)], Duration::ZERO, DEADLINE);
+    fates.iter().all(|fate| fate.as_ref().is_ok_and(|outcome| outcome.result.is_ok()))
+}
+
+/// Has one member miss more than the log keeps, and catch up by snapshot while writes go on.
+pub(crate) fn catch_up(running: &mut [Running], again: impl Fn(usize) -> Settings) {
+    let behind = (leader(running) + 1) % 3;
+    let last = running[behind].member.status().unwrap().agreement.last.index;
+    running[behind].stop();
+    let leading = running[leader(running)].member.clone();
+    let mut written = 0;
+    wait("its entries are gone", || {
+        assert!(put(&leading, &format!("key/{written}")));
+        written += 1;
+        (leading.status().unwrap().agreement.base.index > last).then_some(())
+    });
+
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut more = 0;
+            while !stop.load(Ordering::Acquire) {
+                assert!(put(&leading, &format!("more/{more}")));
+                more += 1;
+            }
+            more
+        });
+        running[behind] = start(again(behind)).unwrap();
+        let member = &running[behind].member;
+        wait("it has caught up", || {
+            let (its, leads) = (member.status().unwrap(), leading.status().unwrap());
+            let base = its.agreement.base.index;
+            (base > last && its.agreement.applied.index + 50 > leads.agreement.committed)
+                .then_some(())
+        });
+        stop.store(true, Ordering::Release);
+        assert!(writer.join().unwrap() > 0);
+    });
+    wait("all have the same state", || {
+        let seen = |one: &Running| {
+            let status = one.member.status().unwrap();
+            (status.agreement.applied, status.hash)
+        };
+        running.iter().all(|one| seen(one) == seen(&running[0])).then_some(())
+    });
+}

@@ -1,0 +1,158 @@
+//! What do the tests of watches run on?
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tempfile::TempDir;
+use tenure_core::Filter;
+use tenure_core::codec::encode_request;
+use tenure_core::event::Batch;
+use tenure_core::request::{Command, Expect, Put, Request, RequestId};
+use tenure_server::watch::Hub;
+use tenure_server::{Entrance, Member, Running, Settings, os, start};
+use tenure_types::Revision;
+use tokio::runtime::Runtime;
+
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Members, each with a hub, on one runtime.
+pub(crate) struct Cluster {
+    pub(crate) running: Vec<Running>,
+    pub(crate) hubs: Vec<Hub>,
+    pub(crate) runtime: Runtime,
+    listed: Vec<(String, String)>,
+    dir: TempDir,
+}
+
+impl Cluster {
+    pub(crate) fn found(size: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let listed = (0..size).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port())));
+        let listed: Vec<_> = listed.collect();
+        let starting: Vec<_> = (0..size)
+            .map(|at| {
+                let settings = settings(dir.path(), at, &listed);
+                std::thread::spawn(move || start(settings).unwrap())
+            })
+            .collect();
+        let running: Vec<_> = starting.into_iter().map(|one| one.join().unwrap()).collect();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let hub = |one: &Running| Hub::start(one.member.clone(), runtime.handle());
+        let hubs = running.iter().map(hub).collect();
+        let cluster = Self { running, hubs, runtime, listed, dir };
+        cluster.leader();
+        cluster
+    }
+
+    pub(crate) fn leader(&self) -> usize {
+        wait("a member leads", || {
+            let leads = |one: &Running| one.member.status().is_ok_and(|s| s.agreement.serving);
+            self.running.iter().position(leads)
+        })
+    }
+
+    pub(crate) fn member(&self) -> &Member {
+        &self.running[self.leader()].member
+    }
+
+    /// Starts a member that was stopped, with a new hub.
+    pub(crate) fn restart(&mut self, at: usize) {
+        self.running[at] = start(settings(self.dir.path(), at, &self.listed)).unwrap();
+        self.hubs[at] = Hub::start(self.running[at].member.clone(), self.runtime.handle());
+    }
+
+    /// Everything that has happened and is kept.
+    pub(crate) fn history(&self) -> Vec<Batch> {
+        history(self.member())
+    }
+
+    /// Waits until every member has applied a revision.
+    pub(crate) fn all_at(&self, revision: Revision) {
+        for one in &self.running {
+            wait("all have applied it", || {
+                (one.member.status().ok()?.revision >= revision).then_some(())
+            });
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.running.iter().for_each(Running::stop);
+    }
+}
+
+pub(crate) fn history(member: &Member) -> Vec<Batch> {
+    let all = |machine: &tenure_core::Machine| {
+        machine
+            .events(machine.floor(), Filter::All, usize::MAX)
+            .expect("the floor can be asked for")
+    };
+    member.read(DEADLINE, all).unwrap().batches
+}
+
+pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
+    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
+    loop {
+        if let Some(found) = is_so() {
+            return found;
+        }
+        assert!(os::now_us() < until_us, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The command in log form.
+pub(crate) fn encode(command: Command<'_>) -> Bytes {
+    let mut bytes = Vec::new();
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    Bytes::from(bytes)
+}
+
+pub(crate) fn put(key: &str, value: &[u8]) -> Bytes {
+    encode(Command::Put(Put { key, value, lease: None, expect: Expect::Any, guard: None }))
+}
+
+/// Has commands done, and gives the revision of the last.
+pub(crate) fn done(member: &Member, commands: Vec<Bytes>) -> Revision {
+    let fates = member.submit(commands, Duration::ZERO, DEADLINE);
+    let revisions: Vec<_> = fates
+        .into_iter()
+        .map(|fate| {
+            let outcome = fate.expect("a leader that nobody disturbs answers");
+            outcome.result.expect("nothing here is refused");
+            outcome.revision
+        })
+        .collect();
+    *revisions.last().expect("there is a command")
+}
+
+fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {
+    let name = format!("m{at}");
+    Settings {
+        clients: "127.0.0.1:0".into(),
+        members: Some(listed[at].1.clone()),
+        entrance: Entrance::Bootstrap(listed.to_vec()),
+        segment_bytes: 4 * 1024 * 1024,
+        reserve_bytes: 64 * 1024,
+        snapshot_entries: 100,
+        ..Settings::new(&name, dir.join(&name))
+    }
+}
+
+/// A port that is free, and stays so: below those that the system gives to connections.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(10_000 + next % 20_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}

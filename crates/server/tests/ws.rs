@@ -1,0 +1,221 @@
+//! What does a client with nothing but a WebSocket see?
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tenure_server::{Entrance, Running, Settings, start};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+struct Alone {
+    running: Running,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.running.stop();
+    }
+}
+
+fn alone() -> Alone {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        clients: "127.0.0.1:0".into(),
+        entrance: Entrance::Alone,
+        segment_bytes: 256 * 1024,
+        reserve_bytes: 64 * 1024,
+        ..Settings::new("a", dir.path().join("a"))
+    };
+    Alone { running: start(settings).unwrap(), _dir: dir }
+}
+
+struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Socket {
+    async fn open(address: SocketAddr, path: &str) -> Self {
+        Self(connect_async(format!("ws://{address}{path}")).await.unwrap().0)
+    }
+
+    async fn say(&mut self, message: Value) {
+        self.0.send(Message::text(message.to_string())).await.unwrap();
+    }
+
+    /// The next message, or nothing when the connection is over.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            let next = tokio::time::timeout(DEADLINE, self.0.next());
+            match next.await.expect("waited too long for a message")? {
+                Ok(Message::Text(text)) => return Some(serde_json::from_str(&text).unwrap()),
+                Ok(Message::Close(_)) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    async fn ask(&mut self, message: Value) -> Value {
+        self.say(message).await;
+        self.next().await.unwrap()
+    }
+
+    /// Messages until one has this field.
+    async fn until(&mut self, field: &str) -> Value {
+        loop {
+            let message = self.next().await.unwrap();
+            if !message[field].is_null() {
+                return message;
+            }
+        }
+    }
+}
+
+async fn grant(socket: &mut Socket, id: u64, ttl_ms: u64) -> String {
+    let asked = json!({"requests": [{"id": id, "grant_lease": {"ttl_ms": ttl_ms}}]});
+    socket.say(asked).await;
+    let message = socket.until("answers").await;
+    message["answers"][0]["lease_granted"]["lease"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_session_in_json_queues_and_is_told_when_its_turn_comes() {
+    let member = alone();
+    let address = member.running.clients;
+    let (mut a, mut b) =
+        (Socket::open(address, "/v1/ws").await, Socket::open(address, "/v1/ws").await);
+    let welcome = a.ask(json!({"hello": {"client": "a"}})).await;
+    assert_eq!(welcome["welcome"]["member"], "a");
+    let first = grant(&mut a, 1, 60_000).await;
+    let second = grant(&mut b, 1, 60_000).await;
+
+    let acquire = |id: u64, lease: &str| json!({"requests": [{"id": id, "acquire": {"lock": "deploy", "lease": lease}}]});
+    a.say(acquire(2, &first)).await;
+    let held = a.until("answers").await;
+    let token = held["answers"][0]["acquired"]["token"].as_str().unwrap().to_owned();
+    b.say(acquire(7, &second)).await;
+    let queued = b.until("answers").await;
+    assert_eq!(queued["answers"][0]["queued"]["ahead"], 0);
+
+    let hold = json!({"lock": "deploy", "lease": first, "token": token});
+    a.say(json!({"requests": [{"id": 3, "release": hold}]})).await;
+    assert!(a.until("answers").await["answers"][0]["released"].is_object());
+    let granted = b.until("grants").await["grants"][0].clone();
+    assert_eq!((granted["id"].as_u64(), granted["lock"].as_str()), (Some(7), Some("deploy")));
+    assert_eq!(granted["lease"].as_str(), Some(&second[..]));
+    let newer: u64 = granted["token"].as_str().unwrap().parse().unwrap();
+    assert!(newer > token.parse().unwrap());
+
+    // A token that is no longer worth anything frees nothing.
+    let stale = json!({"lock": "deploy", "lease": second, "token": token});
+    b.say(json!({"requests": [{"id": 8, "release": stale}]})).await;
+    let refused = b.until("answers").await["answers"][0]["error"].clone();
+    assert_eq!((&refused["reason"], &refused["effect"]), (&json!("NOT_HOLDER"), &json!("none")));
+}
+
+#[tokio::test]
+async fn a_session_that_comes_back_hears_of_its_losses() {
+    let member = alone();
+    let address = member.running.clients;
+    let mut a = Socket::open(address, "/v1/ws").await;
+    let lease = grant(&mut a, 1, 60_000).await;
+    let acquire = json!({"lock": "deploy", "lease": lease});
+    a.say(json!({"requests": [{"id": 2, "acquire": acquire}]})).await;
+    let token = a.until("answers").await["answers"][0]["acquired"]["token"].clone();
+    drop(a);
+
+    let mut again = Socket::open(address, "/v1/ws").await;
+    let welcome = again.ask(json!({"resume": {"leases": [lease]}})).await;
+    assert_eq!(welcome["welcome"]["leases"][0]["lease"], json!(lease));
+    let force = json!({"lock": "deploy", "token": token, "reason": "a test"});
+    again.say(json!({"requests": [{"id": 1, "force": force}]})).await;
+    let lost = again.until("losses").await["losses"][0].clone();
+    assert_eq!(
+        (&lost["lock"], &lost["token"], &lost["cause"]),
+        (&json!("deploy"), &token, &json!("forced"))
+    );
+    assert_eq!(lost["lease"], json!(lease));
+}
+
+#[tokio::test]
+async fn nonsense_is_named_and_ends_the_session() {
+    let member = alone();
+    let mut a = Socket::open(member.running.clients, "/v1/ws").await;
+    let answer = a.ask(
+        json!({"requests": [{"id": 1, "release": {"lock": "x", "lease": "0", "token": "1"}}]}),
+    );
+    let answer = answer.await;
+    let error = if answer["answers"].is_null() { a.until("answers").await } else { answer };
+    assert_eq!(error["answers"][0]["error"]["reason"], "INVALID_FIELD");
+    a.0.send(Message::text("hello there")).await.unwrap();
+    assert_eq!(a.until("closing").await["closing"]["reason"], "MALFORMED");
+    assert_eq!(a.next().await, None);
+}
+
+fn plain(kind: u64, key: &str, client: &str, ttl: u64) -> Value {
+    json!({"commandType": kind, "key": key, "clientID": client, "ttl": ttl})
+}
+
+#[tokio::test]
+async fn the_plain_protocol_grants_in_order_and_releases_without_an_answer() {
+    let member = alone();
+    let address = member.running.clients;
+    let mut a = Socket::open(address, "/v1/lock-socket").await;
+    let mut b = Socket::open(address, "/v1/lock-socket").await;
+    let first = a.ask(plain(0, "k", "a", 60)).await;
+    assert_eq!((&first["success"], &first["fencingToken"]["key"]), (&json!(true), &json!("k")));
+    b.say(plain(0, "k", "b", 60)).await;
+    // Several locks on one connection: the wait for one holds up no other.
+    let other = b.ask(plain(0, "other", "b", 60)).await;
+    assert_eq!(other["fencingToken"]["key"], "other");
+    a.say(plain(1, "k", "a", 0)).await;
+    let second = b.next().await.unwrap();
+    let token = |reply: &Value| reply["fencingToken"]["value"].as_u64().unwrap();
+    assert!(token(&second) > token(&first));
+    let refused = b.ask(plain(5, "k", "b", 60)).await;
+    assert_eq!((&refused["success"], &refused["reason"]), (&json!(false), &json!("INVALID_FIELD")));
+}
+
+#[tokio::test]
+async fn a_plain_client_that_comes_back_finds_its_grant_and_its_place() {
+    let member = alone();
+    let address = member.running.clients;
+    let mut a = Socket::open(address, "/v1/lock-socket").await;
+    let mut b = Socket::open(address, "/v1/lock-socket").await;
+    let mut c = Socket::open(address, "/v1/lock-socket").await;
+    let first = a.ask(plain(0, "k", "a", 60)).await;
+    b.say(plain(0, "k", "b", 60)).await;
+    // An answer about another lock says that the ask before it was taken.
+    b.ask(plain(0, "b-was-heard", "b", 60)).await;
+    wait_for_queue(&member, 1).await;
+    c.say(plain(0, "k", "c", 60)).await;
+    wait_for_queue(&member, 2).await;
+    drop(a);
+    drop(b);
+    let mut a = Socket::open(address, "/v1/lock-socket").await;
+    assert_eq!(a.ask(plain(0, "k", "a", 60)).await, first, "the same grant");
+    let mut b = Socket::open(address, "/v1/lock-socket").await;
+    b.say(plain(0, "k", "b", 60)).await;
+    b.ask(plain(0, "b-is-back", "b", 60)).await;
+    a.say(plain(1, "k", "a", 0)).await;
+    assert_eq!(b.next().await.unwrap()["success"], true, "before the one who came later");
+}
+
+async fn wait_for_queue(member: &Alone, length: u64) {
+    let waiting = async {
+        loop {
+            let asked = member
+                .running
+                .member
+                .read_stale(|machine| machine.lock("k").map_or(0, |lock| lock.waiting));
+            if asked.unwrap() == length {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, waiting).await.expect("waited too long for the queue");
+}

@@ -1,0 +1,114 @@
+//! Does a cursor that hops between members see every event once, or hear that it cannot?
+//!
+//! A watcher asks any member that runs, however far behind it is, for a part of the history from its
+//! cursor on, and compares it with what the oracle saw happen. W1, W2 and W4: what it is given is all
+//! that matches between its old and its new cursor, by whole revisions. W3: if not, it is told, and
+//! truly. W5: its new cursor is a mark, so it never passes what the member has.
+
+use fastrand::Rng;
+use tenure_core::event::{Batch, Event as Change, Subject};
+use tenure_core::{Filter, Machine, Most};
+use tenure_types::Revision;
+
+use super::event::Event;
+use super::oracle::ensure;
+use super::world::World;
+use super::{MS, S};
+use crate::invariant::Check;
+
+/// One cursor.
+pub(super) struct Watcher {
+    /// Its own, so that watching changes nothing of what happens.
+    rng: Rng,
+    filter: Filter<'static>,
+    next: Revision,
+    node: usize,
+}
+
+impl Watcher {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let filters =
+            [Filter::All, Filter::Exact("alpha"), Filter::Prefix("b"), Filter::Prefix("")];
+        let filter = filters[rng.usize(0..filters.len())];
+        let next = Revision(if rng.bool() { 1 } else { rng.u64(1..200) });
+        Self { rng, filter, next, node: 0 }
+    }
+}
+
+impl World {
+    pub(super) fn watch(&mut self, number: usize) -> Check {
+        let nodes = self.nodes.len();
+        let watcher = &mut self.watchers[number];
+        // Sometimes it is away for long, and history is given up meanwhile.
+        let away = watcher.rng.u8(0..20) == 0;
+        let pause_us = watcher.rng.u64(if away { 5 * S..30 * S } else { 20 * MS..500 * MS });
+        let node = watcher.rng.usize(0..nodes);
+        let max = watcher.rng.usize(1..60);
+        let (filter, next) = (watcher.filter, watcher.next);
+        let hops = std::mem::replace(&mut watcher.node, node) != node;
+        self.queue.push(self.now_us + pause_us, Event::Watch { watcher: number });
+        let Some(process) = &self.nodes[node].process else { return Ok(()) };
+        let machine = process.replica.machine();
+        self.tally.count_by("watch_hop", u64::from(hops));
+        let events = match machine.events(next, filter, max) {
+            Ok(events) => events,
+            Err(told) => {
+                let floor = told.floor;
+                ensure(next < floor && floor <= self.oracle.floor(), "W3", || {
+                    format!("{node} says that {next} is below {floor}, which is not so")
+                })?;
+                self.tally.count("watch_compacted");
+                self.watchers[number].next = floor;
+                return Ok(());
+            }
+        };
+        let expected = self.oracle.happened(next, events.next);
+        let expected: Vec<Batch> = expected.filter_map(|batch| part(batch, filter)).collect();
+        ensure(events.batches == expected, "W1", || {
+            let seen: Vec<_> = events.batches.iter().map(|batch| batch.revision.0).collect();
+            format!("{node} gave {seen:?} from {next} to before {}", events.next)
+        })?;
+        let reached = machine.revision().next();
+        ensure(events.next <= next.max(reached), "W5", || {
+            format!("{node} is at {reached} and marks {}", events.next)
+        })?;
+        ensure(events.next > next || next >= reached, "W1", || {
+            format!("{node} is at {reached} and has nothing from {next}")
+        })?;
+        ensure(copied(machine, next, filter, max) == Some(events.batches), "W1", || {
+            format!("{node} copies something else from {next}")
+        })?;
+        self.tally.count_by("watch_event", expected.len() as u64);
+        self.watchers[number].next = events.next;
+        Ok(())
+    }
+}
+
+/// The same part, by the way that members hand it to their hubs.
+fn copied(machine: &Machine, from: Revision, filter: Filter<'_>, max: usize) -> Option<Vec<Batch>> {
+    let records = machine.records(from, Most { revisions: max, bytes: usize::MAX }).ok()?;
+    let batches = records.iter().map(|record| Batch {
+        revision: record.revision,
+        events: record
+            .events()
+            .filter(|event| event.is_admitted(filter))
+            .map(|event| event.to_event())
+            .collect(),
+    });
+    Some(batches.filter(|batch| !batch.events.is_empty()).collect())
+}
+
+/// What a filter lets through, said a second time.
+fn part(batch: &Batch, filter: Filter<'_>) -> Option<Batch> {
+    let admitted = |event: &&Change| match (&event.subject, filter) {
+        (_, Filter::All) => true,
+        (Subject::Lock(name) | Subject::Key(name), Filter::Exact(exact)) => name.as_str() == exact,
+        (Subject::Lock(name) | Subject::Key(name), Filter::Prefix(prefix)) => {
+            name.as_str().starts_with(prefix)
+        }
+        _ => false,
+    };
+    let events: Vec<Change> = batch.events.iter().filter(admitted).cloned().collect();
+    (!events.is_empty()).then_some(Batch { revision: batch.revision, events })
+}

@@ -1,0 +1,75 @@
+//! Is there still room to grow?
+//!
+//! Growth ends before the reserve is touched: while less than a further segment fits beside it. It
+//! goes on when two segments fit, so that a disk that hovers around the limit does not change its
+//! answer at every look.
+
+/// Tells from the free space whether the state may grow.
+#[derive(Debug, Clone, Copy)]
+pub struct Gauge {
+    segment_bytes: u64,
+    reserve_bytes: u64,
+    short: bool,
+    /// A write found no space, whatever the free bytes say: a quota may lie below them.
+    refused: bool,
+}
+
+/// What is known of a disk at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Free {
+    /// Bytes that can still be allocated.
+    pub bytes: u64,
+    /// Whether the reserve is held, besides them.
+    pub reserve_held: bool,
+}
+
+impl Gauge {
+    /// A gauge for a log of segments of this size with a reserve of that size.
+    pub fn new(segment_bytes: u32, reserve_bytes: u64) -> Self {
+        let segment_bytes = u64::from(segment_bytes);
+        Self { segment_bytes, reserve_bytes, short: false, refused: false }
+    }
+
+    /// A write found no space. Until the reserve is held again, there is none.
+    pub fn refuse(&mut self) {
+        self.refused = true;
+    }
+
+    /// Whether the disk is short of space.
+    pub fn look(&mut self, free: Free) -> bool {
+        self.refused &= !free.reserve_held;
+        let held = if free.reserve_held { self.reserve_bytes } else { 0 };
+        let segments = if self.short { 2 } else { 1 };
+        let wanted = self.reserve_bytes.saturating_add(segments * self.segment_bytes);
+        self.short = self.refused || free.bytes.saturating_add(held) < wanted;
+        self.short
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn free(bytes: u64, reserve_held: bool) -> Free {
+        Free { bytes, reserve_held }
+    }
+
+    #[test]
+    fn growth_ends_before_the_reserve_is_needed_and_begins_again_later() {
+        let mut gauge = Gauge::new(100, 1000);
+        assert!(!gauge.look(free(100, true)), "one segment fits");
+        assert!(gauge.look(free(99, true)));
+        assert!(gauge.look(free(199, true)), "one is not enough to begin again");
+        assert!(!gauge.look(free(200, true)));
+        assert!(!gauge.look(free(1100, false)), "a reserve that can be taken is as good");
+        assert!(gauge.look(free(1099, false)));
+    }
+
+    #[test]
+    fn a_refused_write_counts_until_the_reserve_is_held_again() {
+        let mut gauge = Gauge::new(100, 1000);
+        gauge.refuse();
+        assert!(gauge.look(free(u64::MAX, false)), "the free bytes are not ours to use");
+        assert!(!gauge.look(free(200, true)));
+    }
+}

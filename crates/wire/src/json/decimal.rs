@@ -1,0 +1,77 @@
+//! How does a number of 64 bits survive JSON?
+
+use std::fmt;
+
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::ToSchema;
+
+/// A token, revision, id or place: a decimal string, because many JSON readers round large numbers.
+///
+/// Only digits without leading zeros are taken; a bare number is refused rather than trusted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, ToSchema)]
+#[schema(value_type = String, example = "1043")]
+pub struct Decimal(pub u64);
+
+impl Decimal {
+    /// Reads digits without sign or leading zeros.
+    pub fn parse(text: &str) -> Option<Self> {
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        let canonical = plain && (text == "0" || !text.starts_with('0'));
+        canonical.then(|| text.parse().ok().map(Self)).flatten()
+    }
+}
+
+impl fmt::Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Serialize for Decimal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Decimal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Digits;
+
+        impl Visitor<'_> for Digits {
+            type Value = Decimal;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a decimal string such as \"1043\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Decimal, E> {
+                let unexpected = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
+                Decimal::parse(text).ok_or_else(unexpected)
+            }
+        }
+
+        deserializer.deserialize_str(Digits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_number_survives_and_is_a_string() {
+        let text = serde_json::to_string(&Decimal(u64::MAX)).unwrap();
+        assert_eq!(text, "\"18446744073709551615\"");
+        assert_eq!(serde_json::from_str::<Decimal>(&text).unwrap(), Decimal(u64::MAX));
+    }
+
+    #[test]
+    fn anything_but_plain_digits_in_a_string_is_refused() {
+        let bad =
+            ["1043", "\"\"", "\"01\"", "\"+1\"", "\"-1\"", "\"1.0\"", "\"18446744073709551616\""];
+        for text in bad {
+            assert!(serde_json::from_str::<Decimal>(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What is in the body of an answer that is not success?
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Decimal, Holder, signed, some};
+use crate::{reason, v1};
+
+/// The body of every answer that is not success.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// What and why.
+    pub error: Error,
+}
+
+/// Why something was not done, and what may be concluded.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Error {
+    /// The stable word for programs; the reference has the table.
+    #[schema(example = "HELD")]
+    pub reason: String,
+    /// The sentence for people.
+    pub message: String,
+    /// `none`: it did not happen. `unknown`: it may have, or may still.
+    pub effect: Effect,
+    /// The lock it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
+    /// Who has that lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Holder>,
+    /// How many wait for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<u64>,
+    /// How many slots it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
+    /// The lease it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Decimal>,
+    /// For a deadlock: the ring, starting with the asker.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ring: Vec<RingLink>,
+    /// The limit that was met, or the field that cannot be as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// The lower end of what is allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub least: Option<u64>,
+    /// What is allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<u64>,
+    /// What was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<u64>,
+    /// A floor, where to resume, when a key last changed, or the newest revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<Decimal>,
+    /// When to try again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// Who leads, where that helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader: Option<Leader>,
+    /// What to do next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Whether a request may have taken effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// It did not happen and will not.
+    None,
+    /// It may have happened, or may still.
+    Unknown,
+}
+
+/// One step of a ring of waits.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RingLink {
+    /// Who waits.
+    pub client: String,
+    /// With which lease.
+    pub lease: Decimal,
+    /// For what.
+    pub lock: String,
+}
+
+/// Where the leader is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Leader {
+    /// The leader.
+    pub member_id: Decimal,
+    /// Its name.
+    pub name: String,
+    /// The address of its doors.
+    pub address: String,
+}
+
+impl From<v1::LeaderHint> for Leader {
+    fn from(hint: v1::LeaderHint) -> Self {
+        Self { member_id: Decimal(hint.member_id), name: hint.name, address: hint.address }
+    }
+}
+
+impl From<v1::Error> for Error {
+    fn from(error: v1::Error) -> Self {
+        let text = |text: String| (!text.is_empty()).then_some(text);
+        let number = |number: u64| (number > 0).then_some(number);
+        let effect = match error.effect() {
+            v1::Effect::None => Effect::None,
+            v1::Effect::Unknown => Effect::Unknown,
+        };
+        let lower = error.asked > 0 || error.bound > 0;
+        Self {
+            effect,
+            ahead: (error.reason == "HELD").then_some(error.ahead),
+            reason: error.reason,
+            message: error.message,
+            lock: text(error.lock),
+            holder: error.holder.map(|holder| (*holder).into()),
+            slots: error.slots,
+            lease: some(error.lease),
+            ring: error.ring.into_iter().map(Into::into).collect(),
+            limit: text(error.limit),
+            least: number(error.least),
+            bound: lower.then_some(error.bound),
+            asked: number(error.asked),
+            revision: error.revision.map(signed),
+            retry_after_ms: number(error.retry_after_ms),
+            leader: error.leader.map(|leader| (*leader).into()),
+            next: text(error.next),
+        }
+    }
+}
+
+impl From<v1::RingLink> for RingLink {
+    fn from(link: v1::RingLink) -> Self {
+        Self { client: link.client, lease: signed(link.lease), lock: link.lock }
+    }
+}
+
+impl ErrorBody {
+    /// The body, and the HTTP status it goes with.
+    pub fn new(error: v1::Error) -> (u16, Self) {
+        let status = reason::row(&error.reason).map_or(500, |row| row.http);
+        (status, Self { error: error.into() })
+    }
+}

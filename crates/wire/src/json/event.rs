@@ -1,0 +1,150 @@
+//! What do watches send, and what does history show?
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Decimal, LockMode, signed, some, text_or_base64};
+use crate::convert::cause_word;
+use crate::v1;
+
+/// `event: change`: all events of one revision that a watch admits. The SSE `id` is the revision.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Change {
+    /// Which revision.
+    pub revision: Decimal,
+    /// Its events, in order.
+    pub events: Vec<Event>,
+}
+
+/// `event: progress`: everything up to this revision was sent.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Progress {
+    /// Up to which.
+    pub revision: Decimal,
+}
+
+/// `event: compacted`, and the stream ends: the history begins only here.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Compacted {
+    /// The oldest revision that is kept.
+    pub floor: Decimal,
+}
+
+/// `event: slow_consumer`, and the stream ends: start again from here, nothing is missed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SlowConsumer {
+    /// Where to go on.
+    pub resume: Decimal,
+}
+
+/// One change. Which fields are there depends on its cause.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Why: `granted`, `released`, `expired`, …
+    #[schema(example = "granted")]
+    pub cause: String,
+    /// The lock it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
+    /// The key it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The lease that holds, held, waits or owns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Decimal>,
+    /// Its client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// The fencing token of the grant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Decimal>,
+    /// How it is held or asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<LockMode>,
+    /// With mode `slot`: of how many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
+    /// Which slot of a semaphore.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u32>,
+    /// Which place in the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Decimal>,
+    /// For how much longer nobody may have the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_ms: Option<u64>,
+    /// What the one who took a lock away gave as reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// New metadata of a lock, if it is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<String>,
+    /// New metadata of a lock, if it is not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata_base64: Option<String>,
+    /// New value of a key, if it is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// New value of a key, if it is not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_base64: Option<String>,
+    /// What was there before, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous: Option<Previous>,
+}
+
+/// What was there before.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Previous {
+    /// When it was last changed.
+    pub modified: Decimal,
+    /// The value or metadata, if it is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The value or metadata, if it is not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_base64: Option<String>,
+}
+
+impl From<v1::Event> for Event {
+    fn from(event: v1::Event) -> Self {
+        let mut form = Self {
+            cause: cause_word(event.cause()).to_owned(),
+            lease: some(event.lease),
+            client: (!event.client.is_empty()).then_some(event.client),
+            token: (event.token > 0).then_some(Decimal(event.token)),
+            mode: event.mode.map(LockMode::from_wire),
+            slots: (event.slots > 0).then_some(event.slots),
+            slot: event.slot,
+            place: (event.place > 0).then_some(Decimal(event.place)),
+            left_ms: event.left_ms,
+            reason: event.reason,
+            previous: event.prev_kv.map(Into::into),
+            ..Self::default()
+        };
+        let Some(kv) = event.kv else { return form };
+        let content = text_or_base64(&kv.value);
+        if event.subject == i32::from(v1::Subject::Key) {
+            (form.value, form.value_base64) = content;
+            form.key = Some(kv.key);
+        } else {
+            (form.metadata, form.metadata_base64) = content;
+            form.lock = Some(kv.key);
+        }
+        form
+    }
+}
+
+impl From<v1::KeyValue> for Previous {
+    fn from(kv: v1::KeyValue) -> Self {
+        let (value, value_base64) = text_or_base64(&kv.value);
+        Self { modified: signed(kv.mod_revision), value, value_base64 }
+    }
+}
+
+impl From<v1::Batch> for Change {
+    fn from(batch: v1::Batch) -> Self {
+        let events = batch.events.into_iter().map(Into::into).collect();
+        Self { revision: signed(batch.revision), events }
+    }
+}

@@ -1,0 +1,402 @@
+//! What do `/v1/locks`, its paths and `/v1/force` take and give?
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::event::Change;
+use super::lease::{GrantLease, LeaseGranted};
+use super::{
+    Decimal, Header, Holding, LockMode, LockShown, WaiterShown, bytes_from, is_false, lease_number,
+    signed,
+};
+use crate::{Failure, v1};
+
+/// `POST /v1/locks/{lock}` and `POST /v1/locks`, and `acquire` on a session: locks to be acquired, all or none.
+///
+/// In a path the lock is not in the body, and `?wait=` says how long to wait; without it: not at all.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Acquire {
+    /// The lock, if it is one; on a session only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
+    /// The locks, if they are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<LockEntry>,
+    /// The lease that will hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Decimal>,
+    /// A lease granted by the same command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_lease: Option<GrantLease>,
+    /// How to hold the lock; absent means `exclusive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<LockMode>,
+    /// Of how many slots to hold one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
+    /// How long to wait, on a session: absent for no limit, 0 for not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+    /// What the grants will carry, as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<String>,
+    /// The same, as base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata_base64: Option<String>,
+    /// How long nobody may have the lock after an end that the holder did not ask for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock_delay_ms: Option<u64>,
+    /// How long it may be held at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_hold_ms: Option<u64>,
+    /// A candidacy rather than a lock.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub election: bool,
+    /// The lease's other work goes on while it waits, so this wait closes no ring.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub independent: bool,
+    /// Ask for a signed ticket with each grant.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ticket: bool,
+}
+
+/// One lock of several: a name, or a name with how to hold it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum LockEntry {
+    /// Exclusive.
+    Name(String),
+    /// In a mode.
+    Ask(LockAsk),
+}
+
+/// One lock of several, with how to hold it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LockAsk {
+    /// Which.
+    pub lock: String,
+    /// How; absent means `exclusive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<LockMode>,
+    /// Of how many slots to hold one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
+}
+
+impl TryFrom<LockEntry> for v1::LockAsk {
+    type Error = Failure;
+
+    fn try_from(entry: LockEntry) -> Result<Self, Failure> {
+        let (lock, mode, slots) = match entry {
+            LockEntry::Name(lock) => (lock, None, None),
+            LockEntry::Ask(ask) => (ask.lock, ask.mode, ask.slots),
+        };
+        let (mode, slots) = LockMode::to_wire(mode, slots)?;
+        Ok(Self { lock, mode, slots })
+    }
+}
+
+impl TryFrom<Acquire> for v1::AcquireRequest {
+    type Error = Failure;
+
+    fn try_from(ask: Acquire) -> Result<Self, Failure> {
+        let (mode, slots) = LockMode::to_wire(ask.mode, ask.slots)?;
+        let named = ask.lock.is_some();
+        if named != ask.locks.is_empty() {
+            let problem = "names one lock; or `locks` several, and then not this".to_owned();
+            return Err(Failure::InvalidField { field: "lock", problem });
+        }
+        if !named && (mode, slots) != (0, 0) {
+            let problem = "stands with each of several locks".to_owned();
+            return Err(Failure::InvalidField { field: "mode", problem });
+        }
+        if ask.lease.is_some() == ask.new_lease.is_some() {
+            let problem = "must be there; or `new_lease`, and then not this".to_owned();
+            return Err(Failure::InvalidField { field: "lease", problem });
+        }
+        Ok(Self {
+            lock: ask.lock.unwrap_or_default(),
+            lease: lease_number(ask.lease, "lease")?,
+            mode,
+            slots,
+            wait_ms: ask.wait_ms,
+            metadata: bytes_from("metadata", ask.metadata, ask.metadata_base64)?,
+            lock_delay_ms: ask.lock_delay_ms.unwrap_or(0),
+            max_hold_ms: ask.max_hold_ms,
+            election: ask.election,
+            independent: ask.independent,
+            locks: ask.locks.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+            new_lease: ask.new_lease.map(TryInto::try_into).transpose()?.map(Box::new),
+            ticket: ask.ticket,
+            ..Self::default()
+        })
+    }
+}
+
+/// The answer to an ask: acquired, or (202, with `keep=true`) still waiting.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Acquired {
+    /// The lock, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
+    /// The locks, if they are several and acquired.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<Holding>,
+    /// Whether they are held now.
+    pub acquired: bool,
+    /// The fencing token, if it is one lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Decimal>,
+    /// Which slot of a semaphore, if it is one lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u32>,
+    /// The place.
+    pub place: Decimal,
+    /// If not acquired: how many are before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<u64>,
+    /// The revision that created the lease.
+    pub lease_created: Decimal,
+    /// The lease, if the same command granted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseGranted>,
+    /// Signed tickets, one for each lock, if they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tickets: Vec<String>,
+    /// Who answers, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<Header>,
+}
+
+impl Acquired {
+    /// Held. `lock` is the one that was asked for, unless they are several.
+    pub fn held(lock: Option<String>, response: v1::AcquireResponse) -> Self {
+        Self {
+            token: lock.is_some().then_some(Decimal(response.token)),
+            lock,
+            locks: response.locks.into_iter().map(Into::into).collect(),
+            acquired: true,
+            slot: response.slot,
+            place: Decimal(response.place),
+            ahead: None,
+            lease_created: signed(response.lease_created),
+            lease: response.lease.map(Into::into),
+            tickets: response.tickets,
+            header: response.header.map(Into::into),
+        }
+    }
+
+    /// Still waiting.
+    pub fn queued(lock: Option<String>, queued: v1::Queued, header: Option<Header>) -> Self {
+        Self {
+            lock,
+            locks: Vec::new(),
+            acquired: false,
+            token: None,
+            slot: None,
+            place: Decimal(queued.place),
+            ahead: Some(queued.ahead),
+            lease_created: signed(queued.lease_created),
+            lease: queued.lease.map(Into::into),
+            tickets: Vec::new(),
+            header,
+        }
+    }
+}
+
+/// `PATCH /v1/locks/{lock}`: new metadata for a held lock, or `"mode":"shared"` to downgrade it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Patch {
+    /// The lease that holds.
+    pub lease: Decimal,
+    /// The token of the grant.
+    pub token: Decimal,
+    /// The new metadata, as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<String>,
+    /// The same, as base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata_base64: Option<String>,
+    /// `shared`: hold the lock shared from now on, without a gap. Not together with metadata.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<LockMode>,
+}
+
+/// The lock was changed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Patched {
+    /// Which.
+    pub lock: String,
+    /// After new metadata: the lock's version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// After a downgrade: the new token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Decimal>,
+    /// Who answers, and when.
+    pub header: Header,
+}
+
+/// `DELETE /v1/locks/{lock}?lease=&token=`: the lock was given back.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Released {
+    /// Which.
+    pub lock: String,
+    /// Who answers, and when.
+    pub header: Header,
+}
+
+/// `POST /v1/force`, and `force` on a session: a lock to be taken away.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Force {
+    /// Which.
+    pub lock: String,
+    /// The token that was shown to whoever decided this.
+    pub token: Decimal,
+    /// Why, for the record.
+    pub reason: String,
+    /// At once, without letting the holder stop first. Only a fence protects the resource then.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub now: bool,
+}
+
+impl From<Force> for v1::ForceRequest {
+    fn from(force: Force) -> Self {
+        Self { lock: force.lock, token: force.token.0, reason: force.reason, now: force.now }
+    }
+}
+
+/// The lock was taken away.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Forced {
+    /// Which.
+    pub lock: String,
+    /// How long it cools or is delayed at most; 0 if it has gone on.
+    pub left_ms: u64,
+    /// Who answers, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<Header>,
+}
+
+/// `GET /v1/locks/{lock}`: a lock; one that nobody holds or awaits has no holders.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct LockAnswer {
+    /// The lock; absent if nobody holds or awaits it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<LockShown>,
+    /// Who answers, and when.
+    pub header: Header,
+}
+
+/// `GET /v1/locks?prefix=&limit=&after=`: a page of locks.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Locks {
+    /// The locks, in the order of their names.
+    pub locks: Vec<LockShown>,
+    /// Go on after this name; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// Who answers, and when.
+    pub header: Header,
+}
+
+/// `GET /v1/locks/{lock}?view=queue`: a page of the queue.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Queue {
+    /// Of which lock.
+    pub lock: String,
+    /// The places, in order.
+    pub waiters: Vec<WaiterShown>,
+    /// Go on after this place; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<Decimal>,
+    /// Who answers, and when.
+    pub header: Header,
+}
+
+/// `GET /v1/locks/{lock}?view=history`: what happened to a lock.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct History {
+    /// To which lock.
+    pub lock: String,
+    /// What happened, one element per revision.
+    pub changes: Vec<Change>,
+    /// The revision to go on from.
+    pub next: Decimal,
+    /// The oldest revision that is kept.
+    pub floor: Decimal,
+    /// Who answers, and when.
+    pub header: Header,
+}
+
+/// `GET /v1/locks/{lock}?view=explain`: who has it, who is before me, and when can it be mine?
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Explained {
+    /// The lock and its holders; absent if nobody holds or awaits it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<LockShown>,
+    /// The places before the asker, or the whole queue; the first few.
+    pub ahead: Vec<WaiterShown>,
+    /// The asker's own place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own: Option<WaiterShown>,
+    /// Who waits for whom, from the lock's first holder on.
+    pub chain: Vec<ChainStep>,
+    /// The chain goes on beyond what is shown.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub chain_goes_on: bool,
+    /// So long from now it is free if its holders fall silent; earlier if they release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_if_silent_ms: Option<u64>,
+    /// So long from now it is free at the latest, whatever its holders do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_at_latest_ms: Option<u64>,
+    /// Median of the last holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usually_held_ms: Option<u64>,
+    /// Of how many holds that is the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usually_of: Option<u32>,
+    /// Who answers, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<Header>,
+}
+
+/// One step of a chain: this client has this lock and waits for the lock of the next step.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ChainStep {
+    /// The lock.
+    pub lock: String,
+    /// Who has it.
+    pub client: String,
+    /// With which lease.
+    pub lease: Decimal,
+}
+
+impl From<v1::ExplainResponse> for Explained {
+    fn from(explained: v1::ExplainResponse) -> Self {
+        let step = |step: v1::ChainStep| ChainStep {
+            lock: step.lock,
+            client: step.client,
+            lease: signed(step.lease),
+        };
+        let freed = explained.freed;
+        let usually = explained.usually_held_ms;
+        Self {
+            lock: explained.lock.map(Into::into),
+            ahead: explained.ahead.into_iter().map(Into::into).collect(),
+            own: explained.own.map(Into::into),
+            chain: explained.chain.into_iter().map(step).collect(),
+            chain_goes_on: explained.chain_goes_on,
+            free_if_silent_ms: freed.filter(|freed| !freed.at_latest).map(|freed| freed.in_ms),
+            free_at_latest_ms: freed.filter(|freed| freed.at_latest).map(|freed| freed.in_ms),
+            usually_held_ms: usually,
+            usually_of: usually.map(|_| explained.usually_of),
+            header: explained.header.map(Into::into),
+        }
+    }
+}

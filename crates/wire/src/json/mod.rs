@@ -1,0 +1,54 @@
+//! Which JSON do the HTTP and WebSocket doors take and give?
+//!
+//! Tokens, revisions, ids and places are decimal strings, because many JSON readers round large numbers;
+//! times (`_ms`) and counts are numbers. Bytes are text where they are text, else base64 under a name that
+//! says so. A field that is not known is refused in what clients send, and skipped in what members send.
+
+pub mod cluster;
+mod content;
+mod decimal;
+pub mod election;
+pub mod error;
+pub mod event;
+pub mod key;
+pub mod lease;
+pub mod lock;
+mod mode;
+pub mod plain;
+mod schema;
+pub mod session;
+mod view;
+
+pub use content::{bytes_from, text_or_base64};
+pub use decimal::Decimal;
+pub use mode::{LockMode, Standing};
+pub use schema::schemas;
+pub use view::{Header, Holder, HolderShown, Holding, LockShown, WaiterShown};
+
+/// Leaves `false` out of what is written.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// An id of a lease, or 0 for none, as it stands in messages.
+fn lease_number(lease: Option<Decimal>, field: &'static str) -> Result<i64, crate::Failure> {
+    let Some(Decimal(number)) = lease else { return Ok(0) };
+    match i64::try_from(number) {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(crate::Failure::InvalidField {
+            field,
+            problem: "is no lease id: those are from 1 to 9223372036854775807".to_owned(),
+        }),
+    }
+}
+
+/// A number that is sent as signed, and never negative.
+fn signed(number: i64) -> Decimal {
+    Decimal(u64::try_from(number).unwrap_or(0))
+}
+
+/// A number, unless it is the 0 that means none.
+fn some(number: i64) -> Option<Decimal> {
+    (number > 0).then(|| signed(number))
+}

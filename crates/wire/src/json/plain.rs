@@ -1,0 +1,92 @@
+//! What does the plain lock protocol at `/v1/lock-socket` take and give?
+
+use serde::{Deserialize, Serialize};
+
+/// The first token that a JSON reader may round.
+const ROUNDED_FROM: u64 = 1 << 53;
+
+/// A command: 0 acquires, 1 releases.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlainRequest {
+    /// 0 acquires, 1 releases; anything else is refused by [`PlainRequest::command`].
+    #[serde(rename = "commandType")]
+    pub command_type: u64,
+    /// The lock.
+    pub key: String,
+    /// The client's name. With the key it stands for one lease, which any member can find again.
+    #[serde(rename = "clientID")]
+    pub client_id: String,
+    /// How many seconds the lock may be held. A release needs none.
+    #[serde(default)]
+    pub ttl: u64,
+}
+
+/// What a [`PlainRequest`] wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlainCommand {
+    /// The lock.
+    Acquire,
+    /// To give it back.
+    Release,
+}
+
+impl PlainRequest {
+    /// What it wants; `None` if that is not known.
+    pub fn command(&self) -> Option<PlainCommand> {
+        match self.command_type {
+            0 => Some(PlainCommand::Acquire),
+            1 => Some(PlainCommand::Release),
+            _ => None,
+        }
+    }
+}
+
+/// The answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PlainReply {
+    /// Whether it was done.
+    pub success: bool,
+    /// The token, after an acquire that succeeded.
+    #[serde(rename = "fencingToken", skip_serializing_if = "Option::is_none")]
+    pub fencing_token: Option<PlainToken>,
+    /// Why it was not done: the reason of the table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A fencing token, as a JSON number.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PlainToken {
+    /// The lock.
+    pub key: String,
+    /// The token; always below 2^53.
+    pub value: u64,
+}
+
+impl PlainToken {
+    /// A token; `None` if it is one that readers may round.
+    pub fn new(key: String, token: u64) -> Option<Self> {
+        (token < ROUNDED_FROM).then_some(Self { key, value: token })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_would_be_rounded_is_none() {
+        assert!(PlainToken::new("l1".to_owned(), (1 << 53) - 1).is_some());
+        assert!(PlainToken::new("l1".to_owned(), 1 << 53).is_none());
+    }
+
+    #[test]
+    fn a_command_that_is_not_known_is_none() {
+        let text = r#"{"commandType":2,"key":"l1","clientID":"client1","ttl":60}"#;
+        let request: PlainRequest = serde_json::from_str(text).unwrap();
+        assert_eq!(request.command(), None);
+        let negative = r#"{"commandType":0,"key":"l1","clientID":"client1","ttl":-1}"#;
+        assert!(serde_json::from_str::<PlainRequest>(negative).is_err());
+    }
+}

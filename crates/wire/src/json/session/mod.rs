@@ -1,0 +1,15 @@
+//! Which messages travel on the WebSocket session at `/v1/ws`?
+//!
+//! They are those of `SessionService` in JSON, several per message both ways. Leases are named by id here.
+
+mod answer;
+mod request;
+
+pub use answer::{
+    Answer, Asked, Ended, Granted, KeyAnswer, LeaseAnswer, LeaseEnded, Left, LockState, Lost,
+    Queued, ServerMessage, Token, Version, WaitEnded, Welcome,
+};
+pub use request::{
+    ClientMessage, Delete, Expect, Guard, Hello, Hold, HoldUpdate, Name, Put, Renew, Request,
+    Resume, Revoke, Stopped, Which,
+};

@@ -1,0 +1,133 @@
+//! What a member says on a session, one file per result and notice.
+
+use bytes::Bytes;
+use tenure_wire::v1::answer::Result as R;
+use tenure_wire::v1::{self, Cause};
+
+use super::check;
+use super::messages::{LEASE, error, explained, header, leader, lease, lease_view, lock_view};
+
+fn check_result(name: &str, result: R) {
+    let answer = v1::Answer { id: 1, revision: 8850, result: Some(result) };
+    let response =
+        v1::SessionResponse { revision: 8851, answers: vec![answer], ..Default::default() };
+    check(&format!("session_answer_{name}"), &response);
+}
+
+fn grant() -> v1::LockGrant {
+    v1::LockGrant { lock: "accounts/7".into(), token: 1043, slot: Some(0) }
+}
+
+pub(crate) fn welcome() -> v1::Welcome {
+    v1::Welcome {
+        header: Some(header()),
+        member: "b".into(),
+        epoch: 1,
+        incarnation: 99,
+        leader: Some(leader()),
+        in_flight_max: 1024,
+        requests_per_message_max: 256,
+        message_bytes_max: 65_536,
+        renew_max: 4_096,
+        seq_window: 256,
+        level: 1,
+        software: "tenure 0.1.0".into(),
+        leases: vec![lease()],
+    }
+}
+
+#[test]
+fn answers_about_locks_are_spoken_as_ever() {
+    let acquired = v1::AcquireResponse {
+        header: None,
+        token: 1043,
+        place: 78,
+        slot: Some(0),
+        lease_created: 8800,
+        locks: vec![grant(), grant()],
+        lease: Some(lease()),
+        tickets: vec!["a.b.c".into()],
+    };
+    check_result("acquired", R::Acquired(acquired));
+    check_result("released", R::Released(v1::ReleaseResponse { header: None }));
+    let (place, ahead, lease_created) = (78, 1, 8800);
+    let queued = v1::Queued { place, ahead, lease_created, lease: Some(lease()) };
+    check_result("queued", R::Queued(queued));
+    check_result("left", R::Left(v1::LeaveResponse { header: None, held: vec![grant()] }));
+    check_result("stopped", R::Stopped(v1::StoppedResponse { header: None }));
+    let downgraded = v1::DowngradeResponse { header: None, token: 1044 };
+    check_result("downgraded", R::Downgraded(downgraded));
+    check_result("updated", R::Updated(v1::UpdateResponse { header: None, version: 42 }));
+    check_result("ended", R::Ended(v1::Ended {}));
+    check_result("forced", R::Forced(v1::ForceResponse { header: None, left_ms: 13_000 }));
+    let lock = v1::GetLockResponse { header: None, lock: Some(lock_view()) };
+    check_result("lock", R::Lock(lock));
+    check_result("explained", R::Explained(explained()));
+    check_result("error", R::Error(error()));
+}
+
+#[test]
+fn answers_about_leases_and_keys_are_spoken_as_ever() {
+    let renewed = v1::Renewed { ttl_ms: vec![15_000, 0], changed: vec![8849, 0] };
+    check_result("renewed", R::Renewed(renewed));
+    check_result("lease_granted", R::LeaseGranted(lease()));
+    check_result("revoked", R::Revoked(v1::RevokeResponse { header: None }));
+    let shown = v1::GetLeaseResponse { header: None, lease: Some(lease_view()) };
+    check_result("lease", R::Lease(shown));
+    check_result("put", R::Put(v1::PutResponse { header: None, version: 1, created: 8850 }));
+    check_result("deleted", R::Deleted(v1::DeleteResponse { header: None, existed: true }));
+    let kv = v1::KeyValue {
+        key: "config/a".into(),
+        create_revision: 8700,
+        mod_revision: 8850,
+        version: 3,
+        value: Bytes::from_static(b"1"),
+        lease: LEASE,
+    };
+    check_result("key", R::Key(v1::GetKeyResponse { header: None, kv: Some(kv) }));
+}
+
+#[test]
+fn notices_are_spoken_as_ever() {
+    let (lease_slot, lease_generation, revision) = (7, 1 << 48 | 9, 8850);
+    let response = v1::SessionResponse {
+        welcome: Some(welcome()),
+        revision: 8851,
+        answers: Vec::new(),
+        grants: vec![v1::Granted {
+            id: 1,
+            lock: "deploy".into(),
+            token: 1043,
+            slot: Some(0),
+            place: 78,
+            lease_slot,
+            lease_generation,
+            revision,
+            locks: vec![grant()],
+        }],
+        losses: vec![v1::Lost {
+            lock: "deploy".into(),
+            token: 1043,
+            lease_slot,
+            lease_generation,
+            revision,
+            cause: Cause::Forced.into(),
+        }],
+        waits_ended: vec![v1::WaitEnded {
+            id: 1,
+            place: 78,
+            lease_slot,
+            lease_generation,
+            revision,
+        }],
+        leases_ended: vec![v1::LeaseEnded {
+            lease_slot,
+            lease_generation,
+            revision,
+            cause: Cause::Expired.into(),
+        }],
+        leader: Some(leader()),
+        closing: Some(error()),
+    };
+    check("session_notices", &response);
+}

@@ -1,0 +1,51 @@
+//! Do the bytes and JSON that were once written still read, and are they still written so?
+//!
+//! A file that differs is a change of the public contract. `TENURE_FIX=1` writes files that are missing, and
+//! the text form of those whose bytes are still the same; it never changes what was once written.
+
+mod answers;
+mod json;
+mod messages;
+mod spoken;
+
+use std::path::PathBuf;
+
+fn path(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests", "golden", name].iter().collect()
+}
+
+/// The file's text, after writing it if that was asked for, and it is missing or may be written anew.
+fn golden(name: &str, now: &str, may_replace: impl Fn(&str) -> bool) -> String {
+    let path = path(name);
+    let old = std::fs::read_to_string(&path);
+    if std::env::var_os("TENURE_FIX").is_some() && old.as_deref().map_or(true, may_replace) {
+        std::fs::write(&path, now).unwrap();
+        return now.to_owned();
+    }
+    old.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Compares a message with its file: the text form behind `#`, for people, then its bytes in hexadecimal.
+fn check<M: prost::Message + std::fmt::Debug + PartialEq + Default>(name: &str, message: &M) {
+    let bytes = message.encode_to_vec();
+    let mut text = String::new();
+    for line in format!("{message:#?}").lines() {
+        text += &format!("# {line}\n");
+    }
+    for line in bytes.chunks(40) {
+        text += &line.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        text.push('\n');
+    }
+    let name = format!("{name}.hex");
+    let kept = bytes_of(&golden(&name, &text, |old| bytes_of(old) == bytes));
+    let back = M::decode(&kept[..]).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert!(back == *message, "{name} reads as something else: {back:#?}");
+    assert!(kept == bytes, "{name} would be written differently:\n{text}");
+}
+
+fn bytes_of(file: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        file.lines().filter(|line| !line.starts_with('#')).flat_map(str::bytes).collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.chunks(2).map(byte).collect()
+}

@@ -1,0 +1,251 @@
+//! How is a long run cut into chunks, and where are its totals kept?
+
+mod processes;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+use crate::cargo::{cargo, hand_over};
+use crate::clock::Stopwatch;
+use crate::programs::{self, SIM};
+use crate::repo::Repo;
+use crate::said;
+use crate::workspace::Workspace;
+
+/// Where the totals are written, one row per campaign.
+const RECORD: &str = "docs/campaigns.md";
+/// What runs in chunks of so many: what an interrupt can lose, about as long as a layer of `test`.
+struct Kind {
+    word: &'static str,
+    unit: &'static str,
+    chunk: u64,
+    command: fn(&Repo) -> Command,
+}
+
+const MODEL: Kind =
+    Kind { word: "model", unit: "sequences", chunk: 20_000, command: programs::model_command };
+const CLUSTERS: Kind =
+    Kind { word: "sim", unit: "seeds", chunk: 500, command: programs::sim_command };
+const HEADER: &str = "# Campaigns
+
+What the long runs did. `cargo xtask campaign` adds the rows.
+
+- `model`: random sequences of commands, the machine against its model.
+- `sim`: whole clusters while everything fails.
+- `kills`: real leaders killed under leases (what the fields mean is in [internals/time.md](internals/time.md)), and
+  real members, leaders and followers in turn, killed under load: all that was `acknowledged` was there afterwards,
+  done once, with `grants` in order and one at a time.
+- `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
+
+| campaign | commit | totals |
+|---|---|---|
+";
+
+/// Which campaign, and how much of it.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    name: Name,
+    /// How many sequences of commands to try
+    #[arg(long, default_value_t = 2_000_000)]
+    sequences: u64,
+    /// How many seeds of clusters to try
+    #[arg(long, default_value_t = 20_000)]
+    seeds: u64,
+    /// The first sequence or seed, to go on where another campaign ended
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How many members to kill
+    #[arg(long, default_value_t = 50)]
+    kills: u64,
+    /// How often to run every scenario
+    #[arg(long, default_value_t = 20)]
+    rounds: u64,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Name {
+    /// The machine against its model
+    Model,
+    /// Whole clusters while everything fails
+    Sim,
+    /// Real leaders killed: how long leases live, and how soon another leads; real members killed
+    /// under load
+    Kills,
+    /// Every scenario of real processes, again and again
+    Processes,
+}
+
+/// The rows that were there, and the one that a campaign is about to add.
+struct Record {
+    path: PathBuf,
+    commit: String,
+    rows: String,
+}
+
+impl Record {
+    fn open(repo: &Repo) -> Result<Self> {
+        let path = repo.path(RECORD);
+        Ok(Self { commit: repo.commit(RECORD)?, rows: read_record(&path)?, path })
+    }
+
+    /// Writes a row after those that are there.
+    fn replace(&self, campaign: &str, line: &str) -> Result<String> {
+        let text = format!("{}| {campaign} | {} | {line} |\n", self.rows, self.commit);
+        write_record(&self.path, &text)?;
+        Ok(text)
+    }
+
+    /// Writes a row, and keeps it.
+    fn add(&mut self, campaign: &str, line: &str) -> Result<()> {
+        self.rows = self.replace(campaign, line)?;
+        Ok(())
+    }
+}
+
+/// One piece of a campaign.
+#[derive(Debug, PartialEq)]
+struct Chunk {
+    from: u64,
+    len: u64,
+}
+
+/// `cargo xtask campaign`
+pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
+    match args.name {
+        Name::Model => long(repo, &MODEL, args.from, args.sequences),
+        Name::Sim => long(repo, &CLUSTERS, args.from, args.seeds),
+        Name::Kills => processes::kills(repo, args.kills),
+        Name::Processes => processes::scenarios(repo, args.rounds),
+    }
+}
+
+fn long(repo: &Repo, kind: &Kind, from: u64, len: u64) -> Result<ExitCode> {
+    let Kind { word, unit, .. } = kind;
+    ensure!(len > 0, "a campaign needs some {unit}");
+    Workspace::load(repo)?.require(SIM)?;
+    let record = Record::open(repo)?;
+    // Built before the first chunk, so that cargo need not speak between the progress lines.
+    let mut build = cargo(repo, "build");
+    build.args(["--profile", "sim", "--package", SIM]);
+    ensure!(hand_over(build)? == ExitCode::SUCCESS, "{SIM} does not build");
+    let watch = Stopwatch::start();
+    let mut totals = BTreeMap::new();
+    for chunk in chunks(kind.chunk, from, len) {
+        let (numbers, failed) = run_chunk(repo, kind, &chunk)?;
+        add(&mut totals, &numbers);
+        let line = totals_line(kind, from, &totals);
+        // Written after every chunk: an interrupt then needs no handler to keep the totals.
+        record.replace(word, &line)?;
+        println!("{line}, of {len}, in {}s", watch.elapsed().as_secs());
+        ensure!(!failed, "the chunk from {} found a violation; its output is above", chunk.from);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs one chunk; says its numbers and whether it failed.
+fn run_chunk(repo: &Repo, kind: &Kind, chunk: &Chunk) -> Result<(BTreeMap<String, u64>, bool)> {
+    let Kind { word, unit, .. } = kind;
+    let mut command = (kind.command)(repo);
+    command.args([format!("--{unit}"), chunk.len.to_string()]);
+    command.args(["--from", &chunk.from.to_string()]);
+    command.env("CARGO_TERM_QUIET", "true");
+    let output =
+        command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {SIM}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers = text.lines().next_back().and_then(|line| said::fields(word, line));
+    if output.status.success() {
+        let numbers = numbers.with_context(|| format!("the last line is not `{word} {unit}=…`"))?;
+        let violations = said::field(&numbers, "violations")?;
+        return Ok((numbers, violations > 0));
+    }
+    print!("{text}");
+    let mut numbers = numbers.unwrap_or_default();
+    // A run that broke off before its last line still counts as one.
+    let violations = numbers.entry("violations".to_owned()).or_default();
+    *violations = (*violations).max(1);
+    Ok((numbers, true))
+}
+
+fn chunks(most: u64, from: u64, len: u64) -> impl Iterator<Item = Chunk> {
+    (0..len.div_ceil(most)).map(move |index| {
+        let done = index * most;
+        Chunk { from: from + done, len: most.min(len - done) }
+    })
+}
+
+fn add(totals: &mut BTreeMap<String, u64>, numbers: &BTreeMap<String, u64>) {
+    for (name, number) in numbers {
+        // Where a chunk began is not something to add up.
+        if name != "from" {
+            *totals.entry(name.clone()).or_default() += number;
+        }
+    }
+}
+
+/// `model from=0 sequences=40000 commands=9 violations=0`: what was tried first, other numbers of
+/// the program in order, violations last.
+fn totals_line(kind: &Kind, from: u64, totals: &BTreeMap<String, u64>) -> String {
+    let Kind { word, unit, .. } = kind;
+    let number = |name: &str| totals.get(name).copied().unwrap_or(0);
+    let mut line = format!("{word} from={from} {unit}={}", number(unit));
+    for (name, value) in totals {
+        if name != unit && name != "violations" {
+            line.push_str(&format!(" {name}={value}"));
+        }
+    }
+    line.push_str(&format!(" violations={}", number("violations")));
+    line
+}
+
+fn read_record(path: &Path) -> Result<String> {
+    if !path.exists() {
+        return Ok(HEADER.to_owned());
+    }
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(if text.ends_with('\n') { text } else { text + "\n" })
+}
+
+fn write_record(path: &Path, text: &str) -> Result<()> {
+    // Written beside and renamed, so that an interrupt leaves the old rows or the new ones.
+    let beside = path.with_extension("md.new");
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    }
+    fs::write(&beside, text).with_context(|| format!("cannot write {}", beside.display()))?;
+    fs::rename(&beside, path).with_context(|| format!("cannot replace {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_every_sequence_once() {
+        let all: Vec<Chunk> = chunks(20_000, 100, 45_000).collect();
+        let expected = [
+            Chunk { from: 100, len: 20_000 },
+            Chunk { from: 20_100, len: 20_000 },
+            Chunk { from: 40_100, len: 5_000 },
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn totals_add_up_and_name_where_they_began() {
+        let mut totals = BTreeMap::new();
+        for line in [
+            "model from=7 sequences=2 commands=10 violations=0",
+            "model from=9 sequences=2 commands=11 violations=1",
+        ] {
+            add(&mut totals, &said::fields("model", line).unwrap());
+        }
+        let line = totals_line(&MODEL, 7, &totals);
+        assert_eq!(line, "model from=7 sequences=4 commands=21 violations=1");
+    }
+}

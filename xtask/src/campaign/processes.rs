@@ -1,0 +1,84 @@
+//! How do real processes run for long: many kills, or every scenario many times?
+
+use std::collections::BTreeMap;
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::clock::Stopwatch;
+use crate::programs::{CLI, processes_command};
+use crate::repo::Repo;
+use crate::said;
+use crate::workspace::Workspace;
+
+use super::Record;
+
+/// The scenarios that take a number of kills, and the first word of the line that each ends with.
+const KILLS: &[(&str, &str)] = &[
+    ("leases::leases_live_their_time_while_leaders_are_killed", "kills"),
+    ("kill::nothing_acknowledged_is_lost_by_kills_under_load", "load"),
+];
+/// As in the layer of `test`.
+const AT_ONCE: &str = "6";
+
+/// Kills leaders and followers, under leases and under load; one row for each.
+pub(super) fn kills(repo: &Repo, kills: u64) -> Result<ExitCode> {
+    ensure!(kills > 0, "a campaign needs at least one kill");
+    Workspace::load(repo)?.require(CLI)?;
+    let mut record = Record::open(repo)?;
+    for (scenario, word) in KILLS {
+        let mut command = processes_command(repo);
+        command.args(["--", "--exact", scenario, "--nocapture"]);
+        command.env("TENURE_KILLS", kills.to_string()).env("CARGO_TERM_QUIET", "true");
+        let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        // The word may stand behind what the test runner says about the test.
+        let start = format!("{word} kills=");
+        let line = text.lines().find_map(|line| line.find(&start).map(|at| &line[at..]));
+        if let Some(line) = line {
+            println!("{line}");
+            record.add("kills", line)?;
+        }
+        let violations = line.and_then(|line| said::fields(word, line));
+        let violations = violations.map(|fields| said::field(&fields, "violations")).transpose()?;
+        if !output.status.success() || violations != Some(0) {
+            print!("{text}");
+            ensure!(false, "{scenario} failed; its output is above");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs every scenario so many times.
+pub(super) fn scenarios(repo: &Repo, rounds: u64) -> Result<ExitCode> {
+    ensure!(rounds > 0, "a campaign needs at least one round");
+    Workspace::load(repo)?.require(CLI)?;
+    let record = Record::open(repo)?;
+    let watch = Stopwatch::start();
+    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
+    for round in 1..=rounds {
+        let mut command = processes_command(repo);
+        command.args(["--", "--test-threads", AT_ONCE]);
+        let output = command.output().context("cannot start cargo")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let tests = said::tests(text.lines());
+        let skipped = String::from_utf8_lossy(&output.stderr).matches("SKIPPED: ").count() as u64;
+        // The checker has tests of its own, which start no member.
+        let checker = text.lines().filter(|line| line.starts_with("test checker::")).count() as u64;
+        let ran = (tests.passed + tests.failed).saturating_sub(skipped + checker);
+        *totals.entry("scenarios").or_default() += ran;
+        let failed = tests.failed.max(u64::from(!output.status.success()));
+        *totals.entry("violations").or_default() += failed;
+        let (scenarios, violations) = (totals["scenarios"], totals["violations"]);
+        let line =
+            format!("processes rounds={round} scenarios={scenarios} violations={violations}");
+        // Replaced after every round: an interrupt then needs no handler to keep the totals.
+        record.replace("processes", &line)?;
+        println!("{line}, of {rounds} rounds, in {}s", watch.elapsed().as_secs());
+        if failed > 0 {
+            print!("{text}");
+            ensure!(false, "round {round} failed; its output is above");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
