@@ -9,7 +9,7 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 use v1::answer::Result as Answered;
 
-use crate::common::Members;
+use crate::common::{Members, soon};
 use crate::{name, nothing};
 
 /// A session, and what came that nobody has asked about yet.
@@ -40,7 +40,7 @@ impl Session {
     }
 
     async fn read(&mut self) {
-        let message = self.from.message().await.unwrap().expect("the session goes on");
+        let message = soon(self.from.message()).await.unwrap().expect("the session goes on");
         self.answers.extend(message.answers);
         self.grants.extend(message.grants);
         self.losses.extend(message.losses);
