@@ -11,7 +11,7 @@ use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
 use crate::book::{self, Address, Card, Names, Preference};
-use crate::door::Doors;
+use crate::door::{Doors, Hosts};
 use crate::edge::Edge;
 use crate::error::StartError;
 use crate::founding;
@@ -56,6 +56,8 @@ pub struct Settings {
     pub members: Option<Address>,
     /// Where others reach it, if that is not where it listens.
     pub advertise_clients: Option<Address>,
+    /// Names by which clients may ask for it, beside its addresses.
+    pub hosts: Vec<String>,
     /// Where other members reach it, if that is not where it listens.
     pub advertise_members: Option<Address>,
     /// How it comes into a cluster.
@@ -111,6 +113,7 @@ impl Settings {
             clients: "127.0.0.1:7450".into(),
             members: None,
             advertise_clients: None,
+            hosts: Vec::new(),
             advertise_members: None,
             entrance: Entrance::None,
             insecure: false,
@@ -169,6 +172,8 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let member_port = member_port.transpose()?;
     let members = member_port.as_ref().map(|(_, address)| *address);
     let card = Card { id: home.id(), names: settings.names(clients, members)? };
+    let names = settings.hosts.iter().map(String::as_str);
+    let hosts = Hosts::new(clients, &card.names.clients, names);
     let me = Me::new(card.id, card.names.clone());
     let mut member_port = member_port.map(|(port, _)| port);
     let mut door = None;
@@ -241,7 +246,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     }
     let insecure = settings.insecure;
     let edge = Edge::new(member.clone(), net, cluster.clone(), insecure, runtime.handle().clone());
-    let doors = Doors::open(client_port, &edge, None).map_err(system("listen"))?;
+    let doors = Doors::open(client_port, &edge, hosts, None).map_err(system("listen"))?;
     Ok(Running { member, cluster, clients, members, door, doors, runtime: Some(runtime) })
 }
 

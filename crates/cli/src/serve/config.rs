@@ -23,6 +23,7 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("listen.members", Some("127.0.0.1:7451")),
     ("listen.advertise_clients", None),
     ("listen.advertise_members", None),
+    ("listen.hosts", None),
     ("listen.insecure", Some("false")),
     ("cluster.bootstrap", None),
     ("cluster.join", None),
@@ -62,6 +63,7 @@ struct ListenTable {
     members: Option<String>,
     advertise_clients: Option<String>,
     advertise_members: Option<String>,
+    hosts: Option<Vec<String>>,
     insecure: Option<bool>,
 }
 
@@ -148,6 +150,7 @@ impl Config {
             members: Some(need("listen.members")?),
             advertise_clients: own("listen.advertise_clients"),
             advertise_members: own("listen.advertise_members"),
+            hosts: self.get("listen.hosts").map(list).unwrap_or_default(),
             entrance: self.entrance()?,
             insecure,
             preference: self.preference()?,
@@ -182,9 +185,6 @@ impl Config {
     }
 
     fn entrance(&self) -> Result<Entrance, Failure> {
-        let list = |text: &str| -> Vec<String> {
-            text.split(',').map(|word| word.trim().to_owned()).filter(|w| !w.is_empty()).collect()
-        };
         match (self.get("cluster.bootstrap"), self.get("cluster.join")) {
             (Some(_), Some(_)) => {
                 Err(Failure::config("both cluster.bootstrap and cluster.join; try one of them"))
@@ -242,6 +242,7 @@ fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Fail
         ("listen.members", listen.members),
         ("listen.advertise_clients", listen.advertise_clients),
         ("listen.advertise_members", listen.advertise_members),
+        ("listen.hosts", join(listen.hosts)),
         ("listen.insecure", listen.insecure.map(|insecure| insecure.to_string())),
         ("cluster.bootstrap", join(cluster.bootstrap)),
         ("cluster.join", join(cluster.join)),
@@ -264,6 +265,7 @@ fn from_flags(flags: &Serve) -> Vec<(&'static str, String, &'static str)> {
         ("listen.members", flags.members.clone(), "--members"),
         ("listen.advertise_clients", flags.advertise_clients.clone(), "--advertise-clients"),
         ("listen.advertise_members", flags.advertise_members.clone(), "--advertise-members"),
+        ("listen.hosts", join(&flags.hosts), "--hosts"),
         ("listen.insecure", flags.insecure.then(|| "true".to_owned()), "--insecure"),
         ("cluster.bootstrap", join(&flags.bootstrap), "--bootstrap"),
         ("cluster.join", join(&flags.join), "--join"),
@@ -273,6 +275,10 @@ fn from_flags(flags: &Serve) -> Vec<(&'static str, String, &'static str)> {
         ("tls.client_ca", flags.tls_client_ca.clone(), "--tls-client-ca"),
     ];
     values.into_iter().filter_map(|(name, value, flag)| Some((name, value?, flag))).collect()
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(|word| word.trim().to_owned()).filter(|w| !w.is_empty()).collect()
 }
 
 fn variable(name: &str) -> String {

@@ -40,6 +40,9 @@ pub(crate) struct Serve {
     /// Where other members reach this one, if not where it listens
     #[arg(long, value_name = "ADDR")]
     advertise_members: Option<String>,
+    /// Names by which clients may ask for this member, beside its addresses
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    hosts: Option<Vec<String>>,
     /// Found a cluster with these: a=ADDR,b=ADDR,c=ADDR
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     bootstrap: Option<Vec<String>>,

@@ -8,6 +8,7 @@ mod decode;
 mod encode;
 mod facts;
 mod grpc;
+mod http;
 mod list;
 mod session;
 mod ws;
@@ -30,6 +31,8 @@ use crate::admin;
 use crate::edge::{Edge, deadline_us};
 use crate::os;
 use crate::say;
+
+pub(crate) use http::Hosts;
 
 /// The longest message that is read: the longest value, with room for what is around it.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -81,6 +84,7 @@ impl Doors {
     pub(crate) fn open(
         port: TcpListener,
         edge: &Edge,
+        hosts: Hosts,
         tls: Option<Arc<rustls::ServerConfig>>,
     ) -> io::Result<Self> {
         port.set_nonblocking(true)?;
@@ -89,8 +93,12 @@ impl Doors {
         let open = watch::Sender::new(true);
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let house = Arc::new(House {
-            http: http(),
-            router: grpc::routes(edge).merge(ws::routes(edge)).fallback(grpc::unknown),
+            http: protocols(),
+            router: grpc::routes(edge).reset_fallback().merge(http::routes(
+                edge,
+                hosts,
+                ws::routes(edge),
+            )),
             tls: tls.map(TlsAcceptor::from),
             lines: admin::Lines::new(edge.clone()),
             room: room.clone(),
@@ -114,7 +122,7 @@ impl Doors {
     }
 }
 
-fn http() -> auto::Builder<TokioExecutor> {
+fn protocols() -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 ///
 /// Only digits without leading zeros are taken; a bare number is refused rather than trusted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, ToSchema)]
-#[schema(value_type = String, example = "1043")]
+#[schema(value_type = String, pattern = "^(0|[1-9][0-9]{0,19})$", example = "1043")]
 pub struct Decimal(pub u64);
 
 impl Decimal {

@@ -129,7 +129,7 @@ fn member(id: u64) -> Result<MemberId, Status> {
     MemberId::new(id).ok_or_else(|| told(decode::invalid("member_id", "is missing")))
 }
 
-fn members(cluster: &Cluster) -> Vec<v1::Member> {
+pub(in crate::door) fn members(cluster: &Cluster) -> Vec<v1::Member> {
     let member = |id: MemberId| {
         let names = cluster.book.get(&id);
         let names = names.map(|names| (&*names.name, &*names.members, &*names.clients));
@@ -158,9 +158,10 @@ fn role(cluster: &Cluster, id: MemberId) -> v1::Role {
 }
 
 /// How the cluster is, as far as one member knows: of the others only what it hears from them.
-async fn status(edge: &Edge) -> Result<v1::StatusResponse, Failure> {
+pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, Failure> {
     let cluster = edge.view().await?;
     let me = edge.member().id();
+    let figures = edge.member().figures();
     let of = |member: v1::Member| {
         let id = MemberId::new(member.member_id);
         let own = id == Some(me);
@@ -182,6 +183,8 @@ async fn status(edge: &Edge) -> Result<v1::StatusResponse, Failure> {
             up,
             behind,
             applied: own.then_some(cluster.status.applied.index),
+            fsync_p99_us: own.then_some(figures.sync_p99_us),
+            disk_free_bytes: own.then_some(figures.disk_free_bytes),
             state: state.to_owned(),
             software: if own { super::SOFTWARE.to_owned() } else { String::new() },
             ..Default::default()

@@ -4,7 +4,7 @@
 //! of our reasons here, so that a client sees one kind of error.
 
 mod call;
-mod cluster;
+pub(super) mod cluster;
 mod election;
 mod health;
 mod key;
@@ -70,14 +70,9 @@ pub(super) fn routes(edge: &Edge) -> Router {
     routes.routes().into_axum_router().layer(middleware::from_fn(guard))
 }
 
-/// Answers whatever no route takes.
-pub(super) async fn unknown(request: Request) -> Response {
-    if is_grpc(&request) {
-        return call::told(Failure::UnknownOperation).into_http();
-    }
-    let mut response = Response::default();
-    *response.status_mut() = http::StatusCode::NOT_FOUND;
-    response
+/// Answers a call that no route takes; nothing if it is none.
+pub(super) fn unknown(request: &Request) -> Option<Response> {
+    is_grpc(request).then(|| call::told(Failure::UnknownOperation).into_http())
 }
 
 /// Lets nothing but gRPC in, and nothing but our errors out.

@@ -1,0 +1,136 @@
+//! How does somebody without a stream take locks?
+
+use std::time::Duration;
+
+use axum::response::Response;
+use http::StatusCode;
+use serde::Deserialize;
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::{Acquire, AskLease};
+use tenure_types::Refusal;
+use tenure_wire::json::Header;
+use tenure_wire::json::lock::Acquired;
+use tenure_wire::{Failure, v1};
+use utoipa::IntoParams;
+
+use super::Http;
+use super::answer::{Refused, failed, json_with};
+use super::call::{lease_of_key, request_id};
+use super::span::Span;
+use crate::door::encode::Told;
+use crate::door::{decode, encode};
+use crate::edge::{Fresh, Turn, WITHIN};
+
+const CLIENT: &str = "http";
+
+/// How long to wait for the turn, and what then.
+#[derive(Clone, Copy, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Patience {
+    /// Wait in the queue so long at most; without it, or with 0: not at all. A wait renews nothing: one that the
+    /// lease would not outlive is refused with `WAIT_TOO_LONG` and the number to use.
+    #[param(value_type = Option<String>, pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$", example = "30s")]
+    pub(super) wait: Option<Span>,
+    /// Keep the place in the queue when the wait is over or the caller goes away; asking again resumes it.
+    pub(super) keep: Option<bool>,
+}
+
+/// What became of an ask.
+pub(super) enum Became {
+    Held(v1::AcquireResponse),
+    Waits(v1::Queued),
+}
+
+impl Patience {
+    fn wait(self) -> Duration {
+        self.wait.map_or(Duration::ZERO, |Span(wait)| wait)
+    }
+
+    fn keep(self) -> bool {
+        self.keep.unwrap_or(false)
+    }
+
+    /// What the machine is told: a place that is kept has no limit of its own.
+    fn wait_ms(self) -> Option<u64> {
+        (!self.keep()).then(|| self.wait.map_or(0, Span::ms))
+    }
+}
+
+impl Http {
+    /// Asks for locks and waits for the turn.
+    pub(super) async fn acquire(
+        &self,
+        key: Option<&String>,
+        ask: v1::AcquireRequest,
+        patience: Patience,
+    ) -> Result<(Header, Became), Refused> {
+        if ask.ticket {
+            return Err(decode::invalid("ticket", "is not available on this door").into());
+        }
+        let told = if ask.new_lease.is_some() { Told::LeaseToo } else { Told::Grant };
+        let ask = v1::AcquireRequest { wait_ms: patience.wait_ms(), ..ask };
+        let mut acquire = decode::acquire(&ask, CLIENT)?;
+        if let (AskLease::New(new), Some(key)) = (&mut acquire.lease, key)
+            && ask.new_lease.as_ref().is_some_and(|asked| asked.lease == 0)
+        {
+            new.id = lease_of_key(key);
+        }
+        self.outlives(&acquire, patience.wait()).await?;
+        let turn = Turn { wait: patience.wait(), keep: patience.keep() };
+        let outcome = self.edge.acquire(&self.who(), request_id(key), acquire, turn).await;
+        let outcome = outcome.map_err(|failure| failed(failure, WITHIN))?;
+        let header = self.header(outcome.revision);
+        became(&outcome, told).map(|became| (header, became))
+    }
+
+    /// A wait renews nothing, so it must not be longer than the lease lives.
+    async fn outlives(&self, acquire: &Acquire<'_>, wait: Duration) -> Result<(), Refused> {
+        if wait.is_zero() {
+            return Ok(());
+        }
+        let left_ms = match acquire.lease {
+            AskLease::New(new) => new.ttl_ms,
+            AskLease::Existing(lease) => {
+                let left = move |machine: &tenure_core::Machine| {
+                    machine.lease(lease).map(|view| view.left_ms)
+                };
+                let (_, left_ms) = self.read(Fresh::Now, WITHIN, left).await?;
+                left_ms.ok_or(&Refusal::LeaseNotFound)?
+            }
+        };
+        if wait > Duration::from_millis(left_ms) {
+            return Err(Failure::WaitTooLong { left_ms }.into());
+        }
+        Ok(())
+    }
+}
+
+fn became(outcome: &Outcome, told: Told) -> Result<Became, Refused> {
+    use v1::answer::Result as Wire;
+    if let Err(refusal) = &outcome.result {
+        return Err(Refused::from(refusal).next("HELD", "add ?wait=30s to queue"));
+    }
+    if let Ok(Answer::Ended) = &outcome.result {
+        // The ask of this request id is over, and asking again would not bring it back.
+        return Err((&Refusal::RequestStale).into());
+    }
+    match encode::answer(outcome, told) {
+        Wire::Acquired(acquired) => Ok(Became::Held(acquired)),
+        Wire::Queued(queued) => Ok(Became::Waits(queued)),
+        _ => Err(Failure::Internal.into()),
+    }
+}
+
+/// The answer to an ask. `lock` is the one that was asked for, unless they are several.
+pub(super) fn answer(lock: Option<String>, header: Header, became: Became) -> Response {
+    match became {
+        Became::Held(held) => {
+            let held = Acquired { header: Some(header), ..Acquired::held(lock, held) };
+            json_with(StatusCode::OK, &held)
+        }
+        Became::Waits(queued) => {
+            json_with(StatusCode::ACCEPTED, &Acquired::queued(lock, queued, Some(header)))
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! How does an answer look, and how a refusal?
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+use tenure_types::Refusal;
+use tenure_wire::json::error::ErrorBody;
+use tenure_wire::{Failure, v1};
+
+use crate::edge;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// What a member said a moment ago is no answer to the same question now.
+const NEVER_KEPT: HeaderValue = HeaderValue::from_static("no-store");
+
+/// What a path answers.
+pub(super) type Answered = Result<Response, Refused>;
+
+/// Anything but success.
+#[derive(Debug)]
+pub(super) struct Refused(Box<v1::Error>);
+
+/// The reason of a refusal, kept beside the response for those who count.
+#[derive(Clone, Debug)]
+pub(super) struct Reason(pub(super) String);
+
+impl Refused {
+    /// The same with other advice.
+    pub(super) fn next(mut self, reason: &str, next: &str) -> Self {
+        if self.0.reason == reason {
+            next.clone_into(&mut self.0.next);
+        }
+        self
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self(Box::new((&failure).into()))
+    }
+}
+
+impl From<&Refusal> for Refused {
+    fn from(refusal: &Refusal) -> Self {
+        Self(Box::new(refusal.into()))
+    }
+}
+
+impl From<v1::Error> for Refused {
+    fn from(error: v1::Error) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let reason = Reason(self.0.reason.clone());
+        let retry_after_ms = self.0.retry_after_ms;
+        let (status, body) = ErrorBody::new(*self.0);
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = json_with(status, &body);
+        if retry_after_ms > 0 {
+            let seconds = HeaderValue::from(retry_after_ms.div_ceil(1_000));
+            response.headers_mut().insert(RETRY_AFTER, seconds);
+        }
+        response.extensions_mut().insert(reason);
+        response
+    }
+}
+
+/// What became of a call that has no outcome.
+pub(super) fn failed(failure: edge::Failure, within: Duration) -> Refused {
+    match failure {
+        edge::Failure::Unknown => {
+            let waited_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+            Failure::UnknownOutcome { waited_ms }.into()
+        }
+        other => Failure::from(other).into(),
+    }
+}
+
+/// Success.
+pub(super) fn json(body: &impl Serialize) -> Answered {
+    Ok(json_with(StatusCode::OK, body))
+}
+
+pub(super) fn json_with(status: StatusCode, body: &impl Serialize) -> Response {
+    let bytes = match serde_json::to_vec(body) {
+        Ok(bytes) => bytes,
+        // Plain structs with text keys: nothing in them can fail.
+        Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    };
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response.headers_mut().insert(CACHE_CONTROL, NEVER_KEPT);
+    response
+}

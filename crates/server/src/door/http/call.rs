@@ -1,0 +1,197 @@
+//! How is a request taken apart?
+//!
+//! Nothing is guessed: what is not known, stands twice or has the wrong type is refused by name.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Query, Request};
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use http::request::Parts;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+use tenure_core::request::{LeaseRef, RequestId};
+use tenure_types::{LeaseId, Token};
+use tenure_wire::Failure;
+use tenure_wire::json::Decimal;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::answer::Refused;
+use super::span::Span;
+use crate::door::{MESSAGE_BYTES_MAX, decode};
+use crate::edge::WITHIN;
+
+/// The longest JSON: metadata as long as it may ever be, escaped, and every lock of an ask.
+const JSON_BYTES_MAX: usize = 512 * 1024;
+/// From the end of the headers to the end of the body.
+const BODY: Duration = Duration::from_secs(10);
+/// A caller may wait for an outcome so long at most.
+const TIMEOUT_MAX: Duration = Duration::from_secs(300);
+
+/// What a repetition of the same request is recognised by.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// One request.
+pub(super) struct Call {
+    pub(super) parts: Parts,
+    body: Body,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Call {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Self::Rejection> {
+        let (parts, body) = request.into_parts();
+        Ok(Self { parts, body })
+    }
+}
+
+impl Call {
+    /// The name that follows `before` in the path.
+    pub(super) fn name(&self, before: &str) -> Result<String, Refused> {
+        decoded(self.parts.uri.path().strip_prefix(before).unwrap_or_default())
+    }
+
+    /// The lease whose id follows `before` in the path and is followed by `after`.
+    pub(super) fn lease(&self, before: &str, after: &str) -> Result<LeaseId, Refused> {
+        let name = self.name(before)?;
+        let id = Decimal::parse(name.strip_suffix(after).unwrap_or(&name));
+        Ok(lease(id.ok_or_else(|| decode::invalid("lease", "is no lease id"))?)?)
+    }
+
+    /// What stands behind the question mark.
+    pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, Refused> {
+        decoded(self.parts.uri.query().unwrap_or_default())?;
+        match Query::<T>::try_from_uri(&self.parts.uri) {
+            Ok(Query(query)) => Ok(query),
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                let what = format!("query: {}", cause.unwrap_or_else(|| error.to_string()));
+                Err(Failure::Malformed { what }.into())
+            }
+        }
+    }
+
+    /// How the machine recognises this request if it comes again.
+    pub(super) fn id(&self) -> Result<Option<String>, Refused> {
+        let mut keys = self.parts.headers.get_all(IDEMPOTENCY_KEY).into_iter();
+        let Some(key) = keys.next() else { return Ok(None) };
+        match (key.to_str(), keys.next()) {
+            (Ok(key), None) if !key.is_empty() => Ok(Some(key.to_owned())),
+            _ => Err(decode::invalid("Idempotency-Key", "must be one word of ASCII").into()),
+        }
+    }
+
+    /// The body, read as JSON.
+    pub(super) async fn json<T: DeserializeOwned>(self) -> Result<T, Refused> {
+        if !self.is_json() {
+            return Err(Failure::UnsupportedMedia { expected: "application/json" }.into());
+        }
+        let bytes = self.read(JSON_BYTES_MAX).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| Failure::Malformed { what: format!("body: {error}") }.into())
+    }
+
+    /// The body as it is.
+    pub(super) async fn bytes(self) -> Result<Bytes, Refused> {
+        self.read(MESSAGE_BYTES_MAX).await
+    }
+
+    /// There is no body.
+    pub(super) async fn nothing(self) -> Result<(), Refused> {
+        if self.read(JSON_BYTES_MAX).await?.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::Malformed { what: "body: this takes none".to_owned() }.into())
+    }
+
+    fn is_json(&self) -> bool {
+        let mut kinds = self.parts.headers.get_all(CONTENT_TYPE).into_iter();
+        let kind = kinds.next().and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let word = kind.split(';').next().unwrap_or_default().trim();
+        word.eq_ignore_ascii_case("application/json") && kinds.next().is_none()
+    }
+
+    async fn read(self, bytes_max: usize) -> Result<Bytes, Refused> {
+        let mut codings = self.parts.headers.get_all(CONTENT_ENCODING).into_iter();
+        if !codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Err(Failure::UnsupportedMedia { expected: "plain" }.into());
+        }
+        let body = Limited::new(self.body, bytes_max).collect();
+        match tokio::time::timeout(BODY, body).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                Err(Failure::TooLarge { bound: bytes_max as u64 }.into())
+            }
+            Ok(Err(error)) => Err(Failure::Malformed { what: format!("body: {error}") }.into()),
+            Err(_) => Err(Failure::TooSlow.into()),
+        }
+    }
+}
+
+/// How a repetition is recognised.
+pub(super) fn request_id(key: Option<&String>) -> RequestId<'_> {
+    key.map_or(RequestId::None, |key| RequestId::Key(key))
+}
+
+/// The id of a lease that is granted under an idempotency key: a repetition must name the same one.
+pub(super) fn lease_of_key(key: &str) -> LeaseId {
+    let number = xxh3_64(key.as_bytes()) >> 1;
+    LeaseId::new(number.max(1)).expect("it is above zero")
+}
+
+/// How long a caller waits for an outcome.
+pub(super) fn within(timeout: Option<Span>) -> Result<Duration, Refused> {
+    match timeout {
+        None => Ok(WITHIN),
+        Some(Span(time)) if !time.is_zero() && time <= TIMEOUT_MAX => Ok(time),
+        Some(_) => Err(decode::invalid("timeout", "must be from 1ms to 5m").into()),
+    }
+}
+
+pub(super) fn lease(Decimal(number): Decimal) -> Result<LeaseId, Failure> {
+    LeaseId::new(number)
+        .filter(|_| i64::try_from(number).is_ok())
+        .ok_or_else(|| decode::invalid("lease", "is no lease id"))
+}
+
+pub(super) fn lease_ref(number: Decimal) -> Result<LeaseRef, Failure> {
+    lease(number).map(LeaseRef::Id)
+}
+
+pub(super) fn token(Decimal(number): Decimal) -> Result<Token, Failure> {
+    decode::token(number)
+}
+
+/// Text with `%XX` taken for the bytes they stand for; what is no UTF-8 then is refused, not replaced.
+fn decoded(text: &str) -> Result<String, Refused> {
+    let malformed = |what: &str| Failure::Malformed { what: format!("path or query: {what}") };
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err(malformed("a `%` without two hexadecimal digits").into());
+        };
+        bytes.push(u8::try_from(high * 16 + low).unwrap_or_default());
+    }
+    Ok(String::from_utf8(bytes).map_err(|_| malformed("no UTF-8"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_paths_are_decoded_strictly() {
+        assert_eq!(decoded("a/b%20c%C3%BC%2f").unwrap(), "a/b cü/");
+        for bad in ["%", "%2", "%zz", "a%", "%ff"] {
+            assert!(decoded(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Who belongs to the cluster, how is it, and how is that changed?
+
+use axum::extract::State;
+use tenure_raft::MemberId;
+use tenure_wire::Failure;
+use tenure_wire::json::cluster::{AddMember, ChangeMember, MemberAction, Members, Status};
+
+use super::answer::{Answered, json};
+use super::call::{Call, within};
+use super::leases::Timeout;
+use super::limits::Nothing;
+use super::{Http, Refused};
+use crate::book::{Card, Names, Preference};
+use crate::door::{decode, grpc};
+
+const AT: &str = "/v1/cluster/members/";
+
+/// Shows how the cluster and its members are, as the member that is asked sees them.
+#[utoipa::path(
+    get, path = "/v1/cluster", tag = "cluster",
+    responses((status = 200, description = "How the cluster is.", body = Status)),
+)]
+pub(super) async fn status(State(http): State<Http>, call: Call) -> Answered {
+    call.query::<Nothing>()?;
+    json(&Status::from(grpc::cluster::status(&http.edge).await?))
+}
+
+/// Lists the members.
+#[utoipa::path(
+    get, path = "/v1/cluster/members", tag = "cluster",
+    responses((status = 200, description = "The members.", body = Members)),
+)]
+pub(super) async fn members(State(http): State<Http>, call: Call) -> Answered {
+    call.query::<Nothing>()?;
+    listed(&http).await
+}
+
+/// Adds a member that learns and does not vote.
+#[utoipa::path(
+    post, path = "/v1/cluster/members", tag = "cluster", request_body = AddMember, params(Timeout),
+    responses((status = 200, description = "The members now.", body = Members)),
+)]
+pub(super) async fn add(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let body: AddMember = call.json().await?;
+    let id = MemberId::new(body.member_id.0);
+    let id = id.ok_or_else(|| decode::invalid("member_id", "is no member id"))?;
+    let names = Names {
+        name: body.name,
+        members: body.member_address,
+        clients: body.client_address,
+        preference: Preference::default(),
+    };
+    http.edge.add(&Card { id, names }, within).await?;
+    listed(&http).await
+}
+
+/// Gives a member that has caught up a vote, or lets it lead.
+#[utoipa::path(
+    post, path = "/v1/cluster/members/{member}", tag = "cluster", request_body = ChangeMember,
+    params(("member" = String, Path, description = "The member's name or id."), Timeout),
+    responses((status = 200, description = "The members now.", body = Members)),
+)]
+pub(super) async fn change(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let id = http.member(call.name(AT)?).await?;
+    match call.json::<ChangeMember>().await?.action {
+        MemberAction::Promote => http.edge.promote(id, within).await?,
+        MemberAction::Lead => drop(http.edge.transfer(Some(id), within).await?),
+    }
+    listed(&http).await
+}
+
+/// Removes a member for ever: its id never comes back.
+#[utoipa::path(
+    delete, path = "/v1/cluster/members/{member}", tag = "cluster",
+    params(("member" = String, Path, description = "The member's name or id."), Timeout),
+    responses((status = 200, description = "The members now.", body = Members)),
+)]
+pub(super) async fn remove(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let id = http.member(call.name(AT)?).await?;
+    call.nothing().await?;
+    http.edge.remove(id, within).await?;
+    listed(&http).await
+}
+
+async fn listed(http: &Http) -> Answered {
+    let cluster = http.edge.view().await?;
+    let revision = http.edge.look(|replica| replica.machine().revision()).await?;
+    let members = grpc::cluster::members(&cluster).into_iter().map(Into::into).collect();
+    json(&Members { members, header: http.header(revision) })
+}
+
+impl Http {
+    /// The member of this name or, where no member has it, of this decimal id.
+    async fn member(&self, member: String) -> Result<MemberId, Refused> {
+        let cluster = self.edge.view().await?;
+        let mut all = cluster.members.all().into_iter();
+        let by_name = |id: &MemberId| cluster.book.get(id).is_some_and(|it| it.name == member);
+        let by_id = || member.parse().ok().and_then(MemberId::new);
+        let found = all.find(by_name).or_else(by_id);
+        Ok(found.ok_or(Failure::MemberNotFound { member })?)
+    }
+}

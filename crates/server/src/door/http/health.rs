@@ -1,0 +1,84 @@
+//! Is the member alive, and may clients be sent to it?
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+use tenure_wire::json::Header;
+use utoipa::ToSchema;
+
+use super::Http;
+use super::answer::json_with;
+use crate::edge::Fresh;
+
+/// A quorum that does not answer within this is not there for those who ask.
+const QUORUM: Duration = Duration::from_secs(2);
+/// So many entries may be agreed on and not applied yet.
+const LAG_MAX: u64 = 2_000;
+
+/// How a member is.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Health {
+    /// `ok`, or what is wrong.
+    status: String,
+    /// How many entries are agreed on and not applied here yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lag_entries: Option<u64>,
+    /// Who answers, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: Option<Header>,
+}
+
+/// Whether the member runs.
+#[utoipa::path(
+    get, path = "/healthz", tag = "health",
+    responses(
+        (status = 200, description = "It runs.", body = Health),
+        (status = 503, description = "It does not any more.", body = Health),
+    ),
+)]
+pub(super) async fn alive(State(http): State<Http>) -> Response {
+    match http.edge.member().ended() {
+        None => good(None, None),
+        Some(end) => bad(end.to_string(), None),
+    }
+}
+
+/// Whether the member can serve: a quorum confirms a leader, and the member is not far behind.
+#[utoipa::path(
+    get, path = "/readyz", tag = "health",
+    responses(
+        (status = 200, description = "It can serve.", body = Health),
+        (status = 503, description = "It cannot, and why.", body = Health),
+    ),
+)]
+pub(super) async fn ready(State(http): State<Http>) -> Response {
+    if let Some(end) = http.edge.member().ended() {
+        return bad(end.to_string(), None);
+    }
+    let looked = tokio::time::timeout(QUORUM, http.edge.look(|replica| replica.status())).await;
+    let Ok(Ok(status)) = looked else {
+        return bad("the member's loop does not answer".to_owned(), None);
+    };
+    let lag = status.committed.saturating_sub(status.applied.index);
+    if status.leader.is_none() {
+        return bad("nobody leads".to_owned(), Some(lag));
+    }
+    if lag > LAG_MAX {
+        return bad(format!("{lag} entries behind"), Some(lag));
+    }
+    match http.read(Fresh::Now, QUORUM, |_| ()).await {
+        Ok((header, ())) => good(Some(lag), Some(header)),
+        Err(_) => bad("no quorum confirms the leader".to_owned(), Some(lag)),
+    }
+}
+
+fn good(lag_entries: Option<u64>, header: Option<Header>) -> Response {
+    json_with(StatusCode::OK, &Health { status: "ok".to_owned(), lag_entries, header })
+}
+
+fn bad(status: String, lag_entries: Option<u64>) -> Response {
+    json_with(StatusCode::SERVICE_UNAVAILABLE, &Health { status, lag_entries, header: None })
+}

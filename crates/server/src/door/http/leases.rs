@@ -1,0 +1,191 @@
+//! What can be done with leases?
+
+use axum::extract::State;
+use serde::Deserialize;
+use tenure_core::outcome::Answer;
+use tenure_core::request::{Command, LeaseRef, Revoker, Urgency};
+use tenure_types::Refusal;
+use tenure_wire::json::Decimal;
+use tenure_wire::json::lease::{
+    GrantLease, LeaseGranted, LeaseRenewed, LeaseRevoked, LeaseShown, Leases,
+};
+use tenure_wire::{Failure, v1};
+use utoipa::IntoParams;
+
+use super::Http;
+use super::answer::{Answered, Refused, json};
+use super::call::{self, Call, lease_of_key, request_id, within};
+use super::span::Span;
+use crate::door::{ask, decode, encode};
+use crate::edge::WITHIN;
+
+const AT: &str = "/v1/leases/";
+/// Whoever gives no name is called so.
+const CLIENT: &str = "http";
+
+/// How long to wait for the outcome.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Timeout {
+    /// How long to wait for the outcome: 1ms to 5m, else 10 s.
+    #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]
+    pub(super) timeout: Option<Span>,
+}
+
+/// Grants a lease.
+#[utoipa::path(
+    post, path = "/v1/leases", tag = "leases", request_body = GrantLease,
+    params(Timeout, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
+    responses((status = 200, description = "The lease is granted.", body = LeaseGranted)),
+)]
+pub(super) async fn grant(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let key = call.id()?;
+    let new: v1::NewLease = call.json::<GrantLease>().await?.try_into()?;
+    let mut lease = decode::new_lease(&new, CLIENT)?;
+    if let (0, Some(key)) = (new.lease, &key) {
+        lease.id = lease_of_key(key);
+    }
+    let command = Command::GrantLease(lease);
+    let (header, answer) = http.run(request_id(key.as_ref()), command, within).await?;
+    let Answer::LeaseGranted(grant) = answer else { return Err(unexpected()) };
+    json(&LeaseGranted { header: Some(header), ..encode::lease(&grant).into() })
+}
+
+/// Which leases to show.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct List {
+    /// How many at most, up to 1000; else 100.
+    #[param(minimum = 1)]
+    limit: Option<u32>,
+    /// Go on after this id.
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    after: Option<Decimal>,
+    /// The member's own state will do, however old.
+    stale: Option<bool>,
+}
+
+/// Lists leases, in the order of their ids.
+#[utoipa::path(
+    get, path = "/v1/leases", tag = "leases", params(List),
+    responses((status = 200, description = "A page of leases.", body = Leases)),
+)]
+pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
+    let query: List = call.query()?;
+    let max = page(query.limit)?;
+    let after = query.after.filter(|after| after.0 > 0).map(call::lease).transpose()?;
+    let fresh = ask::fresh(query.stale.unwrap_or(false));
+    let (header, views) = http
+        .read(fresh, WITHIN, move |machine| {
+            let views = machine.leases(after, max);
+            views.iter().map(encode::lease_view).map(LeaseShown::from).collect::<Vec<_>>()
+        })
+        .await?;
+    let next = views.last().filter(|_| views.len() == max).map(|last| last.lease);
+    json(&Leases { leases: views, next, header })
+}
+
+/// Whether old state will do.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Show {
+    /// The member's own state will do, however old.
+    stale: Option<bool>,
+}
+
+/// Shows a lease and what is bound to it.
+#[utoipa::path(
+    get, path = "/v1/leases/{lease}", tag = "leases",
+    params(("lease" = String, Path, description = "The lease's id."), Show),
+    responses((status = 200, description = "The lease.", body = LeaseShown)),
+)]
+pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
+    let query: Show = call.query()?;
+    let lease = LeaseRef::Id(call.lease(AT, "")?);
+    let fresh = ask::fresh(query.stale.unwrap_or(false));
+    let (header, view) = http
+        .read(fresh, WITHIN, move |machine| machine.lease(lease).as_ref().map(encode::lease_view))
+        .await?;
+    let view = view.ok_or(&Refusal::LeaseNotFound)?;
+    json(&LeaseShown { header: Some(header), ..view.into() })
+}
+
+/// Renews a lease: it counts its ttl anew.
+#[utoipa::path(
+    post, path = "/v1/leases/{lease}/renew", tag = "leases",
+    params(("lease" = String, Path, description = "The lease's id."), Timeout),
+    responses((status = 200, description = "The lease lives on.", body = LeaseRenewed)),
+)]
+pub(super) async fn renew(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let lease = call.lease(AT, "/renew")?;
+    call.nothing().await?;
+    let command = Command::Renew(vec![LeaseRef::Id(lease)]);
+    let (header, answer) = http.run(request_id(None), command, within).await?;
+    let Answer::Renewed(renewals) = answer else { return Err(unexpected()) };
+    let renewal = renewals.into_iter().next().flatten().ok_or(&Refusal::LeaseNotFound)?;
+    json(&LeaseRenewed {
+        lease: Decimal(lease.get()),
+        ttl_ms: renewal.ttl_ms,
+        changed: Decimal(renewal.changed.0),
+        header: Some(header),
+    })
+}
+
+/// On whose word a lease ends.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Revoke {
+    /// Somebody else's word, and why: locks cool until their holder confirms or the lease would have ended. Without
+    /// it, it is the client's own word that its work has stopped.
+    reason: Option<String>,
+    /// With `reason`: at once, without letting the holder stop first. Only a fence protects the resource then.
+    now: Option<bool>,
+    /// How long to wait for the outcome: 1ms to 5m, else 10 s.
+    #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]
+    pub(super) timeout: Option<Span>,
+}
+
+/// Ends a lease and everything bound to it.
+#[utoipa::path(
+    delete, path = "/v1/leases/{lease}", tag = "leases",
+    params(
+        ("lease" = String, Path, description = "The lease's id."), Revoke,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
+    ),
+    responses((status = 200, description = "The lease has ended.", body = LeaseRevoked)),
+)]
+pub(super) async fn revoke(State(http): State<Http>, call: Call) -> Answered {
+    let query: Revoke = call.query()?;
+    let within = within(query.timeout)?;
+    let lease = call.lease(AT, "")?;
+    let key = call.id()?;
+    call.nothing().await?;
+    let by = match (&query.reason, query.now.unwrap_or(false)) {
+        (None, false) => Revoker::Holder,
+        (None, true) => return Err(decode::invalid("now", "needs a `reason`").into()),
+        (Some(reason), false) => Revoker::Other { reason, urgency: Urgency::Cooling },
+        (Some(reason), true) => Revoker::Other { reason, urgency: Urgency::Now },
+    };
+    let command = Command::Revoke { lease: LeaseRef::Id(lease), by };
+    let (header, _) = http.run(request_id(key.as_ref()), command, within).await?;
+    json(&LeaseRevoked { lease: Decimal(lease.get()), header })
+}
+
+/// How many records a page has.
+pub(super) fn page(limit: Option<u32>) -> Result<usize, Refused> {
+    match limit {
+        Some(0) => Err(decode::invalid("limit", "must be 1 or more").into()),
+        limit => Ok(ask::page(limit.unwrap_or(0))),
+    }
+}
+
+/// The machine answers every command in its own way; anything else is a mistake of ours.
+pub(super) fn unexpected() -> Refused {
+    Failure::Internal.into()
+}

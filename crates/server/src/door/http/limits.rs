@@ -1,0 +1,81 @@
+//! Which limits are in force?
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use tenure_core::request::Command;
+use tenure_types::Limit;
+use tenure_wire::Failure;
+use tenure_wire::json::Header;
+use tenure_wire::json::cluster::LimitValue;
+use utoipa::ToSchema;
+
+use super::Http;
+use super::answer::{Answered, json};
+use super::call::{Call, request_id, within};
+use super::leases::Timeout;
+use crate::edge::{Fresh, WITHIN};
+
+/// The limits in force.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Limits {
+    /// Each by name.
+    limits: Vec<LimitValue>,
+    /// Who answers, and when.
+    header: Header,
+}
+
+/// Limits to be set, all or none; the others stay as they are.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SetLimits {
+    /// Which, to what.
+    limits: Vec<LimitValue>,
+}
+
+/// Shows the limits in force.
+#[utoipa::path(
+    get, path = "/v1/limits", tag = "cluster",
+    responses((status = 200, description = "The limits.", body = Limits)),
+)]
+pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
+    call.query::<Nothing>()?;
+    let (header, limits) = http.read(Fresh::Now, WITHIN, values).await?;
+    json(&Limits { limits, header })
+}
+
+/// Sets limits.
+#[utoipa::path(
+    patch, path = "/v1/limits", tag = "cluster", request_body = SetLimits,
+    params(Timeout, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
+    responses((status = 200, description = "The limits as they are now.", body = Limits)),
+)]
+pub(super) async fn set(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let key = call.id()?;
+    let body: SetLimits = call.json().await?;
+    let known = |it: LimitValue| match Limit::from_name(&it.limit) {
+        Some(limit) => Ok((limit, it.value)),
+        None => {
+            let problem = format!("knows no `{}`", it.limit);
+            Err(Failure::InvalidField { field: "limits", problem })
+        }
+    };
+    let limits = body.limits.into_iter().map(known).collect::<Result<_, _>>()?;
+    let command = Command::SetLimits(limits);
+    http.run(request_id(key.as_ref()), command, within).await?;
+    let (header, limits) = http.read(Fresh::Now, WITHIN, values).await?;
+    json(&Limits { limits, header })
+}
+
+/// No parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+pub(super) fn values(machine: &tenure_core::Machine) -> Vec<LimitValue> {
+    let value = |limit: Limit| LimitValue {
+        limit: limit.name().to_owned(),
+        value: machine.limits().get(limit),
+    };
+    Limit::all().map(value).collect()
+}

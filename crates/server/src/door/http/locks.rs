@@ -1,0 +1,369 @@
+//! What can be done with locks?
+
+use axum::extract::State;
+use serde::Deserialize;
+use tenure_core::Filter;
+use tenure_core::outcome::Answer;
+use tenure_core::request::{Command, Hold};
+use tenure_types::{PlaceNumber, Refusal, Revision};
+use tenure_wire::json::lock::{
+    Acquire, Acquired, Explained, Force, Forced, History, LockAnswer, Locks, Patch, Patched, Queue,
+    Released,
+};
+use tenure_wire::json::{Decimal, LockMode, LockShown, bytes_from};
+use tenure_wire::{Failure, v1};
+use utoipa::openapi::schema::{AnyOfBuilder, Schema};
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
+
+use super::Http;
+use super::acquire::{Patience, answer};
+use super::answer::{Answered, Refused, json};
+use super::call::{Call, lease_ref, request_id, token, within};
+use super::leases::{Timeout, page, unexpected};
+use super::span::Span;
+use crate::door::{ask, decode, encode};
+use crate::edge::{Fresh, WITHIN};
+
+const AT: &str = "/v1/locks/";
+/// Revisions that one page of a history looks at: bounded work for the loop.
+const LOOKED_AT: usize = 10_000;
+
+/// Acquires a lock. Without `wait` it is a try.
+#[utoipa::path(
+    post, path = "/v1/locks/{lock}", tag = "locks", request_body = Acquire,
+    params(
+        ("lock" = String, Path, description = "The lock; slashes are welcome."), Patience,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
+    ),
+    responses(
+        (status = 200, description = "The lock is held.", body = Acquired),
+        (status = 202, description = "With `keep=true`: the place in the queue is kept.", body = Acquired),
+    ),
+)]
+pub(super) async fn acquire(State(http): State<Http>, call: Call) -> Answered {
+    let patience: Patience = call.query()?;
+    let (lock, key) = (call.name(AT)?, call.id()?);
+    let body: Acquire = call.json().await?;
+    if body.lock.is_some() || !body.locks.is_empty() {
+        return Err(decode::invalid("lock", "is in the path").into());
+    }
+    let ask = asked(Acquire { lock: Some(lock.clone()), ..body })?;
+    let (header, became) = http.acquire(key.as_ref(), ask, patience).await?;
+    Ok(answer(Some(lock), header, became))
+}
+
+/// Acquires several locks, all or none.
+#[utoipa::path(
+    post, path = "/v1/locks", tag = "locks", request_body = Acquire,
+    params(Patience, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
+    responses(
+        (status = 200, description = "The locks are held.", body = Acquired),
+        (status = 202, description = "With `keep=true`: the place in the queues is kept.", body = Acquired),
+    ),
+)]
+pub(super) async fn acquire_all(State(http): State<Http>, call: Call) -> Answered {
+    let patience: Patience = call.query()?;
+    let key = call.id()?;
+    let body: Acquire = call.json().await?;
+    if body.locks.is_empty() || body.lock.is_some() {
+        return Err(decode::invalid("locks", "must name the locks").into());
+    }
+    let only = if body.locks.len() == 1 { Some(name_of(&body.locks[0])) } else { None };
+    let (header, became) = http.acquire(key.as_ref(), asked(body)?, patience).await?;
+    Ok(answer(only, header, became))
+}
+
+fn name_of(entry: &tenure_wire::json::lock::LockEntry) -> String {
+    use tenure_wire::json::lock::LockEntry;
+    match entry {
+        LockEntry::Name(lock) => lock.clone(),
+        LockEntry::Ask(ask) => ask.lock.clone(),
+    }
+}
+
+fn asked(body: Acquire) -> Result<v1::AcquireRequest, Refused> {
+    if body.wait_ms.is_some() {
+        return Err(decode::invalid("wait_ms", "is `?wait=` on this door").into());
+    }
+    Ok(body.try_into()?)
+}
+
+/// Which locks to show.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct List {
+    /// Only names that begin so.
+    prefix: Option<String>,
+    /// How many at most, up to 1000; else 100.
+    #[param(minimum = 1)]
+    limit: Option<u32>,
+    /// Go on after this name.
+    after: Option<String>,
+    /// The member's own state will do, however old.
+    stale: Option<bool>,
+}
+
+/// Lists locks that are held or awaited, in the order of their names.
+#[utoipa::path(
+    get, path = "/v1/locks", tag = "locks", params(List),
+    responses((status = 200, description = "A page of locks.", body = Locks)),
+)]
+pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
+    let query: List = call.query()?;
+    let max = page(query.limit)?;
+    let fresh = ask::fresh(query.stale.unwrap_or(false));
+    let (header, locks) = http
+        .read(fresh, WITHIN, move |machine| {
+            let prefix = query.prefix.as_deref().unwrap_or_default();
+            let views = machine.locks(prefix, query.after.as_deref(), max);
+            views.iter().map(encode::lock_view).map(LockShown::from).collect::<Vec<_>>()
+        })
+        .await?;
+    let next = locks.last().filter(|_| locks.len() == max).map(|last| last.lock.clone());
+    json(&Locks { locks, next, header })
+}
+
+/// How to look at a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum View {
+    /// Who waits, in order.
+    Queue,
+    /// Who has it, who is before me, what they wait for, and when it can be mine.
+    Explain,
+    /// What happened to it.
+    History,
+}
+
+/// What to show of a lock.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Show {
+    /// `queue`, `explain` or `history`; without it, the lock and its holders.
+    #[param(inline)]
+    view: Option<View>,
+    /// With a view: how many places or revisions at most, up to 1000; else 100.
+    #[param(minimum = 1)]
+    limit: Option<u32>,
+    /// With `view=queue`: go on after this place.
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    after: Option<Decimal>,
+    /// With `view=explain`: the asker's lease.
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    lease: Option<Decimal>,
+    /// With `view=history`: from this revision on; else from the oldest that is kept.
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    from: Option<Decimal>,
+    /// The member's own state will do, however old.
+    stale: Option<bool>,
+}
+
+/// Any of the views: some fit more than one description.
+struct Shown;
+
+impl PartialSchema for Shown {
+    fn schema() -> RefOr<Schema> {
+        let views = ["LockAnswer", "Queue", "Explained", "History"];
+        let any = AnyOfBuilder::new().description(Some("Any of the views."));
+        views.into_iter().fold(any, |any, view| any.item(Ref::from_schema_name(view))).into()
+    }
+}
+
+impl ToSchema for Shown {}
+
+/// Shows a lock: its holders, its queue, its history, or all that a waiter wants to know.
+#[utoipa::path(
+    get, path = "/v1/locks/{lock}", tag = "locks",
+    params(("lock" = String, Path, description = "The lock; slashes are welcome."), Show),
+    responses((status = 200, description = "The lock in the view that was asked for.", body = inline(Shown))),
+)]
+pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
+    let query: Show = call.query()?;
+    let lock = call.name(AT)?;
+    let fits = [
+        ("limit", query.limit.is_none() || query.view.is_some()),
+        ("after", query.after.is_none() || query.view == Some(View::Queue)),
+        ("lease", query.lease.is_none() || query.view == Some(View::Explain)),
+        ("from", query.from.is_none() || query.view == Some(View::History)),
+    ];
+    if let Some((field, _)) = fits.into_iter().find(|(_, fits)| !fits) {
+        return Err(decode::invalid(field, "does not go with this view").into());
+    }
+    let max = page(query.limit)?;
+    let fresh = ask::fresh(query.stale.unwrap_or(false));
+    match query.view {
+        None => plain(&http, lock, fresh).await,
+        Some(View::Queue) => queue(&http, lock, query.after, max, fresh).await,
+        Some(View::Explain) => explain(&http, lock, &query).await,
+        Some(View::History) => history(&http, lock, query.from, max, fresh).await,
+    }
+}
+
+async fn plain(http: &Http, lock: String, fresh: Fresh) -> Answered {
+    let ask = move |machine: &tenure_core::Machine| {
+        machine.lock(&lock).as_ref().map(encode::lock_view).map(LockShown::from)
+    };
+    let (header, lock) = http.read(fresh, WITHIN, ask).await?;
+    json(&LockAnswer { lock, header })
+}
+
+async fn queue(
+    http: &Http,
+    lock: String,
+    after: Option<Decimal>,
+    max: usize,
+    fresh: Fresh,
+) -> Answered {
+    let after = after.map(|Decimal(place)| PlaceNumber(place));
+    let of = lock.clone();
+    let ask = move |machine: &tenure_core::Machine| {
+        let views = machine.queue(&of, after, max);
+        views.iter().map(encode::waiter_view).map(Into::into).collect::<Vec<_>>()
+    };
+    let (header, waiters): (_, Vec<tenure_wire::json::WaiterShown>) =
+        http.read(fresh, WITHIN, ask).await?;
+    let next = waiters.last().filter(|_| waiters.len() == max).map(|last| last.place);
+    json(&Queue { lock, waiters, next, header })
+}
+
+async fn explain(http: &Http, lock: String, query: &Show) -> Answered {
+    if let Some(lease) = query.lease {
+        lease_ref(lease)?;
+    }
+    let request = v1::ExplainRequest {
+        lock,
+        lease: query.lease.and_then(|lease| i64::try_from(lease.0).ok()).unwrap_or(0),
+        limit: query.limit.unwrap_or(0),
+        stale: query.stale.unwrap_or(false),
+        ..Default::default()
+    };
+    json(&Explained::from(ask::explain(&http.edge, &request, WITHIN).await?))
+}
+
+async fn history(
+    http: &Http,
+    lock: String,
+    from: Option<Decimal>,
+    max: usize,
+    fresh: Fresh,
+) -> Answered {
+    let of = lock.clone();
+    let ask = move |machine: &tenure_core::Machine| {
+        let floor = machine.floor();
+        let from = from.map_or(floor, |Decimal(from)| Revision(from));
+        let newest = machine.revision();
+        if from > newest.next() {
+            return Err(Refused::from(&Refusal::FutureRevision { asked: from, newest }));
+        }
+        let mut events = machine
+            .events(from, Filter::Exact(&of), LOOKED_AT)
+            .map_err(|compacted| Failure::Compacted { floor: compacted.floor })?;
+        if let Some(beyond) = events.batches.get(max) {
+            events.next = beyond.revision;
+            events.batches.truncate(max);
+        }
+        let batches = events.batches.iter();
+        let changes = batches.map(|batch| encode::batch(batch.revision, &batch.events).into());
+        Ok((changes.collect(), events.next, floor))
+    };
+    let (header, found) = http.read(fresh, WITHIN, ask).await?;
+    let (changes, next, floor) = found?;
+    json(&History { lock, changes, next: Decimal(next.0), floor: Decimal(floor.0), header })
+}
+
+/// Changes a held lock: new metadata, or shared instead of exclusive without a gap.
+#[utoipa::path(
+    patch, path = "/v1/locks/{lock}", tag = "locks", request_body = Patch,
+    params(
+        ("lock" = String, Path, description = "The lock; slashes are welcome."), Timeout,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
+    ),
+    responses((status = 200, description = "The lock is changed.", body = Patched)),
+)]
+pub(super) async fn change(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let (lock, key) = (call.name(AT)?, call.id()?);
+    let body: Patch = call.json().await?;
+    let hold = Hold { lease: lease_ref(body.lease)?, lock: &lock, token: token(body.token)? };
+    let content = body.metadata.is_some() || body.metadata_base64.is_some();
+    let metadata = bytes_from("metadata", body.metadata, body.metadata_base64)?;
+    let command = match (body.mode, content) {
+        (None, true) => Command::Update { hold, metadata: &metadata },
+        (Some(LockMode::Shared), false) => Command::Downgrade(hold),
+        (Some(LockMode::Shared), true) => {
+            return Err(decode::invalid("metadata", "does not go with `mode`").into());
+        }
+        (Some(_), _) => return Err(decode::invalid("mode", "can only become `shared`").into()),
+        (None, false) => return Err(decode::invalid("metadata", "is missing").into()),
+    };
+    let (header, answer) = http.run(request_id(key.as_ref()), command, within).await?;
+    let (version, token) = match answer {
+        Answer::Updated { version } => (Some(version), None),
+        Answer::Downgraded { token } => (None, Some(Decimal(token.get()))),
+        _ => return Err(unexpected()),
+    };
+    json(&Patched { lock, version, token, header })
+}
+
+/// Whose lock.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Release {
+    /// The lease that holds, or waits.
+    #[param(value_type = String, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    lease: Decimal,
+    /// The token of the grant; without it, a place in the queue is given up.
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    token: Option<Decimal>,
+    /// How long to wait for the outcome: 1ms to 5m, else 10 s.
+    #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]
+    timeout: Option<Span>,
+}
+
+/// Releases a lock or, without `token`, leaves its queue.
+#[utoipa::path(
+    delete, path = "/v1/locks/{lock}", tag = "locks",
+    params(
+        ("lock" = String, Path, description = "The lock; slashes are welcome."), Release,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
+    ),
+    responses((status = 200, description = "The lock, or the place, is given back.", body = Released)),
+)]
+pub(super) async fn release(State(http): State<Http>, call: Call) -> Answered {
+    let query: Release = call.query()?;
+    let within = within(query.timeout)?;
+    let (lock, key) = (call.name(AT)?, call.id()?);
+    call.nothing().await?;
+    let lease = lease_ref(query.lease)?;
+    let command = match query.token {
+        Some(number) => Command::Release(Hold { lease, lock: &lock, token: token(number)? }),
+        None => Command::Leave { lease, lock: &lock },
+    };
+    let (header, answer) = http.run(request_id(key.as_ref()), command, within).await?;
+    if let Answer::AlreadyHeld(grants) = answer {
+        // Its turn came first: there is no place to give up, but a lock to release.
+        let lock = grants.as_slice().first().map(|grant| grant.lock.clone());
+        return Err(lock.map_or_else(unexpected, |lock| (&Refusal::NotWaiting { lock }).into()));
+    }
+    json(&Released { lock, header })
+}
+
+/// Takes a lock away from its holder.
+#[utoipa::path(
+    post, path = "/v1/force", tag = "locks", request_body = Force,
+    params(Timeout, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
+    responses((status = 200, description = "The lock is taken away.", body = Forced)),
+)]
+pub(super) async fn force(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let key = call.id()?;
+    let force: v1::ForceRequest = call.json::<Force>().await?.into();
+    let id = request_id(key.as_ref());
+    let (header, answer) = http.run(id, decode::force(&force)?, within).await?;
+    let Answer::Forced { left_ms } = answer else { return Err(unexpected()) };
+    json(&Forced { lock: force.lock, left_ms, header: Some(header) })
+}

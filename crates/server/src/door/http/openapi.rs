@@ -1,0 +1,152 @@
+//! How is all of this described to machines?
+
+use std::sync::OnceLock;
+
+use axum::response::Response;
+use http::StatusCode;
+use tenure_wire::json::error::ErrorBody;
+use tenure_wire::json::lock::{Explained, History, LockAnswer, Queue};
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa::{Modify, OpenApi};
+
+use super::answer::json_with;
+use super::{cluster, elections, health, keys, leases, limits, locks, metrics, watch};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Tenure",
+        description = "Locks and leases over HTTP. Tokens, revisions and ids are decimal strings; times end in `_ms`.",
+    ),
+    paths(
+        leases::list, leases::grant, leases::show, leases::revoke, leases::renew,
+        locks::list, locks::acquire_all, locks::show, locks::acquire, locks::change, locks::release, locks::force,
+        elections::show, elections::campaign, elections::proclaim, elections::resign,
+        keys::list, keys::show, keys::put, keys::delete,
+        watch::start,
+        cluster::status, cluster::members, cluster::add, cluster::change, cluster::remove,
+        limits::show, limits::set,
+        health::alive, health::ready, metrics::show, show,
+    ),
+    components(schemas(ErrorBody, LockAnswer, Queue, Explained, History)),
+    modifiers(&Refusals),
+)]
+struct Described;
+
+/// This description.
+#[utoipa::path(
+    get, path = "/openapi.json", tag = "health",
+    responses((status = 200, description = "An OpenAPI document.", content_type = "application/json", body = Object)),
+)]
+pub(super) async fn show() -> Response {
+    json_with(StatusCode::OK, described())
+}
+
+/// The description, made once.
+pub(super) fn described() -> &'static utoipa::openapi::OpenApi {
+    static DESCRIBED: OnceLock<utoipa::openapi::OpenApi> = OnceLock::new();
+    DESCRIBED.get_or_init(Described::openapi)
+}
+
+/// Every question can be refused with these, and every command with more.
+const QUESTION: &[(&str, &str)] = &[
+    ("400", "It cannot be read, or a field cannot be as it is."),
+    ("403", "The host or origin is not one of ours, or this may not be done."),
+    ("404", "There is no such thing."),
+    ("503", "Nothing happened: nobody leads, no quorum, or too much to do."),
+];
+const COMMAND: &[(&str, &str)] = &[
+    ("408", "It came too slowly."),
+    ("409", "The rules say no, as things are."),
+    ("412", "A condition of the request does not hold."),
+    ("413", "It is too long."),
+    ("415", "The body is of another type, or compressed."),
+    ("423", "Somebody else has the lock."),
+    ("429", "There is more of it than there may be."),
+    ("504", "It may have happened: no outcome came in time."),
+    ("507", "There is no room."),
+];
+/// The history that was asked for is gone.
+const HISTORY: &[(&str, &str)] = &[("410", "The history does not reach back so far.")];
+
+struct Refusals;
+
+impl Modify for Refusals {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        for (path, item) in &mut openapi.paths.paths {
+            let history = path == "/v1/watch" || path == "/v1/locks/{lock}";
+            let PathItem { get, put, post, delete, patch, .. } = item;
+            if let Some(question) = get.as_mut().filter(|_| path.starts_with("/v1/")) {
+                add(question, QUESTION);
+                add(question, if history { HISTORY } else { &[] });
+            }
+            for command in [put, post, delete, patch].into_iter().flatten() {
+                add(command, QUESTION);
+                add(command, COMMAND);
+            }
+        }
+    }
+}
+
+fn add(operation: &mut Operation, refusals: &[(&str, &str)]) {
+    let body = || ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
+    for (status, meaning) in refusals {
+        let response =
+            ResponseBuilder::new().description(*meaning).content("application/json", body());
+        let responses = &mut operation.responses.responses;
+        responses.entry((*status).to_owned()).or_insert(RefOr::T(response.build()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verbs(item: &PathItem) -> Vec<&'static str> {
+        let PathItem { get, put, post, delete, patch, .. } = item;
+        [("GET", get), ("PUT", put), ("POST", post), ("DELETE", delete), ("PATCH", patch)]
+            .into_iter()
+            .filter_map(|(verb, operation)| operation.as_ref().map(|_| verb))
+            .collect()
+    }
+
+    #[test]
+    fn every_route_is_described_and_nothing_else() {
+        let described = described();
+        let table = super::super::table();
+        let paths: Vec<_> = table.iter().map(|(path, _)| path.replace("{*", "{")).collect();
+        for (path, item) in &described.paths.paths {
+            assert!(paths.contains(path), "{path} is described, and there is no such route");
+            assert!(!verbs(item).is_empty(), "{path}");
+        }
+        for (path, (_, routed)) in paths.iter().zip(&table) {
+            let item = described.paths.paths.get(path);
+            let item = item.unwrap_or_else(|| panic!("{path} is not described"));
+            // What a router takes is seen in how it prints itself: there is no other way to ask.
+            let shown = format!("{routed:?}");
+            for (verb, field) in [
+                ("GET", " get: "),
+                ("PUT", " put: "),
+                ("POST", " post: "),
+                ("DELETE", " delete: "),
+                ("PATCH", " patch: "),
+            ] {
+                let at = shown.find(field).unwrap_or_else(|| panic!("{shown}")) + field.len();
+                let routed = !shown[at..].starts_with("None");
+                assert_eq!(routed, verbs(item).contains(&verb), "{verb} {path}: {shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_reference_is_this_description() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
+        let text = format!("{}\n", described().to_pretty_json().unwrap());
+        if std::env::var_os("TENURE_FIX").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(kept == text, "docs/reference/openapi.json is old: run with TENURE_FIX=1");
+    }
+}

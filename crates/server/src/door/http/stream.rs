@@ -1,0 +1,46 @@
+//! How are server-sent events written?
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::{Stream, StreamExt};
+use http::HeaderValue;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use serde::Serialize;
+
+/// A stream of events.
+pub(super) struct Lines(Body);
+
+impl Lines {
+    /// Events, beginning with one that is there already.
+    pub(super) fn new(first: Bytes, rest: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        let first = futures_util::stream::iter([first]);
+        Self(Body::from_stream(first.chain(rest).map(Ok::<_, Infallible>)))
+    }
+}
+
+impl From<Lines> for Response {
+    fn from(Lines(body): Lines) -> Self {
+        let mut response = Response::new(body);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+/// One event. JSON has no line breaks of its own, so it fits on one line.
+pub(super) fn line(event: &str, id: u64, data: &impl Serialize) -> Bytes {
+    encoded(event, id, &serde_json::to_vec(data).unwrap_or_default())
+}
+
+/// One event whose data was encoded before.
+pub(super) fn encoded(event: &str, id: u64, data: &[u8]) -> Bytes {
+    let mut line = BytesMut::with_capacity(data.len() + 64);
+    line.put_slice(format!("id: {id}\nevent: {event}\ndata: ").as_bytes());
+    line.put_slice(data);
+    line.put_slice(b"\n\n");
+    line.freeze()
+}

@@ -1,0 +1,148 @@
+//! How does somebody hear of every change?
+
+use std::time::Duration;
+
+use axum::extract::State;
+use bytes::Bytes;
+use serde::Deserialize;
+use tenure_core::Machine;
+use tenure_types::{Refusal, Revision};
+use tenure_wire::Failure;
+use tenure_wire::json::Decimal;
+use tenure_wire::json::event::{Change, Compacted, Progress, SlowConsumer};
+use utoipa::IntoParams;
+
+use super::Http;
+use super::answer::{Answered, Refused};
+use super::call::Call;
+use super::stream::{Lines, encoded, line};
+use crate::door::{decode, encode};
+use crate::edge::{Fresh, WITHIN};
+use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
+
+/// A mark of progress whenever nothing was sent for so long; it also shows that both ends are there.
+pub(super) const PROGRESS: Duration = Duration::from_secs(10);
+
+/// What to watch.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Query {
+    /// Only locks and keys whose names begin so.
+    prefix: Option<String>,
+    /// Only the lock and key of exactly this name.
+    name: Option<String>,
+    /// From this revision on; without it, what comes after now.
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    from: Option<Decimal>,
+    /// Whether events carry what was there before.
+    previous: Option<bool>,
+}
+
+/// Streams changes as server-sent events: one `change` per revision, so that a resume never splits one.
+///
+/// The stream begins with `progress`, which says up to where everything is known. `compacted` and `slow_consumer` end
+/// it. `Last-Event-ID` resumes after the event of that id, whatever `from` says.
+#[utoipa::path(
+    get, path = "/v1/watch", tag = "watch",
+    params(Query, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event.")),
+    responses((status = 200, description = "Events: `change`, `progress`, `compacted`, `slow_consumer`.",
+        body = String, content_type = "text/event-stream")),
+)]
+pub(super) async fn start(State(http): State<Http>, call: Call) -> Answered {
+    let query: Query = call.query()?;
+    let filter = match (query.prefix, query.name) {
+        (None, None) => OwnedFilter::All,
+        (Some(prefix), None) => OwnedFilter::Prefix(prefix),
+        (None, Some(name)) => OwnedFilter::Exact(name),
+        (Some(_), Some(_)) => return Err(decode::invalid("name", "excludes `prefix`").into()),
+    };
+    let from = match last_event(&call)? {
+        Some(Revision(last)) => Some(Revision(last.saturating_add(1))),
+        None => query.from.map(|Decimal(from)| Revision(from)),
+    };
+    if let Some(from) = from {
+        reachable(&http, from).await?;
+    }
+    let previous = query.previous.unwrap_or(false);
+    let options = Options { progress: Some(PROGRESS), previous, ..Options::default() };
+    let mut watch = http.edge.hub().watch(filter, from.map_or(Start::Now, Start::From), options);
+    let started = started(&mut watch).await?;
+    let first = progress(Revision(started.0.saturating_sub(1)));
+    let lines = futures_util::stream::unfold(Some(watch), |watch| async {
+        let mut watch = watch?;
+        let (line, ends) = step(watch.next().await)?;
+        Some((line, (!ends).then_some(watch)))
+    });
+    Ok(Lines::new(first, lines).into())
+}
+
+/// The revision that a watch starts at.
+pub(super) async fn started(watch: &mut Watch) -> Result<Revision, Refused> {
+    match tokio::time::timeout(WITHIN, watch.started()).await {
+        Ok(Some(started)) => Ok(started),
+        Ok(None) => Err(Failure::ShuttingDown.into()),
+        Err(_) => Err(Failure::NoLeader.into()),
+    }
+}
+
+/// Everything up to a revision was sent.
+pub(super) fn progress(revision: Revision) -> Bytes {
+    line("progress", revision.0, &Progress { revision: Decimal(revision.0) })
+}
+
+/// An event, and whether it is the last one; nothing if the member ends.
+fn step(step: Step) -> Option<(Bytes, bool)> {
+    Some(match step {
+        Step::Batch(batch) => {
+            let data = batch.form(Form::Json, change);
+            (encoded("change", batch.revision.0, &data), false)
+        }
+        Step::Progress(revision) => (progress(revision), false),
+        Step::Compacted { floor } => {
+            // No id: whoever resumes after this starts where it was, and is told the floor again.
+            let data = serde_json::to_string(&Compacted { floor: Decimal(floor.0) });
+            (bare("compacted", &data.unwrap_or_default()), true)
+        }
+        Step::SlowConsumer { resume } => {
+            let data = serde_json::to_string(&SlowConsumer { resume: Decimal(resume.0) });
+            (bare("slow_consumer", &data.unwrap_or_default()), true)
+        }
+        Step::Closed => return None,
+    })
+}
+
+fn bare(event: &str, data: &str) -> Bytes {
+    format!("event: {event}\ndata: {data}\n\n").into()
+}
+
+/// The events of one revision as JSON, the same for everybody who watches the same.
+pub(crate) fn change(shared: &Shared) -> Bytes {
+    let change = Change::from(encode::batch(shared.revision, &shared.events));
+    serde_json::to_vec(&change).unwrap_or_default().into()
+}
+
+fn last_event(call: &Call) -> Result<Option<Revision>, Refused> {
+    let Some(last) = call.parts.headers.get("last-event-id") else { return Ok(None) };
+    let last = last.to_str().ok().and_then(Decimal::parse);
+    let last = last.ok_or_else(|| decode::invalid("Last-Event-ID", "is no revision"))?;
+    Ok(Some(Revision(last.0)))
+}
+
+/// Whether the history reaches back to a revision, and the cluster has come so far.
+async fn reachable(http: &Http, from: Revision) -> Result<(), Refused> {
+    let ends = |machine: &Machine| (machine.floor(), machine.revision());
+    let (_, (floor, newest)) = http.read(Fresh::Stale, WITHIN, ends).await?;
+    if from < floor {
+        return Err(Failure::Compacted { floor }.into());
+    }
+    if from <= newest.next() {
+        return Ok(());
+    }
+    // This member may be behind: whether there is such a revision only a fresh answer tells.
+    let (_, (_, newest)) = http.read(Fresh::Now, WITHIN, ends).await?;
+    if from > newest.next() {
+        return Err((&Refusal::FutureRevision { asked: from, newest }).into());
+    }
+    Ok(())
+}
