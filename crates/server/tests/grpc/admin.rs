@@ -218,7 +218,7 @@ async fn lists_come_in_pages_and_a_follower_shows_what_the_leader_does() {
     refused(there.leases.list(negative).await, Code::InvalidArgument, "INVALID_FIELD");
 
     let get = v1::GetLeaseRequest { lease, ..nothing() };
-    let view = there.leases.get(get.clone()).await.unwrap().into_inner().lease.unwrap();
+    let view = there.leases.get(get).await.unwrap().into_inner().lease.unwrap();
     assert_eq!((view.holds.len(), view.keys.len(), &*view.client), (5, 5, "lister"));
     let revoke = v1::RevokeRequest { lease, ..nothing() };
     let revoked = there.leases.revoke(revoke.clone()).await.unwrap().into_inner();
