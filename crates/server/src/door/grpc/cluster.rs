@@ -186,7 +186,6 @@ pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, F
             disk_free_bytes: own.then_some(figures.disk_free_bytes),
             state: state.to_owned(),
             software: if own { super::SOFTWARE.to_owned() } else { String::new() },
-            ..Default::default()
         }
     };
     let lineage = edge.member().lineage();
