@@ -46,8 +46,8 @@ use submit::{Batch, Reply};
 
 /// How long a call may take if its caller does not say.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
-/// A command that waits for a leader is given up at its deadline, with the word that nothing happened: whoever waits for
-/// that word waits a little longer, or it would come too late to be believed.
+/// A command that waits for a leader is given up at its deadline, with the word that nothing happened.
+/// Whoever waits for that word waits a little longer, or it would come too late to be believed.
 const LAST_WORD: Duration = Duration::from_millis(100);
 /// A renewal waits for others at most this long, and at most a sixtieth of its ttl.
 const GATHER_US: u64 = 50_000;
