@@ -6,8 +6,7 @@ use common::{Cluster, field, wait};
 
 /// Starts three founders with these preferences.
 fn found(preferences: [&str; 3]) -> Cluster {
-    let dir = tempfile::tempdir().unwrap();
-    let mut cluster = Cluster { dir, members: Vec::new() };
+    let mut cluster = Cluster::new();
     for _ in 0..3 {
         cluster.add();
     }

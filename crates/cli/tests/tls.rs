@@ -12,9 +12,8 @@ use common::{Cluster, Process, field, wait};
 
 /// Three members that talk under certificates.
 fn found(name: &str) -> (Cluster, Authority, Vec<Papers>) {
-    let dir = tempfile::tempdir().unwrap();
-    let authority = Authority::new(dir.path(), name);
-    let mut cluster = Cluster { dir, members: Vec::new() };
+    let mut cluster = Cluster::new();
+    let authority = Authority::new(cluster.dir.path(), name);
     for _ in 0..3 {
         cluster.add();
     }

@@ -92,7 +92,10 @@ async fn a_session_in_json_queues_and_is_told_when_its_turn_comes() {
     let first = grant(&mut a, 1, 60_000).await;
     let second = grant(&mut b, 1, 60_000).await;
 
-    let acquire = |id: u64, lease: &str| json!({"requests": [{"id": id, "acquire": {"lock": "deploy", "lease": lease}}]});
+    let acquire = |id: u64, lease: &str| {
+        let ask = json!({"lock": "deploy", "lease": lease});
+        json!({"requests": [{"id": id, "acquire": ask}]})
+    };
     a.say(acquire(2, &first)).await;
     let held = a.until("answers").await;
     let token = held["answers"][0]["acquired"]["token"].as_str().unwrap().to_owned();

@@ -107,22 +107,22 @@ pub(super) async fn measure(
     times: Times,
 ) -> Result<Measured> {
     let mut tasks = tokio::task::JoinSet::new();
+    // Tells the locks of this measurement from those of others.
+    let shape = clients * 1_000 + connections;
     for at in 0..connections {
         let share = clients / connections + usize::from(at < clients % connections);
-        tasks.spawn(async move { cycle(address, at, share, times).await });
+        tasks.spawn(async move { cycle(address, shape, at, share, times).await });
     }
-    let mut all = Measured { took: times.measure, latencies_us: Vec::new(), cycles_in_all: 0 };
-    while let Some(measured) = tasks.join_next().await {
-        let measured = measured??;
-        all.latencies_us.extend(measured.latencies_us);
-        all.cycles_in_all += measured.cycles_in_all;
-        all.took = all.took.max(measured.took);
-    }
-    all.latencies_us.sort_unstable();
-    Ok(all)
+    super::gather(tasks, times).await
 }
 
-async fn cycle(address: SocketAddr, at: usize, share: usize, times: Times) -> Result<Measured> {
+async fn cycle(
+    address: SocketAddr,
+    shape: usize,
+    at: usize,
+    share: usize,
+    times: Times,
+) -> Result<Measured> {
     let mut connection = Connection::open(address).await?;
     let leases = connection.leases(share).await?;
     let mut clients: Vec<Client> = leases
@@ -130,7 +130,8 @@ async fn cycle(address: SocketAddr, at: usize, share: usize, times: Times) -> Re
         .enumerate()
         .map(|(number, lease)| Client {
             lease,
-            lock: format!("bench/doors/{at:08}/{number:08}"),
+            // Those of an earlier measurement may still be held.
+            lock: format!("bench/{shape:08}/{at:08}/{number:08}"),
             token: None,
             began_us: os::now_us(),
         })

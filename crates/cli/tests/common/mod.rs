@@ -226,7 +226,7 @@ impl Cluster {
         Some(cluster.founded())
     }
 
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { dir, members: Vec::new(), more: Vec::new(), proxies: None, spaces: None }
     }

@@ -40,16 +40,16 @@ pub(crate) async fn session(edge: &Edge, request: &v1::Request, within: Duration
     use v1::request::Command;
     let answered = match &request.command {
         Some(Command::GetLease(it)) => {
-            lease(edge, it, within).await.map(|it| (it.header.clone(), Wire::Lease(it)))
+            lease(edge, it, within).await.map(|it| (it.header, Wire::Lease(it)))
         }
         Some(Command::GetLock(it)) => {
-            lock(edge, it, within).await.map(|it| (it.header.clone(), Wire::Lock(it)))
+            lock(edge, it, within).await.map(|it| (it.header, Wire::Lock(it)))
         }
         Some(Command::GetKey(it)) => {
-            key(edge, it, within).await.map(|it| (it.header.clone(), Wire::Key(it)))
+            key(edge, it, within).await.map(|it| (it.header, Wire::Key(it)))
         }
         Some(Command::Explain(it)) => {
-            explain(edge, it, within).await.map(|it| (it.header.clone(), Wire::Explained(it)))
+            explain(edge, it, within).await.map(|it| (it.header, Wire::Explained(it)))
         }
         _ => Err((&Failure::UnknownOperation).into()),
     };
@@ -141,15 +141,19 @@ pub(crate) async fn welcome(edge: &Edge, hello: &v1::Hello) -> Result<v1::Welcom
         epoch: epoch.into(),
         incarnation: 0,
         leader: Some(edge.leader_hint().await),
-        in_flight_max: IN_FLIGHT_MAX as u32,
-        requests_per_message_max: REQUESTS_MAX as u32,
-        message_bytes_max: MESSAGE_BYTES_MAX as u32,
+        in_flight_max: number(IN_FLIGHT_MAX),
+        requests_per_message_max: number(REQUESTS_MAX),
+        message_bytes_max: number(MESSAGE_BYTES_MAX),
         renew_max: 4_096,
         seq_window: 256,
         level: level.into(),
         software: concat!("tenure ", env!("CARGO_PKG_VERSION")).to_owned(),
         leases,
     })
+}
+
+fn number(bound: usize) -> u32 {
+    u32::try_from(bound).unwrap_or(u32::MAX)
 }
 
 /// A name that is there; whether it is one, the machine's limits say.

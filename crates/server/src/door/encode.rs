@@ -283,7 +283,7 @@ pub(crate) fn event(revision: Revision, event: &Event) -> v1::Event {
         slot: event.slot,
         place: event.place.map_or(0, |place| place.0),
         left_ms: event.left_ms,
-        reason: event.reason.as_ref().map(|reason| reason.to_string()),
+        reason: event.reason.as_ref().map(ToString::to_string),
     }
 }
 

@@ -4,7 +4,7 @@
 //! send them on, and gather what has come back. So a client that does not read its answers is not read
 //! from, and nothing but this one task has to be woken.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ const DEADLINE_MAX: Duration = Duration::from_secs(600);
 pub(crate) const UNNAMED: &str = "unnamed";
 
 /// Leases by handle.
-pub(crate) type Names = HashMap<Handle, LeaseId>;
+pub(crate) type Names = BTreeMap<Handle, LeaseId>;
 
 /// One session.
 pub(crate) struct Talk {
@@ -51,10 +51,10 @@ pub(crate) struct Talk {
     session: Session,
     newest: u64,
     /// Batches on their way, with the requests in them.
-    batches: HashMap<u64, Vec<Pending>>,
+    batches: BTreeMap<u64, Vec<Pending>>,
     in_flight: usize,
     /// Which request asked for a place.
-    places: HashMap<(Handle, PlaceNumber), u64>,
+    places: BTreeMap<(Handle, PlaceNumber), u64>,
     /// The shortest ttl seen, which says how long renewals may wait for others.
     ttl_min_ms: Option<u64>,
     /// Which lease a handle is, for doors that name leases by id.
@@ -91,9 +91,9 @@ impl Talk {
             client: UNNAMED.to_owned(),
             session,
             newest: 0,
-            batches: HashMap::new(),
+            batches: BTreeMap::new(),
             in_flight: 0,
-            places: HashMap::new(),
+            places: BTreeMap::new(),
             ttl_min_ms: None,
             names: None,
             questions: JoinSet::new(),

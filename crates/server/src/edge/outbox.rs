@@ -5,7 +5,7 @@
 //! wants to hear of which lease. So a lease is attached by the very answer that names it, before any
 //! later notice can come.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,7 +24,7 @@ const SWEEP_MIN: usize = 1_024;
 const SWEEP_PART: usize = 4_096;
 
 /// Which session.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Key(u64);
 
 /// What became of the commands of one batch, in order.
@@ -154,14 +154,14 @@ pub(crate) async fn spread(outbox: Arc<Outbox>, member: Member) {
 /// Which session wants to hear of which lease.
 #[derive(Default)]
 struct Routes {
-    sessions: HashMap<Key, Reader>,
-    leases: HashMap<Handle, Vec<Key>>,
+    sessions: BTreeMap<Key, Reader>,
+    leases: BTreeMap<Handle, Vec<Key>>,
     added: usize,
 }
 
 struct Reader {
     mailbox: Arc<Mailbox>,
-    leases: HashSet<Handle>,
+    leases: BTreeSet<Handle>,
 }
 
 impl Routes {
@@ -177,7 +177,7 @@ impl Routes {
             }
             Delivery::Notices(notices) => notices.into_iter().for_each(|it| self.notify(it)),
             Delivery::Open { session, mailbox } => {
-                self.sessions.insert(session, Reader { mailbox, leases: HashSet::new() });
+                self.sessions.insert(session, Reader { mailbox, leases: BTreeSet::new() });
             }
             Delivery::Attach { session, leases } => {
                 leases.into_iter().for_each(|lease| self.attach(session, lease));
@@ -208,9 +208,8 @@ impl Routes {
         match &listening[..] {
             [one] => self.put(*one, Mail::Notice(notice)),
             several => {
-                for session in several.to_vec() {
-                    self.put(session, Mail::Notice(notice.clone()));
-                }
+                let several = several.to_vec();
+                several.iter().for_each(|to| self.put(*to, Mail::Notice(notice.clone())));
             }
         }
         if last {
@@ -272,11 +271,10 @@ impl Routes {
 }
 
 fn lease_of(fate: &Result<Outcome, Undone>) -> Option<Handle> {
-    let lease = match fate.as_ref().ok()?.result.as_ref().ok()? {
+    match fate.as_ref().ok()?.result.as_ref().ok()? {
         Answer::LeaseGranted(lease)
         | Answer::Acquired(Acquired { lease, .. })
-        | Answer::Queued(Queued { lease, .. }) => lease,
-        _ => return None,
-    };
-    Some(lease.handle)
+        | Answer::Queued(Queued { lease, .. }) => Some(lease.handle),
+        _ => None,
+    }
 }

@@ -4,7 +4,7 @@
 //! says so; it never sends it on, so there are no loops. When a link breaks, what was sent over it and
 //! not answered may have happened.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, BufMut, Bytes};
@@ -41,7 +41,7 @@ pub(crate) struct Forwards {
 #[derive(Default)]
 struct State {
     newest: u64,
-    waiting: HashMap<u64, Waiting>,
+    waiting: BTreeMap<u64, Waiting>,
 }
 
 struct Waiting {

@@ -4,7 +4,7 @@
 //! at a time. A client that does not read makes the tasks wait; what then happens to each watch the hub
 //! decides, and the others go on.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub(super) fn serve(edge: &Edge, from: Streaming<v1::WatchRequest>) -> Streamed<
         asking: true,
         to,
         ready,
-        watches: HashMap::new(),
+        watches: BTreeMap::new(),
         tasks: JoinSet::new(),
         newest: 0,
         over: false,
@@ -58,7 +58,7 @@ struct Watching {
     asking: bool,
     to: mpsc::Sender<Said>,
     ready: mpsc::Receiver<Said>,
-    watches: HashMap<i64, One>,
+    watches: BTreeMap<i64, One>,
     tasks: JoinSet<()>,
     newest: u64,
     over: bool,

@@ -6,7 +6,7 @@
 //! at the grant: from then on `ttl` seconds are what the client has. A client that comes back within its ttl
 //! and asks again finds its place in the queue, or its grant.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure_core::Machine;
@@ -33,7 +33,7 @@ const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// Speaks with one client until it goes away.
 pub(super) async fn serve(mut socket: Heard, edge: Edge) {
     let mut asks: JoinSet<PlainReply> = JoinSet::new();
-    let mut waiting: HashMap<(String, String), AbortHandle> = HashMap::new();
+    let mut waiting: BTreeMap<(String, String), AbortHandle> = BTreeMap::new();
     loop {
         let said = tokio::select! {
             text = socket.next() => {
@@ -57,7 +57,7 @@ async fn take(
     text: &str,
     edge: &Edge,
     asks: &mut JoinSet<PlainReply>,
-    waiting: &mut HashMap<(String, String), AbortHandle>,
+    waiting: &mut BTreeMap<(String, String), AbortHandle>,
 ) -> Option<PlainReply> {
     let line = match read(text) {
         Ok(line) => line,

@@ -3,7 +3,7 @@
 //! It is the same session as over gRPC: messages are turned into that form and back. In JSON leases are named
 //! by their ids, so this remembers which handle is which lease.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ use crate::edge::{Edge, Principal};
 const READ_AHEAD: usize = 4;
 
 /// What was asked, by request id, until it is answered.
-type AskedFor = HashMap<u64, Asked>;
+type AskedFor = BTreeMap<u64, Asked>;
 
 /// Speaks with one client until it goes away.
 pub(super) async fn serve(mut socket: Heard, edge: Edge) {
