@@ -179,9 +179,11 @@ impl Talk {
                 self.closing = true;
                 return;
             }
-            for request in message.requests {
-                if let Err(error) = self.take(&request, &mut urgent, &mut renewals) {
-                    out.answers.push(answer(request.id, None, v1::answer::Result::Error(error)));
+            for mut request in message.requests {
+                number_leases(&mut request, &self.who);
+                if let Err(failure) = self.take(&request, &mut urgent, &mut renewals) {
+                    let error = v1::answer::Result::Error((&failure).into());
+                    out.answers.push(answer(request.id, None, error));
                 }
             }
             if self.in_flight >= IN_FLIGHT_MAX {
@@ -240,7 +242,7 @@ impl Talk {
         request: &v1::Request,
         urgent: &mut Gathered,
         renewals: &mut Gathered,
-    ) -> Result<(), v1::Error> {
+    ) -> Result<(), Failure> {
         if ask::is_question(request) {
             self.in_flight += 1;
             let (edge, request) = (self.edge.clone(), request.clone());
@@ -248,10 +250,9 @@ impl Talk {
             self.questions.spawn(async move { ask::session(&edge, &request, within).await });
             return Ok(());
         }
-        let failed = |failure: Failure| v1::Error::from(&failure);
-        let command = command(request, &self.client).map_err(failed)?;
-        self.edge.admit(&self.who, &command).map_err(|it| failed(it.into()))?;
-        let id = decode::request_id(request, &command).map_err(failed)?;
+        let command = command(request, &self.client)?;
+        self.edge.admit(&self.who, &command).map_err(Failure::from)?;
+        let id = decode::request_id(request, &command)?;
         let told = match &command {
             Command::Acquire(ask)
                 if matches!(ask.lease, tenure_core::request::AskLease::New(_)) =>
@@ -450,6 +451,22 @@ impl Talk {
         if let Some(at) = soonest_us {
             self.alarm.as_mut().reset(Instant::now() + os::until(at));
         }
+    }
+}
+
+/// Under a key, a lease without a number has the one that belongs to the key.
+fn number_leases(request: &mut v1::Request, who: &Principal) {
+    use v1::request::Command as Wire;
+    if request.idempotency_key.is_empty() {
+        return;
+    }
+    let new = match &mut request.command {
+        Some(Wire::GrantLease(new)) => Some(new),
+        Some(Wire::Acquire(ask)) => ask.new_lease.as_mut(),
+        _ => None,
+    };
+    if let Some(new) = new {
+        decode::number_lease(new, who.name(), &request.idempotency_key);
     }
 }
 
