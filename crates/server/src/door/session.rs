@@ -462,7 +462,7 @@ fn number_leases(request: &mut v1::Request, who: &Principal) {
     }
     let new = match &mut request.command {
         Some(Wire::GrantLease(new)) => Some(new),
-        Some(Wire::Acquire(ask)) => ask.new_lease.as_mut(),
+        Some(Wire::Acquire(ask)) => ask.new_lease.as_deref_mut(),
         _ => None,
     };
     if let Some(new) = new {
