@@ -28,14 +28,19 @@ fn hello(running: &Running, what: &str, from: u64, more: &str) -> String {
     let (cluster, to) = (&running.cluster, running.member.id());
     let incarnation = running.member.lineage().incarnation;
     format!(
-        "{what} 1\ncluster {cluster}\nepoch 0\nincarnation {incarnation}\nfrom {from:x}\nto {to}{more}"
+        "{what} 1\ncluster {cluster}\nepoch 0\nincarnation {incarnation}\nfrom {from:x}\nto {to}\n\
+         level 1{more}"
     )
 }
 
 fn is_cut_off(stream: &mut TcpStream) -> bool {
-    match stream.read(&mut [0; 64]) {
-        Ok(read) => read == 0,
-        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    // The member may have something to say before it hangs up.
+    loop {
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() == ErrorKind::ConnectionReset,
+        }
     }
 }
 
