@@ -23,6 +23,7 @@ use crate::peer::{Door, Me, Net, Wire};
 use crate::pen::spawn;
 use crate::tls::Tls;
 use crate::turn::Loop;
+use crate::watch::Hub;
 
 /// How long a member may take to leave: the hand-over, and the last sync.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -98,6 +99,8 @@ pub struct Running {
     pub clients: SocketAddr,
     /// Where it listens for members.
     pub members: Option<SocketAddr>,
+    /// Where its events are watched.
+    pub hub: Hub,
     door: Option<Arc<Door>>,
     doors: Doors,
     // Dropped last: everything above has tasks on it.
@@ -247,7 +250,8 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let insecure = settings.insecure;
     let edge = Edge::new(member.clone(), net, cluster.clone(), insecure, runtime.handle().clone());
     let doors = Doors::open(client_port, &edge, hosts, None).map_err(system("listen"))?;
-    Ok(Running { member, cluster, clients, members, door, doors, runtime: Some(runtime) })
+    let hub = edge.hub().clone();
+    Ok(Running { member, cluster, clients, members, hub, door, doors, runtime: Some(runtime) })
 }
 
 impl Running {
