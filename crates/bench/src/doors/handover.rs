@@ -29,7 +29,7 @@ pub(super) async fn measure(address: SocketAddr, waiters: usize, times: Times) -
         for answer in message.answers {
             match answer.result {
                 Some(answer::Result::Acquired(it)) => {
-                    held.push((usize::try_from(answer.id)?, it.token))
+                    held.push((usize::try_from(answer.id)?, it.token));
                 }
                 Some(answer::Result::Queued(_) | answer::Result::Released(_)) => {}
                 other => bail!("a waiter was told {other:?}"),

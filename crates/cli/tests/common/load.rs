@@ -143,7 +143,7 @@ impl Worker {
         let line = format!("unlock {lease} {lock} {token}");
         let mut doubt = false;
         // Every other time without a key first: then nobody repeats it, and its revision is exact.
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             match self.client.say(&line) {
                 Said::Ok(answer) => {
                     return self.told(asked_us, true, &answer, Done::Released { lock, token });
