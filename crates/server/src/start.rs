@@ -99,10 +99,9 @@ pub struct Running {
     pub clients: SocketAddr,
     /// Where it listens for members.
     pub members: Option<SocketAddr>,
-    /// Where its events are watched.
-    pub hub: Hub,
     door: Option<Arc<Door>>,
     doors: Doors,
+    hub: Hub,
     // Dropped last: everything above has tasks on it.
     runtime: Option<Runtime>,
 }
@@ -250,11 +249,16 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let insecure = settings.insecure;
     let edge = Edge::new(member.clone(), net, cluster.clone(), insecure, runtime.handle().clone());
     let doors = Doors::open(client_port, &edge, hosts, None).map_err(system("listen"))?;
-    let hub = edge.hub().clone();
-    Ok(Running { member, cluster, clients, members, hub, door, doors, runtime: Some(runtime) })
+    let (hub, runtime) = (edge.hub().clone(), Some(runtime));
+    Ok(Running { member, cluster, clients, members, door, doors, hub, runtime })
 }
 
 impl Running {
+    /// Who serves its watches.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
     /// Hands leadership over, makes everything durable, and closes every port.
     pub fn stop(&self) {
         self.doors.close();

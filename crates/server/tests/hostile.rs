@@ -26,10 +26,9 @@ fn ask(stream: &mut TcpStream, text: &str) -> Option<String> {
 
 fn hello(running: &Running, what: &str, from: u64, more: &str) -> String {
     let (cluster, to) = (&running.cluster, running.member.id());
-    let incarnation = running.member.lineage().incarnation;
     format!(
-        "{what} 1\ncluster {cluster}\nepoch 0\nincarnation {incarnation}\nfrom {from:x}\nto {to}\n\
-         level 1{more}"
+        "{what} 1\ncluster {cluster}\nepoch 0\nincarnation 0000000000000000\n\
+         from {from:x}\nto {to}\nlevel 1{more}"
     )
 }
 

@@ -44,7 +44,7 @@ impl Cluster {
             .enable_all()
             .build()
             .unwrap();
-        let hubs = running.iter().map(|one| one.hub.clone()).collect();
+        let hubs = running.iter().map(|one| one.hub().clone()).collect();
         let cluster = Self { running, hubs, runtime, listed, dir };
         cluster.leader();
         cluster
@@ -61,10 +61,10 @@ impl Cluster {
         &self.running[self.leader()].member
     }
 
-    /// Starts a member that was stopped; it has a new hub.
+    /// Starts a member that was stopped, with a new hub.
     pub(crate) fn restart(&mut self, at: usize) {
         self.running[at] = start(settings(self.dir.path(), at, &self.listed)).unwrap();
-        self.hubs[at] = self.running[at].hub.clone();
+        self.hubs[at] = self.running[at].hub().clone();
     }
 
     /// Everything that has happened and is kept.
