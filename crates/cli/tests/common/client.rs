@@ -67,12 +67,12 @@ impl Client {
         match word {
             "ok" => Said::Ok(rest.to_owned()),
             "refused" => Said::Refused(rest.to_owned()),
-            // Any member passes commands on to the leader, unless it knows none: another one may.
-            _ if rest.starts_with("none ") => {
+            // Any member passes commands on to the leader, unless it knows none or does not reach it: another one may.
+            _ => {
                 self.turn_away();
-                Said::NotDone(rest.to_owned())
+                let not_done = rest.starts_with("none ").then(|| Said::NotDone(rest.to_owned()));
+                not_done.unwrap_or(Said::Unknown)
             }
-            _ => Said::Unknown,
         }
     }
 
