@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use tenure_server::admin;
 use tenure_server::backup::{BackupError, Head, Verified};
+use tenure_server::request_backup;
 
 use crate::run::{Failure, Output, chain};
 
@@ -48,7 +48,7 @@ fn try_run(flags: &Backup) -> Result<Verified, Failure> {
         let text = format!("no backup from {addr}: {error}; try --addr with a member that serves");
         Failure { text, code: 1 }
     };
-    let mut from = admin::request_backup(addr).map_err(|error| failed(&error))?;
+    let mut from = request_backup(addr).map_err(|error| failed(&error))?;
     let temporary = Temporary::beside(&flags.file)?;
     receive(&mut from, &temporary.file).map_err(|error| match error {
         Broken::From(error) => failed(&io::Error::other(chain(&error))),

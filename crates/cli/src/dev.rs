@@ -122,13 +122,13 @@ fn greet(running: &[Running], data: &Data, took_ms: u64) {
         }
     }
     for one in running {
-        eprintln!("  doors    {} (admin line protocol)", one.clients);
+        eprintln!("  doors    {} (gRPC, HTTP, WebSocket)", one.clients);
     }
     let kept = if data.throwaway { "removed at the end" } else { "kept; --fresh for a throwaway" };
     eprintln!("  data     {} ({kept})", shown(&data.path));
     if let Some(one) = running.first() {
-        let (host, port) = (one.clients.ip(), one.clients.port());
-        eprintln!("ready in {took_ms} ms. In another terminal: echo help | nc {host} {port}");
+        let at = one.clients;
+        eprintln!("ready in {took_ms} ms. In another terminal: curl http://{at}/v1/cluster");
     }
     if data.throwaway {
         eprintln!("Ctrl-C stops, and nothing is kept.");

@@ -23,8 +23,8 @@ struct Arguments {
 enum Command {
     /// Start one durable member on this machine, for development
     ///
-    /// Everything is kept in a data directory and survives Ctrl-C and crashes. Talk to it in lines:
-    /// `echo help | nc 127.0.0.1 7450`.
+    /// Everything is kept in a data directory and survives Ctrl-C and crashes. Talk to it over gRPC, WebSocket or
+    /// HTTP: `curl http://127.0.0.1:7450/v1/cluster`.
     Dev(dev::Dev),
     /// Start one member of a cluster
     ///

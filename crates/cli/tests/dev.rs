@@ -28,7 +28,7 @@ fn a_killed_member_keeps_its_locks() {
     assert_eq!(field(&held, "token").as_deref(), Some("1"), "{held}");
     assert!(ask(port, "lease 8 600000 bob").unwrap().starts_with("ok"));
     assert!(ask(port, "lock 8 deploy try").unwrap().starts_with("refused HELD"));
-    assert!(ask(port, "put tenure/members/1 x").unwrap().starts_with("refused RESERVED"));
+    assert!(ask(port, "put tenure/members/1 x").unwrap().starts_with("refused PERMISSION_DENIED"));
 
     process.kill();
     let mut process = dev(dir.path(), port);

@@ -128,10 +128,10 @@ fn a_full_disk_refuses_growth_and_nothing_else_until_there_is_room() {
     wait_for_disk(port, "short");
     for line in ["lease 9 600000 cleo", "lock 8 build", "put key value"] {
         let answer = ask(port, line).unwrap();
-        assert_eq!(answer, "error none disk-full disk full", "{line}");
+        assert!(answer.starts_with("error none disk-full "), "{line}: {answer}");
     }
     assert!(reserve.exists(), "the reserve is for what comes now");
-    assert_eq!(ask(port, "get key").unwrap(), "ok absent");
+    assert!(ask(port, "get key").unwrap().starts_with("ok absent "));
     assert!(ask(port, "renew 7 8").unwrap().starts_with("ok ttl_ms=600000 ttl_ms=600000"));
 
     // Not a byte is free, and renewals fill the log into the reserve.

@@ -5,19 +5,19 @@
 //! talks to the loop through a [`Member`]:
 //!
 //! ```text
-//! admin lines ─┐                          ┌─► log: write, one sync per turn
+//! doors       ─┐                          ┌─► log: write, one sync per turn
 //! peer readers ├─► inbox ─► loop, Replica ┼─► links: one writer thread per connection
 //! snapshots   ─┘                          └─► answers, notices to those who wait
 //! ```
 //!
 //! Start reading at [`start`], then `turn.rs`.
 
-pub mod admin;
 pub mod backup;
 mod book;
 mod door;
 mod edge;
 mod error;
+mod fetch;
 mod figures;
 mod founding;
 mod home;
@@ -39,6 +39,7 @@ mod writer;
 
 pub use book::{Address, Card, Names, Preference};
 pub use error::StartError;
+pub use fetch::request_backup;
 pub use figures::Figures;
 pub use lineage::{Incarnation, Lineage};
 pub use member::{End, Gone, Lead, Member, MemberStatus, Undone};

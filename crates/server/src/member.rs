@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_core::outcome::{Notice, Outcome};
+use tenure_core::outcome::Outcome;
 use tenure_core::{Frozen, Machine};
 use tenure_raft::{Input, MemberId, Membership, Replica, Status, Stop, Why, Wish};
 use tenure_store::{Point, Prepared, SyncReport};
@@ -63,8 +63,6 @@ impl NotTaken {
 pub(crate) struct Submission {
     pub(crate) requests: Vec<Bytes>,
     pub(crate) patience_us: u64,
-    /// Told the notices of a place that the last command was given.
-    pub(crate) watch: Option<Sender<Notice>>,
     pub(crate) done: Done,
 }
 
@@ -206,7 +204,7 @@ impl Member {
         let commands = requests.len();
         let (sender, receiver) = channel();
         let patience_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
-        self.submit_watched(requests, patience_us, None, move |fates| {
+        self.submit_then(requests, patience_us, move |fates| {
             let _ = sender.send(fates);
         });
         match receiver.recv_timeout(timeout) {
@@ -222,18 +220,8 @@ impl Member {
         patience_us: u64,
         done: impl FnOnce(Vec<Result<Outcome, Undone>>) + Send + 'static,
     ) {
-        self.submit_watched(requests, patience_us, None, done);
-    }
-
-    pub(crate) fn submit_watched(
-        &self,
-        requests: Vec<Bytes>,
-        patience_us: u64,
-        watch: Option<Sender<Notice>>,
-        done: impl FnOnce(Vec<Result<Outcome, Undone>>) + Send + 'static,
-    ) {
         let done: Done = Box::new(done);
-        self.tell(Event::Submit(Submission { requests, patience_us, watch, done }));
+        self.tell(Event::Submit(Submission { requests, patience_us, done }));
     }
 
     /// Asks the machine something that is not older than now, again and again until a quorum

@@ -303,9 +303,8 @@ impl Driver {
             self.on.pen.compact_to(to).map_err(write_end)?;
         }
         if !notices.is_empty() {
-            self.on.member.outbox().put(Delivery::Notices(notices.clone()));
+            self.on.member.outbox().put(Delivery::Notices(notices));
         }
-        self.waiting.notify(notices);
         self.on.member.outbox().ring();
         Ok(durable.is_some())
     }

@@ -1,12 +1,10 @@
-//! Who waits for an answer or for their turn?
+//! Who waits for an answer?
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::Sender;
 
 use tenure_core::Machine;
-use tenure_core::outcome::{Answer, Notice, Outcome};
+use tenure_core::outcome::Outcome;
 use tenure_raft::{Fate, Ticket, Why};
-use tenure_types::{Handle, PlaceNumber};
 
 use crate::member::{Done, Question, Submission, Undone, WishDone};
 
@@ -17,13 +15,11 @@ pub(crate) struct Waiting {
     commands: BTreeMap<Ticket, Commands>,
     reads: BTreeMap<Ticket, Question>,
     wishes: BTreeMap<Ticket, WishDone>,
-    places: BTreeMap<(Handle, PlaceNumber), Sender<Notice>>,
 }
 
 struct Commands {
     left: usize,
     fates: Vec<Result<Outcome, Undone>>,
-    watch: Option<Sender<Notice>>,
     done: Done,
 }
 
@@ -35,13 +31,13 @@ impl Waiting {
 
     /// Remembers a submission and gives back what the replica needs of it.
     pub(crate) fn submit(&mut self, it: Submission) -> Option<(Ticket, Vec<bytes::Bytes>, u64)> {
-        let Submission { requests, patience_us, watch, done } = it;
+        let Submission { requests, patience_us, done } = it;
         if requests.is_empty() {
             done(Vec::new());
             return None;
         }
         let ticket = self.ticket();
-        let commands = Commands { left: requests.len(), fates: Vec::new(), watch, done };
+        let commands = Commands { left: requests.len(), fates: Vec::new(), done };
         self.commands.insert(ticket, commands);
         Some((ticket, requests, patience_us))
     }
@@ -73,14 +69,8 @@ impl Waiting {
         }
         commands.left = commands.left.saturating_sub(commands.fates.len() - before);
         if commands.left == 0
-            && let Some(Commands { fates, watch, done, .. }) = self.commands.remove(&ticket)
+            && let Some(Commands { fates, done, .. }) = self.commands.remove(&ticket)
         {
-            // Registered here, on the loop, so that the grant cannot come first.
-            if let Some(watch) = watch
-                && let Some(Ok(Outcome { result: Ok(Answer::Queued(queued)), .. })) = fates.last()
-            {
-                self.places.insert((queued.lease.handle, queued.place), watch);
-            }
             done(fates);
         }
     }
@@ -98,30 +88,6 @@ impl Waiting {
     pub(crate) fn changed(&mut self, ticket: Ticket, result: Result<(), Why>) {
         if let Some(done) = self.wishes.remove(&ticket) {
             done(result);
-        }
-    }
-
-    /// Passes notices on. Call it after the answers of the same turn.
-    pub(crate) fn notify(&mut self, notices: Vec<Notice>) {
-        for notice in notices {
-            match notice {
-                Notice::Granted { lease, place, .. } | Notice::WaitEnded { lease, place, .. } => {
-                    if let Some(watch) = self.places.remove(&(lease, place)) {
-                        let _ = watch.send(notice);
-                    }
-                }
-                Notice::LeaseEnded { lease, .. } => {
-                    let (from, to) = (PlaceNumber(0), PlaceNumber(u64::MAX));
-                    let range = (lease, from)..=(lease, to);
-                    let keys: Vec<_> = self.places.range(range).map(|(key, _)| *key).collect();
-                    for key in keys {
-                        if let Some(watch) = self.places.remove(&key) {
-                            let _ = watch.send(notice.clone());
-                        }
-                    }
-                }
-                Notice::Lost { .. } => {}
-            }
         }
     }
 

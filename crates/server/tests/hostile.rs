@@ -33,9 +33,13 @@ fn hello(running: &Running, what: &str, from: u64, more: &str) -> String {
 }
 
 fn is_cut_off(stream: &mut TcpStream) -> bool {
-    match stream.read(&mut [0; 64]) {
-        Ok(read) => read == 0,
-        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    // The member may have something to say before it hangs up.
+    loop {
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() == ErrorKind::ConnectionReset,
+        }
     }
 }
 

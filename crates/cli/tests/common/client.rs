@@ -1,11 +1,13 @@
 //! How does a test talk to whichever member answers?
 //!
-//! The only place that knows how commands and answers look on the wire: whoever gives the members
-//! another door changes this file.
+//! It speaks in lines. `words.rs` knows what they are on the wire, `http.rs` how that is sent: whoever wants to
+//! test another door changes those.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
+
+use super::http::Connection;
+use super::words;
 
 /// What a command was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub(crate) struct Client {
     members: Vec<SocketAddr>,
     at: usize,
     patience: Duration,
-    connection: Option<BufReader<TcpStream>>,
+    connection: Option<Connection>,
 }
 
 /// The value of `name=value` in an answer.
@@ -65,30 +67,28 @@ impl Client {
         match word {
             "ok" => Said::Ok(rest.to_owned()),
             "refused" => Said::Refused(rest.to_owned()),
-            _ if rest.starts_with("none ") => {
-                self.follow(rest);
-                Said::NotDone(rest.to_owned())
+            // Any member passes commands on to the leader, unless it knows none or does not reach it: another one may.
+            _ => {
+                self.turn_away();
+                let not_done = rest.starts_with("none ").then(|| Said::NotDone(rest.to_owned()));
+                not_done.unwrap_or(Said::Unknown)
             }
-            _ => Said::Unknown,
         }
     }
 
     /// Sends a command until somebody decides, or `stop` says that it is enough.
     ///
-    /// Only for commands that are harmless to repeat, by their nature or by a key. Tells also how
-    /// often it was sent.
+    /// Only for commands that are harmless to repeat, by their nature or by a key.
     pub(crate) fn insist(
         &mut self,
         line: &str,
         mut stop: impl FnMut() -> bool,
-    ) -> (Option<Result<String, String>>, u32) {
-        let mut tries = 0;
+    ) -> Option<Result<String, String>> {
         loop {
-            tries += 1;
             match self.say(line) {
-                Said::Ok(answer) => return (Some(Ok(answer)), tries),
-                Said::Refused(why) => return (Some(Err(why)), tries),
-                Said::NotDone(_) | Said::Unknown if stop() => return (None, tries),
+                Said::Ok(answer) => return Some(Ok(answer)),
+                Said::Refused(why) => return Some(Err(why)),
+                Said::NotDone(_) | Said::Unknown if stop() => return None,
                 Said::NotDone(_) | Said::Unknown => std::thread::sleep(Duration::from_millis(10)),
             }
         }
@@ -98,30 +98,11 @@ impl Client {
     fn exchange(&mut self, line: &str) -> Option<String> {
         if self.connection.is_none() {
             let to = self.members[self.at];
-            let stream = TcpStream::connect_timeout(&to, self.patience).ok()?;
-            stream.set_nodelay(true).ok()?;
-            stream.set_read_timeout(Some(self.patience)).ok()?;
-            stream.set_write_timeout(Some(self.patience)).ok()?;
-            self.connection = Some(BufReader::new(stream));
+            self.connection = Some(Connection::open(to, self.patience).ok()?);
         }
         let connection = self.connection.as_mut()?;
-        connection.get_mut().write_all(format!("{line}\n").as_bytes()).ok()?;
-        let mut answer = String::new();
-        connection.read_line(&mut answer).ok()?;
-        answer.ends_with('\n').then(|| answer.trim_end().to_owned())
-    }
-
-    /// Goes where the answer says that the leader is, or else to the next.
-    fn follow(&mut self, answer: &str) {
-        let named = field(answer, "leader").and_then(|leader| leader.parse().ok());
-        let at = named.and_then(|leader| self.members.iter().position(|member| *member == leader));
-        match at {
-            Some(at) if at != self.at => {
-                self.at = at;
-                self.connection = None;
-            }
-            _ => self.turn_away(),
-        }
+        let answer = connection.call(&words::call(line, self.patience)).ok()?;
+        Some(words::told(line, &answer))
     }
 
     fn turn_away(&mut self) {

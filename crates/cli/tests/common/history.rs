@@ -11,8 +11,9 @@ pub(crate) struct Told {
     /// When it was first asked for.
     pub(crate) asked_us: u64,
     pub(crate) told_us: u64,
-    /// How often it was sent: the answer to a repetition has a newer revision than its own.
-    pub(crate) tries: u32,
+    /// Whether it was certainly sent once, by the client and by the member it asked. The answer to a repetition has a
+    /// newer revision than its own.
+    pub(crate) once: bool,
     pub(crate) revision: u64,
     pub(crate) done: Done,
 }
@@ -68,7 +69,7 @@ struct Grant<'a> {
 impl Told {
     /// Whether the revision is the command's own and no newer one.
     fn is_exact(&self) -> bool {
-        self.tries == 1
+        self.once
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct Load {
 struct Worker {
     client: Client,
     number: u64,
+    /// How many locks it has asked for.
+    asks: u64,
     stop_at_us: Arc<AtomicU64>,
     acknowledged: Arc<AtomicU64>,
     history: History,
@@ -52,7 +54,7 @@ impl Load {
             let client = Client::new(members.to_vec(), PATIENCE).prefer(at);
             let (stop_at_us, acknowledged) = (stop_at_us.clone(), acknowledged.clone());
             let history = History::default();
-            let worker = Worker { client, number, stop_at_us, acknowledged, history };
+            let worker = Worker { client, number, asks: 0, stop_at_us, acknowledged, history };
             std::thread::spawn(move || worker.work())
         });
         Self { clients: clients.collect(), stop_at_us, acknowledged }
@@ -90,6 +92,7 @@ impl Worker {
         while self.stop_at_us.load(Ordering::Acquire) == u64::MAX {
             round += 1;
             self.put(round);
+            self.put_once(round);
             self.take_turn(lease, round);
             if round % 8 == 0 && round / 8 <= KEPT_MAX {
                 let lock = format!("kept/{}-{round}", self.number);
@@ -117,25 +120,61 @@ impl Worker {
         }
     }
 
+    /// Writes a key of its own once, whatever comes of it: nobody repeats this, so its revision is exact.
+    fn put_once(&mut self, round: u64) {
+        let (me, asked_us) = (self.number, os::now_us());
+        let (key, value) = (format!("single/{me}-{round}"), format!("{me}-{round}"));
+        match self.client.say(&format!("put {key} {value}")) {
+            Said::Ok(answer) => {
+                let version = number(&answer, "version");
+                self.told(asked_us, true, &answer, Done::Put { key, value, version });
+            }
+            Said::Refused(why) => panic!("put {key}: refused {why}"),
+            Said::NotDone(_) | Said::Unknown => {}
+        }
+    }
+
     /// Waits for one of the locks that everyone wants, and gives it back.
     fn take_turn(&mut self, lease: u64, round: u64) {
         let lock = format!("shared/{}", (self.number + round) % SHARED);
         let Some(token) = self.lock(lease, &lock) else { return };
         let asked_us = os::now_us();
         let me = self.number;
-        let line = format!("once unlock-{me}-{token} unlock {lease} {lock} {token}");
-        if !self.insist(&line, |_| Done::Released { lock: lock.clone(), token }) {
-            self.history.unsure.push(Unsure::Release { lock, token, asked_us });
+        let line = format!("unlock {lease} {lock} {token}");
+        let mut doubt = false;
+        // Every other time without a key first: then nobody repeats it, and its revision is exact.
+        if round.is_multiple_of(2) {
+            match self.client.say(&line) {
+                Said::Ok(answer) => {
+                    return self.told(asked_us, true, &answer, Done::Released { lock, token });
+                }
+                Said::Refused(why) => panic!("{line}: refused {why}"),
+                Said::NotDone(_) => {}
+                Said::Unknown => doubt = true,
+            }
+        }
+        let line = format!("once unlock-{me}-{token} {line}");
+        match self.decided(&line) {
+            Some(Ok(answer)) => {
+                self.told(asked_us, false, &answer, Done::Released { lock, token });
+            }
+            // What was in doubt has happened.
+            Some(Err(why)) if doubt && why.starts_with("NOT_HOLDER") => {
+                self.history.unsure.push(Unsure::Release { lock, token, asked_us });
+            }
+            Some(Err(why)) => panic!("{line}: refused {why}"),
+            None => self.history.unsure.push(Unsure::Release { lock, token, asked_us }),
         }
     }
 
     /// Asks until the lock is granted. Asking again keeps the place.
     fn lock(&mut self, lease: u64, lock: &str) -> Option<u64> {
-        let line = format!("lock {lease} {lock} queue");
+        // Under a key, so that what a member did not answer in time does not ask once more, later.
+        self.asks += 1;
+        let line = format!("once lock-{}-{} lock {lease} {lock} queue", self.number, self.asks);
         let asked_us = os::now_us();
-        let (mut tries, mut place) = (0, None);
+        let mut place = None;
         loop {
-            tries += 1;
             match self.client.say(&line) {
                 Said::Ok(answer) => {
                     let at = number(&answer, "place");
@@ -145,13 +184,13 @@ impl Worker {
                     let (lock, queued) = (lock.to_owned(), field(&answer, "token").is_none());
                     if queued && place.is_none() {
                         let done = Done::Queued { lock: lock.clone(), lease, place: at };
-                        self.told(asked_us, tries, &answer, done);
+                        self.told(asked_us, false, &answer, done);
                     }
                     place = Some(at);
                     if !queued {
                         let token = number(&answer, "token");
                         let done = Done::Granted { lock, lease, place: at, token };
-                        self.told(asked_us, tries, &answer, done);
+                        self.told(asked_us, false, &answer, done);
                         return Some(token);
                     }
                 }
@@ -168,12 +207,10 @@ impl Worker {
     /// Tells whether it was done, as opposed to never answered.
     fn insist(&mut self, line: &str, done: impl FnOnce(&str) -> Done) -> bool {
         let asked_us = os::now_us();
-        let stop_at_us = self.stop_at_us.clone();
-        let (decided, tries) = self.client.insist(line, move || is_late(&stop_at_us));
-        match decided {
+        match self.decided(line) {
             Some(Ok(answer)) => {
                 let done = done(&answer);
-                self.told(asked_us, tries, &answer, done);
+                self.told(asked_us, false, &answer, done);
                 true
             }
             Some(Err(why)) => panic!("{line}: refused {why}"),
@@ -181,9 +218,15 @@ impl Worker {
         }
     }
 
-    fn told(&mut self, asked_us: u64, tries: u32, answer: &str, done: Done) {
+    /// What somebody decided in the end; nothing if time was over.
+    fn decided(&mut self, line: &str) -> Option<Result<String, String>> {
+        let stop_at_us = self.stop_at_us.clone();
+        self.client.insist(line, move || is_late(&stop_at_us))
+    }
+
+    fn told(&mut self, asked_us: u64, once: bool, answer: &str, done: Done) {
         let revision = number(answer, "revision");
-        self.history.told.push(Told { asked_us, told_us: os::now_us(), tries, revision, done });
+        self.history.told.push(Told { asked_us, told_us: os::now_us(), once, revision, done });
         self.acknowledged.fetch_add(1, Ordering::AcqRel);
     }
 

@@ -1,17 +1,18 @@
-//! Real processes of the built binary, and somebody who talks to them in lines.
+//! Real processes of the built binary, and somebody who talks to them.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 pub(crate) mod client;
 pub(crate) mod history;
+pub(crate) mod http;
 pub(crate) mod load;
 mod ports;
 pub(crate) mod proxy;
 pub(crate) mod spaces;
 pub(crate) mod watch;
+pub(crate) mod words;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -20,12 +21,16 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tenure_server::os;
 
 pub(crate) use client::field;
+use http::Connection;
 pub(crate) use ports::free_port;
 use proxy::Proxies;
 use spaces::Spaces;
 
 /// How long anything may take here before the test fails.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long an answer may take: longer than members try to find one.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The binary under test.
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
@@ -130,20 +135,16 @@ pub(crate) fn tenure(arguments: &[&str]) -> Ended {
     Ended { code: ran.status.code(), out: text(ran.stdout), err: text(ran.stderr) }
 }
 
-/// One line to a port, one line back; nothing if nobody answers.
+/// One line to a member on loopback, one line back; nothing if nobody answers.
 pub(crate) fn ask(port: u16, line: &str) -> Option<String> {
     let address = (Ipv4Addr::LOCALHOST, port).into();
-    ask_within(Duration::from_secs(40), address, line)
+    ask_within(PATIENCE, address, line)
 }
 
-/// The same, for answers that need nobody's agreement.
+/// The same, for those who have less time.
 fn ask_within(time: Duration, to: SocketAddr, line: &str) -> Option<String> {
-    let mut stream = TcpStream::connect_timeout(&to, time).ok()?;
-    stream.set_read_timeout(Some(time)).ok()?;
-    stream.write_all(format!("{line}\n").as_bytes()).ok()?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).ok()?;
-    answer.ends_with('\n').then(|| answer.trim_end().to_owned())
+    let answer = Connection::open(to, time).ok()?.call(&words::call(line, time)).ok()?;
+    Some(words::told(line, &answer))
 }
 
 /// Members on loopback, or each in a network namespace of its own.
@@ -302,7 +303,7 @@ impl Cluster {
     }
 
     pub(crate) fn ask(&self, at: usize, line: &str) -> Option<String> {
-        self.ask_within(Duration::from_secs(40), at, line)
+        self.ask_within(PATIENCE, at, line)
     }
 
     pub(crate) fn ask_within(&self, time: Duration, at: usize, line: &str) -> Option<String> {

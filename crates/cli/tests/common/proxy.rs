@@ -132,20 +132,21 @@ impl Shared {
 
     /// Which member has the other end of a connection.
     fn whose(&self, stream: &TcpStream) -> Option<usize> {
-        let inode = inode_at(stream.peer_addr().ok()?.port())?;
+        let inode = inode_at(stream.peer_addr().ok()?.port(), stream.local_addr().ok()?.port())?;
         let pids = self.pids.lock().unwrap().clone();
         pids.iter().position(|pid| pid.is_some_and(|pid| has_socket(pid, &inode)))
     }
 }
 
-/// The inode of the socket at a local port of loopback that is connected.
-fn inode_at(port: u16) -> Option<String> {
+/// The inode of the socket at a local port of loopback that is connected to another one. Others may have the same
+/// local port, connected elsewhere.
+fn inode_at(port: u16, to: u16) -> Option<String> {
     let table = fs::read_to_string("/proc/net/tcp").ok()?;
-    let local = format!("0100007F:{port:04X}");
+    let [local, remote] = [port, to].map(|port| format!("0100007F:{port:04X}"));
     table.lines().skip(1).find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let connected = words.get(3).is_some_and(|state| *state == "01");
-        let found = words.get(1).is_some_and(|address| *address == local) && connected;
+        let found = words.get(1..3).is_some_and(|ends| ends == [&*local, &*remote]) && connected;
         words.get(9).filter(|_| found).map(|inode| (*inode).to_owned())
     })
 }

@@ -29,6 +29,8 @@ pub(crate) struct Look {
     pub(crate) told_us: u64,
     pub(crate) term: u64,
     pub(crate) clock_ms: u64,
+    /// The newest revision it had.
+    pub(crate) revision: u64,
 }
 
 /// Somebody who watches.
@@ -51,6 +53,8 @@ pub(crate) struct Life {
     pub(crate) told_us: u64,
     /// When its end was seen.
     pub(crate) gone_us: u64,
+    /// And at which revision at the latest.
+    pub(crate) revision: u64,
 }
 
 /// How leases lived.
@@ -92,8 +96,9 @@ fn look(member: SocketAddr, stop: &AtomicBool) -> Vec<Look> {
         if let Said::Ok(status) = client.say("status")
             && status.contains("serving=true")
         {
-            let (term, clock_ms) = (number(&status, "term"), number(&status, "clock_ms"));
-            looks.push(Look { asked_us, told_us: os::now_us(), term, clock_ms });
+            let [term, clock_ms, revision] =
+                ["term", "clock_ms", "revision"].map(|name| number(&status, name));
+            looks.push(Look { asked_us, told_us: os::now_us(), term, clock_ms, revision });
         }
         std::thread::sleep(PAUSE);
     }
@@ -116,8 +121,7 @@ impl Seen {
         let mut judged = Judged { leaderless_ms, ..Judged::default() };
         for life in lives {
             let lived_us = life.gone_us - life.asked_us;
-            let (before, after) =
-                (self.clock_before(life.asked_us), self.clock_after(life.gone_us));
+            let (before, after) = (self.clock_before(life.asked_us), self.clock_after(life));
             let lived_ms = before.zip(after).map(|(before, after)| after.saturating_sub(before));
             if lived_us < ttl_ms * 1_000 || lived_ms.is_some_and(|lived_ms| lived_ms < ttl_ms) {
                 judged.early += 1;
@@ -169,8 +173,10 @@ impl Seen {
         before.map(|look| look.clock_ms)
     }
 
-    /// What it showed at the earliest after a moment.
-    fn clock_after(&self, moment_us: u64) -> Option<u64> {
-        self.looks.iter().find(|look| look.asked_us >= moment_us).map(|look| look.clock_ms)
+    /// What it showed at the earliest after the end was seen. Whoever showed the end may have been ahead of the leader,
+    /// whose own disk need not be among the majority: the clock that counts is that of a state which has the end.
+    fn clock_after(&self, life: &Life) -> Option<u64> {
+        let after = |look: &&Look| look.asked_us >= life.gone_us && look.revision >= life.revision;
+        self.looks.iter().find(after).map(|look| look.clock_ms)
     }
 }

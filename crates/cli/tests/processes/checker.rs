@@ -6,7 +6,7 @@ use crate::common::history::{Done, History, Holds, Told, Unsure};
 use crate::common::watch::{Judged, Life, Look, Seen};
 
 fn told(asked_us: u64, told_us: u64, revision: u64, done: Done) -> Told {
-    Told { asked_us, told_us, tries: 1, revision, done }
+    Told { asked_us, told_us, once: true, revision, done }
 }
 
 fn put(value: &str, version: u64) -> Done {
@@ -139,12 +139,14 @@ fn a_place_that_was_passed_over_is_noticed() {
 fn judged(renewed_ms: u64, gone_ms: u64) -> Judged {
     let look = |at_ms: u64| {
         let (term, clock_ms) = if at_ms < 4_000 { (1, at_ms) } else { (2, at_ms - 800) };
-        Look { asked_us: at_ms * 1_000, told_us: at_ms * 1_000 + 100, term, clock_ms }
+        let (asked_us, told_us) = (at_ms * 1_000, at_ms * 1_000 + 100);
+        // A revision in every millisecond.
+        Look { asked_us, told_us, term, clock_ms, revision: at_ms }
     };
     let moments = (0..4_000).step_by(10).chain((4_500..12_000).step_by(10));
     let seen = Seen::new(moments.map(look).collect());
     let (asked_us, told_us) = (renewed_ms * 1_000, renewed_ms * 1_000 + 500);
-    let life = Life { lease: 1, asked_us, told_us, gone_us: gone_ms * 1_000 };
+    let life = Life { lease: 1, asked_us, told_us, gone_us: gone_ms * 1_000, revision: gone_ms };
     seen.judge(&[life], 3_000)
 }
 

@@ -130,7 +130,7 @@ fn keep_renewing(members: Vec<SocketAddr>, number: u64, counts: &Counts) {
     for id in &ids {
         let line = format!("lease {id} {TTL_MS} keeper-{number}");
         since_us = since_us.min(os::now_us());
-        let (granted, _) = client.insist(&line, || false);
+        let granted = client.insist(&line, || false);
         granted.expect("it insists").expect("a lease is granted");
     }
     let words: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -171,22 +171,22 @@ fn fall_silent(members: &[SocketAddr], number: u64, counts: &Counts) -> Vec<Life
             format!("lease {lease} {TTL_MS} silent-{number}"),
             format!("lock {lease} {lock} queue"),
         ];
-        let decided: Vec<_> = lines.iter().map(|line| client.insist(line, || false).0).collect();
+        let decided: Vec<_> = lines.iter().map(|line| client.insist(line, || false)).collect();
         if decided.iter().any(|decided| !matches!(decided, Some(Ok(_)))) {
             // It ended before it held anything, which only a long search for a leader explains.
             continue;
         }
         std::thread::sleep(Duration::from_millis(os::random() % 500));
         let Some((asked_us, told_us)) = renew_once(&mut client, lease) else { continue };
-        let gone_us = loop {
+        let (gone_us, revision) = loop {
             if let Said::Ok(answer) = reader.say(&format!("locks {lock}"))
                 && answer.starts_with("count=0")
             {
-                break os::now_us();
+                break (os::now_us(), crate::common::client::number(&answer, "revision"));
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        lives.push(Life { lease, asked_us, told_us, gone_us });
+        lives.push(Life { lease, asked_us, told_us, gone_us, revision });
     }
     lives
 }

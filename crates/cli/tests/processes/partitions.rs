@@ -29,7 +29,7 @@ fn a_leader_that_is_cut_off_gives_way_to_one_of_the_others() {
         gives_up(&cluster, old);
         load.goes_on(60);
         // What it cannot get agreed it must not have done.
-        let answer = cluster.ask(old, "put alone x").unwrap();
+        let answer = cluster.ask_within(Duration::from_secs(4), old, "put alone x").unwrap();
         assert!(!answer.starts_with("ok"), "{answer}");
         proxies.heal();
         load.goes_on(20);

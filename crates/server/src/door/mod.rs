@@ -27,7 +27,6 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::admin;
 use crate::edge::{Edge, deadline_us};
 use crate::os;
 use crate::say;
@@ -74,7 +73,6 @@ struct House {
     http: auto::Builder<TokioExecutor>,
     router: Router,
     tls: Option<TlsAcceptor>,
-    lines: Arc<admin::Lines>,
     room: Arc<Semaphore>,
     open: watch::Receiver<bool>,
 }
@@ -100,7 +98,6 @@ impl Doors {
                 ws::routes(edge),
             )),
             tls: tls.map(TlsAcceptor::from),
-            lines: admin::Lines::new(edge.clone()),
             room: room.clone(),
             open: open.subscribe(),
         });
@@ -174,15 +171,6 @@ async fn serve(stream: TcpStream, house: &House) -> io::Result<()> {
     if let Some(tls) = &house.tls {
         let stream = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await??;
         return speak(stream, house).await;
-    }
-    let mut first = [0];
-    tokio::time::timeout(HEADERS, stream.peek(&mut first)).await??;
-    // The words of the line protocol are lower case, the methods of HTTP are not.
-    if first[0].is_ascii_lowercase() {
-        let (lines, stream) = (house.lines.clone(), stream.into_std()?);
-        stream.set_nonblocking(false)?;
-        lines.serve(stream);
-        return Ok(());
     }
     speak(stream, house).await
 }

@@ -139,7 +139,7 @@ fn here(inner: &Arc<Inner>, trip: Trip) {
     let number = requests.len();
     let kept = inner.clone();
     let done = Box::new(move |fates| settle(&kept, trip, fates));
-    let event = Event::Submit(Submission { requests, patience_us, watch: None, done });
+    let event = Event::Submit(Submission { requests, patience_us, done });
     if let Err(not_taken) = inner.member.try_tell(event)
         && let Event::Submit(submission) = not_taken.back()
     {

@@ -21,6 +21,13 @@ pub(crate) fn leases_live_and_end(at: &Client) {
     assert!(shown["left_ms"].as_u64().unwrap() <= 60000);
     let renewed = at.ask("POST", &format!("/v1/leases/{lease}/renew"), &[], b"").ok();
     assert_eq!((&renewed["ttl_ms"], &renewed["changed"]), (&json!(60000), &json!("0")));
+    // Several at once: what has ended is told beside what lives.
+    let several = at.post("/v1/leases/renew", &json!({"leases": [lease, "9007199254740991"]})).ok();
+    let ttls: Vec<_> = (0..2).map(|at| several["leases"][at]["ttl_ms"].clone()).collect();
+    assert_eq!(ttls, [json!(60000), json!(0)]);
+    at.post("/v1/leases/renew", &json!({"leases": []})).refused(400, "INVALID_FIELD");
+    let too_many = json!({"leases": vec![lease; 5_000]});
+    at.post("/v1/leases/renew", &too_many).refused(400, "TOO_MANY_IN_COMMAND");
     let before = lease.parse::<u64>().unwrap() - 1;
     let page = at.get(&format!("/v1/leases?limit=1&after={before}")).ok();
     assert_eq!(page["leases"][0]["lease"], lease);
@@ -279,6 +286,18 @@ pub(crate) fn limits_and_members_are_shown(at: &Client) {
     assert!(members.iter().all(|it| it["up"] == true), "{status}");
     let listed = at.get("/v1/cluster/members").ok();
     assert_eq!(listed["members"].as_array().unwrap().len(), members.len());
+    // What the member says of itself is what the cluster says of it, and the level stays where it is.
+    let own = at.get("/v1/member").ok();
+    let shown = members.iter().find(|it| it["member_id"] == own["member_id"]).unwrap();
+    assert_eq!((&own["name"], &own["role"]), (&shown["name"], &shown["role"]), "{own} {status}");
+    assert_eq!(own["serving"], own["role"] == "leader", "{own}");
+    assert_eq!(own["leader"]["member_id"], status["leader"]["member_id"], "{own}");
+    assert_eq!(own["hash"].as_str().unwrap().len(), 32, "{own}");
+    assert!(own["syncs"].as_u64().unwrap() > 0 && own["disk_short"] == false, "{own}");
+    let (level, above) = (own["level"].clone(), own["level_known"].as_u64().unwrap() + 1);
+    assert_eq!(at.post("/v1/cluster/level", &json!({"level": level})).ok()["level"], level);
+    at.post("/v1/cluster/level", &json!({"level": above})).refused(409, "LEVEL_NOT_KNOWN");
+    at.post("/v1/cluster/level", &json!({"level": 70_000})).refused(400, "MALFORMED");
     let nobody = "/v1/cluster/members/nobody";
     at.delete(nobody).refused(404, "MEMBER_NOT_FOUND");
     at.post(nobody, &json!({"action": "promote"})).refused(404, "MEMBER_NOT_FOUND");

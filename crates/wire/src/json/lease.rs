@@ -69,13 +69,31 @@ impl From<v1::Lease> for LeaseGranted {
 pub struct LeaseRenewed {
     /// Which.
     pub lease: Decimal,
-    /// How long it lives from now; 0, only on a session, if it is unknown or has ended.
+    /// How long it lives from now; 0, only where several are renewed at once, if it is unknown or has ended.
     pub ttl_ms: u64,
     /// The revision of the newest loss of a lock that the holder did not ask for; `"0"` if none.
     pub changed: Decimal,
     /// Who answers, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
+}
+
+/// `POST /v1/leases/renew`: leases to be renewed with one command.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RenewLeases {
+    /// Which.
+    #[schema(min_items = 1)]
+    pub leases: Vec<Decimal>,
+}
+
+/// What became of each.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct LeasesRenewed {
+    /// In the order in which they were named.
+    pub leases: Vec<LeaseRenewed>,
+    /// Who answers, and when.
+    pub header: Header,
 }
 
 /// `GET /v1/leases/{lease}`: a lease and what is bound to it.

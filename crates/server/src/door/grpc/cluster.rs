@@ -145,7 +145,7 @@ pub(in crate::door) fn members(cluster: &Cluster) -> Vec<v1::Member> {
     cluster.members.all().into_iter().map(member).collect()
 }
 
-fn role(cluster: &Cluster, id: MemberId) -> v1::Role {
+pub(in crate::door) fn role(cluster: &Cluster, id: MemberId) -> v1::Role {
     if cluster.status.leader == Some(id) {
         v1::Role::Leader
     } else if cluster.members.voters.contains(&id) {

@@ -2,12 +2,13 @@
 
 use axum::extract::State;
 use serde::Deserialize;
-use tenure_core::outcome::Answer;
+use tenure_core::outcome::{Answer, Renewal};
 use tenure_core::request::{Command, LeaseRef, Revoker, Urgency};
-use tenure_types::Refusal;
+use tenure_types::{LeaseId, Refusal};
 use tenure_wire::json::Decimal;
 use tenure_wire::json::lease::{
-    GrantLease, LeaseGranted, LeaseRenewed, LeaseRevoked, LeaseShown, Leases,
+    GrantLease, LeaseGranted, LeaseRenewed, LeaseRevoked, LeaseShown, Leases, LeasesRenewed,
+    RenewLeases,
 };
 use tenure_wire::{Failure, v1};
 use utoipa::IntoParams;
@@ -128,12 +129,36 @@ pub(super) async fn renew(State(http): State<Http>, call: Call) -> Answered {
     let (header, answer) = http.run(request_id(None), command, within).await?;
     let Answer::Renewed(renewals) = answer else { return Err(unexpected()) };
     let renewal = renewals.into_iter().next().flatten().ok_or(&Refusal::LeaseNotFound)?;
-    json(&LeaseRenewed {
+    json(&LeaseRenewed { header: Some(header), ..renewed(lease, Some(renewal)) })
+}
+
+/// Renews several leases with one command. One that has ended is told by its `ttl_ms` of 0.
+#[utoipa::path(
+    post, path = "/v1/leases/renew", tag = "leases", request_body = RenewLeases, params(Timeout),
+    responses((status = 200, description = "How long each lives from now.", body = LeasesRenewed)),
+)]
+pub(super) async fn renew_all(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let named = call.json::<RenewLeases>().await?.leases;
+    if named.is_empty() {
+        return Err(decode::invalid("leases", "must name a lease").into());
+    }
+    let leases = named.into_iter().map(call::lease).collect::<Result<Vec<_>, _>>()?;
+    let command = Command::Renew(leases.iter().copied().map(LeaseRef::Id).collect());
+    let (header, answer) = http.run(request_id(None), command, within).await?;
+    let Answer::Renewed(renewals) = answer else { return Err(unexpected()) };
+    let leases = leases.into_iter().zip(renewals);
+    let leases = leases.map(|(lease, renewal)| renewed(lease, renewal)).collect();
+    json(&LeasesRenewed { leases, header })
+}
+
+fn renewed(lease: LeaseId, renewal: Option<Renewal>) -> LeaseRenewed {
+    LeaseRenewed {
         lease: Decimal(lease.get()),
-        ttl_ms: renewal.ttl_ms,
-        changed: Decimal(renewal.changed.0),
-        header: Some(header),
-    })
+        ttl_ms: renewal.map_or(0, |renewal| renewal.ttl_ms),
+        changed: Decimal(renewal.map_or(0, |renewal| renewal.changed.0)),
+        header: None,
+    }
 }
 
 /// On whose word a lease ends.

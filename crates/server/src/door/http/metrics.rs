@@ -361,7 +361,8 @@ fn mode(mode: Mode) -> &'static str {
 /// What a request is about.
 pub(super) fn class(verb: &Method, path: &str) -> Class {
     let mut parts = path.strip_prefix("/v1/").unwrap_or_default().splitn(3, '/');
-    let (resource, more) = (parts.next().unwrap_or_default(), parts.nth(1).is_some());
+    let resource = parts.next().unwrap_or_default();
+    let more = parts.next() == Some("renew") || parts.next().is_some();
     match (resource, verb) {
         ("watch", _) => Class::Watch,
         (_, &Method::GET | &Method::HEAD) => Class::Read,
@@ -393,6 +394,7 @@ mod tests {
     fn requests_are_counted_by_what_they_are_about() {
         assert_eq!(class(&Method::POST, "/v1/leases"), Class::Grant);
         assert_eq!(class(&Method::POST, "/v1/leases/7/renew"), Class::Renew);
+        assert_eq!(class(&Method::POST, "/v1/leases/renew"), Class::Renew);
         assert_eq!(class(&Method::POST, "/v1/locks/a/b"), Class::Acquire);
         assert_eq!(class(&Method::DELETE, "/v1/locks/a"), Class::Release);
         assert_eq!(class(&Method::GET, "/v1/locks/a"), Class::Read);

@@ -12,8 +12,10 @@ mod guard;
 mod health;
 mod keys;
 mod leases;
+mod level;
 mod limits;
 mod locks;
+mod member;
 mod metrics;
 mod openapi;
 mod span;
@@ -71,6 +73,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
     vec![
         ("/v1/leases", get(leases::list).post(leases::grant)),
         ("/v1/leases/{lease}", get(leases::show).delete(leases::revoke)),
+        ("/v1/leases/renew", post(leases::renew_all)),
         ("/v1/leases/{lease}/renew", post(leases::renew)),
         ("/v1/locks", get(locks::list).post(locks::acquire_all)),
         (
@@ -91,6 +94,8 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
         ("/v1/cluster", get(cluster::status)),
         ("/v1/cluster/members", get(cluster::members).post(cluster::add)),
         ("/v1/cluster/members/{member}", post(cluster::change).delete(cluster::remove)),
+        ("/v1/cluster/level", post(level::raise)),
+        ("/v1/member", get(member::show)),
         ("/v1/limits", get(limits::show).patch(limits::set)),
         ("/healthz", get(health::alive)),
         ("/readyz", get(health::ready)),

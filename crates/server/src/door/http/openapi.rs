@@ -11,7 +11,9 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
 use super::answer::json_with;
-use super::{cluster, elections, health, keys, leases, limits, locks, metrics, watch};
+use super::{
+    cluster, elections, health, keys, leases, level, limits, locks, member, metrics, watch,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -20,13 +22,13 @@ use super::{cluster, elections, health, keys, leases, limits, locks, metrics, wa
         description = "Locks and leases over HTTP. Tokens, revisions and ids are decimal strings; times end in `_ms`.",
     ),
     paths(
-        leases::list, leases::grant, leases::show, leases::revoke, leases::renew,
+        leases::list, leases::grant, leases::show, leases::revoke, leases::renew, leases::renew_all,
         locks::list, locks::acquire_all, locks::show, locks::acquire, locks::change, locks::release, locks::force,
         elections::show, elections::campaign, elections::proclaim, elections::resign,
         keys::list, keys::show, keys::put, keys::delete,
         watch::start,
         cluster::status, cluster::members, cluster::add, cluster::change, cluster::remove,
-        limits::show, limits::set,
+        level::raise, member::show, limits::show, limits::set,
         health::alive, health::ready, metrics::show, show,
     ),
     components(schemas(ErrorBody, LockAnswer, Queue, Explained, History)),

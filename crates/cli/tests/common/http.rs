@@ -1,0 +1,86 @@
+//! How does a test call a member over HTTP?
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// What is asked of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) verb: &'static str,
+    pub(crate) path: String,
+    /// Under which key it takes effect at most once.
+    pub(crate) key: Option<String>,
+    /// The type of the body, and the body.
+    pub(crate) body: Option<(&'static str, String)>,
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A connection that is kept from one call to the next.
+pub(crate) struct Connection {
+    to: SocketAddr,
+    stream: BufReader<TcpStream>,
+}
+
+impl Connection {
+    /// Connects; from then on everything may take so long.
+    pub(crate) fn open(to: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&to, patience)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Self { to, stream: BufReader::new(stream) })
+    }
+
+    /// One request there, one answer back. After an error the connection is of no use.
+    pub(crate) fn call(&mut self, call: &Call) -> io::Result<Answer> {
+        let Call { verb, path, key, body } = call;
+        let mut request = format!("{verb} {path} HTTP/1.1\r\nHost: {}\r\n", self.to);
+        if let Some(key) = key {
+            request.push_str(&format!("Idempotency-Key: {key}\r\n"));
+        }
+        let (kind, body) = body.as_ref().map_or(("", ""), |(kind, body)| (*kind, body));
+        if !kind.is_empty() {
+            request.push_str(&format!("Content-Type: {kind}\r\n"));
+        }
+        request.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> io::Result<Answer> {
+        let bad = |line: &str| io::Error::new(io::ErrorKind::InvalidData, line.to_owned());
+        let first = self.line()?;
+        let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| bad(&first))?;
+        let mut length = None;
+        loop {
+            let line = self.line()?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').ok_or_else(|| bad(&line))?;
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse().ok();
+            }
+        }
+        let mut body = vec![0; length.ok_or_else(|| bad("no content-length"))?];
+        self.stream.read_exact(&mut body)?;
+        Ok(Answer { status, body })
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        match line.strip_suffix("\r\n") {
+            Some(line) => Ok(line.to_owned()),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! By which rules does the cluster decide?
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use tenure_core::request::Command;
+use tenure_wire::json::Header;
+use utoipa::ToSchema;
+
+use super::Http;
+use super::answer::{Answered, json};
+use super::call::{Call, request_id, within};
+use super::leases::Timeout;
+
+/// A level to be raised.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RaiseLevel {
+    /// The new level, which every member must know.
+    level: u16,
+}
+
+/// The level in force.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LevelRaised {
+    /// From now on.
+    level: u16,
+    /// Who answers, and when.
+    header: Header,
+}
+
+/// Lets every member decide by newer rules. There is no way back.
+#[utoipa::path(
+    post, path = "/v1/cluster/level", tag = "cluster", request_body = RaiseLevel, params(Timeout),
+    responses((status = 200, description = "The level is raised.", body = LevelRaised)),
+)]
+pub(super) async fn raise(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let RaiseLevel { level } = call.json().await?;
+    let command = Command::RaiseLevel { level };
+    let (header, _) = http.run(request_id(None), command, within).await?;
+    json(&LevelRaised { level, header })
+}

@@ -1,0 +1,77 @@
+//! How does somebody get a backup from a running member?
+
+use std::error::Error as _;
+use std::io::{self, Read};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tenure_wire::v1::BackupResponse;
+use tenure_wire::v1::maintenance_service_client::MaintenanceServiceClient;
+use tonic::Streaming;
+use tonic::transport::Endpoint;
+
+/// How long whoever asks for one waits to be let in, and for each piece of it: a quorum confirms, and a pass
+/// over the whole state comes before the first.
+const CONNECT: Duration = Duration::from_secs(5);
+const PIECE: Duration = Duration::from_secs(60);
+
+/// The bytes of a backup as they arrive.
+struct Fetched {
+    runtime: tokio::runtime::Runtime,
+    pieces: Streaming<BackupResponse>,
+    piece: Bytes,
+}
+
+/// Asks the member whose doors are at `address` for a backup: its bytes, or why there is none.
+///
+/// It blocks, and must not be called from within a runtime.
+pub fn request_backup(address: &str) -> io::Result<impl Read + use<>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, innermost(&error));
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(invalid)?;
+    let asked = runtime.block_on(async {
+        let channel = endpoint.connect_timeout(CONNECT).connect().await;
+        let channel = channel.map_err(|error| io::Error::other(innermost(&error)))?;
+        let mut member = MaintenanceServiceClient::new(channel);
+        let asked = tokio::time::timeout(PIECE, member.backup(tenure_wire::v1::BackupRequest {}));
+        asked.await?.map_err(|status| told(&status))
+    });
+    Ok(Fetched { pieces: asked?.into_inner(), piece: Bytes::new(), runtime })
+}
+
+impl Read for Fetched {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            let next = self.pieces.message();
+            let next = self.runtime.block_on(async { tokio::time::timeout(PIECE, next).await })?;
+            match next.map_err(|status| told(&status))? {
+                // The first piece says what follows, the last one carries a checksum; the file has one of its own.
+                Some(piece) => self.piece = piece.chunk,
+                None => return Ok(0),
+            }
+        }
+        let taken = to.len().min(self.piece.len());
+        self.piece.copy_to_slice(&mut to[..taken]);
+        Ok(taken)
+    }
+}
+
+/// What a member said.
+fn told(status: &tonic::Status) -> io::Error {
+    let text = match status.message() {
+        "" => status.code().to_string(),
+        said => said.to_owned(),
+    };
+    io::Error::other(text)
+}
+
+/// What the system said, below what a library calls it.
+fn innermost(error: &tonic::transport::Error) -> String {
+    let mut cause = error.source();
+    let mut text = error.to_string();
+    while let Some(deeper) = cause {
+        text = deeper.to_string();
+        cause = deeper.source();
+    }
+    text
+}
