@@ -73,6 +73,13 @@ pub(crate) fn bench_command(repo: &Repo, name: &str) -> Command {
     command
 }
 
+/// One benchmark, to see that it runs: in the build that the tests have anyway, which is compiled in half the time.
+pub(crate) fn bench_tried_command(repo: &Repo, name: &str) -> Command {
+    let mut command = cargo(repo, "run");
+    command.args(["--package", BENCH, "--", name, "--quick"]);
+    command
+}
+
 /// `cargo xtask model`
 pub(crate) fn model(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
     start(repo, SIM, model_command(repo), &passed.args)

@@ -23,6 +23,7 @@ use crate::peer::{Door, Me, Net, Wire};
 use crate::pen::spawn;
 use crate::tls::Tls;
 use crate::turn::Loop;
+use crate::watch::Hub;
 
 /// How long a member may take to leave: the hand-over, and the last sync.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -100,6 +101,7 @@ pub struct Running {
     pub members: Option<SocketAddr>,
     door: Option<Arc<Door>>,
     doors: Doors,
+    hub: Hub,
     // Dropped last: everything above has tasks on it.
     runtime: Option<Runtime>,
 }
@@ -247,10 +249,16 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let insecure = settings.insecure;
     let edge = Edge::new(member.clone(), net, cluster.clone(), insecure, runtime.handle().clone());
     let doors = Doors::open(client_port, &edge, hosts, None).map_err(system("listen"))?;
-    Ok(Running { member, cluster, clients, members, door, doors, runtime: Some(runtime) })
+    let (hub, runtime) = (edge.hub().clone(), Some(runtime));
+    Ok(Running { member, cluster, clients, members, door, doors, hub, runtime })
 }
 
 impl Running {
+    /// Who serves its watches.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
     /// Hands leadership over, makes everything durable, and closes every port.
     pub fn stop(&self) {
         self.doors.close();

@@ -26,7 +26,10 @@ fn ask(stream: &mut TcpStream, text: &str) -> Option<String> {
 
 fn hello(running: &Running, what: &str, from: u64, more: &str) -> String {
     let (cluster, to) = (&running.cluster, running.member.id());
-    format!("{what} 1\ncluster {cluster}\nepoch 0\nfrom {from:x}\nto {to}{more}")
+    format!(
+        "{what} 1\ncluster {cluster}\nepoch 0\nincarnation 0000000000000000\n\
+         from {from:x}\nto {to}\nlevel 1{more}"
+    )
 }
 
 fn is_cut_off(stream: &mut TcpStream) -> bool {

@@ -5,7 +5,10 @@
 
 mod cpu;
 mod handover;
+mod http;
 mod session;
+mod storm;
+mod unary;
 
 use std::time::Duration;
 
@@ -37,12 +40,23 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
         .build()
         .context("starting a thread for the clients")?;
     let mut figures = Figures::default();
+    let address = cluster.clients();
     for (clients, connections) in SHAPES {
         let before = cpu::Used::now(&cluster)?;
-        let measured =
-            runtime.block_on(session::measure(cluster.clients(), clients, connections, times))?;
+        let measured = runtime.block_on(session::measure(address, clients, connections, times))?;
         let used = cpu::Used::now(&cluster)?.since(&before);
-        report(clients, connections, &measured, &used, &mut figures);
+        let shape = format!("{clients}x{connections}");
+        report("session", &shape, &measured, &mut figures);
+        for (stage, us) in used.per(measured.cycles_in_all) {
+            figures.add(format!("cpu_us_{stage}_{shape}"), us, "µs of CPU per cycle");
+        }
+    }
+    for clients in [1, 64, 256] {
+        let connections = 16.min(clients);
+        let measured = runtime.block_on(unary::measure(address, clients, connections, times))?;
+        report("unary", &format!("{clients}x{connections}"), &measured, &mut figures);
+        let measured = runtime.block_on(http::measure(address, clients, times))?;
+        report("http", &format!("{clients}x{clients}"), &measured, &mut figures);
     }
     let waiters = 64;
     let gap = runtime.block_on(handover::measure(cluster.clients(), waiters, times))?;
@@ -54,6 +68,15 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
     figures.add("handover_gap_p99_us", gap.percentile(99), "µs, 99 of 100 take at most that");
     let per_s = gap.latencies_us.len() as f64 / gap.took.as_secs_f64();
     figures.add("handovers_per_s", per_s, "hand-overs/s of one lock");
+    let storm = runtime.block_on(storm::measure(address))?;
+    let (watches, meaning) = (storm.watches as f64, "events heard by 10,000 watches on one key");
+    figures.add("storm_heard", watches, meaning);
+    let meaning = "ms until all of them have heard of it";
+    figures.add("storm_all_heard_ms", storm.all_heard_us as f64 / 1_000.0, meaning);
+    let meaning = "ms between two commits at most, one client, in quiet";
+    figures.add("storm_gap_before_ms", storm.quiet_gap_us as f64 / 1_000.0, meaning);
+    let meaning = "ms between two commits at most, while they are told (to stay below: 20)";
+    figures.add("storm_gap_ms", storm.storm_gap_us as f64 / 1_000.0, meaning);
     Ok(figures)
 }
 
@@ -74,31 +97,35 @@ impl Measured {
     }
 }
 
-fn report(
-    clients: usize,
-    connections: usize,
-    measured: &Measured,
-    used: &cpu::Used,
-    figures: &mut Figures,
-) {
-    let shape = format!("{clients}x{connections}");
+fn report(door: &str, shape: &str, measured: &Measured, figures: &mut Figures) {
     let per_s = measured.latencies_us.len() as f64 / measured.took.as_secs_f64();
-    let goal = match (clients, connections) {
-        (256, 16) => " (to reach: 45,000)",
-        (256, 256) => " (to reach: 15,000)",
+    let goal = match (door, shape) {
+        ("session", "256x16") => " (to reach: 45,000)",
+        ("session", "256x256") => " (to reach: 15,000)",
         _ => "",
     };
-    let name = format!("session_cycles_per_s_{shape}");
-    let meaning = format!("cycles/s, {clients} clients, {connections} connections{goal}");
-    figures.add(name, per_s, meaning);
+    let meaning = format!("cycles/s, clients x connections {shape}{goal}");
+    figures.add(format!("{door}_cycles_per_s_{shape}"), per_s, meaning);
     for percent in [50, 99] {
         figures.add(
-            format!("session_cycle_p{percent}_us_{shape}"),
+            format!("{door}_cycle_p{percent}_us_{shape}"),
             measured.percentile(percent),
             format!("µs for a cycle, {percent} of 100 take at most that"),
         );
     }
-    for (stage, us) in used.per(measured.cycles_in_all) {
-        figures.add(format!("cpu_us_{stage}_{shape}"), us, "µs of CPU per cycle");
+}
+
+/// Joins what clients have seen.
+async fn gather(
+    mut tasks: tokio::task::JoinSet<Result<Measured>>,
+    times: Times,
+) -> Result<Measured> {
+    let mut all = Measured { took: times.measure, latencies_us: Vec::new(), cycles_in_all: 0 };
+    while let Some(measured) = tasks.join_next().await {
+        let measured = measured??;
+        all.latencies_us.extend(measured.latencies_us);
+        all.cycles_in_all += measured.cycles_in_all;
     }
+    all.latencies_us.sort_unstable();
+    Ok(all)
 }

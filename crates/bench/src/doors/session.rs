@@ -113,15 +113,7 @@ pub(super) async fn measure(
         let share = clients / connections + usize::from(at < clients % connections);
         tasks.spawn(async move { cycle(address, shape, at, share, times).await });
     }
-    let mut all = Measured { took: times.measure, latencies_us: Vec::new(), cycles_in_all: 0 };
-    while let Some(measured) = tasks.join_next().await {
-        let measured = measured??;
-        all.latencies_us.extend(measured.latencies_us);
-        all.cycles_in_all += measured.cycles_in_all;
-        all.took = all.took.max(measured.took);
-    }
-    all.latencies_us.sort_unstable();
-    Ok(all)
+    super::gather(tasks, times).await
 }
 
 async fn cycle(

@@ -157,9 +157,9 @@ fn number(bound: usize) -> u32 {
 }
 
 /// A name that is there; whether it is one, the machine's limits say.
-pub(crate) fn name(text: &str, field: &'static str) -> Result<String, v1::Error> {
+pub(crate) fn name(text: &str, field: &'static str) -> Result<String, Failure> {
     if text.is_empty() {
-        return Err(told(decode::invalid(field, "is missing")));
+        return Err(decode::invalid(field, "is missing"));
     }
     Ok(text.to_owned())
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, LeaseGrant, Notice, Outcome};
@@ -44,7 +44,7 @@ pub(crate) const UNNAMED: &str = "unnamed";
 pub(crate) type Names = BTreeMap<Handle, LeaseId>;
 
 /// What is wrong with a message that cannot be read; nothing if the client is gone.
-pub(crate) type Unread = Option<v1::Error>;
+pub(crate) type Unread = Option<Box<v1::Error>>;
 
 /// One session.
 pub(crate) struct Talk {
@@ -138,7 +138,7 @@ impl Talk {
                 }
                 request = from.next(), if self.in_flight < IN_FLIGHT_MAX => match request {
                     Some(Ok(request)) => self.take_requests(request, from, &mut out).await,
-                    Some(Err(unread)) => self.close(unread?, &mut out),
+                    Some(Err(unread)) => self.close(*unread?, &mut out),
                     None => return None,
                 },
                 () = self.alarm.as_mut(), if self.alarmed => self.give_up(&mut out),
@@ -183,10 +183,16 @@ impl Talk {
                 self.closing = true;
                 return;
             }
-            for request in message.requests {
-                if let Err(error) = self.take(&request, &mut urgent, &mut renewals) {
-                    out.answers.push(answer(request.id, None, v1::answer::Result::Error(error)));
-                }
+            for mut request in message.requests {
+                number_leases(&mut request, &self.who);
+                let error = match too_many(&request) {
+                    Some(refusal) => v1::Error::from(&refusal),
+                    None => match self.take(&request, &mut urgent, &mut renewals) {
+                        Ok(()) => continue,
+                        Err(failure) => (&failure).into(),
+                    },
+                };
+                out.answers.push(answer(request.id, None, v1::answer::Result::Error(error)));
             }
             if self.in_flight >= IN_FLIGHT_MAX {
                 break;
@@ -194,7 +200,7 @@ impl Talk {
             match from.next().now_or_never() {
                 Some(Some(Ok(next))) => message = next,
                 Some(Some(Err(Some(error)))) => {
-                    self.close(error, out);
+                    self.close(*error, out);
                     break;
                 }
                 _ => break,
@@ -260,7 +266,7 @@ impl Talk {
         request: &v1::Request,
         urgent: &mut Gathered,
         renewals: &mut Gathered,
-    ) -> Result<(), v1::Error> {
+    ) -> Result<(), Failure> {
         if ask::is_question(request) {
             self.in_flight += 1;
             let (edge, request) = (self.edge.clone(), request.clone());
@@ -268,26 +274,9 @@ impl Talk {
             self.questions.spawn(async move { ask::session(&edge, &request, within).await });
             return Ok(());
         }
-        let failed = |failure: Failure| v1::Error::from(&failure);
-        if let Some(v1::request::Command::Renew(it)) = &request.command
-            && it.slots.len() + it.leases.len() > RENEW_MAX
-        {
-            return Err((&Refusal::TooManyInCommand { max: RENEW_MAX as u64 }).into());
-        }
-        let mut numbered = None;
-        let request = if request.idempotency_key.is_empty() {
-            request
-        } else {
-            let mut again = request.clone();
-            let (who, key) = (self.who.name(), &request.idempotency_key);
-            if let Some(new) = new_lease(&mut again) {
-                decode::number_lease(new, who, key);
-            }
-            &*numbered.insert(again)
-        };
-        let command = command(request, &self.client).map_err(failed)?;
-        self.edge.admit(&self.who, &command).map_err(|it| failed(it.into()))?;
-        let id = decode::request_id(request, &command).map_err(failed)?;
+        let command = command(request, &self.client)?;
+        self.edge.admit(&self.who, &command).map_err(Failure::from)?;
+        let id = decode::request_id(request, &command)?;
         let told = match &command {
             Command::Acquire(ask)
                 if matches!(ask.lease, tenure_core::request::AskLease::New(_)) =>
@@ -322,7 +311,7 @@ impl Talk {
     fn send(&mut self, gathered: Gathered, patience_us: u64) {
         let Gathered { bytes, ends, pending } = gathered;
         let Some(last_us) = pending.iter().map(|it| it.deadline_us).max() else { return };
-        let bytes = Bytes::from(BytesMut::from(&bytes[..]));
+        let bytes = Bytes::from(bytes);
         let mut start = 0;
         let requests =
             ends.iter().map(|end| bytes.slice(std::mem::replace(&mut start, *end)..*end));
@@ -489,13 +478,26 @@ impl Talk {
     }
 }
 
-/// The lease that a request would have granted.
-fn new_lease(request: &mut v1::Request) -> Option<&mut v1::NewLease> {
+/// More leases than one renewal may name, which the machine would refuse alike.
+fn too_many(request: &v1::Request) -> Option<Refusal> {
+    let Some(v1::request::Command::Renew(it)) = &request.command else { return None };
+    let named = it.slots.len() + it.leases.len();
+    (named > RENEW_MAX).then_some(Refusal::TooManyInCommand { max: RENEW_MAX as u64 })
+}
+
+/// Under a key, a lease without a number has the one that belongs to the key.
+fn number_leases(request: &mut v1::Request, who: &Principal) {
     use v1::request::Command as Wire;
-    match &mut request.command {
+    if request.idempotency_key.is_empty() {
+        return;
+    }
+    let new = match &mut request.command {
         Some(Wire::GrantLease(new)) => Some(new),
         Some(Wire::Acquire(ask)) => ask.new_lease.as_deref_mut(),
         _ => None,
+    };
+    if let Some(new) = new {
+        decode::number_lease(new, who.name(), &request.idempotency_key);
     }
 }
 

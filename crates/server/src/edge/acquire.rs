@@ -12,7 +12,7 @@ use tenure_types::{Refusal, Revision};
 use tokio::sync::oneshot;
 
 use super::outbox::Mail;
-use super::{Edge, Failure, Principal, Session, WITHIN, deadline_us, encode};
+use super::{Edge, Failure, LAST_WORD, Principal, Session, WITHIN, deadline_us, encode};
 use crate::member::Undone;
 
 /// How long a caller without a stream waits for its turn, and what happens then.
@@ -64,7 +64,7 @@ impl Asking {
         let deadline_us = deadline_us(WITHIN);
         self.session.submit(1, vec![request], 0, deadline_us);
         let mut early = Vec::new();
-        let answer = tokio::time::timeout(WITHIN, self.answer(&mut early)).await;
+        let answer = tokio::time::timeout(WITHIN + LAST_WORD, self.answer(&mut early)).await;
         let answer = answer.unwrap_or(Err(Undone::Unknown));
         let outcome = match answer {
             Err(undone) => Err(Failure::from(undone)),

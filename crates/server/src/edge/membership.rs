@@ -1,7 +1,8 @@
 //! How do members come, go and lead, whichever member is asked?
 //!
-//! Every change goes to the leader, from here or over a link, and is waited for. What the cluster looks
-//! like is read from this member's own state, which may be a little old: the leader has the last word.
+//! Every change goes to the leader, from here or over a link, and is waited for. Before one, this member
+//! makes sure that it knows everything that was agreed on, so that what is refused is refused for a reason
+//! of now; the leader has the last word.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tenure_raft::{Change, MemberId, Membership, Replica, Status, Why, Wish};
 use tenure_wire::{Failure, v1};
 use tokio::sync::oneshot;
 
-use super::{Edge, Principal, deadline_us, encode, read};
+use super::{Edge, Fresh, Principal, deadline_us, encode, read};
 use crate::book::{self, Card, Names};
 use crate::member::{Event, NotTaken};
 use crate::os;
@@ -56,6 +57,12 @@ impl Edge {
         .await
     }
 
+    /// The same, not older than now.
+    pub(crate) async fn view_now(&self, within: Duration) -> Result<Cluster, Failure> {
+        self.read(Fresh::Now, within, |_| ()).await?;
+        self.view().await
+    }
+
     /// Whether this member hears from another one.
     pub(crate) fn hears(&self, id: MemberId) -> bool {
         id == self.member().id() || self.inner.net.is_linked(id)
@@ -74,7 +81,7 @@ impl Edge {
                 return Err(Failure::InvalidField { field, problem }.into());
             }
         }
-        let Cluster { members, book, .. } = self.view().await?;
+        let Cluster { members, book, .. } = self.view_now(within).await?;
         if members.contains(card.id) {
             return Err(Failure::MemberExists { member: card.id.to_string() }.into());
         }
@@ -95,7 +102,7 @@ impl Edge {
 
     /// Gives a member that has caught up a vote. One that has a vote keeps it.
     pub(crate) async fn promote(&self, id: MemberId, within: Duration) -> Result<(), v1::Error> {
-        let members = self.view().await?.members;
+        let members = self.view_now(within).await?.members;
         if members.voters.contains(&id) {
             return Ok(());
         }
@@ -108,7 +115,7 @@ impl Edge {
     /// Removes a member for ever, then its address. One that leads hands over first.
     pub(crate) async fn remove(&self, id: MemberId, within: Duration) -> Result<(), v1::Error> {
         let until_us = deadline_us(within);
-        let members = self.view().await?.members;
+        let members = self.view_now(within).await?.members;
         if !members.contains(id) {
             return Err(Failure::MemberNotFound { member: id.to_string() }.into());
         }
@@ -139,7 +146,7 @@ impl Edge {
         within: Duration,
     ) -> Result<MemberId, v1::Error> {
         let until_us = deadline_us(within);
-        let cluster = self.view().await?;
+        let cluster = self.view_now(within).await?;
         let to = match to {
             None => self.heir(&cluster)?,
             Some(id) if !cluster.members.voters.contains(&id) => {

@@ -46,6 +46,9 @@ use submit::{Batch, Reply};
 
 /// How long a call may take if its caller does not say.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
+/// A command that waits for a leader is given up at its deadline, with the word that nothing happened.
+/// Whoever waits for that word waits a little longer, or it would come too late to be believed.
+const LAST_WORD: Duration = Duration::from_millis(100);
 /// A renewal waits for others at most this long, and at most a sixtieth of its ttl.
 const GATHER_US: u64 = 50_000;
 /// The shortest ttl there is, for renewals of leases that a session has not seen granted.
@@ -168,7 +171,7 @@ impl Edge {
         let deadline_us = deadline_us(within);
         let reply = Reply::Call(done);
         self.submit(Batch { requests: vec![request], patience_us, deadline_us, reply });
-        match tokio::time::timeout(within, fates).await {
+        match tokio::time::timeout(within + LAST_WORD, fates).await {
             Ok(Ok(fates)) => fates.into_iter().next().unwrap_or(Err(Undone::Unknown)),
             // The answer may come yet; the caller's time is over.
             Ok(Err(_)) | Err(_) => Err(Undone::Unknown),

@@ -3,10 +3,11 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use tenure_server::{Entrance, Running, Settings, os, start};
+use tenure_server::{Entrance, Running, Settings, StartError, os, start};
 use tonic::transport::{Channel, Endpoint};
 
 /// How long anything may take here before the test fails.
@@ -36,6 +37,11 @@ pub(crate) async fn wait_for<T>(what: &str, mut is_so: impl AsyncFnMut() -> Opti
     }
 }
 
+/// Whatever comes, comes in time.
+pub(crate) async fn soon<F: IntoFuture>(what: F) -> F::Output {
+    tokio::time::timeout(DEADLINE, what).await.expect("it came in time")
+}
+
 /// A port that is free, and stays so: below those that the system gives to connections.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -58,22 +64,43 @@ pub(crate) struct Members {
 impl Members {
     /// Founds a cluster and waits for its first leader.
     pub(crate) fn found(size: usize) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let listed = (0..size).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port())));
-        let listed: Vec<_> = listed.collect();
-        let starting: Vec<_> = (0..size)
-            .map(|at| {
-                let settings = settings(dir.path(), at, &listed);
-                std::thread::spawn(move || start(settings).unwrap())
-            })
-            .collect();
-        let running = starting.into_iter().map(|one| Some(one.join().unwrap())).collect();
-        let members = Self { dir, listed, running };
+        // A port that was free may be somebody else's by now: then all of them begin again.
+        let members = (0..5).find_map(|_| Self::start(size)).expect("five times no free ports");
         members.leader();
         wait("all know the leader", || {
             members.all().all(|one| one.member.lead().borrow().by.is_some()).then_some(())
         });
         members
+    }
+
+    fn start(size: usize) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let listed = (0..size).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port())));
+        let listed: Vec<_> = listed.collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let starting: Vec<_> = (0..size)
+            .map(|at| {
+                let stop = stop.clone();
+                let settings = settings(dir.path(), at, &listed);
+                let settings = Settings { stop: stop.clone(), ..settings };
+                // One that cannot start is waited for by the others for ever, unless they are told.
+                std::thread::spawn(move || {
+                    start(settings).inspect_err(|_| stop.store(true, Ordering::Release))
+                })
+            })
+            .collect();
+        let started: Vec<_> = starting.into_iter().map(|one| one.join().unwrap()).collect();
+        let mut running = Vec::new();
+        for one in started {
+            match one {
+                Ok(one) => running.push(Some(one)),
+                Err(StartError::Listen { .. } | StartError::Interrupted) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+        let whole = running.len() == size;
+        let members = Self { dir, listed, running };
+        whole.then_some(members)
     }
 
     /// Starts one more, which joins by itself.

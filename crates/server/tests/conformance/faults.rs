@@ -34,7 +34,7 @@ impl Run {
         match writing.await {
             Ok(faults) => told.extend(faults),
             Err(error) => {
-                self.seen.failed.push(format!("{}, without a quorum: {error}", self.door))
+                self.seen.failed.push(format!("{}, without a quorum: {error}", self.door));
             }
         }
         let lead = self.members.one(leader).member.lead();

@@ -6,7 +6,7 @@ use tenure_wire::v1;
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Request};
 
-use crate::common::{Members, wait_for};
+use crate::common::{Members, soon, wait_for};
 use crate::{Clients, heads, keyed, name, nothing, refused, within};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,7 +157,7 @@ async fn renewals_are_answered_one_by_one_and_a_dead_lease_ends_nothing() {
         let mut answers = answers.into_inner();
         for (id, ttl) in [(live, 60), (12_345, 0), (-1, 0), (live, 60)] {
             to.send(v1::LeaseKeepAliveRequest { id }).await.unwrap();
-            let answer = answers.next().await.unwrap().unwrap();
+            let answer = soon(answers.next()).await.unwrap().unwrap();
             assert_eq!((answer.id, answer.ttl, answer.changed), (id, ttl, 0));
             assert_eq!(answer.ttl_ms / 1_000, u64::try_from(ttl).unwrap());
             assert_eq!(answer.header.unwrap().member_id, members.id(at));
@@ -168,10 +168,10 @@ async fn renewals_are_answered_one_by_one_and_a_dead_lease_ends_nothing() {
         let force = v1::ForceRequest { lock, token, reason: "test".into(), now: true };
         let forced = clients.locks.force(force).await.unwrap().into_inner();
         to.send(v1::LeaseKeepAliveRequest { id: live }).await.unwrap();
-        let answer = answers.next().await.unwrap().unwrap();
+        let answer = soon(answers.next()).await.unwrap().unwrap();
         assert_eq!(answer.changed, forced.header.unwrap().revision);
         drop(to);
-        assert!(answers.next().await.is_none(), "the stream ends with its requests");
+        assert!(soon(answers.next()).await.is_none(), "the stream ends with its requests");
     }
 }
 
@@ -235,7 +235,7 @@ async fn a_wait_ends_with_the_grant_and_one_that_is_given_up_leaves_the_queue() 
         wait_for("it waits", async || (clients.waiting(&lock).await == 1).then_some(())).await;
         let unlock = v1::UnlockRequest { name: lock.clone(), lease_id: holder, token };
         clients.lock.unlock(unlock).await.unwrap();
-        let taken = asked.await.unwrap().unwrap().into_inner();
+        let taken = soon(asked).await.unwrap().unwrap().into_inner();
         assert!(taken.acquired && taken.fencing_token > token, "{taken:?}");
         heads(taken.header.as_ref(), members.id(at));
     }

@@ -10,7 +10,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::common::{Members, wait_for};
+use crate::common::{Members, soon, wait_for};
 use crate::{Clients, heads, name, nothing, refused};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,10 +181,10 @@ async fn a_backup_comes_whole_from_every_member() {
             clients.keys.put(put).await.unwrap();
         }
         let mut stream = clients.care.backup(v1::BackupRequest {}).await.unwrap().into_inner();
-        let first = stream.next().await.unwrap().unwrap();
+        let first = soon(stream.next()).await.unwrap().unwrap();
         let revision = heads(first.header.as_ref(), members.id(at));
         let (mut bytes, mut checksum) = (Vec::new(), None);
-        while let Some(piece) = stream.next().await {
+        while let Some(piece) = soon(stream.next()).await {
             let piece = piece.unwrap();
             assert!(checksum.is_none(), "the checksum is the last");
             bytes.extend_from_slice(&piece.chunk);

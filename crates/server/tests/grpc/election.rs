@@ -4,11 +4,11 @@ use tenure_wire::v1;
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Streaming};
 
-use crate::common::{Members, wait_for};
+use crate::common::{Members, soon, wait_for};
 use crate::{Clients, heads, name, nothing, refused};
 
 async fn seen(observer: &mut Streaming<v1::LeaderResponse>) -> Option<(String, String)> {
-    let leader = observer.next().await.unwrap().unwrap().leader?;
+    let leader = soon(observer.next()).await.unwrap().unwrap().leader?;
     Some((leader.client, String::from_utf8(leader.value.to_vec()).unwrap()))
 }
 
@@ -62,7 +62,7 @@ async fn an_observer_sees_every_leader_every_value_and_every_vacancy() {
         let done = clients.elections.resign(resign.clone()).await.unwrap().into_inner();
         heads(done.header.as_ref(), id);
         assert_eq!(seen(&mut observer).await, so("b", "2"), "no gap between the two");
-        let next = waits.await.unwrap().unwrap().into_inner().leader.unwrap();
+        let next = soon(waits).await.unwrap().unwrap().into_inner().leader.unwrap();
         assert!(next.token > leader.token && next.lease == b);
         refused(clients.elections.resign(resign).await, Code::FailedPrecondition, "NOT_HOLDER");
         let late = clients.elections.proclaim(proclaim).await;

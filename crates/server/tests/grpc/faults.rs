@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_wire::v1;
 use tonic::Code;
 
-use crate::common::{Members, wait_for};
+use crate::common::{Members, soon, wait_for};
 use crate::{Clients, heads, keyed, name, nothing, within};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,7 +46,7 @@ async fn callers_wait_while_a_new_leader_is_elected() {
     .await;
     tokio::task::block_in_place(|| members.stop(leader));
     for writer in writers {
-        writer.await.unwrap();
+        soon(writer).await.unwrap();
     }
     let list = v1::ListKeysRequest { prefix, limit: 1_000, ..nothing() };
     let written = clients.keys.list(within(Duration::from_secs(30), list)).await.unwrap();
@@ -58,7 +58,7 @@ async fn callers_wait_while_a_new_leader_is_elected() {
     assert_eq!(clients.waiting(&lock).await, 1);
     let unlock = v1::UnlockRequest { name: lock, lease_id: lease, token };
     clients.lock.unlock(unlock).await.unwrap();
-    let taken = waits.await.unwrap().unwrap().into_inner();
+    let taken = soon(waits).await.unwrap().unwrap().into_inner();
     assert!(taken.acquired && taken.fencing_token > token);
     heads(taken.header.as_ref(), members.id(follower));
 }
@@ -72,13 +72,13 @@ async fn a_member_that_stops_ends_its_streams_and_says_so() {
     to.send(watch).await.unwrap();
     let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
     let mut stream = clients.lock.watch(requests).await.unwrap().into_inner();
-    assert!(stream.message().await.unwrap().unwrap().into_fields().created);
+    assert!(soon(stream.message()).await.unwrap().unwrap().into_fields().created);
     let who = v1::LeaderRequest { name: "e".into(), ..nothing() };
     let mut observer = clients.elections.observe(who).await.unwrap().into_inner();
-    assert!(observer.message().await.unwrap().unwrap().leader.is_none());
+    assert!(soon(observer.message()).await.unwrap().unwrap().leader.is_none());
     tokio::task::block_in_place(|| members.stop(0));
-    let status = stream.message().await.unwrap_err();
+    let status = soon(stream.message()).await.unwrap_err();
     crate::told(&status, Code::Unavailable, "SHUTTING_DOWN");
-    let status = observer.message().await.unwrap_err();
+    let status = soon(observer.message()).await.unwrap_err();
     crate::told(&status, Code::Unavailable, "SHUTTING_DOWN");
 }

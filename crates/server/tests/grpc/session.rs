@@ -9,7 +9,7 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 use v1::answer::Result as Answered;
 
-use crate::common::Members;
+use crate::common::{Members, soon};
 use crate::{name, nothing};
 
 /// A session, and what came that nobody has asked about yet.
@@ -40,7 +40,7 @@ impl Session {
     }
 
     async fn read(&mut self) {
-        let message = self.from.message().await.unwrap().expect("the session goes on");
+        let message = soon(self.from.message()).await.unwrap().expect("the session goes on");
         self.answers.extend(message.answers);
         self.grants.extend(message.grants);
         self.losses.extend(message.losses);
@@ -136,7 +136,7 @@ async fn a_place_outlives_its_session_and_is_found_again_at_another_member() {
     drop(session);
     let named = v1::LeaseName { lease: waiter.lease, ..nothing() };
     let (mut session, welcome) = Session::open(members.connect(leader), vec![named]).await;
-    assert_eq!(welcome.leases, [waiter.clone()]);
+    assert_eq!(welcome.leases, [waiter]);
     session.send(vec![(1, acquire(&second, &waiter)), (2, acquire(&first, &waiter))]).await;
     match session.answer(1).await {
         Answered::Queued(queued) => assert_eq!(queued.place, places[1]),

@@ -7,7 +7,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
 
-use crate::common::Members;
+use crate::common::{Members, soon};
 use crate::{Clients, heads, name, nothing, told};
 
 /// A stream of watches.
@@ -28,7 +28,7 @@ impl Stream {
     }
 
     async fn next(&mut self) -> (i64, WatchFields) {
-        let message = self.from.next().await.unwrap().unwrap();
+        let message = soon(self.from.next()).await.unwrap().unwrap();
         (message.watch_id, message.into_fields())
     }
 }
@@ -149,13 +149,13 @@ async fn watches_that_cannot_be_end_the_stream_with_a_reason() {
     for bad in [watch(1, ""), negative, cancel] {
         let mut stream = Stream::open(&mut clients).await;
         stream.send(bad).await;
-        let status = stream.from.next().await.unwrap().unwrap_err();
+        let status = soon(stream.from.next()).await.unwrap().unwrap_err();
         told(&status, Code::InvalidArgument, "INVALID_FIELD");
     }
     let mut stream = Stream::open(&mut clients).await;
     stream.send(watch(1, "a")).await;
     assert!(stream.next().await.1.created);
     stream.send(watch(1, "b")).await;
-    let status = stream.from.next().await.unwrap().unwrap_err();
+    let status = soon(stream.from.next()).await.unwrap().unwrap_err();
     told(&status, Code::InvalidArgument, "INVALID_FIELD");
 }

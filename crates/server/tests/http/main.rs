@@ -3,6 +3,7 @@
 mod client;
 mod guide;
 mod members;
+mod membership;
 mod refusals;
 mod resources;
 mod schema;

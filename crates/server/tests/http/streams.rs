@@ -93,6 +93,12 @@ fn without_a_quorum_nothing_happens_and_the_member_says_so() {
     let lease = at.lease(600_000);
     members.stop((leader + 1) % 3);
     members.stop((leader + 2) % 3);
+    // Whether it still leads or not, it never says more than it knows.
+    let put = at.ask("PUT", "/v1/keys/k?timeout=200ms", &[], b"v");
+    let error = put.value()["error"].clone();
+    let said = (put.status, error["reason"].as_str().unwrap(), error["effect"].as_str().unwrap());
+    let honest = [(504, "UNKNOWN_OUTCOME", "unknown"), (503, "NO_LEADER", "none")];
+    assert!(honest.contains(&said), "{error}");
     let unready = || Some(at.get("/readyz")).filter(|it| it.status == 503);
     assert_ne!(wait("it is not ready", unready).value()["status"], "ok");
     assert_eq!(at.get("/healthz").ok()["status"], "ok");

@@ -44,8 +44,7 @@ impl Cluster {
             .enable_all()
             .build()
             .unwrap();
-        let hub = |one: &Running| Hub::start(one.member.clone(), runtime.handle());
-        let hubs = running.iter().map(hub).collect();
+        let hubs = running.iter().map(|one| one.hub().clone()).collect();
         let cluster = Self { running, hubs, runtime, listed, dir };
         cluster.leader();
         cluster
@@ -65,7 +64,7 @@ impl Cluster {
     /// Starts a member that was stopped, with a new hub.
     pub(crate) fn restart(&mut self, at: usize) {
         self.running[at] = start(settings(self.dir.path(), at, &self.listed)).unwrap();
-        self.hubs[at] = Hub::start(self.running[at].member.clone(), self.runtime.handle());
+        self.hubs[at] = self.running[at].hub().clone();
     }
 
     /// Everything that has happened and is kept.

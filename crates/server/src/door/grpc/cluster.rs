@@ -25,8 +25,9 @@ impl Clusters {
         Ok(Some(self.edge.header(revision)))
     }
 
-    async fn members(&self) -> Result<Vec<v1::Member>, Failure> {
-        Ok(members(&self.edge.view().await?))
+    /// The members after a change.
+    async fn members_now(&self, call: &Call) -> Result<Vec<v1::Member>, Failure> {
+        Ok(members(&self.edge.view_now(call.within()).await?))
     }
 }
 
@@ -40,7 +41,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         let lineage = self.edge.member().lineage();
         Ok(Response::new(v1::MembersResponse {
             header: self.header().await.map_err(told)?,
-            members: self.members().await.map_err(told)?,
+            members: members(&self.edge.view().await.map_err(told)?),
             leader: Some(self.edge.leader_hint().await),
             epoch: lineage.epoch.get().into(),
             incarnation: lineage.incarnation.0,
@@ -64,7 +65,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         self.edge.add(&card, call.within()).await?;
         Ok(Response::new(v1::AddMemberResponse {
             header: self.header().await.map_err(told)?,
-            members: self.members().await.map_err(told)?,
+            members: self.members_now(&call).await.map_err(told)?,
         }))
     }
 
@@ -76,7 +77,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         self.edge.promote(member(it.member_id)?, call.within()).await?;
         Ok(Response::new(v1::PromoteMemberResponse {
             header: self.header().await.map_err(told)?,
-            members: self.members().await.map_err(told)?,
+            members: self.members_now(&call).await.map_err(told)?,
         }))
     }
 
@@ -88,7 +89,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         self.edge.remove(member(it.member_id)?, call.within()).await?;
         Ok(Response::new(v1::RemoveMemberResponse {
             header: self.header().await.map_err(told)?,
-            members: self.members().await.map_err(told)?,
+            members: self.members_now(&call).await.map_err(told)?,
         }))
     }
 
@@ -186,7 +187,6 @@ pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, F
             disk_free_bytes: own.then_some(figures.disk_free_bytes),
             state: state.to_owned(),
             software: if own { super::SOFTWARE.to_owned() } else { String::new() },
-            ..Default::default()
         }
     };
     let lineage = edge.member().lineage();

@@ -92,7 +92,7 @@ impl v1::election_service_server::ElectionService for Elections {
         request: Request<v1::LeaderRequest>,
     ) -> Result<Response<v1::LeaderResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        let name = ask::name(&it.name, "name")?;
+        let name = ask::name(&it.name, "name").map_err(ask::told)?;
         let shown = move |machine: &Machine| leadership(machine, &name);
         let read = self.edge.read(ask::fresh(it.stale), call.within(), shown).await;
         let (revision, leader) = read.map_err(|failure| call.failed(failure))?;
@@ -104,7 +104,7 @@ impl v1::election_service_server::ElectionService for Elections {
         request: Request<v1::LeaderRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
         let (_, it) = Call::new(&self.edge, request)?;
-        let name = ask::name(&it.name, "name")?;
+        let name = ask::name(&it.name, "name").map_err(ask::told)?;
         let fresh = ask::fresh(it.stale);
         let observer = Observer { edge: self.edge.clone(), name, fresh, at: None, over: false };
         let seen = stream::unfold(observer, |mut observer| async move {

@@ -22,7 +22,7 @@ impl v1::session_service_server::SessionService for Sessions {
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::OpenStream>, Status> {
         let talk = Talk::new(self.edge.clone(), Principal::anyone());
-        let unread = |status| status::error_from(&super::plain(status));
+        let unread = |status| status::error_from(&super::plain(status)).map(Box::new);
         let from = request.into_inner().map(move |it| it.map_err(unread));
         let both = (talk, from);
         // Whoever wants the next answer makes the session go on: no other task, no queue between.

@@ -89,10 +89,9 @@ pub(super) fn json(body: &impl Serialize) -> Answered {
 }
 
 pub(super) fn json_with(status: StatusCode, body: &impl Serialize) -> Response {
-    let bytes = match serde_json::to_vec(body) {
-        Ok(bytes) => bytes,
+    let Ok(bytes) = serde_json::to_vec(body) else {
         // Plain structs with text keys: nothing in them can fail.
-        Err(_) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = status;

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
+use tenure_raft::Replica;
 use tenure_wire::json::Header;
 use utoipa::ToSchema;
 
@@ -58,7 +59,7 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
     if let Some(end) = http.edge.member().ended() {
         return bad(end.to_string(), None);
     }
-    let looked = tokio::time::timeout(QUORUM, http.edge.look(|replica| replica.status())).await;
+    let looked = tokio::time::timeout(QUORUM, http.edge.look(Replica::status)).await;
     let Ok(Ok(status)) = looked else {
         return bad("the member's loop does not answer".to_owned(), None);
     };
