@@ -191,12 +191,15 @@ impl Driver {
         let status = self.on.replica.status();
         let behind = |change: &Change| match change {
             Change::Promote(id) => {
-                status.matched.get(id).map(|matched| status.committed.saturating_sub(*matched))
+                let matched = *status.matched.get(id)?;
+                let behind = status.committed.saturating_sub(matched);
+                // One that has nothing yet may not be there at all, however short the log is.
+                (matched == 0 || behind > BEHIND_MAX).then_some(behind)
             }
             Change::AddLearner(_) | Change::Remove(_) => None,
         };
         let behind = changes.iter().filter_map(behind).max()?;
-        (behind > BEHIND_MAX).then_some(Why::NotCaughtUp { behind })
+        Some(Why::NotCaughtUp { behind })
     }
 
     fn handle(&mut self, event: Event) -> Result<(), End> {

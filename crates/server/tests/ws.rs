@@ -153,9 +153,49 @@ async fn nonsense_is_named_and_ends_the_session() {
     let answer = answer.await;
     let error = if answer["answers"].is_null() { a.until("answers").await } else { answer };
     assert_eq!(error["answers"][0]["error"]["reason"], "INVALID_FIELD");
-    a.0.send(Message::text("hello there")).await.unwrap();
+    let nonsense = || Message::text("hello there");
+    a.0.send(nonsense()).await.unwrap();
+    let error = a.until("answers").await["answers"][0].clone();
+    assert_eq!((&error["id"], &error["error"]["reason"]), (&json!(0), &json!("MALFORMED")));
+    // Whoever goes on like that is not listened to any more.
+    a.0.send(nonsense()).await.unwrap();
     assert_eq!(a.until("closing").await["closing"]["reason"], "MALFORMED");
-    assert_eq!(a.next().await, None);
+    let Some(Ok(Message::Close(Some(frame)))) = a.0.next().await else { panic!("no close") };
+    assert_eq!(u16::from(frame.code), 1007);
+}
+
+/// The answer to a request that is none for a socket.
+fn without_upgrade(address: SocketAddr, verb: &str, path: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let request = format!("{verb} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_path_of_sockets_answers_other_requests_as_every_path_does() {
+    let member = alone();
+    let address = member.running.clients;
+    for path in ["/v1/ws", "/v1/lock-socket"] {
+        let answer = without_upgrade(address, "GET", path);
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        assert!(answer.contains(r#""reason":"MALFORMED""#), "{answer}");
+        let answer = without_upgrade(address, "POST", path);
+        assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
+        assert!(answer.contains(r#""reason":"UNKNOWN_VERB""#), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_plain_message_that_is_too_long_closes_the_socket_and_says_so() {
+    let member = alone();
+    let mut a = Socket::open(member.running.clients, "/v1/lock-socket").await;
+    a.0.send(Message::text("x".repeat(32 * 1024))).await.unwrap();
+    let Some(Ok(Message::Close(Some(frame)))) = a.0.next().await else { panic!("no close") };
+    assert_eq!((u16::from(frame.code), frame.reason.as_str()), (1009, "TOO_LARGE"));
 }
 
 fn plain(kind: u64, key: &str, client: &str, ttl: u64) -> Value {

@@ -139,7 +139,7 @@ pub(crate) async fn welcome(edge: &Edge, hello: &v1::Hello) -> Result<v1::Welcom
         header: Some(edge.header(revision)),
         member: name.unwrap_or_default(),
         epoch: epoch.into(),
-        incarnation: 0,
+        incarnation: edge.member().lineage().incarnation.0,
         leader: Some(edge.leader_hint().await),
         in_flight_max: number(IN_FLIGHT_MAX),
         requests_per_message_max: number(REQUESTS_MAX),

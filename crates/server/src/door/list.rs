@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tenure_core::{Filter, Machine};
-use tenure_types::{PlaceNumber, Revision};
+use tenure_types::{PlaceNumber, Refusal, Revision};
 use tenure_wire::{Failure, Message, convert, v1};
 
 use super::ask::{failed, fresh, name, page, told};
@@ -113,10 +113,15 @@ pub(crate) async fn history(
     let ask = move |machine: &Machine| {
         let floor = machine.floor();
         let from = if from == Revision(0) { floor } else { from };
-        (floor, machine.events(from, Filter::Exact(&lock), max))
+        let newest = machine.revision();
+        if from > newest.next() {
+            return (floor, Err(v1::Error::from(&Refusal::FutureRevision { asked: from, newest })));
+        }
+        let events = machine.events(from, Filter::Exact(&lock), max);
+        (floor, events.map_err(|gone| told(Failure::Compacted { floor: gone.floor })))
     };
     let (revision, (floor, events)) = edge.read(Fresh::Now, within, ask).await.map_err(failed)?;
-    let events = events.map_err(|gone| told(Failure::Compacted { floor: gone.floor }))?;
+    let events = events?;
     let read = events.batches.len();
     let Page { records: batches, .. } =
         cut(events.batches, read + 1, |batch| encode::batch(batch.revision, &batch.events));

@@ -13,7 +13,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, LeaseGrant, Notice, Outcome};
 use tenure_core::request::{Command, LeaseRef, Request};
-use tenure_types::{Handle, LeaseId, PlaceNumber, Revision};
+use tenure_types::{Handle, LeaseId, PlaceNumber, Refusal, Revision};
 use tenure_wire::{Failure, convert, v1};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
@@ -42,6 +42,9 @@ pub(crate) const UNNAMED: &str = "unnamed";
 
 /// Leases by handle.
 pub(crate) type Names = BTreeMap<Handle, LeaseId>;
+
+/// What is wrong with a message that cannot be read; nothing if the client is gone.
+pub(crate) type Unread = Option<Box<v1::Error>>;
 
 /// One session.
 pub(crate) struct Talk {
@@ -117,9 +120,9 @@ impl Talk {
     }
 
     /// The next message to the client; nothing when the session is over.
-    pub(crate) async fn next<S, E>(&mut self, from: &mut S) -> Option<v1::SessionResponse>
+    pub(crate) async fn next<S>(&mut self, from: &mut S) -> Option<v1::SessionResponse>
     where
-        S: Stream<Item = Result<v1::SessionRequest, E>> + Unpin,
+        S: Stream<Item = Result<v1::SessionRequest, Unread>> + Unpin,
     {
         if self.closing {
             return None;
@@ -135,7 +138,8 @@ impl Talk {
                 }
                 request = from.next(), if self.in_flight < IN_FLIGHT_MAX => match request {
                     Some(Ok(request)) => self.take_requests(request, from, &mut out).await,
-                    Some(Err(_)) | None => return None,
+                    Some(Err(unread)) => self.close(*unread?, &mut out),
+                    None => return None,
                 },
                 () = self.alarm.as_mut(), if self.alarmed => self.give_up(&mut out),
                 changed = self.lead.changed(), if self.greeted => {
@@ -155,13 +159,13 @@ impl Talk {
     }
 
     /// Takes a message and whatever came behind it.
-    async fn take_requests<S, E>(
+    async fn take_requests<S>(
         &mut self,
         first: v1::SessionRequest,
         from: &mut S,
         out: &mut v1::SessionResponse,
     ) where
-        S: Stream<Item = Result<v1::SessionRequest, E>> + Unpin,
+        S: Stream<Item = Result<v1::SessionRequest, Unread>> + Unpin,
     {
         let (mut urgent, mut renewals) = (Gathered::default(), Gathered::default());
         let mut message = first;
@@ -181,22 +185,36 @@ impl Talk {
             }
             for mut request in message.requests {
                 number_leases(&mut request, &self.who);
-                if let Err(failure) = self.take(&request, &mut urgent, &mut renewals) {
-                    let error = v1::answer::Result::Error((&failure).into());
-                    out.answers.push(answer(request.id, None, error));
-                }
+                let error = match too_many(&request) {
+                    Some(refusal) => v1::Error::from(&refusal),
+                    None => match self.take(&request, &mut urgent, &mut renewals) {
+                        Ok(()) => continue,
+                        Err(failure) => (&failure).into(),
+                    },
+                };
+                out.answers.push(answer(request.id, None, v1::answer::Result::Error(error)));
             }
             if self.in_flight >= IN_FLIGHT_MAX {
                 break;
             }
             match from.next().now_or_never() {
                 Some(Some(Ok(next))) => message = next,
+                Some(Some(Err(Some(error)))) => {
+                    self.close(*error, out);
+                    break;
+                }
                 _ => break,
             }
         }
         let gather_us = edge::patience_us(&Command::Renew(Vec::new()), self.ttl_min_ms());
         self.send(urgent, 0);
         self.send(renewals, gather_us);
+    }
+
+    /// What a client did that cannot go on.
+    fn close(&mut self, error: v1::Error, out: &mut v1::SessionResponse) {
+        out.closing = Some(error);
+        self.closing = true;
     }
 
     /// Says who this is, once.
@@ -211,6 +229,12 @@ impl Talk {
         let cluster_id = super::facts::cluster_id(self.edge.cluster());
         if hello.cluster_id != 0 && hello.cluster_id != cluster_id {
             return Err(Failure::OtherCluster { cluster_id });
+        }
+        let lineage = self.edge.member().lineage();
+        let other_epoch = hello.epoch != 0 && hello.epoch != u32::from(lineage.epoch.get());
+        let incarnation = lineage.incarnation.0;
+        if other_epoch || hello.incarnation != 0 && hello.incarnation != incarnation {
+            return Err(Failure::Restored);
         }
         if hello.leases.len() > HELLO_MAX {
             return Err(decode::invalid("leases", "are too many"));
@@ -454,6 +478,13 @@ impl Talk {
     }
 }
 
+/// More leases than one renewal may name, which the machine would refuse alike.
+fn too_many(request: &v1::Request) -> Option<Refusal> {
+    let Some(v1::request::Command::Renew(it)) = &request.command else { return None };
+    let named = it.slots.len() + it.leases.len();
+    (named > RENEW_MAX).then_some(Refusal::TooManyInCommand { max: RENEW_MAX as u64 })
+}
+
 /// Under a key, a lease without a number has the one that belongs to the key.
 fn number_leases(request: &mut v1::Request, who: &Principal) {
     use v1::request::Command as Wire;
@@ -476,9 +507,6 @@ fn command<'a>(request: &'a v1::Request, client: &'a str) -> Result<Command<'a>,
     Ok(match &request.command {
         Some(Wire::Acquire(ask)) => Command::Acquire(decode::acquire(ask, client)?),
         Some(Wire::Release(it)) => Command::Release(decode::release(it)?),
-        Some(Wire::Renew(it)) if it.slots.len() + it.leases.len() > RENEW_MAX => {
-            return Err(decode::invalid("renew", "names more leases than one command may"));
-        }
         Some(Wire::Renew(it)) => Command::Renew(decode::renew(it)?),
         Some(Wire::GrantLease(new)) => Command::GrantLease(decode::new_lease(new, client)?),
         Some(Wire::Revoke(it)) => decode::revoke(it)?,

@@ -152,6 +152,12 @@ impl Members {
         }
     }
 
+    /// Starts one that was stopped, with the disk it had.
+    pub(crate) fn start_again(&mut self, at: usize) {
+        assert!(self.running[at].is_none(), "it runs");
+        self.running[at] = Some(start(settings(self.dir.path(), at, &self.listed)).unwrap());
+    }
+
     /// A connection to one, made when it is first needed.
     pub(crate) fn connect(&self, at: usize) -> Channel {
         let address = format!("http://{}", self.one(at).clients);

@@ -16,10 +16,10 @@ pub(super) struct Locks {
     pub(super) edge: Edge,
 }
 
-/// An ask whose request id was used before, and which is over, has waited in vain.
+/// An ask whose request id was used before, and which is over: asking again does not bring it back.
 pub(super) fn over(outcome: Outcome) -> Outcome {
     match outcome.result {
-        Ok(Answer::Ended) => Outcome { result: Err(Refusal::WaitTimeout), ..outcome },
+        Ok(Answer::Ended) => Outcome { result: Err(Refusal::RequestStale), ..outcome },
         _ => outcome,
     }
 }

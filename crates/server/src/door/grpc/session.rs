@@ -2,8 +2,8 @@
 
 use std::pin::Pin;
 
-use futures_util::{Stream, stream};
-use tenure_wire::v1;
+use futures_util::{Stream, StreamExt, stream};
+use tenure_wire::{status, v1};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::door::session::Talk;
@@ -22,7 +22,9 @@ impl v1::session_service_server::SessionService for Sessions {
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::OpenStream>, Status> {
         let talk = Talk::new(self.edge.clone(), Principal::anyone());
-        let both = (talk, request.into_inner());
+        let unread = |status| status::error_from(&super::plain(status)).map(Box::new);
+        let from = request.into_inner().map(move |it| it.map_err(unread));
+        let both = (talk, from);
         // Whoever wants the next answer makes the session go on: no other task, no queue between.
         let answers = stream::unfold(both, |(mut talk, mut from)| async move {
             let next = talk.next(&mut from).await?;

@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 
 use super::Http;
 use super::answer::{Refused, failed, json_with};
-use super::call::{lease_of_key, request_id};
+use super::call::request_id;
 use super::span::Span;
 use crate::door::encode::Told;
 use crate::door::{decode, encode};
@@ -69,13 +69,11 @@ impl Http {
             return Err(decode::invalid("ticket", "is not available on this door").into());
         }
         let told = if ask.new_lease.is_some() { Told::LeaseToo } else { Told::Grant };
-        let ask = v1::AcquireRequest { wait_ms: patience.wait_ms(), ..ask };
-        let mut acquire = decode::acquire(&ask, CLIENT)?;
-        if let (AskLease::New(new), Some(key)) = (&mut acquire.lease, key)
-            && ask.new_lease.as_ref().is_some_and(|asked| asked.lease == 0)
-        {
-            new.id = lease_of_key(key);
+        let mut ask = v1::AcquireRequest { wait_ms: patience.wait_ms(), ..ask };
+        if let (Some(new), Some(key)) = (&mut ask.new_lease, key) {
+            decode::number_lease(new, self.who().name(), key);
         }
+        let acquire = decode::acquire(&ask, CLIENT)?;
         self.outlives(&acquire, patience.wait()).await?;
         let turn = Turn { wait: patience.wait(), keep: patience.keep() };
         let outcome = self.edge.acquire(&self.who(), request_id(key), acquire, turn).await;

@@ -15,7 +15,6 @@ use tenure_core::request::{LeaseRef, RequestId};
 use tenure_types::{LeaseId, Token};
 use tenure_wire::Failure;
 use tenure_wire::json::Decimal;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::answer::Refused;
 use super::span::Span;
@@ -133,12 +132,6 @@ impl Call {
 /// How a repetition is recognised.
 pub(super) fn request_id(key: Option<&String>) -> RequestId<'_> {
     key.map_or(RequestId::None, |key| RequestId::Key(key))
-}
-
-/// The id of a lease that is granted under an idempotency key: a repetition must name the same one.
-pub(super) fn lease_of_key(key: &str) -> LeaseId {
-    let number = xxh3_64(key.as_bytes()) >> 1;
-    LeaseId::new(number.max(1)).expect("it is above zero")
 }
 
 /// How long a caller waits for an outcome.

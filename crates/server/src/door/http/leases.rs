@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 
 use super::Http;
 use super::answer::{Answered, Refused, json};
-use super::call::{self, Call, lease_of_key, request_id, within};
+use super::call::{self, Call, request_id, within};
 use super::span::Span;
 use crate::door::{ask, decode, encode};
 use crate::edge::WITHIN;
@@ -43,12 +43,11 @@ pub(super) struct Timeout {
 pub(super) async fn grant(State(http): State<Http>, call: Call) -> Answered {
     let within = within(call.query::<Timeout>()?.timeout)?;
     let key = call.id()?;
-    let new: v1::NewLease = call.json::<GrantLease>().await?.try_into()?;
-    let mut lease = decode::new_lease(&new, CLIENT)?;
-    if let (0, Some(key)) = (new.lease, &key) {
-        lease.id = lease_of_key(key);
+    let mut new: v1::NewLease = call.json::<GrantLease>().await?.try_into()?;
+    if let Some(key) = &key {
+        decode::number_lease(&mut new, http.who().name(), key);
     }
-    let command = Command::GrantLease(lease);
+    let command = Command::GrantLease(decode::new_lease(&new, CLIENT)?);
     let (header, answer) = http.run(request_id(key.as_ref()), command, within).await?;
     let Answer::LeaseGranted(grant) = answer else { return Err(unexpected()) };
     json(&LeaseGranted { header: Some(header), ..encode::lease(&grant).into() })

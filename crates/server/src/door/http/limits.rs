@@ -13,6 +13,7 @@ use super::Http;
 use super::answer::{Answered, json};
 use super::call::{Call, request_id, within};
 use super::leases::Timeout;
+use crate::door::decode;
 use crate::edge::{Fresh, WITHIN};
 
 /// The limits in force.
@@ -53,6 +54,9 @@ pub(super) async fn set(State(http): State<Http>, call: Call) -> Answered {
     let within = within(call.query::<Timeout>()?.timeout)?;
     let key = call.id()?;
     let body: SetLimits = call.json().await?;
+    if body.limits.is_empty() {
+        return Err(decode::invalid("limits", "is empty").into());
+    }
     let known = |it: LimitValue| match Limit::from_name(&it.limit) {
         Some(limit) => Ok((limit, it.value)),
         None => {

@@ -122,9 +122,15 @@ async fn unknown_path(request: Request) -> Response {
     grpc::unknown(&request).unwrap_or_else(json)
 }
 
-async fn unknown_verb(request: Request) -> Response {
+/// Answers a verb that a path does not take.
+pub(super) async fn unknown_verb(request: Request) -> Response {
     let verb = request.method().as_str().to_owned();
     Refused::from(Failure::UnknownVerb { verb }).into_response()
+}
+
+/// A failure as an answer.
+pub(super) fn refused(failure: Failure) -> Response {
+    Refused::from(failure).into_response()
 }
 
 impl Http {

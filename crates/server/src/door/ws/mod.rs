@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use axum::routing::get;
+use tenure_wire::reason::{self, Socket};
+use tenure_wire::{Failure, v1};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::MESSAGE_BYTES_MAX;
+use super::{MESSAGE_BYTES_MAX, http};
 use crate::edge::Edge;
 
 /// A message of the plain protocol is a few words.
@@ -23,57 +26,84 @@ const PLAIN_BYTES_MAX: usize = 16 * 1024;
 /// How often a client is asked whether it is there, and how long it may say nothing at all.
 const ASKED: Duration = Duration::from_secs(20);
 const SILENT: Duration = Duration::from_secs(60);
+/// A client that was told why it is closed has so long to read it before what it still sends resets the connection.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The close code of what the table closes no socket for: it broke a rule of the protocol.
+const RULES: u16 = 1008;
 
 /// The routes of both.
 pub(super) fn routes(edge: &Edge) -> Router {
     Router::new()
         .route("/v1/ws", get(session_socket))
         .route("/v1/lock-socket", get(plain_socket))
+        .method_not_allowed_fallback(http::unknown_verb)
         .with_state(edge.clone())
 }
 
-async fn session_socket(State(edge): State<Edge>, upgrade: WebSocketUpgrade) -> Response {
+/// What a request to one of the paths is, if it wants a socket at all.
+type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+
+/// The answer to one that does not.
+fn no_socket(why: &WebSocketUpgradeRejection) -> Response {
+    http::refused(Failure::Malformed { what: format!("this path opens a WebSocket: {why}") })
+}
+
+async fn session_socket(State(edge): State<Edge>, upgrade: Upgrade) -> Response {
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(why) => return no_socket(&why),
+    };
     upgrade
         .max_message_size(MESSAGE_BYTES_MAX)
         .max_frame_size(MESSAGE_BYTES_MAX)
         .max_write_buffer_size(2 * MESSAGE_BYTES_MAX)
-        .on_upgrade(move |socket| session::serve(Heard::new(socket), edge))
+        .on_upgrade(move |socket| session::serve(Heard::new(socket, MESSAGE_BYTES_MAX), edge))
 }
 
-async fn plain_socket(State(edge): State<Edge>, upgrade: WebSocketUpgrade) -> Response {
+async fn plain_socket(State(edge): State<Edge>, upgrade: Upgrade) -> Response {
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(why) => return no_socket(&why),
+    };
     upgrade
         .max_message_size(PLAIN_BYTES_MAX)
         .max_frame_size(PLAIN_BYTES_MAX)
         .max_write_buffer_size(64 * PLAIN_BYTES_MAX)
-        .on_upgrade(move |socket| plain::serve(Heard::new(socket), edge))
+        .on_upgrade(move |socket| plain::serve(Heard::new(socket, PLAIN_BYTES_MAX), edge))
 }
 
 /// A socket that notices when nobody is there any more.
 struct Heard {
     socket: WebSocket,
+    bytes_max: usize,
     asks: tokio::time::Interval,
     heard_at: Instant,
 }
 
 impl Heard {
-    fn new(socket: WebSocket) -> Self {
+    fn new(socket: WebSocket, bytes_max: usize) -> Self {
         let now = Instant::now();
         let mut asks = interval_at(now + ASKED, ASKED);
         asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket, asks, heard_at: now }
+        Self { socket, bytes_max, asks, heard_at: now }
     }
 
-    /// The next text; nothing when the connection is over. Safe to cancel.
-    async fn next(&mut self) -> Option<String> {
+    /// The next text, or what is wrong with it; nothing when the connection is over. Safe to cancel.
+    async fn next(&mut self) -> Option<Result<String, Failure>> {
         loop {
             tokio::select! {
                 message = self.socket.recv() => {
                     self.heard_at = Instant::now();
-                    match message?.ok()? {
-                        Message::Text(text) => return Some(text.as_str().to_owned()),
-                        Message::Binary(bytes) => return String::from_utf8(bytes.to_vec()).ok(),
-                        Message::Ping(_) | Message::Pong(_) => {}
-                        Message::Close(_) => return None,
+                    match message? {
+                        Ok(Message::Text(text)) => return Some(Ok(text.as_str().to_owned())),
+                        Ok(Message::Binary(bytes)) => {
+                            let text = String::from_utf8(bytes.to_vec());
+                            let not_text = Failure::UnsupportedMedia { expected: "text" };
+                            return Some(text.map_err(|_| not_text));
+                        }
+                        Ok(Message::Ping(_) | Message::Pong(_)) => {}
+                        Ok(Message::Close(_)) => return None,
+                        Err(error) => return self.unreadable(&error).map(Err),
                     }
                 }
                 _ = self.asks.tick() => {
@@ -83,6 +113,34 @@ impl Heard {
                     self.socket.send(Message::Ping(bytes::Bytes::new())).await.ok()?;
                 }
             }
+        }
+    }
+
+    /// What a client did wrong, if the connection has not simply ended. The library has no better name for it than
+    /// its words; the conformance tests hold it to them.
+    fn unreadable(&self, error: &axum::Error) -> Option<Failure> {
+        let what = error.to_string();
+        if what.contains("Space limit exceeded") {
+            return Some(Failure::TooLarge { bound: self.bytes_max as u64 });
+        }
+        what.contains("UTF-8").then_some(Failure::UnsupportedMedia { expected: "text" })
+    }
+
+    /// Closes the connection as the table of reasons says.
+    async fn close(mut self, error: &v1::Error) {
+        let code = match reason::row(&error.reason).map(|row| row.socket) {
+            Some(
+                Socket::Close(code) | Socket::FrameThenClose(code) | Socket::RefuseUpgrade(code),
+            ) => code,
+            Some(Socket::Frame | Socket::Redirect) | None => RULES,
+        };
+        let reason = error.reason.as_str().into();
+        if self.socket.send(Message::Close(Some(CloseFrame { code, reason }))).await.is_err() {
+            return;
+        }
+        let read_on = async { while let Some(Ok(_)) = self.socket.recv().await {} };
+        if tokio::time::timeout(FAREWELL, read_on).await.is_ok() && error.reason == "TOO_LARGE" {
+            tokio::time::sleep(FAREWELL).await;
         }
     }
 

@@ -36,10 +36,11 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
     let mut waiting: BTreeMap<(String, String), AbortHandle> = BTreeMap::new();
     loop {
         let said = tokio::select! {
-            text = socket.next() => {
-                let Some(text) = text else { return };
-                take(&text, &edge, &mut asks, &mut waiting).await
-            }
+            text = socket.next() => match text {
+                None => return,
+                Some(Ok(text)) => take(&text, &edge, &mut asks, &mut waiting).await,
+                Some(Err(failure)) => return socket.close(&told(failure)).await,
+            },
             Some(answered) = asks.join_next(), if !asks.is_empty() => {
                 answered.ok()
             }
@@ -95,8 +96,8 @@ async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Err
     loop {
         let outcome = match attempt(edge, &who, line, lease).await {
             Ok(outcome) => outcome,
-            Err(crate::edge::Failure::Forbidden { .. }) => {
-                return Err(told(Failure::HostNotAllowed));
+            Err(forbidden @ crate::edge::Failure::Forbidden { .. }) => {
+                return Err(told(forbidden.into()));
             }
             // Nobody leads, or the answer was lost: the lease finds its place again.
             Err(_) => {

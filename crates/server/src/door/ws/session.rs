@@ -4,7 +4,6 @@
 //! by their ids, so this remembers which handle is which lease.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,9 +18,11 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Heard;
-use crate::door::session::{Names, Talk};
+use crate::door::session::{Names, Talk, Unread};
 use crate::edge::{Edge, Principal};
 
+/// Messages that nobody can read, one behind the other, after which a client is not listened to any more.
+const NONSENSE_MAX: u32 = 2;
 /// Messages read and not yet taken by the session.
 const READ_AHEAD: usize = 4;
 
@@ -37,24 +38,27 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
     let mut answers = pin!(answers(talk, from, asked.clone()));
     // The session says welcome when it is greeted, which a client in a hurry leaves out.
     let mut greeted = false;
+    let mut patience = NONSENSE_MAX;
     loop {
-        tokio::select! {
+        let said = tokio::select! {
             biased;
             said = answers.next() => {
                 let Some(said) = said else { return };
-                if socket.say(text(&said)).await.is_none() || said.closing.is_some() {
-                    return;
-                }
+                Some(said)
             }
-            heard = socket.next(), if to.capacity() > 0 => {
-                let Some(heard) = heard else { return };
-                let answered = take(&heard, &to, &asked, &mut greeted).await;
-                if let Some(said) = answered
-                    && (socket.say(text(&said)).await.is_none() || said.closing.is_some())
-                {
-                    return;
-                }
-            }
+            heard = socket.next(), if to.capacity() > 0 => match heard {
+                None => return,
+                Some(Err(failure)) => return socket.close(&(&failure).into()).await,
+                Some(Ok(heard)) => take(&heard, &to, &asked, &mut greeted, &mut patience).await,
+            },
+        };
+        let Some(said) = said else { continue };
+        if socket.say(text(&said)).await.is_none() {
+            return;
+        }
+        if let Some(closing) = said.closing {
+            let error = v1::Error { reason: closing.reason, ..Default::default() };
+            return socket.close(&error).await;
         }
     }
 }
@@ -66,7 +70,7 @@ fn answers(
     from: Receiver<v1::SessionRequest>,
     asked: Arc<Mutex<AskedFor>>,
 ) -> impl Stream<Item = ServerMessage> {
-    let from = ReceiverStream::new(from).map(Ok::<_, Infallible>);
+    let from = ReceiverStream::new(from).map(Ok::<_, Unread>);
     stream::unfold((talk, from, asked), |(mut talk, mut from, asked)| async move {
         let said = talk.next(&mut from).await?;
         let said = {
@@ -83,15 +87,16 @@ async fn take(
     to: &Sender<v1::SessionRequest>,
     asked: &Mutex<AskedFor>,
     greeted: &mut bool,
+    patience: &mut u32,
 ) -> Option<ServerMessage> {
     let message: ClientMessage = match serde_json::from_str(heard) {
         Ok(message) => message,
         Err(error) => {
-            let failure = Failure::Malformed { what: error.to_string() };
-            let closing = Some(v1::Error::from(&failure).into());
-            return Some(ServerMessage { closing, ..Default::default() });
+            *patience -= 1;
+            return Some(nonsense(&Failure::Malformed { what: error.to_string() }, *patience));
         }
     };
+    *patience = NONSENSE_MAX;
     let hello = match (message.hello, message.resume, *greeted) {
         (None, None, true) => None,
         (hello, resume, _) => Some(greeting(hello, resume)),
@@ -117,6 +122,18 @@ async fn take(
         let _ = to.send(v1::SessionRequest { hello, requests }).await;
     }
     (!answers.is_empty()).then(|| ServerMessage { answers, ..Default::default() })
+}
+
+/// What a message that cannot be read is answered: an error without a request, or the end.
+fn nonsense(failure: &Failure, patience: u32) -> ServerMessage {
+    let error = v1::Error::from(failure);
+    if patience == 0 {
+        return ServerMessage { closing: Some(error.into()), ..Default::default() };
+    }
+    let result = Some(v1::answer::Result::Error(error));
+    let answer = v1::Answer { id: 0, revision: 0, result };
+    let answers = vec![Answer::new(answer, &Asked::default())];
+    ServerMessage { answers, ..Default::default() }
 }
 
 fn greeting(

@@ -1,0 +1,242 @@
+//! What is asked at a door, whichever it is, and what comes back?
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+
+use tenure_wire::v1;
+use tonic::Code;
+
+/// One thing asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) what: What,
+    /// The request id, where leases are not counted on.
+    pub(crate) key: Option<String>,
+    /// The number under the lease, on sessions.
+    pub(crate) seq: u64,
+    pub(crate) deadline_ms: Option<u32>,
+}
+
+/// What is asked: what a session has as it stands there, and what only some doors have.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Command(v1::request::Command),
+    Locks {
+        prefix: String,
+    },
+    Keys {
+        prefix: String,
+    },
+    Leases,
+    Queue {
+        lock: String,
+    },
+    History {
+        lock: String,
+        from: i64,
+    },
+    Limits(Vec<(String, u64)>),
+    Compact {
+        keep: i64,
+    },
+    Level(u32),
+    Campaign {
+        name: String,
+        lease: i64,
+        value: String,
+        wait_ms: Option<u64>,
+    },
+    Proclaim {
+        name: String,
+        lease: i64,
+        token: u64,
+        value: String,
+    },
+    Leader {
+        name: String,
+    },
+    /// The first that an observer is told.
+    Observe {
+        name: String,
+    },
+    Resign {
+        name: String,
+        lease: i64,
+        token: u64,
+    },
+    /// Follows a name until so many events have come.
+    Watch {
+        name: String,
+        from: i64,
+        events: usize,
+    },
+    Add {
+        member: u64,
+        name: String,
+        hops: u32,
+    },
+    Promote(u64),
+    Remove(u64),
+    /// What is no good request at all.
+    Bad(Bad),
+}
+
+/// What a request can have wrong that no client of ours sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Bad {
+    Malformed,
+    TooLarge,
+    UnknownCall,
+    UnknownVerb,
+    Media,
+    Host,
+    Origin,
+    OtherCluster,
+    Restored,
+    TooManyWatches,
+    Half,
+    Backup,
+}
+
+/// What comes back.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    Done(Told),
+    Refused(Fault),
+    /// The door does not have this.
+    NotHere,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) word: &'static str,
+    pub(crate) facts: BTreeMap<&'static str, String>,
+    /// Locks that are held now, with their tokens; a lock without a name is the one that was asked for.
+    pub(crate) grants: Vec<(String, u64)>,
+    /// A lease that lives now, and the revision that created it.
+    pub(crate) lease: Option<(i64, i64)>,
+    pub(crate) revision: i64,
+}
+
+/// Why something was not done, and how the door said so.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Fault {
+    pub(crate) reason: String,
+    pub(crate) effect: v1::Effect,
+    pub(crate) message: String,
+    /// The revision in the error, such as a floor.
+    pub(crate) revision: Option<i64>,
+    pub(crate) how: How,
+}
+
+/// How a door says no.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    /// A gRPC code.
+    Code(Code),
+    /// `acquired: false`, which is no error.
+    NotAcquired,
+    /// An HTTP status.
+    Status(u16),
+    /// A message on a session, which goes on.
+    Frame,
+    /// The end of a gRPC session.
+    Ends,
+    /// The end of a WebSocket, with a code if it was closed properly.
+    Close(Option<u16>),
+    /// The upgrade was refused with a status.
+    Upgrade(u16),
+}
+
+pub(crate) type Answered = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// One door of one member.
+pub(crate) trait Door: Send + Sync {
+    /// Asks, and waits for the turn if there is one to wait for.
+    fn ask(&self, who: &str, ask: Ask) -> Answered;
+}
+
+impl Told {
+    pub(crate) fn new(word: &'static str) -> Self {
+        Self { word, ..Self::default() }
+    }
+
+    pub(crate) fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.facts.insert(name, value.to_string());
+        self
+    }
+}
+
+impl Fault {
+    pub(crate) fn new(error: &v1::Error, how: How) -> Self {
+        Self {
+            reason: error.reason.clone(),
+            effect: error.effect(),
+            message: error.message.clone(),
+            revision: error.revision,
+            how,
+        }
+    }
+}
+
+/// An answer of a session, or of a call with the same content. Nothing while it waits.
+pub(crate) fn told(result: v1::answer::Result, revision: i64) -> Option<Result<Told, v1::Error>> {
+    use v1::answer::Result as Wire;
+    let told = match result {
+        Wire::Error(error) => return Some(Err(error)),
+        Wire::Queued(_) => return None,
+        Wire::Acquired(it) => held(&it),
+        Wire::Ended(_) => Told::new("ended"),
+        Wire::Released(_) => Told::new("released"),
+        Wire::Renewed(it) if it.ttl_ms == [0] => Told::new("gone"),
+        Wire::Renewed(it) => Told::new("renewed").with("ttl_ms", it.ttl_ms[0]),
+        Wire::LeaseGranted(it) => {
+            Told { lease: Some((it.lease, it.created)), ..Told::new("granted") }
+        }
+        Wire::Revoked(_) => Told::new("revoked"),
+        Wire::Left(_) => Told::new("left"),
+        Wire::Stopped(_) => Told::new("stopped"),
+        Wire::Downgraded(it) => {
+            Told { grants: vec![(String::new(), it.token)], ..Told::new("downgraded") }
+        }
+        Wire::Updated(it) => Told::new("updated").with("version", it.version),
+        Wire::Forced(it) => Told::new("forced").with("cools", it.left_ms > 0),
+        Wire::Put(it) => Told::new("put").with("version", it.version),
+        Wire::Deleted(it) => Told::new("deleted").with("existed", it.existed),
+        Wire::Lease(it) => {
+            let view = it.lease.unwrap_or_default();
+            Told::new("lease")
+                .with("client", &view.client)
+                .with("holds", view.holds.len())
+                .with("waits", view.waits.len())
+                .with("keys", view.keys.len())
+        }
+        Wire::Lock(it) => {
+            let view = it.lock.unwrap_or_default();
+            Told::new("lock").with("holders", view.holders.len()).with("waiting", view.waiting)
+        }
+        Wire::Key(it) => match it.kv {
+            Some(kv) => Told::new("key").with("value", String::from_utf8_lossy(&kv.value)),
+            None => Told::new("nothing"),
+        },
+        Wire::Explained(it) => Told::new("explained")
+            .with("holders", it.lock.map_or(0, |lock| lock.holders.len()))
+            .with("ahead", it.ahead.len()),
+    };
+    Some(Ok(Told { revision, ..told }))
+}
+
+fn held(it: &v1::AcquireResponse) -> Told {
+    let mut told = Told::new("held");
+    if let Some(slot) = it.slot {
+        told = told.with("slot", slot);
+    }
+    told.grants = it.locks.iter().map(|grant| (grant.lock.clone(), grant.token)).collect();
+    if told.grants.is_empty() {
+        told.grants.push((String::new(), it.token));
+    }
+    told.lease = it.lease.as_ref().map(|lease| (lease.lease, lease.created));
+    told
+}

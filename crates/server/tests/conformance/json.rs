@@ -1,0 +1,222 @@
+//! How is a command written in JSON, and an answer read?
+
+use serde_json::{Map, Value, json};
+use tenure_wire::v1;
+use v1::request::Command;
+
+use crate::ask::{Fault, How, Told};
+
+/// The name of a command on a session in JSON, and its content.
+pub(crate) fn command(command: &Command) -> (&'static str, Value) {
+    match command {
+        Command::Acquire(it) => ("acquire", acquire(it)),
+        Command::Release(it) => ("release", hold(&it.lock, it.lease, it.token)),
+        Command::Renew(it) => {
+            ("renew", json!({"leases": it.leases.iter().map(i64::to_string).collect::<Vec<_>>()}))
+        }
+        Command::GrantLease(it) => ("grant_lease", lease(it)),
+        Command::Revoke(it) if it.by_other => {
+            let id = it.lease.to_string();
+            ("revoke", json!({"lease": id, "reason": it.reason, "now": it.now}))
+        }
+        Command::Revoke(it) => ("revoke", json!({"lease": it.lease.to_string()})),
+        Command::Leave(it) => ("leave", json!({"lock": it.lock, "lease": it.lease.to_string()})),
+        Command::Stopped(it) => {
+            let mut stopped = hold(&it.lock, it.lease, it.token);
+            stopped["lease_created"] = json!(it.lease_created.to_string());
+            ("stopped", stopped)
+        }
+        Command::Downgrade(it) => ("downgrade", hold(&it.lock, it.lease, it.token)),
+        Command::Update(it) => {
+            let mut update = hold(&it.lock, it.lease, it.token);
+            update["metadata"] = text(&it.metadata);
+            ("update", update)
+        }
+        Command::Force(it) => {
+            let token = it.token.to_string();
+            ("force", json!({"lock": it.lock, "token": token, "reason": it.reason, "now": it.now}))
+        }
+        Command::Put(it) => {
+            let mut put = json!({"key": it.key, "value": text(&it.value)});
+            if it.lease != 0 {
+                put["lease"] = json!(it.lease.to_string());
+            }
+            conditions(&mut put, it.expect.as_ref(), it.guard.as_ref());
+            ("put", put)
+        }
+        Command::Delete(it) => {
+            let mut delete = json!({"key": it.key});
+            conditions(&mut delete, it.expect.as_ref(), it.guard.as_ref());
+            ("delete", delete)
+        }
+        Command::GetLease(it) => ("get_lease", json!({"name": it.lease.to_string()})),
+        Command::GetLock(it) => ("get_lock", json!({"name": it.lock})),
+        Command::GetKey(it) => ("get_key", json!({"name": it.key})),
+        Command::Explain(it) => ("explain", json!({"lock": it.lock})),
+    }
+}
+
+fn hold(lock: &str, lease: i64, token: u64) -> Value {
+    json!({"lock": lock, "lease": lease.to_string(), "token": token.to_string()})
+}
+
+pub(crate) fn text(bytes: &[u8]) -> Value {
+    json!(String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+pub(crate) fn lease(new: &v1::NewLease) -> Value {
+    let mut lease = json!({"ttl_ms": new.ttl_ms});
+    if new.lease != 0 {
+        lease["lease"] = json!(new.lease.to_string());
+    }
+    if !new.client.is_empty() {
+        lease["client"] = json!(new.client);
+    }
+    if !new.metadata.is_empty() {
+        lease["metadata"] = text(&new.metadata);
+    }
+    lease
+}
+
+fn mode(mode: i32, slots: u32) -> Map<String, Value> {
+    let mut how = Map::new();
+    match mode {
+        1 => drop(how.insert("mode".into(), json!("shared"))),
+        2 => drop(how.insert("slots".into(), json!(slots))),
+        _ => {}
+    }
+    how
+}
+
+fn acquire(ask: &v1::AcquireRequest) -> Value {
+    let mut body = mode(ask.mode, ask.slots);
+    if !ask.lock.is_empty() {
+        body.insert("lock".into(), json!(ask.lock));
+    }
+    if !ask.locks.is_empty() {
+        let lock = |ask: &v1::LockAsk| {
+            let mut lock = mode(ask.mode, ask.slots);
+            lock.insert("lock".into(), json!(ask.lock));
+            Value::Object(lock)
+        };
+        body.insert("locks".into(), ask.locks.iter().map(lock).collect());
+    }
+    match &ask.new_lease {
+        Some(new) => body.insert("new_lease".into(), lease(new)),
+        None => body.insert("lease".into(), json!(ask.lease.to_string())),
+    };
+    if let Some(ms) = ask.wait_ms {
+        body.insert("wait_ms".into(), json!(ms));
+    }
+    if !ask.metadata.is_empty() {
+        body.insert("metadata".into(), text(&ask.metadata));
+    }
+    if ask.lock_delay_ms > 0 {
+        body.insert("lock_delay_ms".into(), json!(ask.lock_delay_ms));
+    }
+    if let Some(ms) = ask.max_hold_ms {
+        body.insert("max_hold_ms".into(), json!(ms));
+    }
+    if ask.independent {
+        body.insert("independent".into(), json!(true));
+    }
+    if ask.election {
+        body.insert("election".into(), json!(true));
+    }
+    Value::Object(body)
+}
+
+fn conditions(body: &mut Value, expect: Option<&v1::Expect>, guard: Option<&v1::Guard>) {
+    use v1::expect::How;
+    if let Some(how) = expect.and_then(|expect| expect.how.as_ref()) {
+        body["expect"] = match how {
+            How::Absent(absent) => json!({"absent": absent}),
+            How::Modified(revision) => json!({"modified": revision.to_string()}),
+            How::Value(value) => json!({"value": text(value)}),
+        };
+    }
+    if let Some(guard) = guard {
+        body["guard"] = json!({"lock": guard.lock, "token": guard.token.to_string()});
+    }
+}
+
+/// An answer by the name it has on a session.
+pub(crate) fn told(name: &str, it: &Value) -> Told {
+    let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+    match name {
+        "acquired" | "grants" => held(it),
+        "ended" => Told::new("ended"),
+        "released" => Told::new("released"),
+        "renewed" if it["ttl_ms"] == 0 => Told::new("gone"),
+        "renewed" => Told::new("renewed").with("ttl_ms", &it["ttl_ms"]),
+        "lease_granted" => Told { lease: Some(granted(it)), ..Told::new("granted") },
+        "revoked" => Told::new("revoked"),
+        "left" => Told::new("left"),
+        "stopped" => Told::new("stopped"),
+        "downgraded" => {
+            let token = number(&it["token"]).unsigned_abs();
+            Told { grants: vec![(String::new(), token)], ..Told::new("downgraded") }
+        }
+        "updated" => Told::new("updated").with("version", &it["version"]),
+        "forced" => Told::new("forced").with("cools", it["left_ms"].as_u64().unwrap() > 0),
+        "put" => Told::new("put").with("version", &it["version"]),
+        "deleted" => Told::new("deleted").with("existed", &it["existed"]),
+        "lease" => Told::new("lease")
+            .with("client", it["client"].as_str().unwrap_or_default())
+            .with("holds", count(&it["holds"]))
+            .with("waits", count(&it["waits"]))
+            .with("keys", count(&it["keys"])),
+        "lock" => Told::new("lock")
+            .with("holders", count(&it["lock"]["holders"]))
+            .with("waiting", it["lock"]["waiting"].as_u64().unwrap_or(0)),
+        "key" if it.is_null() => Told::new("nothing"),
+        "key" => Told::new("key").with("value", it["value"].as_str().unwrap_or_default()),
+        "explained" => Told::new("explained")
+            .with("holders", count(&it["lock"]["holders"]))
+            .with("ahead", count(&it["ahead"])),
+        other => panic!("`{other}`: {it}"),
+    }
+}
+
+fn held(it: &Value) -> Told {
+    let mut told = Told::new("held");
+    if let Some(slot) = it["slot"].as_u64() {
+        told = told.with("slot", slot);
+    }
+    let grant = |it: &Value| {
+        (it["lock"].as_str().unwrap_or_default().to_owned(), number(&it["token"]).unsigned_abs())
+    };
+    told.grants = it["locks"].as_array().into_iter().flatten().map(grant).collect();
+    if told.grants.is_empty() {
+        told.grants.push((String::new(), number(&it["token"]).unsigned_abs()));
+    }
+    told.lease = it["lease"].is_object().then(|| granted(&it["lease"]));
+    told
+}
+
+fn granted(it: &Value) -> (i64, i64) {
+    (number(&it["lease"]), number(&it["created"]))
+}
+
+/// A number that JSON carries as text.
+pub(crate) fn number(value: &Value) -> i64 {
+    let text = value.as_str().unwrap_or_else(|| panic!("no number in text: {value}"));
+    text.parse::<u64>().unwrap().cast_signed()
+}
+
+/// An error, and how it came.
+pub(crate) fn fault(error: &Value, how: How) -> Fault {
+    let word = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
+    assert!(!word("next").is_empty(), "no advice: {error}");
+    Fault {
+        reason: word("reason"),
+        effect: match &*word("effect") {
+            "none" => v1::Effect::None,
+            "unknown" => v1::Effect::Unknown,
+            _ => panic!("no effect: {error}"),
+        },
+        message: word("message"),
+        revision: (!error["revision"].is_null()).then(|| number(&error["revision"])),
+        how,
+    }
+}

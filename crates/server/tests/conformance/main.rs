@@ -1,0 +1,88 @@
+//! Do all doors do the same, and say the same when they do not?
+//!
+//! Scenario files run every command and every refusal that can be had from outside through each door, of a member
+//! alone, of a leader and of a follower. A refusal must have the reason, code and effect of the table, and leave the
+//! state as it was.
+
+mod ask;
+#[path = "../common/mod.rs"]
+mod common;
+mod faults;
+mod grpc;
+mod http;
+mod json;
+mod run;
+mod script;
+mod session;
+mod stage;
+mod table;
+mod watch;
+mod ws;
+
+use std::collections::BTreeSet;
+
+use common::Members;
+use run::{DOORS, Run};
+
+/// Every file, in the order they are run.
+const FILES: &[(&str, &str)] = &[
+    ("locks", include_str!("scenarios/locks.txt")),
+    ("leases", include_str!("scenarios/leases.txt")),
+    ("keys", include_str!("scenarios/keys.txt")),
+    ("elections", include_str!("scenarios/elections.txt")),
+    ("requests", include_str!("scenarios/requests.txt")),
+    ("limits", include_str!("scenarios/limits.txt")),
+    ("cluster", include_str!("scenarios/cluster.txt")),
+    ("doors", include_str!("scenarios/doors.txt")),
+];
+
+#[test]
+fn every_door_keeps_the_table() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let scenarios: Vec<_> =
+        FILES.iter().flat_map(|(file, text)| script::read(file, text)).collect();
+    let runs = DOORS.iter().flat_map(|door| [(*door, 1), (*door, 3)]);
+    let runs = runs.map(|(door, size)| {
+        let (scenarios, runtime) = (scenarios.clone(), runtime.handle().clone());
+        std::thread::spawn(move || runtime.block_on(Run::new(door, size).all(&scenarios)))
+    });
+    let runs: Vec<_> = runs.collect();
+    let (mut covered, mut steps) = (BTreeSet::new(), 0);
+    let mut failed = Vec::new();
+    for run in runs {
+        let seen = run.join().unwrap();
+        covered.extend(seen.reasons);
+        failed.extend(seen.failed);
+        steps += seen.steps;
+    }
+    assert!(failed.is_empty(), "\n{}", failed.join("\n"));
+    let (rows, all) = table::count(&covered);
+    println!(
+        "{} scenarios x {} doors x 3 shapes, {steps} steps; rows covered {rows}/{all}, {} cannot be provoked here",
+        scenarios.len(),
+        DOORS.len(),
+        table::ELSEWHERE.len(),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sockets_are_opened_for_no_foreign_page() {
+    let members = Members::found(1);
+    let at = members.one(0).clients;
+    for path in ["/v1/ws", "/v1/lock-socket"] {
+        for (header, value) in
+            [("origin", "http://evil.example"), ("origin", "null"), ("host", "evil.example")]
+        {
+            match ws::upgrade(at, path, header, value).await {
+                ask::Reply::Refused(fault) => {
+                    assert_eq!(fault.how, ask::How::Upgrade(403), "{path} {header}: {value}");
+                    assert_eq!(fault.reason, "HOST_NOT_ALLOWED");
+                }
+                other => panic!("{path} {header}: {value}: {other:?}"),
+            }
+        }
+        let own = Box::leak(format!("http://{at}").into_boxed_str());
+        let opened = ws::upgrade(at, path, "origin", own).await;
+        assert!(matches!(opened, ask::Reply::Done(_)), "{opened:?}");
+    }
+}

@@ -1,0 +1,260 @@
+//! How is a scenario played at one door, and what must be true after every step?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::Machine;
+use tenure_types::Limit;
+use tenure_wire::reason::{Socket, row};
+use tenure_wire::v1;
+use tenure_wire::v1::maintenance_service_client::MaintenanceServiceClient;
+use tokio::task::JoinHandle;
+
+use crate::ask::{Ask, Door, Fault, How, Reply, What};
+use crate::common::{DEADLINE, Members, wait_for};
+use crate::grpc::Grpc;
+use crate::http::Http;
+use crate::script::{Scenario, Step};
+use crate::session::Sessions;
+use crate::stage::Stage;
+use crate::ws::Sockets;
+
+/// Every door.
+pub(crate) const DOORS: &[&str] = &["grpc", "plain", "session", "http", "ws"];
+
+/// One door of one cluster.
+pub(crate) struct Run {
+    pub(crate) door: &'static str,
+    pub(crate) members: Members,
+    size: usize,
+    pub(crate) seen: Seen,
+}
+
+/// What was seen.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) reasons: BTreeSet<String>,
+    pub(crate) failed: Vec<String>,
+    pub(crate) steps: usize,
+}
+
+/// The state of the cluster: all of it but what time alone changes.
+#[derive(Clone, PartialEq, Debug)]
+struct State {
+    revision: u64,
+    floor: u64,
+    content: String,
+    waiting: BTreeMap<String, u64>,
+}
+
+impl Run {
+    pub(crate) fn new(door: &'static str, size: usize) -> Self {
+        let members = Members::found(size);
+        Self { door, members, size, seen: Seen::default() }
+    }
+
+    /// Plays every scenario in every shape that this cluster has.
+    pub(crate) async fn all(mut self, scenarios: &[Scenario]) -> Seen {
+        let leader = self.members.leader();
+        let shapes: &[_] = match self.size {
+            1 => &[("alone", 0)],
+            _ => &[("leader", leader), ("follower", self.members.follower())],
+        };
+        for (shape, at) in shapes {
+            let door = self.open(*at);
+            for (number, scenario) in scenarios.iter().enumerate() {
+                self.play(&door, shape, number, scenario).await;
+            }
+        }
+        if self.size > 1 {
+            self.faults().await;
+        }
+        self.seen
+    }
+
+    /// The door of one member.
+    pub(crate) fn open(&self, at: usize) -> Arc<dyn Door> {
+        let (channel, address) = (self.members.connect(at), self.members.one(at).clients);
+        match self.door {
+            "grpc" => Arc::new(Grpc::new(channel, address, false)),
+            "plain" => Arc::new(Grpc::new(channel, address, true)),
+            "session" => Arc::new(Sessions::new(channel)),
+            "http" => Arc::new(Http { at: address }),
+            "ws" => Arc::new(Sockets::new(address)),
+            other => panic!("{other}"),
+        }
+    }
+
+    async fn play(
+        &mut self,
+        door: &Arc<dyn Door>,
+        shape: &str,
+        number: usize,
+        scenario: &Scenario,
+    ) {
+        let ids = (0..self.size).map(|at| self.members.id(at)).collect();
+        let mut stage = Stage::new(format!("{}-{shape}-{number}", self.door), ids);
+        let mut asking = BTreeMap::new();
+        for step in scenario.steps.iter().filter(|step| step.is_for(self.door, shape)) {
+            self.seen.steps += 1;
+            let made = self.step(door, step, &mut stage, &mut asking).await;
+            if let Err(why) = made {
+                let (title, door) = (&scenario.title, self.door);
+                self.seen.failed.push(format!("{}: {title} [{door}, {shape}]: {why}", step.at));
+                break;
+            }
+        }
+        // What is left over must not meet the next one.
+        drop(asking);
+        for lease in stage.leases() {
+            let revoke = v1::RevokeRequest { lease, ..Default::default() };
+            let what = What::Command(v1::request::Command::Revoke(revoke));
+            door.ask("nobody", Ask { what, key: None, seq: 0, deadline_ms: None }).await;
+        }
+        if scenario.steps.iter().any(|step| step.verb == "limits") {
+            let limit = |it: Limit| (it.name().to_owned(), it.default_value());
+            let limit = |it| Some(limit(it)).map(|(limit, value)| v1::LimitValue { limit, value });
+            let limits = Limit::all().filter_map(limit).collect();
+            let channel = self.members.connect(self.members.leader());
+            let mut care = MaintenanceServiceClient::new(channel);
+            care.set_limits(v1::SetLimitsRequest { limits }).await.unwrap();
+        }
+    }
+
+    async fn step(
+        &mut self,
+        door: &Arc<dyn Door>,
+        step: &Step,
+        stage: &mut Stage,
+        asking: &mut BTreeMap<String, JoinHandle<Reply>>,
+    ) -> Result<(), String> {
+        let before = self.state();
+        stage.newest = before.revision.cast_signed();
+        stage.floor = before.floor.cast_signed();
+        let reply = match &*step.verb {
+            "asks" => {
+                let lock = stage.name(step.word(0));
+                let mut task = tokio::spawn(door.ask(&step.who, stage.ask(step)));
+                let before = before.waiting.get(&lock).copied();
+                let waits = wait_for("it waits", async || {
+                    (self.state().waiting.get(&lock).copied() > before).then_some(())
+                });
+                tokio::select! {
+                    () = waits => {}
+                    reply = &mut task => return Err(format!("did not wait: {reply:?}")),
+                }
+                asking.insert(step.who.clone(), task);
+                return Ok(());
+            }
+            "gets" => {
+                let Some(task) = asking.remove(&step.who) else {
+                    return Err("asked nothing".into());
+                };
+                joined(task).await?
+            }
+            _ => joined(tokio::spawn(door.ask(&step.who, stage.ask(step)))).await?,
+        };
+        match reply {
+            Reply::NotHere => Err("the door does not have this".into()),
+            Reply::Done(told) => {
+                stage.learn(step, &told);
+                if told.word != step.outcome {
+                    return Err(format!("wanted {}, got {told:?}", step.outcome));
+                }
+                let differs = |(name, value): &(&String, &String)| {
+                    told.facts.get(name.as_str()) != Some(*value)
+                };
+                match step.facts.iter().find(differs) {
+                    Some((name, value)) => Err(format!("wanted {name}={value}, got {told:?}")),
+                    None => Ok(()),
+                }
+            }
+            Reply::Refused(fault) => {
+                if !step.is_refused() || fault.reason != step.outcome {
+                    return Err(format!("wanted {}, got {fault:?}", step.outcome));
+                }
+                self.refused(&fault)?;
+                let after = self.state();
+                // Whoever waited was in the queue, and is not any more.
+                let same = match &*fault.reason {
+                    "WAIT_TIMEOUT" => after.content == before.content,
+                    _ => after == before,
+                };
+                if same { Ok(()) } else { Err(format!("{before:?} became {after:?}")) }
+            }
+        }
+    }
+
+    /// Whether a refusal is as the table says.
+    pub(crate) fn refused(&mut self, fault: &Fault) -> Result<(), String> {
+        let row = row(&fault.reason).ok_or_else(|| format!("not in the table: {fault:?}"))?;
+        self.seen.reasons.insert(fault.reason.clone());
+        let fits = match &fault.how {
+            How::Code(code) => *code == row.code,
+            How::NotAcquired => tenure_wire::reason::is_not_acquired(row.reason),
+            How::Status(status) | How::Upgrade(status) => *status == row.http,
+            How::Frame if self.door == "ws" => {
+                matches!(row.socket, Socket::Frame | Socket::FrameThenClose(_) | Socket::Redirect)
+            }
+            How::Frame => true,
+            How::Ends => !matches!(row.socket, Socket::Frame | Socket::Redirect),
+            How::Close(code) => match row.socket {
+                Socket::Close(due) | Socket::FrameThenClose(due) | Socket::RefuseUpgrade(due) => {
+                    *code == Some(due)
+                }
+                Socket::Frame | Socket::Redirect => false,
+            },
+        };
+        if !fits || fault.effect != row.effect || fault.message.is_empty() {
+            return Err(format!("{fault:?} is not as the table says: {row:?}"));
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> State {
+        let leader = self.members.one(self.members.leader());
+        leader.member.read_stale(state).expect("it runs")
+    }
+}
+
+/// The answer, also of a task that failed an assertion.
+async fn joined(task: JoinHandle<Reply>) -> Result<Reply, String> {
+    let within = DEADLINE.min(Duration::from_secs(20));
+    match tokio::time::timeout(within, task).await {
+        Ok(Ok(reply)) => Ok(reply),
+        Ok(Err(error)) => Err(match error.try_into_panic() {
+            Ok(panic) => match panic.downcast::<String>() {
+                Ok(why) => *why,
+                Err(_) => "an assertion failed".into(),
+            },
+            Err(error) => error.to_string(),
+        }),
+        Err(_) => Err("no answer".into()),
+    }
+}
+
+fn state(machine: &Machine) -> State {
+    use std::fmt::Write as _;
+    const ALL: usize = 10_000;
+    let mut content = String::new();
+    let _ = write!(content, "{} {:?} {:?} ", machine.level(), machine.floor(), machine.limits());
+    for it in machine.leases(None, ALL) {
+        let (holds, waits, keys) = (it.holds, it.waits, it.keys);
+        let _ = write!(content, "{:?} {} {holds:?} {waits:?} {keys:?}; ", it.id, it.ttl_ms);
+    }
+    let mut waiting = BTreeMap::new();
+    for it in machine.locks("", None, ALL) {
+        let _ = write!(content, "{} {:?}: ", it.lock.as_str(), it.slots);
+        for holder in &it.holders {
+            let (token, mode, state) = (holder.token, holder.mode, holder.metadata.len());
+            let _ = write!(content, "{:?} {token:?} {mode:?} {state}, ", holder.lease);
+        }
+        waiting.insert(it.lock.as_str().to_owned(), it.waiting);
+    }
+    for it in machine.keys("", None, ALL) {
+        let (key, modified, lease) = (it.key, it.modified, it.lease);
+        let _ = write!(content, "{} {modified:?} {lease:?} {}; ", key.as_str(), it.value.len());
+    }
+    State { revision: machine.revision().0, floor: machine.floor().0, content, waiting }
+}

@@ -1,0 +1,118 @@
+//! What is written in a scenario file?
+//!
+//! ```text
+//! == a held lock is refused to those who do not wait
+//! ana lease 60s                 -> granted
+//! ana lock deploy               -> held
+//! @http,grpc ben try deploy     -> HELD
+//! ```
+//!
+//! One step per line: on which doors (all, if it does not say), who, what, with which words and options, and what
+//! comes of it. What is refused is told by its reason, in capitals; everything else by a word and some facts.
+
+use std::collections::BTreeMap;
+
+/// What a member can be.
+pub(crate) const SHAPES: [&str; 3] = ["alone", "leader", "follower"];
+
+/// A scenario: its title and its steps.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) title: String,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// One line.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Step {
+    /// File and line, for whoever reads that it failed.
+    pub(crate) at: String,
+    /// Doors and shapes it is made on; all, if none is named.
+    only: Vec<String>,
+    pub(crate) who: String,
+    pub(crate) verb: String,
+    pub(crate) words: Vec<String>,
+    pub(crate) options: BTreeMap<String, String>,
+    pub(crate) outcome: String,
+    pub(crate) facts: BTreeMap<String, String>,
+}
+
+impl Step {
+    /// Whether it is made on this door of such a member.
+    pub(crate) fn is_for(&self, door: &str, shape: &str) -> bool {
+        let (shapes, doors): (Vec<_>, Vec<_>) =
+            self.only.iter().partition(|it| SHAPES.contains(&it.as_str()));
+        (doors.is_empty() || doors.iter().any(|it| *it == door))
+            && (shapes.is_empty() || shapes.iter().any(|it| *it == shape))
+    }
+
+    /// Whether it is to be refused.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.outcome.starts_with(|first: char| first.is_ascii_uppercase())
+    }
+
+    pub(crate) fn word(&self, number: usize) -> &str {
+        self.words.get(number).unwrap_or_else(|| panic!("{}: a word is missing", self.at))
+    }
+
+    pub(crate) fn option(&self, name: &str) -> Option<&str> {
+        self.options.get(name).map(String::as_str)
+    }
+}
+
+/// Reads a file.
+pub(crate) fn read(file: &str, text: &str) -> Vec<Scenario> {
+    let mut scenarios: Vec<Scenario> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if let Some(title) = line.strip_prefix("== ") {
+            scenarios.push(Scenario { title: title.to_owned(), steps: Vec::new() });
+        } else if !line.is_empty() {
+            let at = format!("{file}:{}", number + 1);
+            let scenario = scenarios.last_mut().unwrap_or_else(|| panic!("{at}: no title before"));
+            scenario.steps.push(step(at, line));
+        }
+    }
+    scenarios
+}
+
+fn step(at: String, line: &str) -> Step {
+    let (asked, told) = line.split_once("->").unwrap_or_else(|| panic!("{at}: no `->`"));
+    let mut words = asked.split_whitespace().peekable();
+    let mut step = Step { at, ..Step::default() };
+    if let Some(doors) = words.next_if(|word| word.starts_with('@')) {
+        step.only = doors[1..].split(',').map(str::to_owned).collect();
+    }
+    let mut next = || words.next().map(str::to_owned);
+    step.who = next().unwrap_or_else(|| panic!("{}: who?", step.at));
+    step.verb = next().unwrap_or_else(|| panic!("{}: what?", step.at));
+    for word in words {
+        match word.split_once('=').filter(|(name, _)| !name.is_empty()) {
+            Some((name, value)) => {
+                step.options.insert(name.to_owned(), value.to_owned());
+            }
+            None => step.words.push(word.to_owned()),
+        }
+    }
+    let mut told = told.split_whitespace();
+    step.outcome =
+        told.next().unwrap_or_else(|| panic!("{}: what comes of it?", step.at)).to_owned();
+    for fact in told {
+        let (name, value) =
+            fact.split_once('=').unwrap_or_else(|| panic!("{}: `{fact}` is no fact", step.at));
+        step.facts.insert(name.to_owned(), value.to_owned());
+    }
+    step
+}
+
+/// Milliseconds, written `50ms`, `60s`, `2h`.
+pub(crate) fn ms(text: &str) -> u64 {
+    let digits = text.trim_end_matches(|it: char| it.is_ascii_alphabetic());
+    let number: u64 = digits.parse().unwrap_or_else(|_| panic!("`{text}` is no duration"));
+    match &text[digits.len()..] {
+        "ms" => number,
+        "s" => number * 1_000,
+        "h" => number * 3_600_000,
+        other => panic!("`{other}` is no unit"),
+    }
+}

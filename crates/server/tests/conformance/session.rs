@@ -1,0 +1,199 @@
+//! How is a session asked, over gRPC or in JSON over a WebSocket?
+//!
+//! Everybody has a session of their own. One task reads what comes; whoever asked is told when the answer is there, or
+//! the turn has come.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use tenure_wire::v1;
+use tenure_wire::v1::session_service_client::SessionServiceClient;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use v1::answer::Result as Wire;
+
+use crate::ask::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What, told};
+
+/// Those who wait for answers, by request id.
+#[derive(Clone, Default)]
+pub(crate) struct Waiting(Arc<Mutex<Asked>>);
+
+#[derive(Default)]
+struct Asked {
+    newest: u64,
+    by_id: BTreeMap<u64, oneshot::Sender<Reply>>,
+    /// What ended the session.
+    over: Option<Reply>,
+}
+
+impl Waiting {
+    /// A new id, and what its answer will be.
+    pub(crate) fn ask(&self) -> (u64, oneshot::Receiver<Reply>) {
+        let (done, answer) = oneshot::channel();
+        let mut asked = self.0.lock().unwrap();
+        asked.newest += 1;
+        let id = asked.newest;
+        match &asked.over {
+            Some(over) => drop(done.send(over.clone())),
+            None => drop(asked.by_id.insert(id, done)),
+        }
+        (id, answer)
+    }
+
+    pub(crate) fn answer(&self, id: u64, reply: Reply) {
+        if let Some(done) = self.0.lock().unwrap().by_id.remove(&id) {
+            let _ = done.send(reply);
+        }
+    }
+
+    pub(crate) fn waited_in_vain(&self, id: u64) {
+        let error = v1::Error {
+            reason: "WAIT_TIMEOUT".into(),
+            message: "the wait is over".into(),
+            ..Default::default()
+        };
+        self.answer(id, Reply::Refused(Fault::new(&error, How::Frame)));
+    }
+
+    pub(crate) fn end(&self, reply: &Reply) {
+        let mut asked = self.0.lock().unwrap();
+        asked.over.get_or_insert_with(|| reply.clone());
+        for (_, done) in std::mem::take(&mut asked.by_id) {
+            let _ = done.send(reply.clone());
+        }
+    }
+}
+
+/// The session door of one member.
+pub(crate) struct Sessions {
+    channel: Channel,
+    open: Mutex<BTreeMap<String, Session>>,
+}
+
+#[derive(Clone)]
+struct Session {
+    to: mpsc::Sender<v1::SessionRequest>,
+    waiting: Waiting,
+}
+
+impl Sessions {
+    pub(crate) fn new(channel: Channel) -> Self {
+        Self { channel, open: Mutex::default() }
+    }
+
+    fn session(&self, who: &str) -> Session {
+        let mut open = self.open.lock().unwrap();
+        let new =
+            || Session::open(&self.channel, v1::Hello { client: who.into(), ..Default::default() });
+        open.entry(who.to_owned()).or_insert_with(new).clone()
+    }
+}
+
+impl Door for Sessions {
+    fn ask(&self, who: &str, ask: Ask) -> Answered {
+        let command = match ask.what {
+            What::Command(command) => command,
+            What::Bad(bad) => return bad_session(&self.channel, bad),
+            _ => return Box::pin(async { Reply::NotHere }),
+        };
+        let session = self.session(who);
+        let (id, answer) = session.waiting.ask();
+        let request = v1::Request {
+            id,
+            command: Some(command),
+            seq: ask.seq,
+            done: 0,
+            deadline_ms: ask.deadline_ms.unwrap_or(0),
+            idempotency_key: ask.key.unwrap_or_default(),
+        };
+        let message = v1::SessionRequest { requests: vec![request], ..Default::default() };
+        Box::pin(async move {
+            // A session that is over has answered already.
+            let _ = session.to.send(message).await;
+            answer.await.expect("an answer")
+        })
+    }
+}
+
+impl Session {
+    fn open(channel: &Channel, hello: v1::Hello) -> Self {
+        let (to, requests) = mpsc::channel(16);
+        let waiting = Waiting::default();
+        let first = v1::SessionRequest { hello: Some(hello), ..Default::default() };
+        to.try_send(first).unwrap();
+        let mut client = SessionServiceClient::new(channel.clone());
+        tokio::spawn({
+            let waiting = waiting.clone();
+            async move {
+                let opened = client.open(ReceiverStream::new(requests)).await;
+                let mut stream = opened.unwrap().into_inner();
+                while let Some(message) = stream.next().await {
+                    match message {
+                        Ok(message) => take(message, &waiting),
+                        Err(status) if tenure_wire::status::error_from(&status).is_some() => {
+                            waiting.end(&Reply::Refused(*crate::grpc::fault(&status)));
+                        }
+                        Err(_) => break,
+                    }
+                }
+                let lost = v1::Error { reason: "(no reason)".into(), ..Default::default() };
+                waiting.end(&Reply::Refused(Fault::new(&lost, How::Ends)));
+            }
+        });
+        Self { to, waiting }
+    }
+}
+
+fn take(message: v1::SessionResponse, waiting: &Waiting) {
+    for answer in message.answers {
+        match told(answer.result.expect("a result"), answer.revision) {
+            None => {}
+            Some(Ok(it)) => waiting.answer(answer.id, Reply::Done(it)),
+            Some(Err(error)) => {
+                assert!(!error.next.is_empty(), "no advice: {error:?}");
+                waiting.answer(answer.id, Reply::Refused(Fault::new(&error, How::Frame)));
+            }
+        }
+    }
+    for granted in message.grants {
+        let (token, slot, locks) = (granted.token, granted.slot, granted.locks);
+        let held = v1::AcquireResponse { token, slot, locks, ..Default::default() };
+        let held = told(Wire::Acquired(held), granted.revision).expect("it is held");
+        waiting.answer(granted.id, Reply::Done(held.expect("no error")));
+    }
+    message.waits_ended.iter().for_each(|it| waiting.waited_in_vain(it.id));
+    if let Some(error) = message.closing {
+        waiting.end(&Reply::Refused(Fault::new(&error, How::Ends)));
+    }
+}
+
+fn bad_session(channel: &Channel, bad: Bad) -> Answered {
+    let mut hello = v1::Hello::default();
+    let mut request = v1::Request { id: 1, ..Default::default() };
+    match bad {
+        Bad::OtherCluster => hello.cluster_id = 77,
+        Bad::Restored => hello.epoch = 77,
+        Bad::UnknownCall => {}
+        Bad::TooLarge => {
+            let put = v1::PutRequest { value: vec![0; 3 << 20].into(), ..Default::default() };
+            request.command = Some(v1::request::Command::Put(put));
+        }
+        _ => return Box::pin(async { Reply::NotHere }),
+    }
+    let session = Session::open(channel, hello);
+    Box::pin(async move {
+        let (id, answer) = session.waiting.ask();
+        request.id = id;
+        let message = v1::SessionRequest { requests: vec![request], ..Default::default() };
+        let _ = session.to.send(message).await;
+        answer.await.expect("an answer")
+    })
+}
+
+impl From<Told> for Reply {
+    fn from(told: Told) -> Self {
+        Self::Done(told)
+    }
+}

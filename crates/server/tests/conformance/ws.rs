@@ -1,0 +1,210 @@
+//! How is a session in JSON asked, over a WebSocket?
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tenure_wire::v1;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+use crate::ask::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What};
+use crate::json;
+use crate::session::Waiting;
+
+/// The WebSocket door of one member.
+pub(crate) struct Sockets {
+    at: SocketAddr,
+    open: Mutex<BTreeMap<String, Socket>>,
+}
+
+/// One socket, and those who wait for its answers.
+#[derive(Clone)]
+struct Socket {
+    to: mpsc::Sender<Message>,
+    waiting: Waiting,
+}
+
+impl Sockets {
+    pub(crate) fn new(at: SocketAddr) -> Self {
+        Self { at, open: Mutex::default() }
+    }
+
+    fn socket(&self, who: &str) -> Socket {
+        let mut open = self.open.lock().unwrap();
+        let new = || Socket::open(self.at, &json!({"hello": {"client": who}}));
+        open.entry(who.to_owned()).or_insert_with(new).clone()
+    }
+}
+
+impl Door for Sockets {
+    fn ask(&self, who: &str, ask: Ask) -> Answered {
+        let command = match &ask.what {
+            What::Command(command) => command,
+            What::Bad(bad) => return bad_socket(self.at, *bad),
+            _ => return Box::pin(async { Reply::NotHere }),
+        };
+        let (name, content) = json::command(command);
+        let socket = self.socket(who);
+        let (id, answer) = socket.waiting.ask();
+        let mut request = json!({"id": id, name: content});
+        if let Some(key) = ask.key {
+            request["idempotency_key"] = json!(key);
+        }
+        if let Some(ms) = ask.deadline_ms {
+            request["deadline_ms"] = json!(ms);
+        }
+        if ask.seq > 0 {
+            request["seq"] = json!(ask.seq);
+        }
+        let message = Message::text(json!({"requests": [request]}).to_string());
+        Box::pin(async move {
+            // A socket that is closed has answered already.
+            let _ = socket.to.send(message).await;
+            answer.await.expect("an answer")
+        })
+    }
+}
+
+impl Socket {
+    fn open(at: SocketAddr, hello: &Value) -> Self {
+        let (to, mut messages) = mpsc::channel::<Message>(16);
+        let waiting = Waiting::default();
+        to.try_send(Message::text(hello.to_string())).unwrap();
+        tokio::spawn({
+            let waiting = waiting.clone();
+            async move {
+                let (socket, _) = connect_async(format!("ws://{at}/v1/ws")).await.unwrap();
+                let (mut sink, stream) = socket.split();
+                let sending = async {
+                    while let Some(message) = messages.recv().await {
+                        if sink.send(message).await.is_err() {
+                            // What the member said first is what counts.
+                            std::future::pending::<()>().await;
+                        }
+                    }
+                };
+                tokio::select! {
+                    () = sending => {}
+                    () = listen(stream, &waiting) => {}
+                }
+            }
+        });
+        Self { to, waiting }
+    }
+}
+
+type Stream = futures_util::stream::SplitStream<WebSocketStream<MaybeTlsStream<TcpStream>>>;
+
+async fn listen(mut stream: Stream, waiting: &Waiting) {
+    let mut last = None;
+    let code = loop {
+        match stream.next().await {
+            Some(Ok(Message::Text(text))) => {
+                let message: Value = serde_json::from_str(&text).unwrap();
+                if message["closing"].is_object() {
+                    last = Some(json::fault(&message["closing"], How::Close(None)));
+                }
+                take(&message, waiting);
+            }
+            Some(Ok(Message::Close(frame))) => break frame.map(|it| it.code.into()),
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => break None,
+        }
+    };
+    // A socket that is closed without a message has nothing but the code to say why.
+    let fault = last.unwrap_or_else(|| {
+        let socket = code.map(|code| (code, tenure_wire::reason::Socket::Close(code)));
+        let row = tenure_wire::reason::TABLE.iter();
+        let reason = socket.and_then(|(_, socket)| row.clone().find(|row| row.socket == socket));
+        let reason = reason.map_or("(no reason)", |row| row.reason).to_owned();
+        let error = v1::Error { reason, message: "closed".into(), ..Default::default() };
+        Fault::new(&error, How::Close(None))
+    });
+    waiting.end(&Reply::Refused(Fault { how: How::Close(code), ..fault }));
+}
+
+fn take(message: &Value, waiting: &Waiting) {
+    let list = |name: &str| message[name].as_array().cloned().unwrap_or_default();
+    for answer in list("answers") {
+        let id = answer["id"].as_u64().unwrap();
+        let named = answer.as_object().unwrap().iter();
+        let (name, content) = named
+            .clone()
+            .find(|(name, _)| *name != "id" && *name != "revision")
+            .unwrap_or_else(|| panic!("{answer}"));
+        let revision = answer.get("revision").map_or(0, json::number);
+        match &**name {
+            // One that belongs to no request is about the newest.
+            "error" => waiting.answer(id.max(1), Reply::Refused(json::fault(content, How::Frame))),
+            "queued" => {}
+            "renewed" => waiting.answer(id, json::told("renewed", &content[0]).into()),
+            "lease" | "key" => {
+                let told = json::told(name, &content[&**name]);
+                waiting.answer(id, Told { revision, ..told }.into());
+            }
+            name => waiting.answer(id, Told { revision, ..json::told(name, content) }.into()),
+        }
+    }
+    for granted in list("grants") {
+        let id = granted["id"].as_u64().unwrap();
+        waiting.answer(id, json::told("grants", &granted).into());
+    }
+    list("waits_ended").iter().for_each(|it| waiting.waited_in_vain(it["id"].as_u64().unwrap()));
+}
+
+fn bad_socket(at: SocketAddr, bad: Bad) -> Answered {
+    let mut hello = json!({"hello": {"client": "bad"}});
+    let said = match bad {
+        Bad::Host => return upgrade(at, "/v1/ws", "host", "evil.example"),
+        Bad::Origin => return upgrade(at, "/v1/ws", "origin", "http://evil.example"),
+        Bad::OtherCluster => {
+            hello["hello"]["cluster_id"] = json!("77");
+            Message::text("{}")
+        }
+        Bad::Restored => {
+            hello["hello"]["epoch"] = json!(77);
+            Message::text("{}")
+        }
+        Bad::Malformed => Message::text("hello there"),
+        Bad::TooLarge => Message::text("x".repeat(3 << 20)),
+        Bad::Media => Message::binary(vec![0xff; 8]),
+        Bad::UnknownCall | Bad::UnknownVerb | Bad::TooManyWatches | Bad::Half | Bad::Backup => {
+            return Box::pin(async { Reply::NotHere });
+        }
+    };
+    let socket = Socket::open(at, &hello);
+    Box::pin(async move {
+        let (_, answer) = socket.waiting.ask();
+        let _ = socket.to.send(said).await;
+        answer.await.expect("an answer")
+    })
+}
+
+/// Tries to open a socket with a header that is not ours.
+pub(crate) fn upgrade(
+    at: SocketAddr,
+    path: &'static str,
+    header: &'static str,
+    value: &'static str,
+) -> Answered {
+    Box::pin(async move {
+        let mut request = format!("ws://{at}{path}").into_client_request().unwrap();
+        request.headers_mut().insert(header, value.parse().unwrap());
+        match connect_async(request).await {
+            Ok(_) => Reply::Done(Told::new("open")),
+            Err(Error::Http(response)) => {
+                let status = response.status().as_u16();
+                let body = response.body().clone().unwrap_or_default();
+                let body: Value = serde_json::from_slice(&body).unwrap();
+                Reply::Refused(json::fault(&body["error"], How::Upgrade(status)))
+            }
+            Err(error) => panic!("{error}"),
+        }
+    })
+}
