@@ -110,11 +110,6 @@ impl Asking {
         }
     }
 
-    /// When it is no use any more to wait for the answer.
-    pub(crate) fn hopeless_at(&self) -> Option<Moment> {
-        self.first.map(|first| first + self.pace.window())
-    }
-
     /// The lease was granted.
     pub(crate) fn granted(&self, now: Reading) -> Result<Life, TooLate> {
         let (at, pace) = (now.now(), self.pace);
@@ -184,6 +179,16 @@ impl Life {
         let renew = self.lost.is_none() && at >= self.next_try;
         self.wake.due = if renew { at + retry } else { self.due().max(at) };
         renew
+    }
+
+    /// Whether it is due or will be within a quarter of its pace: what is renewed together stays together.
+    pub(crate) fn is_soon(&self, now: Reading) -> bool {
+        self.lost.is_none() && now.now() + self.pace.renew_after() / 4 >= self.next_try
+    }
+
+    /// Whether a renewal is unanswered for longer than it should be, or failed.
+    pub(crate) fn is_retrying(&self) -> bool {
+        self.lost.is_none() && (self.wake.failed > 0 || !self.tries.is_empty())
     }
 
     /// A renewal is about to be sent; its number comes back with the answer.

@@ -1,0 +1,155 @@
+//! What can an operator ask and do from a program?
+
+use tenure_types::{LeaseId, Token};
+use tenure_wire::{convert, v1};
+use v1::answer::Result as Answer;
+use v1::cluster_service_client::ClusterServiceClient;
+use v1::lock_admin_service_client::LockAdminServiceClient;
+use v1::request::Command;
+
+use crate::client::Client;
+use crate::election::failed;
+use crate::error::{Error, strange};
+use crate::shared::Identity;
+
+pub use tenure_wire::v1::{ExplainResponse as Explanation, LockView, StatusResponse as Status};
+
+/// Whether somebody who loses a lock may stop first.
+///
+/// ```
+/// assert_ne!(tenure::Urgency::StopFirst, tenure::Urgency::Now);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// Nobody may start before the holder has confirmed that it stopped, or its lease would have ended.
+    StopFirst,
+    /// At once. Only a fence protects the resource then.
+    Now,
+}
+
+impl Client {
+    /// Who has a lock, who waits for it, and when it can be free.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let explained = client.explain("deploy").await?;
+    /// println!("{} before the next one", explained.ahead.len());
+    /// # Ok(()) }
+    /// ```
+    pub async fn explain(&self, lock: impl Into<String>) -> Result<Explanation, Error> {
+        let ask = v1::ExplainRequest { lock: lock.into(), ..Default::default() };
+        match self.shared.call(Command::Explain(ask), Identity::Harmless).await? {
+            (Answer::Explained(explained), _) => Ok(explained),
+            _ => Err(strange()),
+        }
+    }
+
+    /// A lock and its holders; nothing if nobody holds or awaits it.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let lock = client.show("deploy").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn show(&self, lock: impl Into<String>) -> Result<Option<LockView>, Error> {
+        let ask = v1::GetLockRequest { lock: lock.into(), stale: false };
+        match self.shared.call(Command::GetLock(ask), Identity::Harmless).await? {
+            (Answer::Lock(shown), _) => Ok(shown.lock),
+            _ => Err(strange()),
+        }
+    }
+
+    /// Locks whose names begin so, in the order of their names, a page at a time: after `after`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// for lock in client.locks("jobs/", None).await? { println!("{}", lock.lock); }
+    /// # Ok(()) }
+    /// ```
+    pub async fn locks(&self, prefix: &str, after: Option<&str>) -> Result<Vec<LockView>, Error> {
+        let ask = v1::ListLocksRequest {
+            prefix: prefix.to_owned(),
+            after: after.unwrap_or_default().to_owned(),
+            ..Default::default()
+        };
+        let channel = self.channel().await?;
+        let listed = LockAdminServiceClient::new(channel).list(ask).await;
+        Ok(listed.map_err(|status| told(&status))?.into_inner().locks)
+    }
+
+    /// Takes a lock away from whoever holds it under this token.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client, token: tenure::Token) -> Result<(), tenure::Error> {
+    /// client.force("deploy", token, "runner 7 was deleted", tenure::Urgency::StopFirst).await
+    /// # }
+    /// ```
+    pub async fn force(
+        &self,
+        lock: impl Into<String>,
+        token: Token,
+        reason: &str,
+        urgency: Urgency,
+    ) -> Result<(), Error> {
+        let command = Command::Force(v1::ForceRequest {
+            lock: lock.into(),
+            token: token.get(),
+            reason: reason.to_owned(),
+            now: urgency == Urgency::Now,
+        });
+        match self.shared.call(command, Identity::key()).await? {
+            (Answer::Forced(_), _) => Ok(()),
+            _ => Err(strange()),
+        }
+    }
+
+    /// Ends somebody else's lease and everything bound to it.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client, lease: tenure::LeaseId) -> Result<(), tenure::Error> {
+    /// client.revoke(lease, "the machine is gone", tenure::Urgency::StopFirst).await
+    /// # }
+    /// ```
+    pub async fn revoke(
+        &self,
+        lease: LeaseId,
+        reason: &str,
+        urgency: Urgency,
+    ) -> Result<(), Error> {
+        let command = Command::Revoke(v1::RevokeRequest {
+            lease: convert::lease(lease),
+            by_other: true,
+            reason: reason.to_owned(),
+            now: urgency == Urgency::Now,
+            ..Default::default()
+        });
+        match self.shared.call(command, Identity::key()).await? {
+            (Answer::Revoked(_), _) => Ok(()),
+            _ => Err(strange()),
+        }
+    }
+
+    /// How the cluster and its members are.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// println!("survives {} failures", client.status().await?.survives);
+    /// # Ok(()) }
+    /// ```
+    pub async fn status(&self) -> Result<Status, Error> {
+        let channel = self.channel().await?;
+        let status = ClusterServiceClient::new(channel).status(v1::StatusRequest {}).await;
+        Ok(status.map_err(|status| told(&status))?.into_inner())
+    }
+
+    async fn channel(&self) -> Result<tonic::transport::Channel, Error> {
+        let until = tokio::time::Instant::now() + self.shared.settings.timeout;
+        let line = self.shared.line(until).await.ok_or(Error::Unavailable)?;
+        Ok(line.channel.clone())
+    }
+}
+
+/// What became of a question that was not answered: asking changes nothing.
+fn told(status: &tonic::Status) -> Error {
+    failed(status).unwrap_or(Error::Unavailable)
+}
