@@ -11,8 +11,9 @@ use common::{Cluster, wait};
 use tenure::{Cause, Client, Error, Standing};
 use tenure_server::os;
 
-/// Who runs this test binary as a client that can be stopped: the addresses are here.
+/// Says to a second process of the test below that it is the client to be stopped, and where the cluster is.
 const HELPER: &str = "TENURE_SDK_HELPER";
+const PAUSED: &str = "a_client_stopped_for_longer_than_its_ttl_does_nothing_when_it_goes_on";
 
 fn addresses(cluster: &Cluster) -> String {
     let one = |it: &common::One| format!("127.0.0.1:{}", it.clients);
@@ -121,6 +122,47 @@ fn fifty_waiters_are_served_in_order_over_failovers() {
     assert!(served.is_sorted_by(|a, b| a.1 < b.1), "tokens only grow");
 }
 
+#[test]
+fn every_write_happens_once_and_every_watch_tells_it_once_over_failovers() {
+    const WRITES: u64 = 300;
+    let mut cluster = Cluster::found(3);
+    let runtime = runtime();
+    let addresses = addresses(&cluster);
+    let writer = runtime.block_on(client(&addresses, "writer"));
+    let watcher = runtime.block_on(client(&addresses, "watcher"));
+    let mut watch = runtime.block_on(async { watcher.watch("count").await }).unwrap();
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let seen = written.clone();
+    let writing = runtime.spawn(async move {
+        for number in 0..WRITES {
+            let revision = writer.key("count").put(number.to_string()).await.unwrap();
+            seen.lock().unwrap().push(revision);
+        }
+        writer.key("count").get().await.unwrap().unwrap().version
+    });
+    let watching = runtime.spawn(async move {
+        let mut told = Vec::new();
+        while (told.len() as u64) < WRITES {
+            let batch = watch.next().await.unwrap().unwrap();
+            assert_eq!(batch.events.len(), 1);
+            told.push(batch.revision);
+        }
+        told
+    });
+    for part in 1..3 {
+        let half = usize::try_from(WRITES).unwrap() * part / 3;
+        wait("writes go on", || (written.lock().unwrap().len() >= half).then_some(()));
+        let leader = cluster.leader();
+        cluster.kill(leader);
+        cluster.leader();
+        cluster.start(leader, &[]);
+    }
+    assert_eq!(runtime.block_on(writing).unwrap(), WRITES, "each was done once");
+    let told = runtime.block_on(watching).unwrap();
+    assert!(told.is_sorted_by(|a, b| a < b));
+    assert_eq!(told.len() as u64, WRITES);
+}
+
 /// Takes the lock again and again; each hold until its own check says no or its time is over. With `deaf` it goes on for
 /// as long as it had planned, whatever the check says.
 async fn cycle(client: Client, deaf: bool, stop: Arc<AtomicBool>, spans: Arc<Mutex<Vec<Span>>>) {
@@ -184,6 +226,9 @@ fn two_guards_that_are_valid_by_their_own_checks_never_overlap() {
     let spans = histories(false);
     assert!(spans.len() >= 15);
     assert!(overlap(&spans).is_none(), "{:?}", overlap(&spans));
+    let mut spans = spans;
+    spans.sort_unstable_by_key(|span| span.from_us);
+    assert!(spans.is_sorted_by(|a, b| a.token < b.token), "later holders have larger tokens");
 }
 
 #[test]
@@ -192,13 +237,11 @@ fn clients_that_ignore_their_loss_do_overlap() {
     assert!(overlap(&histories(true)).is_some());
 }
 
-/// Not a test of its own: the client that another test stops and lets go on.
-#[test]
-fn helper_that_holds_and_reports() {
-    let Ok(addresses) = std::env::var(HELPER) else { return };
+/// What the process does that the test below stops and lets go on.
+fn hold_and_report(addresses: &str) {
     let runtime = runtime();
     runtime.block_on(async {
-        let client = client(&addresses, "helper").await;
+        let client = client(addresses, "helper").await;
         let guard = client.lock("deploy").ttl(Duration::from_secs(2)).await.unwrap();
         // Each effect right behind its own check.
         let cause = loop {
@@ -219,7 +262,7 @@ struct Helper(Child);
 impl Helper {
     fn start(addresses: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "helper_that_holds_and_reports"]).env(HELPER, addresses);
+        command.args(["--exact", PAUSED]).env(HELPER, addresses);
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
@@ -238,6 +281,9 @@ impl Drop for Helper {
 
 #[test]
 fn a_client_stopped_for_longer_than_its_ttl_does_nothing_when_it_goes_on() {
+    if let Ok(addresses) = std::env::var(HELPER) {
+        return hold_and_report(&addresses);
+    }
     let cluster = Cluster::found(3);
     let runtime = runtime();
     let addresses = addresses(&cluster);

@@ -64,11 +64,12 @@ impl Keeper {
             if self.lines.first.is_none() {
                 settled = self.dial_any().await;
             }
-            if settled {
+            if self.lines.first.is_some() {
                 settled = self.follow().await;
             }
-            if settled && self.lines.second.is_none() && self.known.len() > 1 {
-                settled = self.dial_second().await;
+            // A leader that cannot be reached is no reason to have nobody standing by.
+            if self.lines.first.is_some() && self.lines.second.is_none() && self.known.len() > 1 {
+                settled &= self.dial_second().await;
             }
             self.publish();
             if settled {
@@ -114,14 +115,20 @@ impl Keeper {
     }
 
     async fn dial_second(&mut self) -> bool {
-        let first = self.lines.first.as_ref().map(|line| line.address.clone());
+        let Some(first) = self.lines.first.clone() else { return false };
         let others: Vec<String> =
-            self.known.iter().filter(|it| Some(*it) != first.as_ref()).cloned().collect();
+            self.known.iter().filter(|it| **it != first.address).cloned().collect();
         for _ in 0..others.len() {
             self.turn += 1;
-            if let Some(line) = self.dial(&others[self.turn % others.len()]).await {
-                self.lines.second = Some(line);
-                return true;
+            let address = &others[self.turn % others.len()];
+            match self.dial(address).await {
+                // The same member under another name is nobody standing by.
+                Some(line) if line.member == first.member => self.known.retain(|it| it != address),
+                Some(line) => {
+                    self.lines.second = Some(line);
+                    return true;
+                }
+                None => {}
             }
         }
         false
@@ -130,18 +137,15 @@ impl Keeper {
     /// Makes the session with the leader the first, as far as anybody knows the leader.
     async fn follow(&mut self) -> bool {
         let Some(first) = self.lines.first.clone() else { return false };
-        let leader = first.leader().borrow().clone();
-        if leader.is_empty() || leader == first.address {
-            return true;
-        }
-        let second = self.lines.second.take_if(|line| line.address == leader);
+        let Some(leader) = first.elsewhere() else { return true };
+        let second = self.lines.second.take_if(|line| line.member == leader.member);
         let line = match second {
             Some(line) => Some(line),
-            None => self.dial(&leader).await,
+            None => self.dial(&leader.address).await,
         };
         // A follower forwards what it is sent: nothing waits for this to succeed.
         let Some(line) = line else { return false };
-        self.learn(&leader);
+        self.learn(&leader.address);
         self.lines.first = Some(line);
         self.lines.second = Some(first);
         true
@@ -194,10 +198,9 @@ impl Keeper {
         let moved = |line: Option<Arc<Line>>| async move {
             match line {
                 Some(line) => {
-                    let (mut leader, own) = (line.leader(), line.address.clone());
+                    let (mut leader, own) = (line.leader(), line.member);
                     drop(line);
-                    let elsewhere = |at: &String| !at.is_empty() && *at != own;
-                    if leader.wait_for(elsewhere).await.is_err() {
+                    if leader.wait_for(|at| at.is_elsewhere(own)).await.is_err() {
                         std::future::pending::<()>().await;
                     }
                 }
@@ -206,10 +209,7 @@ impl Keeper {
         };
         let (first, second) = (self.lines.first.clone(), self.lines.second.clone());
         // While the leader is elsewhere and cannot be reached, it is tried again after a while.
-        let first_elsewhere = first.as_ref().is_some_and(|line| {
-            let at = line.leader().borrow().clone();
-            !at.is_empty() && at != line.address
-        });
+        let first_elsewhere = first.as_ref().is_some_and(|line| line.elsewhere().is_some());
         let pause = match pause {
             Some(pause) if first_elsewhere => pause.max(SHUN),
             Some(pause) => pause,

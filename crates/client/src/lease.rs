@@ -143,7 +143,8 @@ impl Lease {
         self.held.standing.subscribe()
     }
 
-    /// Ends the lease now. Its guards must be gone: the work under it has stopped.
+    /// Ends the lease now. Its guards must be gone, because the work under it must have stopped: while there are any
+    /// this fails with `LEASE_IN_USE`.
     ///
     /// ```no_run
     /// # async fn example(lease: tenure::Lease) -> Result<(), tenure::Error> {
@@ -151,6 +152,12 @@ impl Lease {
     /// # }
     /// ```
     pub async fn revoke(self) -> Result<(), Error> {
+        if !self.held.with(|life| life.is_idle()) {
+            return Err(Error::Failed {
+                reason: "LEASE_IN_USE".to_owned(),
+                message: "the lease has guards".to_owned(),
+            });
+        }
         self.held.revoke().await
     }
 }

@@ -19,7 +19,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::shared::Shared;
 
 /// A connection on which nothing came for so long is asked whether it is there.
-const QUIET: Duration = Duration::from_secs(1);
+const QUIET: Duration = Duration::from_secs(2);
 /// And given up if it does not say so.
 const SILENT: Duration = Duration::from_secs(2);
 /// What may be on its way to us before we have read it.
@@ -38,9 +38,19 @@ pub(crate) enum Said {
     Gone,
 }
 
+/// Where a leader is.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Leader {
+    /// 0 if nobody is known to lead.
+    pub(crate) member: u64,
+    pub(crate) address: String,
+}
+
 /// One session.
 pub(crate) struct Line {
     pub(crate) address: String,
+    /// The member at its other end: several addresses may lead to one.
+    pub(crate) member: u64,
     pub(crate) channel: Channel,
     to: mpsc::UnboundedSender<v1::SessionRequest>,
     heard: Arc<Heard>,
@@ -51,7 +61,7 @@ pub(crate) struct Line {
 struct Heard {
     asks: Mutex<Asks>,
     /// Where the member says the leader is.
-    leader: watch::Sender<String>,
+    leader: watch::Sender<Leader>,
     over: watch::Sender<bool>,
 }
 
@@ -66,6 +76,19 @@ pub(crate) struct Asked {
     id: u64,
     heard: Arc<Heard>,
     from: mpsc::UnboundedReceiver<Said>,
+}
+
+impl From<v1::LeaderHint> for Leader {
+    fn from(hint: v1::LeaderHint) -> Self {
+        Self { member: hint.member_id, address: hint.address }
+    }
+}
+
+impl Leader {
+    /// Whether it can be dialled and is another member than this one.
+    pub(crate) fn is_elsewhere(&self, member: u64) -> bool {
+        self.member != 0 && self.member != member && !self.address.is_empty()
+    }
 }
 
 impl Line {
@@ -110,7 +133,8 @@ impl Line {
             Some(v1::SessionResponse { welcome: Some(welcome), .. }) => welcome,
             _ => return Err("does not speak our language".to_owned()),
         };
-        let leader = welcome.leader.map(|leader| leader.address).unwrap_or_default();
+        let leader = welcome.leader.map(Leader::from).unwrap_or_default();
+        let member = welcome.header.map_or(0, |header| header.member_id);
         let heard = Arc::new(Heard {
             asks: Mutex::default(),
             leader: watch::Sender::new(leader),
@@ -118,7 +142,7 @@ impl Line {
         });
         tokio::spawn(read(from, heard.clone(), shared.clone()));
         let address = address.to_owned();
-        Ok(Arc::new(Self { address, channel, to, heard, next: AtomicU64::new(1) }))
+        Ok(Arc::new(Self { address, member, channel, to, heard, next: AtomicU64::new(1) }))
     }
 
     /// Sends a request; its id is given here.
@@ -138,9 +162,15 @@ impl Line {
         self.to.send(message).ok().map(|()| asked)
     }
 
-    /// Where the member says the leader is; empty if it does not know.
-    pub(crate) fn leader(&self) -> watch::Receiver<String> {
+    /// Where the member says the leader is.
+    pub(crate) fn leader(&self) -> watch::Receiver<Leader> {
         self.heard.leader.subscribe()
+    }
+
+    /// Where the leader is, if it is known and not the member at the other end.
+    pub(crate) fn elsewhere(&self) -> Option<Leader> {
+        let leader = self.heard.leader.borrow().clone();
+        leader.is_elsewhere(self.member).then_some(leader)
     }
 
     /// Becomes true when the session is over.
@@ -212,7 +242,7 @@ async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, share
         let Ok(Some(message)) = message else { break };
         let Some(shared) = shared.upgrade() else { break };
         if let Some(leader) = message.leader {
-            heard.leader.send_replace(leader.address);
+            heard.leader.send_replace(leader.into());
         }
         for answer in message.answers {
             heard.tell(answer.id, Said::Answer(answer));

@@ -155,8 +155,9 @@ impl Shared {
         let until = began + within;
         let unknown = || Error::Unknown { request: identity.id(), waited: began.elapsed() };
         let request = identity.request(command);
-        let mut pause = PAUSE_MIN;
+        let (mut pause, mut tries) = (PAUSE_MIN, 0_u32);
         loop {
+            tries += 1;
             let given_up = |doubt| if doubt { unknown() } else { Error::Unavailable };
             let Some(line) = self.line(until).await else { return Err(given_up(doubt)) };
             let mut request = request.clone();
@@ -191,7 +192,8 @@ impl Shared {
                 }
             }
             // Every request here may be sent again: it is recognised, or does no harm twice.
-            if Instant::now() >= until || !self.spend() {
+            // Everyone tries twice: that is a leader that changed. Beyond it is what the budget is for.
+            if Instant::now() >= until || tries > 1 && !self.spend() {
                 return Err(given_up(doubt));
             }
             tokio::time::sleep(clock::jittered(pause).max(after)).await;
