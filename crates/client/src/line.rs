@@ -16,12 +16,17 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::clock;
+use crate::life::Moment;
 use crate::shared::Shared;
 
 /// A connection on which nothing came for so long is asked whether it is there.
 const QUIET: Duration = Duration::from_secs(2);
 /// And given up if it does not say so.
 const SILENT: Duration = Duration::from_secs(2);
+/// Whoever owes an answer and says nothing at all for so long is not there. A member that only is slow still says
+/// something to somebody, and is not left for it: that would make it slower.
+const TRY: Duration = Duration::from_secs(3);
 /// What may be on its way to us before we have read it.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
@@ -31,7 +36,7 @@ const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// What is heard about a request.
 #[derive(Debug)]
 pub(crate) enum Said {
-    Answer(v1::Answer),
+    Answer(Box<v1::Answer>),
     Granted(v1::Granted),
     WaitEnded,
     /// The session is over. What became of the request is not known.
@@ -62,6 +67,8 @@ struct Heard {
     asks: Mutex<Asks>,
     /// Where the member says the leader is.
     leader: watch::Sender<Leader>,
+    /// When the member last said anything, in microseconds of our clock.
+    newest_us: AtomicU64,
     over: watch::Sender<bool>,
 }
 
@@ -138,6 +145,7 @@ impl Line {
         let heard = Arc::new(Heard {
             asks: Mutex::default(),
             leader: watch::Sender::new(leader),
+            newest_us: AtomicU64::new(clock::read().boot.micros()),
             over: watch::Sender::new(false),
         });
         tokio::spawn(read(from, heard.clone(), shared.clone()));
@@ -162,6 +170,32 @@ impl Line {
         self.to.send(message).ok().map(|()| asked)
     }
 
+    /// What is heard next about a request that is owed an answer.
+    pub(crate) async fn answer(&self, asked: &mut Asked) -> Said {
+        loop {
+            match tokio::time::timeout(TRY, asked.next()).await {
+                Ok(said) => return said,
+                Err(_) if self.is_silent() => {
+                    self.give_up();
+                    return Said::Gone;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        let newest = Moment::from_micros(self.heard.newest_us.load(Ordering::Relaxed));
+        clock::read().boot.since(newest) >= TRY
+    }
+
+    /// It did not answer when it should have: if it does not answer others either, nobody relies on it any more.
+    pub(crate) fn suspect(&self) {
+        if self.is_silent() {
+            self.give_up();
+        }
+    }
+
     /// Where the member says the leader is.
     pub(crate) fn leader(&self) -> watch::Receiver<Leader> {
         self.heard.leader.subscribe()
@@ -182,8 +216,7 @@ impl Line {
         *self.heard.over.borrow()
     }
 
-    /// It did not answer when it should have: nobody relies on it any more.
-    pub(crate) fn give_up(&self) {
+    fn give_up(&self) {
         self.heard.close();
     }
 }
@@ -241,11 +274,12 @@ async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, share
         };
         let Ok(Some(message)) = message else { break };
         let Some(shared) = shared.upgrade() else { break };
+        heard.newest_us.store(clock::read().boot.micros(), Ordering::Relaxed);
         if let Some(leader) = message.leader {
             heard.leader.send_replace(leader.into());
         }
         for answer in message.answers {
-            heard.tell(answer.id, Said::Answer(answer));
+            heard.tell(answer.id, Said::Answer(Box::new(answer)));
         }
         for granted in message.grants {
             heard.tell(granted.id, Said::Granted(granted));

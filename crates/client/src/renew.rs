@@ -116,9 +116,14 @@ async fn one(shared: Arc<Shared>, line: Arc<Line>, parts: Vec<Part>) {
         Some(mut asked) => tokio::time::timeout(patience, asked.next()).await,
         None => Ok(Said::Gone),
     };
-    let Ok(Said::Answer(v1::Answer { result: Some(Answer::Renewed(renewed)), .. })) = answer else {
-        if answer.is_err() {
-            line.give_up();
+    let timed_out = answer.is_err();
+    let renewed = match answer {
+        Ok(Said::Answer(answer)) => answer.result,
+        _ => None,
+    };
+    let Some(Answer::Renewed(renewed)) = renewed else {
+        if timed_out {
+            line.suspect();
         }
         failed(&parts);
         return;

@@ -22,8 +22,8 @@ use crate::line::{Line, Said};
 use crate::renew;
 use crate::watchdog::Watchdog;
 
-/// How long one member may take to answer before another is asked.
-const TRY: Duration = Duration::from_secs(3);
+/// How long a member may look for a leader before it says that it does not know.
+const MEMBER: Duration = Duration::from_secs(9);
 /// Pauses between tries grow from the first to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -161,35 +161,31 @@ impl Shared {
             let given_up = |doubt| if doubt { unknown() } else { Error::Unavailable };
             let Some(line) = self.line(until).await else { return Err(given_up(doubt)) };
             let mut request = request.clone();
-            request.deadline_ms = ms(until.saturating_duration_since(Instant::now()).min(TRY * 3));
+            request.deadline_ms = ms(until.saturating_duration_since(Instant::now()).min(MEMBER));
             let Some(mut asked) = line.ask(request) else {
                 tokio::time::sleep(PAUSE_MIN).await;
                 continue;
             };
             let mut after = Duration::ZERO;
-            match tokio::time::timeout_at(until.min(Instant::now() + TRY), asked.next()).await {
-                Ok(Said::Answer(v1::Answer { result: Some(Answer::Error(error)), .. })) => {
-                    match Meaning::of(error) {
+            match tokio::time::timeout_at(until, line.answer(&mut asked)).await {
+                Ok(Said::Answer(answer)) => match answer.result {
+                    Some(Answer::Error(error)) => match Meaning::of(error) {
                         Meaning::No(error) => {
                             self.earn();
                             return Err(error);
                         }
                         Meaning::Again { after: asked } => after = asked,
                         Meaning::Doubt => doubt = true,
+                    },
+                    Some(result) => {
+                        self.earn();
+                        return Ok((result, answer.revision));
                     }
-                }
-                Ok(Said::Answer(v1::Answer { result: Some(answer), revision, .. })) => {
-                    self.earn();
-                    return Ok((answer, revision));
-                }
+                    None => return Err(crate::error::strange()),
+                },
                 Ok(Said::Gone) => doubt = true,
                 Ok(_) => return Err(crate::error::strange()),
-                Err(_) => {
-                    doubt = true;
-                    if Instant::now() < until {
-                        line.give_up();
-                    }
-                }
+                Err(_) => doubt = true,
             }
             // Every request here may be sent again: it is recognised, or does no harm twice.
             // Everyone tries twice: that is a leader that changed. Beyond it is what the budget is for.

@@ -22,8 +22,6 @@ use crate::life::{Asking, Cause, Standing};
 use crate::line::{Asked, Line, Said};
 use crate::shared::{Identity, Shared};
 
-/// How long one member may take for the first answer before another is asked.
-const TRY: Duration = Duration::from_secs(3);
 /// After a session ended, or a member could not serve.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The cluster ends a wait by itself; only if nothing is heard of that for so long it is ended from here.
@@ -83,6 +81,8 @@ async fn own_once(
         Err(error) => return Some(Err(error)),
     };
     let (began, mut asking) = (Instant::now(), Asking::new(pace));
+    // An answer after this leaves too little of the window to be worth anything.
+    let worthless = began + pace.window() * 3 / 4;
     let new = new_lease(shared, &pace);
     let mut orphan = Orphan { shared: shared.clone(), id: new.lease, sent: false };
     let mut request = ask.request(ask.wait_ms());
@@ -93,7 +93,7 @@ async fn own_once(
             let unknown = Error::Unknown { request, waited: began.elapsed() };
             return Some(Err(if orphan.sent { unknown } else { Error::Unavailable }));
         };
-        if began.elapsed() > pace.ttl() / 3 {
+        if Instant::now() >= worthless {
             return None;
         }
         // Read before it is sent; a repetition under the same lease counts from here too.
@@ -104,8 +104,11 @@ async fn own_once(
             continue;
         };
         orphan.sent = true;
-        let said = tokio::time::timeout(TRY.min(pace.ttl() / 3), asked.next()).await;
-        let (lease, granted) = match heard(said, &line, ask) {
+        let Ok(said) = tokio::time::timeout_at(worthless, line.answer(&mut asked)).await else {
+            line.suspect();
+            return None;
+        };
+        let (lease, granted) = match heard(said, ask) {
             Heard::Granted(Some(lease), granted) => (lease, Some(granted)),
             Heard::Queued(Some(lease), ahead) => {
                 tell(ask, ahead);
@@ -257,11 +260,8 @@ impl Stand<'_> {
                         (line, on)
                     }
                 };
-                let said = match queued {
-                    true => Ok(on.next().await),
-                    false => tokio::time::timeout(TRY, on.next()).await,
-                };
-                Some((heard(said, &line, ask), line, on))
+                let said = if queued { on.next().await } else { line.answer(&mut on).await };
+                Some((heard(said, ask), line, on))
             };
             let (heard, line, on) = tokio::select! {
                 cause = lost(&mut standing) => return Err(Error::Lost { cause }),
@@ -330,27 +330,22 @@ enum Heard {
     Again(Duration),
 }
 
-fn heard(said: Result<Said, tokio::time::error::Elapsed>, line: &Line, ask: &Ask) -> Heard {
-    let Ok(said) = said else {
-        line.give_up();
-        return Heard::Again(Duration::ZERO);
-    };
+fn heard(said: Said, ask: &Ask) -> Heard {
     match said {
-        Said::Answer(v1::Answer { result: Some(result), revision, .. }) => match result {
-            Answer::Acquired(it) => match locks(ask, it.token, it.slot, &it.locks) {
-                Some(locks) => Heard::Granted(it.lease, (locks, at(revision))),
+        Said::Answer(answer) => match answer.result {
+            Some(Answer::Acquired(it)) => match locks(ask, it.token, it.slot, &it.locks) {
+                Some(locks) => Heard::Granted(it.lease, (locks, at(answer.revision))),
                 None => Heard::No(strange()),
             },
-            Answer::Queued(it) => Heard::Queued(it.lease, it.ahead),
-            Answer::Ended(_) => Heard::Over,
-            Answer::Error(error) => match Meaning::of(error) {
+            Some(Answer::Queued(it)) => Heard::Queued(it.lease, it.ahead),
+            Some(Answer::Ended(_)) => Heard::Over,
+            Some(Answer::Error(error)) => match Meaning::of(error) {
                 Meaning::No(error) => Heard::No(error),
                 Meaning::Again { after } => Heard::Again(after),
                 Meaning::Doubt => Heard::Again(Duration::ZERO),
             },
             _ => Heard::No(strange()),
         },
-        Said::Answer(_) => Heard::No(strange()),
         Said::Granted(it) => match locks(ask, it.token, it.slot, &it.locks) {
             Some(locks) => Heard::Granted(None, (locks, at(it.revision))),
             None => Heard::No(strange()),

@@ -311,7 +311,7 @@ fn the_blocking_client_does_the_same_without_a_runtime() {
     let client = tenure::blocking::Client::connect(member.running.clients.to_string()).unwrap();
     let guard = client.lock("deploy").acquire().unwrap();
     guard.check().unwrap();
-    let refused = client.lock("deploy").with(|ask| ask.no_wait()).acquire();
+    let refused = client.lock("deploy").with(tenure::LockAsk::no_wait).acquire();
     assert!(matches!(refused, Err(Error::Refused(Refusal::Held(_)))));
     drop(guard);
     client.lock("deploy").acquire().unwrap().release().unwrap();

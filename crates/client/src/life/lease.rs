@@ -373,6 +373,9 @@ impl Life {
 
     fn acknowledged(&mut self, sent: Moment) {
         self.since = self.since.max(sent);
+        // What was sent before it proves nothing more.
+        let since = self.since;
+        self.tries.retain(|it| it.sent > since || mutant!("late_answer_revives"));
         self.next_try = self.since + self.pace.renew_after();
         self.wake.failed = 0;
         self.wake.late = Duration::ZERO;
