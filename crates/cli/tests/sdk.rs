@@ -163,8 +163,8 @@ fn every_write_happens_once_and_every_watch_tells_it_once_over_failovers() {
     assert_eq!(told.len() as u64, WRITES);
 }
 
-/// Takes the lock again and again; each hold until its own check says no or its time is over. With `deaf` it goes on for
-/// as long as it had planned, whatever the check says.
+/// Takes the lock again and again; each hold until its own check says no or its time is over. With `deaf` it goes on
+/// for as long as it had planned, whatever the check says.
 async fn cycle(client: Client, deaf: bool, stop: Arc<AtomicBool>, spans: Arc<Mutex<Vec<Span>>>) {
     let mut round = 0_u64;
     while !stop.load(Ordering::Acquire) {

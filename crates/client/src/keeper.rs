@@ -1,7 +1,7 @@
 //! Which member do we talk to, and who stands by?
 //!
-//! One task keeps two sessions: the first with the leader, wherever that goes, the second with another member, warm, for
-//! renewals and for the moment the first ends. Everyone else only sees which two there are.
+//! One task keeps two sessions: the first with the leader, wherever that goes, the second with another member, warm,
+//! for renewals and for the moment the first ends. Everyone else only sees which two there are.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -11,8 +11,8 @@
 //!
 //! A [`Guard`] stands for a held lock. Its lease is renewed as long as it exists; if that fails, the guard is *lost*
 //! before the cluster can give the lock to anyone else: [`Guard::run`] drops the work, [`Guard::check`] says no, and
-//! [`Guard::cancellation`] fires, from a thread of its own. What no client can cover, a machine frozen from outside or a
-//! write already on its way, the [fencing token](Guard::token) covers where it is checked.
+//! [`Guard::cancellation`] fires, from a thread of its own. What no client can cover, a machine frozen from outside or
+//! a write already on its way, the [fencing token](Guard::token) covers where it is checked.
 
 #[macro_use]
 mod plant;

@@ -5,7 +5,7 @@
 //!
 //! The rule: time counts from the clock read *before the first send* of the newest renewal that was
 //! acknowledged. The cluster began its ttl at that moment or later, so whoever stops a window after it, shorter than
-//! the ttl by what clocks may differ, stops first (T2). A loss is final: no later answer revives it.
+//! the ttl by what clocks may differ, stops first (T4). A loss is final: no later answer revives it.
 
 mod lease;
 mod moment;

@@ -2,7 +2,7 @@
 //!
 //! One client, one lease, one lock, a machine that follows the cluster's rules, and somebody who always waits for
 //! the lock. Everything comes from one seed. An effect of the work after the moment at which the machine granted the
-//! lock to the other one is a violation of T2. A planted bug must be caught within the same number of schedules.
+//! lock to the other one is a violation of T4. A planted bug must be caught within the same number of schedules.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -380,7 +380,7 @@ impl World {
         self.tally.acts += 1;
         match self.machine.passed_on {
             Some(passed_on) if passed_on <= self.now => Err(format!(
-                "T2: an effect at {} although another holds since {passed_on}",
+                "T4: an effect at {} although another holds since {passed_on}",
                 self.now
             )),
             _ => Ok(()),
@@ -561,7 +561,7 @@ fn every_planted_bug_is_caught() {
     for name in plant::ALL {
         plant::select(Some(name));
         match find(&mut Tally::default()) {
-            Some((seed, violation)) if violation.starts_with("T2") => {
+            Some((seed, violation)) if violation.starts_with("T4") => {
                 println!("caught {name} after {} schedules: {violation}", seed + 1);
             }
             Some((seed, other)) => missed.push(format!("{name}: seed {seed}: {other}")),
