@@ -299,7 +299,9 @@ fn a_client_stopped_for_longer_than_its_ttl_does_nothing_when_it_goes_on() {
     // One write may have been on its way when it was stopped: that is what the token is for.
     let after = has("helper/effects").unwrap().version;
     assert!(after <= before + 1, "{before} effects, then {after}");
-    let word = Cause::Stalled { late: Duration::ZERO }.word();
-    assert_eq!(lost.value, word.as_bytes());
+    // On a busy machine a try may have failed before the stop.
+    let words =
+        [Cause::Stalled { late: Duration::ZERO }, Cause::Unreachable { silent: Duration::ZERO }];
+    assert!(words.iter().any(|it| it.word().as_bytes() == lost.value), "{:?}", lost.value);
     next.check().unwrap();
 }

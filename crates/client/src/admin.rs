@@ -2,6 +2,7 @@
 
 use tenure_types::{LeaseId, Token};
 use tenure_wire::{convert, v1};
+use tonic::transport::Channel;
 use v1::answer::Result as Answer;
 use v1::cluster_service_client::ClusterServiceClient;
 use v1::lock_admin_service_client::LockAdminServiceClient;
@@ -72,9 +73,8 @@ impl Client {
             after: after.unwrap_or_default().to_owned(),
             ..Default::default()
         };
-        let channel = self.channel().await?;
-        let listed = LockAdminServiceClient::new(channel).list(ask).await;
-        Ok(listed.map_err(|status| told(&status))?.into_inner().locks)
+        let asked = async |channel| LockAdminServiceClient::new(channel).list(ask).await;
+        Ok(self.single(asked).await?.locks)
     }
 
     /// Takes a lock away from whoever holds it under this token.
@@ -137,15 +137,20 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn status(&self) -> Result<Status, Error> {
-        let channel = self.channel().await?;
-        let status = ClusterServiceClient::new(channel).status(v1::StatusRequest {}).await;
-        Ok(status.map_err(|status| told(&status))?.into_inner())
+        let ask = v1::StatusRequest {};
+        self.single(async |channel| ClusterServiceClient::new(channel).status(ask).await).await
     }
 
-    async fn channel(&self) -> Result<tonic::transport::Channel, Error> {
+    /// A question outside of the session, within the time that any request has.
+    async fn single<T>(
+        &self,
+        ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
+    ) -> Result<T, Error> {
         let until = tokio::time::Instant::now() + self.shared.settings.timeout;
         let line = self.shared.line(until).await.ok_or(Error::Unavailable)?;
-        Ok(line.channel.clone())
+        let answer = tokio::time::timeout_at(until, ask(line.channel.clone())).await;
+        let answer = answer.map_err(|_| Error::Unavailable)?;
+        Ok(answer.map_err(|status| told(&status))?.into_inner())
     }
 }
 

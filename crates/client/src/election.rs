@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tonic::Streaming;
 use v1::election_service_client::ElectionServiceClient;
 
+use crate::ask::LockAsk;
 use crate::client::Client;
 use crate::clock;
 use crate::error::{Error, Meaning};
@@ -118,7 +119,24 @@ impl Election {
     /// # Ok(()) }
     /// ```
     pub async fn campaign(&self, value: impl Into<Bytes>) -> Result<Leadership, Error> {
-        let mut ask = self.client.lock(&self.name).metadata(value);
+        self.campaign_with(value, |ask| ask).await
+    }
+
+    /// Campaigns with more to say about the ask: how long to wait, for which ttl.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// use std::time::Duration;
+    /// let election = client.election("billing");
+    /// let lead = election.campaign_with("10.0.0.5:9000", |ask| ask.wait(Duration::from_secs(5))).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn campaign_with(
+        &self,
+        value: impl Into<Bytes>,
+        say: impl FnOnce(LockAsk) -> LockAsk,
+    ) -> Result<Leadership, Error> {
+        let mut ask = say(self.client.lock(&self.name)).metadata(value);
         ask.ask.election = true;
         Ok(Leadership { guard: ask.await? })
     }
@@ -195,7 +213,8 @@ impl Observer {
     async fn begin(&self, until: Instant) -> Result<Streaming<v1::LeaderResponse>, Option<Error>> {
         let line = self.election.client.shared.line(until).await.ok_or(Some(Error::Unavailable))?;
         let ask = v1::LeaderRequest { name: self.election.name.clone(), stale: false };
-        let asked = ElectionServiceClient::new(line.channel.clone()).observe(ask).await;
+        let mut client = ElectionServiceClient::new(line.channel.clone());
+        let asked = tokio::time::timeout_at(until, client.observe(ask)).await.map_err(|_| None)?;
         asked.map(tonic::Response::into_inner).map_err(|status| failed(&status))
     }
 }

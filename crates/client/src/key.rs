@@ -8,7 +8,7 @@ use v1::expect::How;
 use v1::request::Command;
 
 use crate::client::Client;
-use crate::error::{Error, strange};
+use crate::error::{Error, RequestId, strange};
 use crate::guard::Guard;
 use crate::lease::Lease;
 use crate::shared::Identity;
@@ -50,6 +50,7 @@ pub struct Key {
     expect: Option<How>,
     guard: Option<v1::Guard>,
     lease: Option<v1::LeaseName>,
+    identity: Identity,
 }
 
 impl Client {
@@ -62,7 +63,7 @@ impl Client {
     /// ```
     pub fn key(&self, key: impl Into<String>) -> Key {
         let (client, key) = (self.clone(), key.into());
-        Key { client, key, expect: None, guard: None, lease: None }
+        Key { client, key, expect: None, guard: None, lease: None, identity: Identity::key() }
     }
 }
 
@@ -128,6 +129,22 @@ impl Key {
         self
     }
 
+    /// Sends a write again whose outcome is not known, under the id it had: it happens once, and is answered. Within five
+    /// minutes; everything else about it must be the same.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let written = match client.key("config").put("v1").await {
+    ///     Err(tenure::Error::Unknown { request, .. }) => client.key("config").again(request).put("v1").await?,
+    ///     other => other?,
+    /// };
+    /// # Ok(()) }
+    /// ```
+    pub fn again(mut self, request: RequestId) -> Self {
+        self.identity = Identity::Key(request.to_string());
+        self
+    }
+
     /// Reads the key; nothing if it does not exist.
     ///
     /// ```no_run
@@ -166,7 +183,7 @@ impl Key {
             expect: self.expect.map(|how| v1::Expect { how: Some(how) }),
             guard: self.guard,
         });
-        let (answer, revision) = self.client.shared.call(put, Identity::key()).await?;
+        let (answer, revision) = self.client.shared.call(put, self.identity).await?;
         let Answer::Put(_) = answer else { return Err(strange()) };
         Ok(convert::revision_from(revision).unwrap_or(Revision(0)))
     }
@@ -184,7 +201,7 @@ impl Key {
             expect: self.expect.map(|how| v1::Expect { how: Some(how) }),
             guard: self.guard,
         });
-        let (answer, _) = self.client.shared.call(delete, Identity::key()).await?;
+        let (answer, _) = self.client.shared.call(delete, self.identity).await?;
         let Answer::Deleted(it) = answer else { return Err(strange()) };
         Ok(it.existed)
     }

@@ -250,7 +250,8 @@ impl Shared {
     /// A lease has ended.
     pub(crate) fn lease_ended(&self, ended: &v1::LeaseEnded) {
         if let Some(lease) = self.find(ended.lease_slot, ended.lease_generation) {
-            lease.with(|life| life.ended(cause(ended.cause())));
+            let now = clock::read();
+            lease.with(|life| life.ended(cause(ended.cause()), now));
         }
     }
 

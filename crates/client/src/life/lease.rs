@@ -275,7 +275,9 @@ impl Life {
     }
 
     /// The lease has ended, or is unknown.
-    pub(crate) fn ended(&mut self, cause: Cause) {
+    pub(crate) fn ended(&mut self, cause: Cause, now: Reading) {
+        // Whoever was not renewed for reasons of our own knows better than the cluster why.
+        self.expire(now.now());
         self.lose(cause);
     }
 
