@@ -32,7 +32,7 @@ const RELEASE: Duration = Duration::from_secs(1);
 /// let client = tenure::blocking::Client::connect("127.0.0.1:7450")?;
 /// # Ok::<(), tenure::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Client {
     // Dropped before the runtime that its tasks run on.
     client: crate::Client,
@@ -61,6 +61,7 @@ pub struct Ask {
 /// guard.release()
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "dropping a guard gives the lock back"]
 pub struct Guard {
     guard: Option<crate::Guard>,

@@ -1,5 +1,6 @@
 //! How does a program reach a cluster?
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -184,18 +185,19 @@ impl Client {
     /// # fn example(client: tenure::Client) { assert!(!client.tried().is_empty()); }
     /// ```
     pub fn tried(&self) -> Vec<Tried> {
-        let tried = self.shared.lines.borrow().tried.clone();
-        let one = |(address, outcome): &(String, String)| Tried {
-            address: address.clone(),
-            outcome: outcome.clone(),
-        };
-        tried.iter().map(one).collect()
+        tried(&self.shared)
     }
 
     /// For tests of what happens when nobody hears us: renewals are not sent while this is so.
     #[doc(hidden)]
     pub fn drop_renewals(&self, drop: bool) {
         self.shared.mute.store(drop, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("name", &self.name()).finish_non_exhaustive()
     }
 }
 
@@ -288,9 +290,18 @@ impl Builder {
         let shared = Shared::start(self.settings, runtime)?;
         match shared.line(Instant::now() + timeout).await {
             Some(_) => Ok(Client { shared }),
-            None => Err(Error::Unavailable),
+            None => Err(Error::Unreachable { waited: timeout, tried: tried(&shared) }),
         }
     }
+}
+
+fn tried(shared: &Shared) -> Vec<Tried> {
+    let tried = shared.lines.borrow().tried.clone();
+    let one = |(address, outcome): &(String, String)| Tried {
+        address: address.clone(),
+        outcome: outcome.clone(),
+    };
+    tried.iter().map(one).collect()
 }
 
 /// Host and process.

@@ -28,7 +28,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// lead.run(serve()).await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Election {
     client: Client,
     name: String,
@@ -94,6 +94,7 @@ pub struct Observer {
 /// lead.resign().await
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "dropping leadership resigns"]
 pub struct Leadership {
     guard: Guard,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_types::{Refusal, Revision};
 use tenure_wire::{refusal::refusal_from, v1};
 
+use crate::client::Tried;
 use crate::life::{Cause, PaceError};
 
 /// Why an operation did not succeed, and what the caller may conclude.
@@ -33,6 +34,14 @@ pub enum Error {
     /// No member took the request. It had no effect.
     #[error("no member took the request; nothing happened")]
     Unavailable,
+    /// Nobody could be connected to. Nothing happened.
+    #[error("no member answered within {waited:.1?}")]
+    Unreachable {
+        /// How long was tried.
+        waited: Duration,
+        /// Which addresses were tried, and what came of it.
+        tried: Vec<Tried>,
+    },
     /// The request was sent and its outcome is not known. It may have taken effect.
     #[error("no outcome of request {request} within {waited:.1?}; it may have happened")]
     Unknown {

@@ -1,5 +1,6 @@
 //! What does a holder have in hand, and how does it stop in time?
 
+use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -315,6 +316,18 @@ impl Guard {
 
     fn tokens(&self) -> Vec<Token> {
         self.locks.iter().map(|lock| lock.token).collect()
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("locks", &self.locks).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Cancellation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancellation").field("cancelled", &self.is_cancelled()).finish()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is a held lease, and how does everyone who relies on it learn of its loss?
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -159,6 +160,12 @@ impl Lease {
             });
         }
         self.held.revoke().await
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("id", &self.held.id).finish_non_exhaustive()
     }
 }
 

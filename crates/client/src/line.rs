@@ -18,7 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::clock;
 use crate::life::Moment;
-use crate::shared::Shared;
+use crate::shared::{ClusterLife, Shared};
 
 /// A connection on which nothing came for so long is asked whether it is there.
 const QUIET: Duration = Duration::from_secs(2);
@@ -141,7 +141,11 @@ impl Line {
             _ => return Err("does not speak our language".to_owned()),
         };
         let leader = welcome.leader.map(Leader::from).unwrap_or_default();
-        let member = welcome.header.map_or(0, |header| header.member_id);
+        let header = welcome.header.unwrap_or_default();
+        let member = header.member_id;
+        let (epoch, incarnation) = (welcome.epoch, welcome.incarnation);
+        let met = ClusterLife { cluster: header.cluster_id, epoch, incarnation };
+        shared.upgrade().ok_or("the client is gone")?.recognise(met)?;
         let heard = Arc::new(Heard {
             asks: Mutex::default(),
             leader: watch::Sender::new(leader),

@@ -46,6 +46,14 @@ pub(crate) struct Settings {
     pub(crate) grace: Duration,
 }
 
+/// Which life of which cluster: another one knows nothing of our leases, even if its numbers look the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ClusterLife {
+    pub(crate) cluster: u64,
+    pub(crate) epoch: u32,
+    pub(crate) incarnation: u64,
+}
+
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) runtime: runtime::Handle,
@@ -54,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) renew: Notify,
     pub(crate) watchdog: Watchdog,
     budget: AtomicI64,
+    /// The cluster we belong to, from the first welcome on.
+    life: Mutex<Option<ClusterLife>>,
     /// For tests: renewals are not sent.
     pub(crate) mute: AtomicBool,
 }
@@ -107,6 +117,7 @@ impl Shared {
             renew: Notify::new(),
             watchdog,
             budget: AtomicI64::new(BUDGET),
+            life: Mutex::default(),
             mute: AtomicBool::new(false),
         });
         let weak = Arc::downgrade(&shared);
@@ -120,12 +131,43 @@ impl Shared {
     /// Who we are, and which leases we want to hear of.
     pub(crate) fn hello(&self) -> v1::Hello {
         let leases = self.held();
+        let life = *self.life.lock().unwrap_or_else(PoisonError::into_inner);
         v1::Hello {
+            cluster_id: life.map_or(0, |life| life.cluster),
+            epoch: life.map_or(0, |life| life.epoch),
+            incarnation: life.map_or(0, |life| life.incarnation),
             client: self.settings.name.clone(),
             leases: leases.iter().take(RENEW_MAX).map(|lease| lease.name()).collect(),
             software: concat!("tenure-rust ", env!("CARGO_PKG_VERSION")).to_owned(),
-            ..Default::default()
         }
+    }
+
+    /// Whether a member belongs to our cluster. One that was restored since has ended all of our leases.
+    pub(crate) fn recognise(&self, met: ClusterLife) -> Result<(), String> {
+        let known = {
+            let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+            match *life {
+                Some(known) if known.cluster != met.cluster => {
+                    return Err("belongs to another cluster".to_owned());
+                }
+                Some(known) if known.epoch > met.epoch => {
+                    return Err(
+                        "belongs to the cluster as it was before it was restored".to_owned()
+                    );
+                }
+                known => {
+                    *life = Some(met);
+                    known
+                }
+            }
+        };
+        if known.is_some_and(|known| known != met) {
+            for lease in self.held() {
+                let now = clock::read();
+                lease.with(|life| life.ended(Cause::Gone, now));
+            }
+        }
+        Ok(())
     }
 
     /// A session, as soon as there is one.

@@ -314,7 +314,37 @@ async fn a_grace_that_does_not_fit_and_a_cluster_that_is_not_there_are_said_so()
     let nine = Duration::from_secs(9);
     assert!(matches!(client.lock("x").grace(nine).await, Err(Error::Pace(_))));
     let nobody = Client::builder().address("127.0.0.1:1").timeout(Duration::from_millis(200));
-    assert!(matches!(nobody.connect().await, Err(Error::Unavailable)));
+    let Err(Error::Unreachable { tried, .. }) = nobody.connect().await else { panic!("somebody") };
+    assert!(tried.iter().any(|it| it.address == "127.0.0.1:1" && it.outcome.contains("refused")));
+}
+
+#[tokio::test]
+async fn a_member_of_another_cluster_is_never_taken_for_one_of_ours() {
+    let (ours, other) = (Alone::start(), Alone::start());
+    let addresses = format!("{},{}", ours.running.clients, other.running.clients);
+    let client = Client::builder().addresses(&addresses).name("a").timeout(Duration::from_secs(2));
+    let client = client.connect().await.unwrap();
+    // In both clusters the first lease has the same numbers: only the cluster tells them apart.
+    let guard = client.lock("deploy").ttl(Duration::from_secs(2)).await.unwrap();
+    let stranger = |it: &tenure::Tried| {
+        it.outcome.contains("another cluster") || it.outcome.contains("not the one")
+    };
+    until("the stranger is refused", async || client.tried().iter().any(stranger)).await;
+    let refused = client.tried().into_iter().find(stranger).unwrap().address;
+    let first = if refused == other.running.clients.to_string() { &ours } else { &other };
+    let second = if refused == other.running.clients.to_string() { &other } else { &ours };
+    let twin = Client::connect(second.running.clients.to_string()).await.unwrap();
+    let held = twin.lock("deploy").ttl(Duration::from_secs(60)).await.unwrap();
+    first.running.stop();
+    assert!(
+        matches!(guard.lost().await, Cause::Unreachable { .. }),
+        "nobody there renews our lease"
+    );
+    assert!(matches!(
+        client.key("a").put("1").await,
+        Err(Error::Unavailable | Error::Unknown { .. })
+    ));
+    held.release().await.unwrap();
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod lease;
 mod moment;
 mod pace;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod schedules;
 
 pub(crate) use lease::{Asking, Farewell, Heard, Life};
