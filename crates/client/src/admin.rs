@@ -15,6 +15,9 @@ use crate::shared::Identity;
 
 pub use tenure_wire::v1::{ExplainResponse as Explanation, LockView, StatusResponse as Status};
 
+/// Pages of history that are looked through, at most.
+const PAGES_MAX: usize = 100;
+
 /// Whether somebody who loses a lock may stop first.
 ///
 /// ```
@@ -139,6 +142,35 @@ impl Client {
     pub async fn status(&self) -> Result<Status, Error> {
         let ask = v1::StatusRequest {};
         self.single(async |channel| ClusterServiceClient::new(channel).status(ask).await).await
+    }
+
+    /// What was given as reason when a lock was taken away; nothing if there was none, or the history does not reach
+    /// back there any more.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client, guard: tenure::Guard) -> Result<(), tenure::Error> {
+    /// if guard.check().is_err() {
+    ///     println!("{:?}", client.why_taken("deploy", guard.token()).await?);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn why_taken(&self, lock: &str, token: Token) -> Result<Option<String>, Error> {
+        let mut from = 0;
+        for _ in 0..PAGES_MAX {
+            let ask = v1::HistoryRequest { lock: lock.to_owned(), from, limit: 1_000 };
+            let asked = async |channel| LockAdminServiceClient::new(channel).history(ask).await;
+            let page = self.single(asked).await?;
+            let events = page.batches.iter().flat_map(|batch| &batch.events);
+            let ours = events.filter(|event| event.token == token.get());
+            if let Some(reason) = ours.filter_map(|event| event.reason.clone()).next_back() {
+                return Ok(Some(reason).filter(|reason| !reason.is_empty()));
+            }
+            if page.next <= from {
+                break;
+            }
+            from = page.next;
+        }
+        Ok(None)
     }
 
     /// A question outside of the session, within the time that any request has.

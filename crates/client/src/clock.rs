@@ -4,11 +4,12 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::life::{Moment, Reading};
 
-#[cfg(target_os = "linux")]
-const BOOT: ClockId = ClockId::Boottime;
-/// Elsewhere the monotonic clock has to do; where it stops during sleep, only the fence covers that.
 #[cfg(not(target_os = "linux"))]
-const BOOT: ClockId = ClockId::Monotonic;
+compile_error!(
+    "tenure needs a clock, and timers of it, that count while the machine sleeps: Linux has both"
+);
+
+const BOOT: ClockId = ClockId::Boottime;
 
 /// Reads both clocks. Nothing is cached: a check is worth as much as its reading.
 pub(crate) fn read() -> Reading {

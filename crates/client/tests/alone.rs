@@ -183,6 +183,7 @@ async fn a_lock_taken_away_stops_the_work_and_goes_on_when_it_has_stopped() {
     assert!(!other.is_finished(), "nobody starts before the work has stopped");
     // Releasing says that it has: the lock goes on long before the ttl of 60s.
     assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+    assert_eq!(b.why_taken("deploy", token).await.unwrap().as_deref(), Some("a test"));
     let next = tokio::time::timeout(Duration::from_secs(20), other).await;
     next.unwrap().unwrap().unwrap().release().await.unwrap();
 }
