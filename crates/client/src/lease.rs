@@ -390,10 +390,17 @@ impl Seq {
     }
 }
 
-impl Drop for Seq {
-    fn drop(&mut self) {
+impl Seq {
+    /// The request is given up for ever: every later one says so.
+    pub(crate) fn abandon(&self) {
         let mut seqs = self.held.seqs.lock().unwrap_or_else(PoisonError::into_inner);
         seqs.open.remove(&self.number);
+    }
+}
+
+impl Drop for Seq {
+    fn drop(&mut self) {
+        self.abandon();
     }
 }
 

@@ -24,6 +24,8 @@ use crate::shared::{Identity, Shared};
 
 /// After a session ended, or a member could not serve.
 const PAUSE: Duration = Duration::from_millis(20);
+/// If that goes on, pauses grow up to this.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The cluster ends a wait by itself; only if nothing is heard of that for so long it is ended from here.
 const SLACK: Duration = Duration::from_secs(1);
 /// A wait without end.
@@ -36,9 +38,9 @@ type Granted = (Vec<Lock>, Revision);
 pub(crate) async fn under(held: Arc<Held>, ask: Ask) -> Result<Guard, Error> {
     let until = deadline(ask.wait);
     let turns = turns(&held, &ask, until).await?;
-    let seq = held.seq().await;
-    let mut leaving = Leaving { held: held.clone(), ask: Some((ask.clone(), turns)) };
-    let stood = Stand { held: &held, ask: &ask, seq: Some(&seq), until };
+    let seq = Some(held.seq().await);
+    let mut leaving = Leaving { held: held.clone(), ask: Some((ask.clone(), turns)), seq };
+    let stood = Stand { held: &held, ask: &ask, seq: leaving.seq.as_ref(), until };
     let stood = stood.run(None).await;
     match stood {
         Ok(granted) => {
@@ -47,7 +49,7 @@ pub(crate) async fn under(held: Arc<Held>, ask: Ask) -> Result<Guard, Error> {
         }
         Err(error) => {
             // Refused is over; anything else may still stand there.
-            if matches!(error, Error::Refused(_)) {
+            if matches!(error, Error::Refused(_) | Error::Unavailable) {
                 leaving.ask = None;
             }
             Err(error)
@@ -157,10 +159,13 @@ impl Drop for Orphan {
 struct Leaving {
     held: Arc<Held>,
     ask: Option<(Ask, Vec<OwnedSemaphorePermit>)>,
+    seq: Option<Seq>,
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
+        // First the number: what is sent from here on tells the cluster that the ask was given up, should it still come.
+        self.seq = None;
         if let Some((ask, turns)) = self.ask.take() {
             let held = self.held.clone();
             self.held.shared.runtime.spawn(async move {
@@ -247,7 +252,7 @@ impl Stand<'_> {
         } else {
             limit
         };
-        let mut sent = queued;
+        let (mut sent, mut pause) = (queued, PAUSE);
         loop {
             let step = async {
                 let (line, mut on) = match asked.take() {
@@ -278,7 +283,7 @@ impl Stand<'_> {
                 Heard::Granted(_, granted) => return Ok(granted),
                 Heard::Queued(_, ahead) => {
                     tell(ask, ahead);
-                    queued = true;
+                    (queued, pause) = (true, PAUSE);
                     asked = Some((line, on));
                 }
                 Heard::No(error) => return Err(error),
@@ -287,7 +292,8 @@ impl Stand<'_> {
                 }
                 Heard::Over => return Err(Error::Refused(Refusal::WaitTimeout)),
                 Heard::Again(after) => {
-                    tokio::time::sleep(clock::jittered(PAUSE).max(after)).await;
+                    tokio::time::sleep(clock::jittered(pause).max(after)).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
                 }
             }
         }
@@ -312,7 +318,12 @@ impl Stand<'_> {
         if !sent {
             return Error::Unavailable;
         }
+        if let Some(seq) = self.seq {
+            seq.abandon();
+        }
         match leave(self.held, self.ask).await {
+            // Nothing is held and nothing stands: for one who did not want to wait, as if it had not been asked.
+            Ok(()) if self.ask.wait == Wait::No => Error::Unavailable,
             Ok(()) => Error::Refused(Refusal::WaitTimeout),
             Err(error) => error,
         }

@@ -319,6 +319,35 @@ async fn a_grace_that_does_not_fit_and_a_cluster_that_is_not_there_are_said_so()
     assert!(tried.iter().any(|it| it.address == "127.0.0.1:1" && it.outcome.contains("refused")));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_take_turns_one_at_a_time_and_nobody_is_forgotten() {
+    let member = Alone::start();
+    let inside = Arc::new(AtomicU64::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..16 {
+        let client = member.client(&format!("c{number}")).await;
+        let (inside, lease) =
+            (inside.clone(), client.lease(Duration::from_secs(60)).await.unwrap());
+        tasks.spawn(async move {
+            let mut last = None;
+            for round in 0..20 {
+                // In turns on a lease of its own and on one that goes on.
+                let own = round % 2 == 0;
+                let guard =
+                    if own { client.lock("x").await } else { lease.lock("x").await }.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::AcqRel), 0, "nobody else is inside");
+                tokio::task::yield_now().await;
+                assert!(last < Some(guard.token()), "tokens only grow");
+                last = Some(guard.token());
+                inside.fetch_sub(1, Ordering::AcqRel);
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    // A wake-up that was lost would leave everyone waiting.
+    tokio::time::timeout(DEADLINE, tasks.join_all()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_member_of_another_cluster_is_never_taken_for_one_of_ours() {
     let (ours, other) = (Alone::start(), Alone::start());
