@@ -189,6 +189,23 @@ async fn a_lock_taken_away_stops_the_work_and_goes_on_when_it_has_stopped() {
 }
 
 #[tokio::test]
+async fn a_lock_held_as_long_as_it_may_be_is_lost_and_its_lease_goes_on() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let lease = client.lease(Duration::from_secs(2)).await.unwrap();
+    let other = lease.lock("other").await.unwrap();
+    let guard = lease.lock("nightly").max_hold(Duration::from_millis(2_500)).await.unwrap();
+    assert_eq!(guard.lost().await, Cause::MaxHold);
+    assert!(matches!(guard.release().await, Err(Error::Lost { cause: Cause::MaxHold })));
+    // The renewals that follow tell of a loss: the holdings are read, and the rest is kept for more than a ttl.
+    let mut standings = lease.standings();
+    let lost = standings.wait_for(|it| matches!(it, Standing::Lost(_)));
+    assert!(tokio::time::timeout(Duration::from_secs(3), lost).await.is_err());
+    other.check().unwrap();
+    assert!(client.show("nightly").await.unwrap().is_none(), "nothing cools: it was confirmed");
+}
+
+#[tokio::test]
 async fn revoking_a_lease_loses_all_of_its_locks() {
     let member = Alone::start();
     let (a, b) = (member.client("a").await, member.client("b").await);
