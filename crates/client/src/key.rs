@@ -129,8 +129,8 @@ impl Key {
         self
     }
 
-    /// Sends a write again whose outcome is not known, under the id it had: it happens once, and is answered. Within five
-    /// minutes; everything else about it must be the same.
+    /// Sends a write again whose outcome is not known, under the id it had: it happens once, and is answered. Within
+    /// five minutes; everything else about it must be the same.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {

@@ -246,11 +246,12 @@ impl Held {
             }
         }
         self.standing.send_if_modified(|known| {
-            let changed = *known != standing;
+            // Somebody slower than whoever saw the loss must not undo it.
+            let changed = *known != standing && !matches!(known, Standing::Lost(_));
             if changed {
                 tracing::debug!(lease = %self.id, ?standing, "a lease stands otherwise");
+                *known = standing;
             }
-            *known = standing;
             changed
         });
         done
@@ -322,6 +323,10 @@ impl Held {
             outcome = outcome.and(said);
         }
         tokens.iter().for_each(|token| self.unlisten(*token));
+        // With the last of its work stopped, nobody has to wait until a lost lease runs out.
+        if lost.is_err() {
+            outcome = outcome.and(self.revoke().await);
+        }
         outcome
     }
 

@@ -164,7 +164,7 @@ struct Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        // First the number: what is sent from here on tells the cluster that the ask was given up, should it still come.
+        // First the number: what is sent from here on tells the cluster that the ask was given up, if it still comes.
         self.seq = None;
         if let Some((ask, turns)) = self.ask.take() {
             let held = self.held.clone();

@@ -4,7 +4,9 @@
 //! over is lost, and everyone who relies on it told, even if no task of the runtime runs.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use rustix::fd::OwnedFd;
 use rustix::time::{
@@ -16,41 +18,59 @@ use crate::clock;
 use crate::life::Moment;
 use crate::shared::Shared;
 
+/// A moment that is over.
+const NOW: Moment = Moment::from_micros(1);
+/// If the timer cannot be read, the thread looks that often all the same.
+const WITHOUT_TIMER: Duration = Duration::from_millis(50);
+
 /// The thread's timer. Setting it is how others wake the thread.
 pub(crate) struct Watchdog {
-    timer: Arc<OwnedFd>,
+    timer: Arc<Timer>,
+}
+
+struct Timer {
+    clock: OwnedFd,
+    /// How often somebody wanted the thread to look.
+    wakes: AtomicU64,
 }
 
 impl Watchdog {
     pub(crate) fn new() -> io::Result<Self> {
-        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
-        Ok(Self { timer: Arc::new(timer) })
+        let clock = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
+        Ok(Self { timer: Arc::new(Timer { clock, wakes: AtomicU64::new(0) }) })
     }
 
     /// Starts the thread. It ends when the client does.
     pub(crate) fn start(&self, shared: Weak<Shared>) -> io::Result<()> {
         let timer = self.timer.clone();
-        std::thread::Builder::new().name("tenure-watchdog".into()).spawn(move || {
+        let work = move || {
             loop {
                 let mut fired = [0; 8];
-                let read = rustix::io::read(&*timer, &mut fired);
-                let Some(shared) = shared.upgrade() else { return };
-                if let Err(error) = read {
-                    tracing::error!(%error, "the watchdog's timer cannot be read; checks still hold");
+                if let Err(error) = rustix::io::read(&timer.clock, &mut fired) {
+                    tracing::error!(%error, "the watchdog's timer cannot be read");
+                    std::thread::sleep(WITHOUT_TIMER);
                 }
+                let before = timer.wakes.load(Ordering::SeqCst);
+                let Some(shared) = shared.upgrade() else { return };
                 let next = shared.look_after();
                 drop(shared);
                 if let Some(next) = next {
-                    set(&timer, next);
+                    set(&timer.clock, next);
+                }
+                // Whoever woke us meanwhile may have set the timer before we did: it counts.
+                if timer.wakes.load(Ordering::SeqCst) != before {
+                    set(&timer.clock, NOW);
                 }
             }
-        })?;
+        };
+        std::thread::Builder::new().name("tenure-watchdog".into()).spawn(work)?;
         Ok(())
     }
 
     /// Has the thread look at once.
     pub(crate) fn wake(&self) {
-        set(&self.timer, Moment::from_micros(1));
+        self.timer.wakes.fetch_add(1, Ordering::SeqCst);
+        set(&self.timer.clock, NOW);
     }
 }
 

@@ -238,6 +238,22 @@ async fn without_renewals_the_guard_doubts_then_is_lost_before_anyone_else_start
     assert!(guard.check().is_err());
 }
 
+#[tokio::test]
+async fn a_lost_lease_is_revoked_once_its_work_has_stopped_and_not_before() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let lease = a.lease(Duration::from_secs(20)).await.unwrap();
+    let (one, two) = (lease.lock("one").await.unwrap(), lease.lock("two").await.unwrap());
+    a.drop_renewals(true);
+    one.lost().await;
+    assert!(matches!(one.release().await, Err(Error::Lost { .. })));
+    // The work under the other lock goes on, as far as anybody knows.
+    assert!(matches!(refusal(b.lock("one").no_wait().await), Refusal::Held(_)));
+    drop(two);
+    let free = b.lock("one").wait(Duration::from_secs(5)).await.unwrap();
+    free.release().await.unwrap();
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn a_blocked_runtime_does_not_hide_the_loss() {
     let member = Alone::start();
