@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::{HolderState, LeaseId, Limit, Name, Revision, Token};
 
@@ -216,6 +217,27 @@ pub struct Held {
     pub holder: Option<Holder>,
     /// How many wait for it already.
     pub ahead: u64,
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock `{}` is held", self.lock)?;
+        if let Some(Holder { client, token, held_ms, .. }) = &self.holder {
+            let seconds = held_ms / 1_000;
+            let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+            write!(f, " by {client} for ")?;
+            match (hours, minutes) {
+                (0, 0) => write!(f, "{seconds}s")?,
+                (0, _) => write!(f, "{minutes}m{seconds:02}s")?,
+                _ => write!(f, "{hours}h{minutes:02}m")?,
+            }
+            write!(f, ", token {token}")?;
+        }
+        match self.ahead {
+            0 => Ok(()),
+            ahead => write!(f, ", {ahead} waiting"),
+        }
+    }
 }
 
 impl Refusal {

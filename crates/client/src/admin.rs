@@ -1,0 +1,192 @@
+//! What can an operator ask and do from a program?
+
+use tenure_types::{LeaseId, Token};
+use tenure_wire::{convert, v1};
+use tonic::transport::Channel;
+use v1::answer::Result as Answer;
+use v1::cluster_service_client::ClusterServiceClient;
+use v1::lock_admin_service_client::LockAdminServiceClient;
+use v1::request::Command;
+
+use crate::client::Client;
+use crate::election::failed;
+use crate::error::{Error, strange};
+use crate::shared::Identity;
+
+pub use tenure_wire::v1::{ExplainResponse as Explanation, LockView, StatusResponse as Status};
+
+/// Pages of history that are looked through, at most.
+const PAGES_MAX: usize = 100;
+
+/// Whether somebody who loses a lock may stop first.
+///
+/// ```
+/// assert_ne!(tenure::Urgency::StopFirst, tenure::Urgency::Now);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// Nobody may start before the holder has confirmed that it stopped, or its lease would have ended.
+    StopFirst,
+    /// At once. Only a fence protects the resource then.
+    Now,
+}
+
+impl Client {
+    /// Who has a lock, who waits for it, and when it can be free.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let explained = client.explain("deploy").await?;
+    /// println!("{} before the next one", explained.ahead.len());
+    /// # Ok(()) }
+    /// ```
+    pub async fn explain(&self, lock: impl Into<String>) -> Result<Explanation, Error> {
+        let ask = v1::ExplainRequest { lock: lock.into(), ..Default::default() };
+        match self.shared.call(Command::Explain(ask), Identity::Harmless).await? {
+            (Answer::Explained(explained), _) => Ok(explained),
+            _ => Err(strange()),
+        }
+    }
+
+    /// A lock and its holders; nothing if nobody holds or awaits it.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let lock = client.show("deploy").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn show(&self, lock: impl Into<String>) -> Result<Option<LockView>, Error> {
+        let ask = v1::GetLockRequest { lock: lock.into(), stale: false };
+        match self.shared.call(Command::GetLock(ask), Identity::Harmless).await? {
+            (Answer::Lock(shown), _) => Ok(shown.lock),
+            _ => Err(strange()),
+        }
+    }
+
+    /// Locks whose names begin so, in the order of their names, a page at a time: after `after`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// for lock in client.locks("jobs/", None).await? { println!("{}", lock.lock); }
+    /// # Ok(()) }
+    /// ```
+    pub async fn locks(&self, prefix: &str, after: Option<&str>) -> Result<Vec<LockView>, Error> {
+        let ask = v1::ListLocksRequest {
+            prefix: prefix.to_owned(),
+            after: after.unwrap_or_default().to_owned(),
+            ..Default::default()
+        };
+        let asked = async |channel| LockAdminServiceClient::new(channel).list(ask).await;
+        Ok(self.single(asked).await?.locks)
+    }
+
+    /// Takes a lock away from whoever holds it under this token.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client, token: tenure::Token) -> Result<(), tenure::Error> {
+    /// client.force("deploy", token, "runner 7 was deleted", tenure::Urgency::StopFirst).await
+    /// # }
+    /// ```
+    pub async fn force(
+        &self,
+        lock: impl Into<String>,
+        token: Token,
+        reason: &str,
+        urgency: Urgency,
+    ) -> Result<(), Error> {
+        let command = Command::Force(v1::ForceRequest {
+            lock: lock.into(),
+            token: token.get(),
+            reason: reason.to_owned(),
+            now: urgency == Urgency::Now,
+        });
+        match self.shared.call(command, Identity::key()).await? {
+            (Answer::Forced(_), _) => Ok(()),
+            _ => Err(strange()),
+        }
+    }
+
+    /// Ends somebody else's lease and everything bound to it.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client, lease: tenure::LeaseId) -> Result<(), tenure::Error> {
+    /// client.revoke(lease, "the machine is gone", tenure::Urgency::StopFirst).await
+    /// # }
+    /// ```
+    pub async fn revoke(
+        &self,
+        lease: LeaseId,
+        reason: &str,
+        urgency: Urgency,
+    ) -> Result<(), Error> {
+        let command = Command::Revoke(v1::RevokeRequest {
+            lease: convert::lease(lease),
+            by_other: true,
+            reason: reason.to_owned(),
+            now: urgency == Urgency::Now,
+            ..Default::default()
+        });
+        match self.shared.call(command, Identity::key()).await? {
+            (Answer::Revoked(_), _) => Ok(()),
+            _ => Err(strange()),
+        }
+    }
+
+    /// How the cluster and its members are.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// println!("survives {} failures", client.status().await?.survives);
+    /// # Ok(()) }
+    /// ```
+    pub async fn status(&self) -> Result<Status, Error> {
+        let ask = v1::StatusRequest {};
+        self.single(async |channel| ClusterServiceClient::new(channel).status(ask).await).await
+    }
+
+    /// What was given as reason when a lock was taken away; nothing if there was none, or the history does not reach
+    /// back there any more.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client, guard: tenure::Guard) -> Result<(), tenure::Error> {
+    /// if guard.check().is_err() {
+    ///     println!("{:?}", client.why_taken("deploy", guard.token()).await?);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn why_taken(&self, lock: &str, token: Token) -> Result<Option<String>, Error> {
+        let mut from = 0;
+        for _ in 0..PAGES_MAX {
+            let ask = v1::HistoryRequest { lock: lock.to_owned(), from, limit: 1_000 };
+            let asked = async |channel| LockAdminServiceClient::new(channel).history(ask).await;
+            let page = self.single(asked).await?;
+            let events = page.batches.iter().flat_map(|batch| &batch.events);
+            let ours = events.filter(|event| event.token == token.get());
+            if let Some(reason) = ours.filter_map(|event| event.reason.clone()).next_back() {
+                return Ok(Some(reason).filter(|reason| !reason.is_empty()));
+            }
+            if page.next <= from {
+                break;
+            }
+            from = page.next;
+        }
+        Ok(None)
+    }
+
+    /// A question outside of the session, within the time that any request has.
+    async fn single<T>(
+        &self,
+        ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
+    ) -> Result<T, Error> {
+        let until = tokio::time::Instant::now() + self.shared.settings.timeout;
+        let line = self.shared.line(until).await.ok_or(Error::Unavailable)?;
+        let answer = tokio::time::timeout_at(until, ask(line.channel.clone())).await;
+        let answer = answer.map_err(|_| Error::Unavailable)?;
+        Ok(answer.map_err(|status| told(&status))?.into_inner())
+    }
+}
+
+/// What became of a question that was not answered: asking changes nothing.
+fn told(status: &tonic::Status) -> Error {
+    failed(status).unwrap_or(Error::Unavailable)
+}

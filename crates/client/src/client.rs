@@ -1,0 +1,313 @@
+//! How does a program reach a cluster?
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::ask::LockAsk;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::lease::{Held, Lease, pace};
+use crate::shared::{Settings, Shared};
+
+/// Where a cluster is looked for if nobody says.
+const LOOPBACK: &str = "127.0.0.1:7450";
+/// The variable that says where the cluster is: addresses with commas between.
+const ADDRESSES: &str = "TENURE_ADDR";
+/// How long a request may take, and how long anybody is looked for.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long leases live after a renewal.
+const TTL: Duration = Duration::from_secs(15);
+
+/// A connection to a cluster. Cheap to clone; all clones share their sessions.
+///
+/// ```no_run
+/// # async fn migrate(token: tenure::Token) {}
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure::Error> {
+/// let client = tenure::Client::from_env().await?;        // TENURE_ADDR, else loopback
+/// client.run("deploy", async |guard| migrate(guard.token()).await).await?;
+///
+/// let guard = client.lock("deploy").await?;              // waits its turn, on a lease of its own
+/// migrate(guard.token()).await;
+/// guard.release().await?;                                // dropping releases too, in the background
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// How a client shall be.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), tenure::Error> {
+/// use std::time::Duration;
+/// let client = tenure::Client::builder()
+///     .address("10.0.0.11:7450")
+///     .address("10.0.0.12:7450")
+///     .name("ci-7/4121")
+///     .ttl(Duration::from_secs(30))
+///     .connect()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is connected until `connect` is awaited"]
+pub struct Builder {
+    settings: Settings,
+}
+
+/// An address, and what happened when it was last tried.
+///
+/// ```no_run
+/// # fn example(client: tenure::Client) {
+/// for tried in client.tried() { println!("{} {}", tried.address, tried.outcome); }
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Tried {
+    /// Where.
+    pub address: String,
+    /// `connected`, or why not.
+    pub outcome: String,
+}
+
+impl Client {
+    /// Sets up a client otherwise than usual.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().name("worker-1");
+    /// ```
+    pub fn builder() -> Builder {
+        Builder {
+            settings: Settings {
+                addresses: Vec::new(),
+                name: own_name(),
+                timeout: TIMEOUT,
+                ttl: TTL,
+                window: None,
+                grace: Duration::ZERO,
+            },
+        }
+    }
+
+    /// Connects to the cluster that has members at these addresses, separated by commas.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), tenure::Error> {
+    /// let client = tenure::Client::connect("10.0.0.11:7450,10.0.0.12:7450").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(addresses: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder().addresses(addresses.as_ref()).connect().await
+    }
+
+    /// Connects to the cluster that `TENURE_ADDR` names, else to one on this machine.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), tenure::Error> {
+    /// let client = tenure::Client::from_env().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn from_env() -> Result<Self, Error> {
+        let addresses = std::env::var(ADDRESSES).unwrap_or_default();
+        Self::builder().addresses(&addresses).connect().await
+    }
+
+    /// Asks for a lock on a lease of its own; awaiting it waits for its turn.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let guard = client.lock("deploy").await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn lock(&self, lock: impl Into<String>) -> LockAsk {
+        LockAsk::own(self.shared.clone(), lock.into())
+    }
+
+    /// Takes a lease that several locks can be held under.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let lease = client.lease(std::time::Duration::from_secs(15)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn lease(&self, ttl: Duration) -> Result<Lease, Error> {
+        let ask = crate::ask::Ask { ttl: Some(ttl), ..crate::ask::Ask::new(Vec::new()) };
+        let pace = pace(&self.shared, &ask)?;
+        Ok(Lease { held: Held::grant(&self.shared, pace).await? })
+    }
+
+    /// Waits for a lock, runs the work, gives the lock back. If the lock is lost, the work is dropped at its
+    /// current await and the answer is [`Error::Lost`].
+    ///
+    /// ```no_run
+    /// # async fn migrate(token: tenure::Token) -> u32 { 0 }
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let rows = client.run("deploy", async |guard| migrate(guard.token()).await).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<T, F>(&self, lock: impl Into<String>, work: F) -> Result<T, Error>
+    where
+        F: AsyncFnOnce(&Guard) -> T,
+    {
+        let guard = self.lock(lock).await?;
+        let done = guard.run(work(&guard)).await;
+        let released = guard.release().await;
+        let done = done?;
+        match released {
+            Ok(()) => Ok(done),
+            // The work was done in time; what became of the lock afterwards does not undo it.
+            Err(error) => {
+                tracing::debug!(%error, "the work is done; its lock was not given back");
+                Ok(done)
+            }
+        }
+    }
+
+    /// What the client is called.
+    ///
+    /// ```no_run
+    /// # fn example(client: tenure::Client) { println!("{}", client.name()); }
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.shared.settings.name
+    }
+
+    /// Which addresses were tried, and what came of it.
+    ///
+    /// ```no_run
+    /// # fn example(client: tenure::Client) { assert!(!client.tried().is_empty()); }
+    /// ```
+    pub fn tried(&self) -> Vec<Tried> {
+        tried(&self.shared)
+    }
+
+    /// For tests of what happens when nobody hears us: renewals are not sent while this is so.
+    #[doc(hidden)]
+    pub fn drop_renewals(&self, drop: bool) {
+        self.shared.mute.store(drop, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// One more address of a member.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().address("10.0.0.11:7450");
+    /// ```
+    pub fn address(mut self, address: impl Into<String>) -> Self {
+        self.settings.addresses.push(address.into());
+        self
+    }
+
+    /// Several addresses, separated by commas.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().addresses("10.0.0.11:7450, 10.0.0.12:7450");
+    /// ```
+    pub fn addresses(mut self, addresses: &str) -> Self {
+        let each = addresses.split(',').map(str::trim).filter(|it| !it.is_empty());
+        self.settings.addresses.extend(each.map(str::to_owned));
+        self
+    }
+
+    /// What the client is called; otherwise host and process.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().name("ci-7/4121");
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.settings.name = name.into();
+        self
+    }
+
+    /// How long a request may take, and how long members are looked for.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().timeout(std::time::Duration::from_secs(30));
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
+    }
+
+    /// How long leases live after a renewal, where an ask does not say.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().ttl(std::time::Duration::from_secs(30));
+    /// ```
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.settings.ttl = ttl;
+        self
+    }
+
+    /// How long leases are relied on after a renewal, where an ask does not say; otherwise half of the ttl.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().window(std::time::Duration::from_secs(9));
+    /// ```
+    pub fn window(mut self, window: Duration) -> Self {
+        self.settings.window = Some(window);
+        self
+    }
+
+    /// How long work takes to stop, where an ask does not say.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().grace(std::time::Duration::from_secs(2));
+    /// ```
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.settings.grace = grace;
+        self
+    }
+
+    /// Connects; waits until a member has answered. Needs a Tokio runtime, on which the client's tasks will run.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), tenure::Error> {
+    /// let client = tenure::Client::builder().connect().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(mut self) -> Result<Client, Error> {
+        let runtime = tokio::runtime::Handle::try_current()
+            .map_err(|_| Error::Setup("there is no Tokio runtime here".to_owned()))?;
+        if self.settings.addresses.is_empty() {
+            self.settings.addresses.push(LOOPBACK.to_owned());
+        }
+        let timeout = self.settings.timeout;
+        let shared = Shared::start(self.settings, runtime)?;
+        match shared.line(Instant::now() + timeout).await {
+            Some(_) => Ok(Client { shared }),
+            None => Err(Error::Unreachable { waited: timeout, tried: tried(&shared) }),
+        }
+    }
+}
+
+fn tried(shared: &Shared) -> Vec<Tried> {
+    let tried = shared.lines.borrow().tried.clone();
+    let one = |(address, outcome): &(String, String)| Tried {
+        address: address.clone(),
+        outcome: outcome.clone(),
+    };
+    tried.iter().map(one).collect()
+}
+
+/// Host and process.
+fn own_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let host = if host.is_empty() { "unnamed" } else { host };
+    format!("{host}/{}", std::process::id())
+}

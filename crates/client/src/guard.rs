@@ -1,0 +1,392 @@
+//! What does a holder have in hand, and how does it stop in time?
+
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use tenure_types::{LeaseId, Revision, Token};
+use tenure_wire::v1;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use v1::answer::Result as Answer;
+use v1::request::Command;
+
+use crate::clock;
+use crate::error::{Error, strange};
+use crate::lease::Held;
+use crate::life::{Cause, Standing};
+
+/// One lock of a guard.
+///
+/// ```no_run
+/// # fn example(guard: tenure::Guard) {
+/// for lock in guard.locks() { println!("{} under token {}", lock.name, lock.token); }
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Lock {
+    /// Its name.
+    pub name: String,
+    /// The fencing token of the grant.
+    pub token: Token,
+    /// Which slot of a semaphore, counted from 0.
+    pub slot: Option<u32>,
+}
+
+/// A held lock, or several that were asked for together.
+///
+/// Dropping it says that the work has stopped, and gives the lock back in the background. As long as it exists its
+/// lease is renewed. A lock that is lost stays lost: [`check`](Guard::check), [`run`](Guard::run),
+/// [`lost`](Guard::lost) and [`cancellation`](Guard::cancellation) say so before anybody else may start.
+///
+/// ```no_run
+/// # async fn build(token: tenure::Token) {}
+/// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+/// let guard = client.lock("report").await?;
+/// let token = guard.token();
+/// guard.run(async move { build(token).await }).await?;   // dropped at its await if the lock is lost
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "dropping a guard gives the lock back"]
+pub struct Guard {
+    inner: Option<Inner>,
+    locks: Vec<Lock>,
+    lost: watch::Receiver<Option<Cause>>,
+}
+
+struct Inner {
+    held: Arc<Held>,
+    /// Whether the lease exists for this guard alone.
+    own: bool,
+    turns: Vec<OwnedSemaphorePermit>,
+}
+
+/// Tells work that watches for itself when to stop. Cheap to clone and to send to threads.
+///
+/// ```no_run
+/// # fn example(guard: tenure::Guard) {
+/// let stop = guard.cancellation();
+/// std::thread::spawn(move || while !stop.is_cancelled() { /* a bit of work */ });
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Cancellation {
+    lost: watch::Receiver<Option<Cause>>,
+}
+
+impl Guard {
+    /// A guard of what was granted, if the lease can be relied on at this moment.
+    pub(crate) fn new(
+        held: Arc<Held>,
+        own: bool,
+        (locks, at): (Vec<Lock>, Revision),
+        turns: Vec<OwnedSemaphorePermit>,
+    ) -> Result<Self, Error> {
+        let now = clock::read();
+        let granted = held.with(|life| {
+            locks.iter().try_for_each(|lock| life.granted(&lock.name, lock.token, at, now))
+        });
+        let (signal, lost) = watch::channel(None);
+        let tokens: Vec<Token> = locks.iter().map(|lock| lock.token).collect();
+        let guard = Self { inner: Some(Inner { held: held.clone(), own, turns }), locks, lost };
+        // Dropping the guard gives everything back: no work has begun.
+        granted.map_err(|cause| Error::Lost { cause })?;
+        for token in tokens {
+            held.listen(token, signal.clone());
+        }
+        Ok(guard)
+    }
+
+    fn inner(&self) -> &Inner {
+        self.inner.as_ref().expect("a guard is whole until it is released")
+    }
+
+    /// The fencing token. Hand it to whatever the lock protects; of several locks, the first by name.
+    ///
+    /// ```no_run
+    /// # fn example(guard: tenure::Guard) {
+    /// println!("token {}", guard.token());
+    /// # }
+    /// ```
+    pub fn token(&self) -> Token {
+        self.locks[0].token
+    }
+
+    /// Which slot of a semaphore it has, counted from 0.
+    ///
+    /// ```no_run
+    /// # fn example(guard: tenure::Guard) {
+    /// assert!(guard.slot().is_none(), "a plain lock has no slots");
+    /// # }
+    /// ```
+    pub fn slot(&self) -> Option<u32> {
+        self.locks[0].slot
+    }
+
+    /// Every lock it stands for, in the order of their names.
+    ///
+    /// ```no_run
+    /// # fn example(guard: tenure::Guard) {
+    /// println!("{} locks", guard.locks().count());
+    /// # }
+    /// ```
+    pub fn locks(&self) -> impl Iterator<Item = &Lock> {
+        self.locks.iter()
+    }
+
+    /// The lease it is held under.
+    ///
+    /// ```no_run
+    /// # fn example(guard: tenure::Guard) {
+    /// println!("lease {}", guard.lease());
+    /// # }
+    /// ```
+    pub fn lease(&self) -> LeaseId {
+        self.inner().held.id
+    }
+
+    /// Whether the lock can be relied on at this moment: compares the clock, asks nobody.
+    ///
+    /// ```no_run
+    /// # fn example(guard: tenure::Guard, rows: Vec<u32>) -> Result<(), tenure::Error> {
+    /// for row in rows {
+    ///     guard.check()?;
+    ///     println!("writing {row} under token {}", guard.token());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn check(&self) -> Result<(), Error> {
+        self.checked().map_err(|cause| Error::Lost { cause })
+    }
+
+    fn checked(&self) -> Result<(), Cause> {
+        let now = clock::read();
+        let each = |lock: &Lock| self.inner().held.with(|life| life.check_grant(lock.token, now));
+        self.locks.iter().try_for_each(each)
+    }
+
+    /// How it stands at this moment: valid, doubtful, or lost and why.
+    ///
+    /// ```no_run
+    /// # fn example(guard: tenure::Guard) {
+    /// println!("{:?}", guard.standing());
+    /// # }
+    /// ```
+    pub fn standing(&self) -> Standing {
+        let now = clock::read();
+        match self.checked() {
+            Err(cause) => Standing::Lost(cause),
+            Ok(()) => self.inner().held.with(|life| life.standing(now)),
+        }
+    }
+
+    /// Follows how the lease stands.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: tenure::Guard) {
+    /// let mut standings = guard.standings();
+    /// while standings.changed().await.is_ok() { println!("{:?}", *standings.borrow_and_update()); }
+    /// # }
+    /// ```
+    pub fn standings(&self) -> watch::Receiver<Standing> {
+        self.inner().held.standing()
+    }
+
+    /// Waits until the lock is lost, and tells why.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: tenure::Guard) {
+    /// println!("lost: {}", guard.lost().await);
+    /// # }
+    /// ```
+    pub async fn lost(&self) -> Cause {
+        self.cancellation().cancelled().await
+    }
+
+    /// For work that cannot be dropped: tells it when to stop.
+    ///
+    /// ```no_run
+    /// # fn example(guard: tenure::Guard) {
+    /// assert!(!guard.cancellation().is_cancelled());
+    /// # }
+    /// ```
+    pub fn cancellation(&self) -> Cancellation {
+        Cancellation { lost: self.lost.clone() }
+    }
+
+    /// Runs work that is dropped at its current await if the lock is lost, and never polled after that.
+    ///
+    /// ```no_run
+    /// # async fn build() -> u32 { 7 }
+    /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
+    /// let pages = guard.run(build()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        let mut cancelled = pin!(self.lost());
+        let mut work: Pin<Box<F>> = Box::pin(work);
+        // The clock is asked before every step of the work: after a pause no step is taken on an old belief.
+        let done = std::future::poll_fn(|context| {
+            if let Poll::Ready(cause) = cancelled.as_mut().poll(context) {
+                return Poll::Ready(Err(cause));
+            }
+            if let Err(cause) = self.checked() {
+                return Poll::Ready(Err(cause));
+            }
+            work.as_mut().poll(context).map(Ok)
+        });
+        let done = done.await.map_err(|cause| Error::Lost { cause });
+        drop(work);
+        done
+    }
+
+    /// Turns an exclusive hold into a shared one, without a gap. The token is a new one.
+    ///
+    /// ```no_run
+    /// # async fn example(mut guard: tenure::Guard) -> Result<(), tenure::Error> {
+    /// guard.downgrade().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn downgrade(&mut self) -> Result<(), Error> {
+        let held = self.inner().held.clone();
+        for at in 0..self.locks.len() {
+            let lock = &self.locks[at];
+            let command = Command::Downgrade(v1::DowngradeRequest {
+                lock: lock.name.clone(),
+                lease_slot: held.handle.slot,
+                lease_generation: held.handle.generation,
+                token: lock.token.get(),
+                ..Default::default()
+            });
+            let seq = held.seq().await;
+            let (answer, revision) = held.shared.call(command, seq.identity()).await?;
+            let Answer::Downgraded(it) = answer else { return Err(strange()) };
+            let new = Token::from_u64(it.token).ok_or_else(strange)?;
+            let old = std::mem::replace(&mut self.locks[at].token, new);
+            let revision = tenure_wire::convert::revision_from(revision).unwrap_or(Revision(0));
+            held.regranted(old, new, revision);
+        }
+        Ok(())
+    }
+
+    /// Replaces what the grant carries for others to see.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
+    /// guard.update("release 5.3").await
+    /// # }
+    /// ```
+    pub async fn update(&self, metadata: impl Into<Bytes>) -> Result<(), Error> {
+        let (held, lock) = (&self.inner().held, &self.locks[0]);
+        let command = Command::Update(v1::UpdateRequest {
+            lock: lock.name.clone(),
+            lease_slot: held.handle.slot,
+            lease_generation: held.handle.generation,
+            token: lock.token.get(),
+            metadata: metadata.into(),
+            ..Default::default()
+        });
+        let updated = held.numbered(command).await?;
+        if matches!(updated, Answer::Updated(_)) { Ok(()) } else { Err(strange()) }
+    }
+
+    /// Gives the lock back and waits until the cluster has taken it. The work has stopped.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub async fn release(mut self) -> Result<(), Error> {
+        let lost = self.checked();
+        let inner = self.inner.take().expect("a guard is released once");
+        // Whoever stops waiting for this does not stop it.
+        let runtime = inner.held.shared.runtime.clone();
+        let tokens = self.tokens();
+        let done = runtime.spawn(async move { inner.finish(&tokens).await }).await;
+        let done = done.unwrap_or(Err(Error::Unavailable));
+        match lost {
+            Err(cause) => Err(Error::Lost { cause }),
+            Ok(()) => done,
+        }
+    }
+
+    fn tokens(&self) -> Vec<Token> {
+        self.locks.iter().map(|lock| lock.token).collect()
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("locks", &self.locks).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Cancellation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cancellation").field("cancelled", &self.is_cancelled()).finish()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            let (tokens, runtime) = (self.tokens(), inner.held.shared.runtime.clone());
+            runtime.spawn(async move {
+                if let Err(error) = inner.finish(&tokens).await {
+                    tracing::debug!(%error, "a lock was not given back; its lease will run out");
+                }
+            });
+        }
+    }
+}
+
+impl Inner {
+    /// The work has stopped: says so, in the way that fits.
+    async fn finish(self, tokens: &[Token]) -> Result<(), Error> {
+        let Self { held, own, turns } = self;
+        let now = clock::read();
+        // With a lease of its own and nothing taken away, one command ends everything.
+        let whole =
+            own && tokens.iter().all(|it| held.with(|life| life.check_grant(*it, now)).is_ok());
+        let done = if whole {
+            held.with(|life| tokens.iter().for_each(|token| life.stopped(*token)));
+            held.revoke().await
+        } else {
+            held.farewell(tokens).await
+        };
+        drop(turns);
+        done
+    }
+}
+
+impl Cancellation {
+    /// Whether the work must stop.
+    ///
+    /// ```no_run
+    /// # fn example(stop: tenure::Cancellation) {
+    /// if stop.is_cancelled() { return; }
+    /// # }
+    /// ```
+    pub fn is_cancelled(&self) -> bool {
+        self.lost.borrow().is_some()
+    }
+
+    /// Waits until the work must stop, and tells why. For ever, if the lock is given back before that.
+    ///
+    /// ```no_run
+    /// # async fn example(stop: tenure::Cancellation) {
+    /// println!("stopping: {}", stop.cancelled().await);
+    /// # }
+    /// ```
+    pub async fn cancelled(&self) -> Cause {
+        let mut lost = self.lost.clone();
+        match lost.wait_for(Option::is_some).await.map(|cause| *cause) {
+            Ok(Some(cause)) => cause,
+            _ => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Which member do we talk to, and who stands by?
+//!
+//! One task keeps two sessions: the first with the leader, wherever that goes, the second with another member, warm,
+//! for renewals and for the moment the first ends. Everyone else only sees which two there are.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tenure_wire::v1;
+use tenure_wire::v1::cluster_service_client::ClusterServiceClient;
+use tokio::sync::watch;
+
+use crate::clock::jittered;
+use crate::line::Line;
+use crate::shared::Shared;
+
+/// How long it may take to connect and be welcomed.
+const DIAL: Duration = Duration::from_secs(2);
+/// Pauses between attempts grow from the first to the second.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long a leader that could not be reached is not tried again.
+const SHUN: Duration = Duration::from_millis(500);
+/// Addresses that are remembered, at most.
+const KNOWN_MAX: usize = 64;
+
+/// The sessions there are.
+#[derive(Clone, Default)]
+pub(crate) struct Lines {
+    /// With the leader, or with whoever forwards to it.
+    pub(crate) first: Option<Arc<Line>>,
+    /// With another member.
+    pub(crate) second: Option<Arc<Line>>,
+    /// What happened at each address when it was last tried.
+    pub(crate) tried: Arc<Vec<(String, String)>>,
+}
+
+pub(crate) struct Keeper {
+    shared: Weak<Shared>,
+    known: Vec<String>,
+    tried: Vec<(String, String)>,
+    lines: Lines,
+    publish: watch::Sender<Lines>,
+    turn: usize,
+    pause: Duration,
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        shared: Weak<Shared>,
+        known: Vec<String>,
+        publish: watch::Sender<Lines>,
+    ) -> Self {
+        let turn = usize::try_from(crate::clock::random() % 64).unwrap_or(0);
+        let (tried, lines) = (Vec::new(), Lines::default());
+        Self { shared, known, tried, lines, publish, turn, pause: PAUSE_MIN }
+    }
+
+    /// Runs until the client is gone.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let mut settled = true;
+            self.tidy();
+            if self.lines.first.is_none() {
+                settled = self.dial_any().await;
+            }
+            if self.lines.first.is_some() {
+                settled = self.follow().await;
+            }
+            // A leader that cannot be reached is no reason to have nobody standing by.
+            if self.lines.first.is_some() && self.lines.second.is_none() && self.known.len() > 1 {
+                settled &= self.dial_second().await;
+            }
+            self.publish();
+            if settled {
+                self.pause = PAUSE_MIN;
+            }
+            let pause = if settled { None } else { Some(jittered(self.pause)) };
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+            self.wait(pause).await;
+            if self.shared.strong_count() == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Lets go of sessions that are over; whoever stands by comes first then.
+    fn tidy(&mut self) {
+        let alive = |line: &Arc<Line>| !line.is_over();
+        self.lines.first = self.lines.first.take().filter(alive);
+        self.lines.second = self.lines.second.take().filter(alive);
+        if self.lines.first.is_none() {
+            self.lines.first = self.lines.second.take();
+        }
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        self.lines.tried = Arc::new(self.tried.clone());
+        self.publish.send_replace(self.lines.clone());
+    }
+
+    async fn dial_any(&mut self) -> bool {
+        for _ in 0..self.known.len() {
+            self.turn += 1;
+            let address = self.known[self.turn % self.known.len()].clone();
+            if let Some(line) = self.dial(&address).await {
+                self.lines.first = Some(line);
+                self.publish();
+                self.meet().await;
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn dial_second(&mut self) -> bool {
+        let Some(first) = self.lines.first.clone() else { return false };
+        let others: Vec<String> =
+            self.known.iter().filter(|it| **it != first.address).cloned().collect();
+        for _ in 0..others.len() {
+            self.turn += 1;
+            let address = &others[self.turn % others.len()];
+            match self.dial(address).await {
+                // The same member under another name is nobody standing by.
+                Some(line) if line.member == first.member => self.known.retain(|it| it != address),
+                Some(line) => {
+                    self.lines.second = Some(line);
+                    return true;
+                }
+                None => {}
+            }
+        }
+        false
+    }
+
+    /// Makes the session with the leader the first, as far as anybody knows the leader.
+    async fn follow(&mut self) -> bool {
+        let Some(first) = self.lines.first.clone() else { return false };
+        let Some(leader) = first.elsewhere() else { return true };
+        let second = self.lines.second.take_if(|line| line.member == leader.member);
+        let line = match second {
+            Some(line) => Some(line),
+            None => self.dial(&leader.address).await,
+        };
+        // A follower forwards what it is sent: nothing waits for this to succeed.
+        let Some(line) = line else { return false };
+        self.learn(&leader.address);
+        self.lines.first = Some(line);
+        self.lines.second = Some(first);
+        true
+    }
+
+    async fn dial(&mut self, address: &str) -> Option<Arc<Line>> {
+        let hello = self.shared.upgrade()?.hello();
+        let opened = Line::open(address, hello, DIAL, &self.shared).await;
+        let (line, word) = match opened {
+            Ok(line) => (Some(line), "connected".to_owned()),
+            Err(why) => (None, why),
+        };
+        tracing::debug!(address, outcome = %word, "dialled a member");
+        self.tried.retain(|(it, _)| it != address);
+        self.tried.push((address.to_owned(), word));
+        line
+    }
+
+    /// Asks a member who else there is.
+    async fn meet(&mut self) {
+        let Some(first) = &self.lines.first else { return };
+        let mut client = ClusterServiceClient::new(first.channel.clone());
+        let asked = tokio::time::timeout(DIAL, client.members(v1::MembersRequest {})).await;
+        let Ok(Ok(members)) = asked else { return };
+        for member in members.into_inner().members {
+            self.learn(&member.client_address);
+        }
+    }
+
+    fn learn(&mut self, address: &str) {
+        let nowhere = address.is_empty() || address == "-";
+        if !nowhere && self.known.len() < KNOWN_MAX && !self.known.iter().any(|it| it == address) {
+            self.known.push(address.to_owned());
+        }
+    }
+
+    /// Until a session ends, the leader moves, or the pause is over.
+    async fn wait(&self, pause: Option<Duration>) {
+        let ended = |line: Option<Arc<Line>>| async move {
+            match line {
+                Some(line) => {
+                    let mut over = line.over();
+                    drop(line);
+                    // An error means that the line is gone altogether.
+                    let _ = over.wait_for(|over| *over).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let moved = |line: Option<Arc<Line>>| async move {
+            match line {
+                Some(line) => {
+                    let (mut leader, own) = (line.leader(), line.member);
+                    drop(line);
+                    if leader.wait_for(|at| at.is_elsewhere(own)).await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let (first, second) = (self.lines.first.clone(), self.lines.second.clone());
+        // While the leader is elsewhere and cannot be reached, it is tried again after a while.
+        let first_elsewhere = first.as_ref().is_some_and(|line| line.elsewhere().is_some());
+        let pause = match pause {
+            Some(pause) if first_elsewhere => pause.max(SHUN),
+            Some(pause) => pause,
+            None => Duration::from_secs(3_600),
+        };
+        tokio::select! {
+            () = ended(first.clone()) => {}
+            () = ended(second) => {}
+            () = moved(first.clone()), if !first_elsewhere => {}
+            () = self.abandoned() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+
+    /// Until nobody wants to know any more.
+    async fn abandoned(&self) {
+        self.publish.closed().await;
+    }
+}

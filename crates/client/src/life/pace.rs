@@ -1,0 +1,196 @@
+//! How long may a lease be relied on after a renewal, and how often is it renewed?
+
+use std::time::Duration;
+
+/// Clock rates differ by less than this, unless the caller knows worse clocks: some fifteen times of what they do.
+const RATE_ERROR_PPM: u32 = 10_000;
+const MILLION: u64 = 1_000_000;
+
+/// The times of one lease, all following from its ttl.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tenure::Pace;
+/// let pace = Pace::new(Duration::from_secs(15))?;
+/// assert_eq!(pace.window(), Duration::from_millis(7_500));
+/// assert_eq!(pace.doubtful_after(), Duration::from_millis(6_250));
+/// # Ok::<(), tenure::PaceError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pace {
+    ttl: Duration,
+    window: Duration,
+    stop: Duration,
+}
+
+/// Why these times cannot be kept.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tenure::Pace;
+/// let refused = Pace::new(Duration::from_secs(15)).unwrap().stop_within(Duration::from_secs(9)).unwrap_err();
+/// assert_eq!(refused.to_string(), "grace 9s does not fit ttl 15s (at most 7.2s)");
+/// ```
+#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PaceError {
+    /// The declared time to stop does not fit behind the window.
+    #[error("grace {grace:?} does not fit ttl {ttl:?} (at most {most:.1?})")]
+    Grace {
+        /// What was declared.
+        grace: Duration,
+        /// The ttl it shall fit.
+        ttl: Duration,
+        /// What would fit.
+        most: Duration,
+    },
+    /// A window that leaves no time to renew, or none to stop.
+    #[error(
+        "window {window:?} does not fit ttl {ttl:?} (more than {least:.1?}, at most {most:.1?})"
+    )]
+    Window {
+        /// What was asked for.
+        window: Duration,
+        /// The ttl it shall fit.
+        ttl: Duration,
+        /// It must be longer than this.
+        least: Duration,
+        /// It must not be longer than this.
+        most: Duration,
+    },
+    /// A ttl that no lease can have.
+    #[error("a ttl of {ttl:?} is not between 1s and 1h")]
+    Ttl {
+        /// What was asked for.
+        ttl: Duration,
+    },
+}
+
+impl Pace {
+    /// The usual times of a ttl: relied on for half of it after a renewal.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// assert!(tenure::Pace::new(Duration::from_millis(10)).is_err());
+    /// ```
+    pub fn new(ttl: Duration) -> Result<Self, PaceError> {
+        // A cluster may allow less than the usual second; whether it does is the cluster's to say.
+        if ttl < Duration::from_millis(100) || ttl > Duration::from_secs(3_600) {
+            return Err(PaceError::Ttl { ttl });
+        }
+        Ok(Self { ttl, window: ttl / 2, stop: Duration::ZERO })
+    }
+
+    /// Declares how long the work may take to stop once it is told to.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tenure::Pace;
+    /// let pace = Pace::new(Duration::from_secs(15))?.stop_within(Duration::from_secs(5))?;
+    /// assert_eq!(pace.ttl(), Duration::from_secs(15));
+    /// # Ok::<(), tenure::PaceError>(())
+    /// ```
+    pub fn stop_within(self, grace: Duration) -> Result<Self, PaceError> {
+        let most = longest(self.ttl).saturating_sub(self.window);
+        if grace > most {
+            return Err(PaceError::Grace { grace, ttl: self.ttl, most });
+        }
+        Ok(Self { stop: grace, ..self })
+    }
+
+    /// Relies on the lease for another time than half of the ttl after a renewal.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tenure::Pace;
+    /// let pace = Pace::new(Duration::from_secs(15))?.with_window(Duration::from_secs(12))?;
+    /// assert_eq!(pace.window(), Duration::from_secs(12));
+    /// # Ok::<(), tenure::PaceError>(())
+    /// ```
+    pub fn with_window(self, window: Duration) -> Result<Self, PaceError> {
+        let (ttl, least, most) =
+            (self.ttl, self.ttl / 3, longest(self.ttl).saturating_sub(self.stop));
+        if window <= least || window > most {
+            return Err(PaceError::Window { window, ttl, least, most });
+        }
+        Ok(Self { window, ..self })
+    }
+
+    /// How long the lease lives in the cluster after a renewal.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// assert_eq!(tenure::Pace::new(Duration::from_secs(9)).unwrap().ttl(), Duration::from_secs(9));
+    /// ```
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// How long it is relied on after a renewal was sent.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// assert_eq!(tenure::Pace::new(Duration::from_secs(8)).unwrap().window(), Duration::from_secs(4));
+    /// ```
+    pub fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// How long after a renewal was sent, without a newer one acknowledged, it is doubtful.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// assert_eq!(tenure::Pace::new(Duration::from_secs(12)).unwrap().doubtful_after(), Duration::from_secs(5));
+    /// ```
+    pub fn doubtful_after(&self) -> Duration {
+        (self.ttl / 3 + self.window) / 2
+    }
+
+    /// When the next renewal is sent, counted from the last one that was acknowledged.
+    pub(crate) fn renew_after(&self) -> Duration {
+        self.ttl / 3
+    }
+
+    /// How long a try may take, and how soon another follows.
+    pub(crate) fn retry(&self) -> Duration {
+        self.ttl / 24
+    }
+}
+
+/// The longest time that surely ends before the ttl does, if every clock is as good as declared.
+fn longest(ttl: Duration) -> Duration {
+    if mutant!("window_without_drift") {
+        return ttl;
+    }
+    let micros = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
+    let error = u64::from(RATE_ERROR_PPM);
+    Duration::from_micros(micros.saturating_mul(MILLION - error) / (MILLION + error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(15);
+
+    #[test]
+    fn a_grace_that_does_not_fit_is_refused_with_what_would() {
+        let pace = Pace::new(TTL).unwrap();
+        assert!(pace.stop_within(Duration::from_secs(7)).is_ok());
+        let Err(PaceError::Grace { most, .. }) = pace.stop_within(Duration::from_secs(9)) else {
+            panic!("9s of 15s cannot fit behind half of it")
+        };
+        assert!(pace.stop_within(most).is_ok());
+        assert!(pace.stop_within(most + Duration::from_micros(1)).is_err());
+    }
+
+    #[test]
+    fn a_window_leaves_time_to_renew_and_to_stop() {
+        let pace = Pace::new(TTL).unwrap();
+        assert!(pace.with_window(TTL).is_err(), "it tolerates no drift");
+        assert!(pace.with_window(TTL / 3).is_err(), "it is over when the first renewal is sent");
+        let slow = pace.stop_within(Duration::from_secs(4)).unwrap();
+        assert!(slow.with_window(Duration::from_secs(11)).is_err());
+        assert!(slow.with_window(Duration::from_secs(10)).is_ok());
+    }
+}

@@ -1,0 +1,120 @@
+//! At which moments exactly does a lease change its standing?
+
+use std::time::Duration;
+
+use tenure_types::{Revision, Token};
+
+use super::{Asking, Cause, Farewell, Heard, Life, Moment, Pace, Reading, Standing};
+
+const TTL: Duration = Duration::from_secs(24);
+const NONE: Revision = Revision(0);
+
+/// A reading so many seconds after the start, with nothing slept.
+fn at(seconds: f64) -> Reading {
+    slept(seconds, 0.0)
+}
+
+fn slept(seconds: f64, slept: f64) -> Reading {
+    let moment =
+        |seconds: f64| Moment::from_micros(1_000_000_000) + Duration::from_secs_f64(seconds);
+    Reading { boot: moment(seconds), awake: moment(seconds - slept) }
+}
+
+fn token(number: u64) -> Token {
+    Token::from_u64(number).unwrap()
+}
+
+/// A lease that was asked for at 0 and granted at 1, and holds a lock.
+fn granted() -> Life {
+    let mut asking = Asking::new(Pace::new(TTL).unwrap());
+    asking.sent(at(0.0));
+    let mut life = asking.granted(at(1.0)).unwrap();
+    life.granted("lock", token(1), Revision(1), at(1.0)).unwrap();
+    life
+}
+
+#[test]
+fn it_is_renewed_at_a_third_then_every_twentyfourth_doubtful_between_and_lost_at_half() {
+    let mut life = granted();
+    assert!(!life.poll(at(7.9)));
+    assert!(life.poll(at(8.0)));
+    life.renewing(at(8.0));
+    assert!(!life.poll(at(8.9)), "each try has its time");
+    assert!(life.poll(at(9.0)));
+    life.renewing(at(9.0));
+    assert_eq!(life.standing(at(9.9)), Standing::Valid);
+    assert_eq!(life.standing(at(10.0)), Standing::Doubtful);
+    assert!(life.check(at(11.9)).is_ok());
+    assert!(matches!(life.check(at(12.0)), Err(Cause::Unreachable { .. })));
+    assert!(!life.poll(at(13.0)), "nothing is renewed any more");
+}
+
+#[test]
+fn each_try_counts_from_its_own_sending_and_a_late_answer_revives_nothing() {
+    let mut life = granted();
+    let (first, second) = (life.renewing(at(8.0)), life.renewing(at(9.0)));
+    life.renewed(first, TTL, NONE, at(11.0));
+    assert_eq!(life.lost_at(), at(20.0).boot);
+    // Older than what is known: it changes nothing.
+    let mut other = granted();
+    let (old, new) = (other.renewing(at(8.0)), other.renewing(at(9.0)));
+    other.renewed(new, TTL, NONE, at(10.0));
+    other.renewed(old, TTL, NONE, at(10.5));
+    assert_eq!(other.lost_at(), at(21.0).boot);
+
+    assert!(life.check(at(20.0)).is_err());
+    life.renewed(second, TTL, NONE, at(20.1));
+    assert!(life.check(at(20.2)).is_err());
+}
+
+#[test]
+fn a_request_sent_again_counts_from_the_first_time_and_may_come_too_late() {
+    let mut asking = Asking::new(Pace::new(TTL).unwrap());
+    asking.sent(at(0.0));
+    asking.sent(at(10.0));
+    assert_eq!(asking.granted(at(11.0)).unwrap().lost_at(), at(12.0).boot);
+    assert!(asking.granted(at(12.0)).is_err());
+}
+
+#[test]
+fn an_acknowledgement_that_tells_of_a_loss_counts_after_the_holdings_were_read() {
+    let mut life = granted();
+    life.granted("other", token(2), Revision(2), at(2.0)).unwrap();
+    let number = life.renewing(at(8.0));
+    assert_eq!(life.renewed(number, TTL, Revision(7), at(8.1)), Heard::ReadHoldings);
+    assert_eq!(life.lost_at(), at(12.0).boot, "not yet");
+    // Granted behind the reading: rightly not in it.
+    life.granted("third", token(9), Revision(9), at(8.2)).unwrap();
+    life.holdings(Revision(8), Revision(7), &[token(2)], at(8.3));
+    assert_eq!(life.lost_at(), at(20.0).boot);
+    assert_eq!(life.check_grant(token(1), at(8.4)), Err(Cause::Gone));
+    assert_eq!(life.check_grant(token(2), at(8.4)), Ok(()));
+    assert_eq!(life.check_grant(token(9), at(8.4)), Ok(()));
+}
+
+#[test]
+fn nothing_is_said_before_the_work_has_stopped() {
+    let mut life = granted();
+    life.granted("other", token(2), Revision(2), at(2.0)).unwrap();
+    life.taken(token(1), Cause::Forced);
+    assert!(life.farewells().is_empty() && !life.is_idle());
+    life.stopped(token(1));
+    assert_eq!(life.farewells(), [(token(1), "lock".to_owned(), Farewell::Confirm)]);
+    life.stopped(token(2));
+    assert_eq!(life.farewells(), [(token(2), "other".to_owned(), Farewell::Release)]);
+    assert!(life.farewells().is_empty() && life.is_idle());
+}
+
+#[test]
+fn the_cause_tells_whose_fault_it_was() {
+    let mut stalled = granted();
+    assert!(!stalled.poll(at(30.0)));
+    assert!(matches!(stalled.check(at(30.0)), Err(Cause::Stalled { .. })));
+    let mut asleep = granted();
+    assert!(!asleep.poll(slept(30.0, 25.0)));
+    assert!(matches!(asleep.check(slept(30.0, 25.0)), Err(Cause::Suspended { .. })));
+    let mut refused = granted();
+    let number = refused.renewing(at(8.0));
+    refused.renewed(number, Duration::ZERO, NONE, at(8.1));
+    assert_eq!(refused.check(at(8.2)), Err(Cause::Expired));
+}

@@ -1,0 +1,314 @@
+//! How is one session with one member carried on?
+//!
+//! Whoever asks gets a channel under the request's id before the request leaves, and keeps it until he lets go. The
+//! answer and every later notice about the request come through it in the order in which the member said them, so
+//! a grant that follows an answer at once is never missed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tenure_wire::v1;
+use tenure_wire::v1::session_service_client::SessionServiceClient;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::clock;
+use crate::life::Moment;
+use crate::shared::{ClusterLife, Shared};
+
+/// A connection on which nothing came for so long is asked whether it is there.
+const QUIET: Duration = Duration::from_secs(2);
+/// And given up if it does not say so.
+const SILENT: Duration = Duration::from_secs(2);
+/// Whoever owes an answer and says nothing at all for so long is not there. A member that only is slow still says
+/// something to somebody, and is not left for it: that would make it slower.
+const TRY: Duration = Duration::from_secs(3);
+/// What may be on its way to us before we have read it.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// The longest message that is read.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What is heard about a request.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Answer(Box<v1::Answer>),
+    Granted(v1::Granted),
+    WaitEnded,
+    /// The session is over. What became of the request is not known.
+    Gone,
+}
+
+/// Where a leader is.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Leader {
+    /// 0 if nobody is known to lead.
+    pub(crate) member: u64,
+    pub(crate) address: String,
+}
+
+/// One session.
+pub(crate) struct Line {
+    pub(crate) address: String,
+    /// The member at its other end: several addresses may lead to one.
+    pub(crate) member: u64,
+    pub(crate) channel: Channel,
+    to: mpsc::UnboundedSender<v1::SessionRequest>,
+    heard: Arc<Heard>,
+    next: AtomicU64,
+}
+
+/// What the reading half shares with those who ask.
+struct Heard {
+    asks: Mutex<Asks>,
+    /// Where the member says the leader is.
+    leader: watch::Sender<Leader>,
+    /// When the member last said anything, in microseconds of our clock.
+    newest_us: AtomicU64,
+    over: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Asks {
+    closed: bool,
+    by_id: BTreeMap<u64, mpsc::UnboundedSender<Said>>,
+}
+
+/// A request on its way, and what is heard about it. Dropping it stops listening.
+pub(crate) struct Asked {
+    id: u64,
+    heard: Arc<Heard>,
+    from: mpsc::UnboundedReceiver<Said>,
+}
+
+impl From<v1::LeaderHint> for Leader {
+    fn from(hint: v1::LeaderHint) -> Self {
+        Self { member: hint.member_id, address: hint.address }
+    }
+}
+
+impl Leader {
+    /// Whether it can be dialled and is another member than this one.
+    pub(crate) fn is_elsewhere(&self, member: u64) -> bool {
+        self.member != 0 && self.member != member && !self.address.is_empty()
+    }
+}
+
+impl Line {
+    /// Opens a session with the member at an address.
+    pub(crate) async fn open(
+        address: &str,
+        hello: v1::Hello,
+        within: Duration,
+        shared: &Weak<Shared>,
+    ) -> Result<Arc<Self>, String> {
+        let opening = Self::open_unbounded(address, hello, shared);
+        match tokio::time::timeout(within, opening).await {
+            Ok(opened) => opened,
+            Err(_) => Err("timed out".to_owned()),
+        }
+    }
+
+    async fn open_unbounded(
+        address: &str,
+        hello: v1::Hello,
+        shared: &Weak<Shared>,
+    ) -> Result<Arc<Self>, String> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|_| "is no address".to_owned())?
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(QUIET)
+            .keep_alive_timeout(SILENT)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW);
+        let channel = endpoint.connect().await.map_err(|error| deepest(&error))?;
+        let (to, requests) = mpsc::unbounded_channel();
+        let said = v1::SessionRequest { hello: Some(hello), requests: Vec::new() };
+        to.send(said).map_err(|_| "closed".to_owned())?;
+        let mut client =
+            SessionServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let opened = client.open(UnboundedReceiverStream::new(requests)).await;
+        let mut from = opened.map_err(|status| status.message().to_owned())?.into_inner();
+        let first = from.message().await.map_err(|status| status.message().to_owned())?;
+        let welcome = match first {
+            Some(v1::SessionResponse { closing: Some(error), .. }) => return Err(error.message),
+            Some(v1::SessionResponse { welcome: Some(welcome), .. }) => welcome,
+            _ => return Err("does not speak our language".to_owned()),
+        };
+        let leader = welcome.leader.map(Leader::from).unwrap_or_default();
+        let header = welcome.header.unwrap_or_default();
+        let member = header.member_id;
+        let (epoch, incarnation) = (welcome.epoch, welcome.incarnation);
+        let met = ClusterLife { cluster: header.cluster_id, epoch, incarnation };
+        shared.upgrade().ok_or("the client is gone")?.recognise(met)?;
+        let heard = Arc::new(Heard {
+            asks: Mutex::default(),
+            leader: watch::Sender::new(leader),
+            newest_us: AtomicU64::new(clock::read().boot.micros()),
+            over: watch::Sender::new(false),
+        });
+        tokio::spawn(read(from, heard.clone(), shared.clone()));
+        let address = address.to_owned();
+        Ok(Arc::new(Self { address, member, channel, to, heard, next: AtomicU64::new(1) }))
+    }
+
+    /// Sends a request; its id is given here.
+    pub(crate) fn ask(&self, mut request: v1::Request) -> Option<Asked> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        request.id = id;
+        let (sender, from) = mpsc::unbounded_channel();
+        {
+            let mut asks = self.heard.lock();
+            if asks.closed {
+                return None;
+            }
+            asks.by_id.insert(id, sender);
+        }
+        let asked = Asked { id, heard: self.heard.clone(), from };
+        let message = v1::SessionRequest { hello: None, requests: vec![request] };
+        self.to.send(message).ok().map(|()| asked)
+    }
+
+    /// What is heard next about a request that is owed an answer.
+    pub(crate) async fn answer(&self, asked: &mut Asked) -> Said {
+        loop {
+            match tokio::time::timeout(TRY, asked.next()).await {
+                Ok(said) => return said,
+                Err(_) if self.is_silent() => {
+                    self.give_up();
+                    return Said::Gone;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        let newest = Moment::from_micros(self.heard.newest_us.load(Ordering::Relaxed));
+        clock::read().boot.since(newest) >= TRY
+    }
+
+    /// It did not answer when it should have: if it does not answer others either, nobody relies on it any more.
+    pub(crate) fn suspect(&self) {
+        if self.is_silent() {
+            self.give_up();
+        }
+    }
+
+    /// Where the member says the leader is.
+    pub(crate) fn leader(&self) -> watch::Receiver<Leader> {
+        self.heard.leader.subscribe()
+    }
+
+    /// Where the leader is, if it is known and not the member at the other end.
+    pub(crate) fn elsewhere(&self) -> Option<Leader> {
+        let leader = self.heard.leader.borrow().clone();
+        leader.is_elsewhere(self.member).then_some(leader)
+    }
+
+    /// Becomes true when the session is over.
+    pub(crate) fn over(&self) -> watch::Receiver<bool> {
+        self.heard.over.subscribe()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        *self.heard.over.borrow()
+    }
+
+    fn give_up(&self) {
+        self.heard.close();
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.heard.close();
+    }
+}
+
+impl Heard {
+    fn lock(&self) -> MutexGuard<'_, Asks> {
+        self.asks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, id: u64, said: Said) {
+        if let Some(asker) = self.lock().by_id.get(&id) {
+            // He may just have stopped listening.
+            let _ = asker.send(said);
+        }
+    }
+
+    fn close(&self) {
+        let asks = {
+            let mut asks = self.lock();
+            asks.closed = true;
+            std::mem::take(&mut asks.by_id)
+        };
+        for asker in asks.into_values() {
+            let _ = asker.send(Said::Gone);
+        }
+        self.over.send_replace(true);
+    }
+}
+
+impl Asked {
+    /// What is heard next.
+    pub(crate) async fn next(&mut self) -> Said {
+        self.from.recv().await.unwrap_or(Said::Gone)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.heard.lock().by_id.remove(&self.id);
+    }
+}
+
+async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, shared: Weak<Shared>) {
+    let mut over = heard.over.subscribe();
+    loop {
+        let message = tokio::select! {
+            message = from.message() => message,
+            _ = over.wait_for(|over| *over) => break,
+        };
+        let Ok(Some(message)) = message else { break };
+        let Some(shared) = shared.upgrade() else { break };
+        heard.newest_us.store(clock::read().boot.micros(), Ordering::Relaxed);
+        if let Some(leader) = message.leader {
+            heard.leader.send_replace(leader.into());
+        }
+        for answer in message.answers {
+            heard.tell(answer.id, Said::Answer(Box::new(answer)));
+        }
+        for granted in message.grants {
+            heard.tell(granted.id, Said::Granted(granted));
+        }
+        for ended in message.waits_ended {
+            heard.tell(ended.id, Said::WaitEnded);
+        }
+        for lost in message.losses {
+            shared.lock_lost(&lost);
+        }
+        for ended in message.leases_ended {
+            shared.lease_ended(&ended);
+        }
+        if message.closing.is_some() {
+            break;
+        }
+    }
+    heard.close();
+}
+
+/// The innermost reason: the outer ones only say that there is one.
+fn deepest(error: &dyn std::error::Error) -> String {
+    let mut at = error;
+    while let Some(source) = at.source() {
+        at = source;
+    }
+    at.to_string()
+}

@@ -1,0 +1,50 @@
+//! Which bugs can be planted in the life of a lease, to show that its schedules would find them?
+//!
+//! Only the tests of this crate contain them; one is chosen for a thread at run time. In every other build
+//! `mutant!` is the constant `false`, so what ships has none.
+
+#[cfg(test)]
+use std::cell::Cell;
+
+#[cfg(test)]
+thread_local! {
+    static CHOSEN: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Every planted bug.
+#[cfg(test)]
+pub(crate) const ALL: &[&str] = &[
+    "count_from_reply",
+    "count_from_resend",
+    "release_before_stop",
+    "ignore_changed",
+    "holdings_after_moving",
+    "late_answer_revives",
+    "clock_stops_in_suspend",
+    "check_without_clock",
+    "late_grant_is_held",
+    "window_without_drift",
+];
+
+/// Chooses a planted bug for this thread, or none.
+#[cfg(test)]
+pub(crate) fn select(name: Option<&'static str>) {
+    CHOSEN.set(name);
+}
+
+/// Whether the planted bug of this name is chosen.
+#[cfg(test)]
+pub(crate) fn chosen(name: &str) -> bool {
+    CHOSEN.get() == Some(name)
+}
+
+/// Whether the planted bug of this name is chosen; `false` in every ordinary build.
+macro_rules! mutant {
+    ($name:literal) => {{
+        #[cfg(test)]
+        let chosen = $crate::plant::chosen($name);
+        #[cfg(not(test))]
+        let chosen = false;
+        chosen
+    }};
+}

@@ -1,0 +1,168 @@
+//! How are all leases of a client kept alive with few messages?
+//!
+//! Whenever one lease is due, every lease that soon will be is renewed by the same command. The first try goes to the
+//! leader; while it is unanswered, further ones go to the other member and back, each on its own.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tenure_types::{Revision, Token};
+use tenure_wire::{convert, v1};
+use v1::answer::Result as Answer;
+use v1::request::Command;
+
+use crate::clock;
+use crate::lease::Held;
+use crate::life::{Cause, Heard};
+use crate::line::{Line, Said};
+use crate::shared::{Identity, RENEW_MAX, Shared, ms};
+
+/// Even with nothing to do it is looked after from time to time.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// A lease in a renewal, and the number of the try.
+type Part = (Arc<Held>, u64);
+
+/// Runs until the client is gone.
+pub(crate) async fn run(shared: Weak<Shared>) {
+    let mut turn = 0_usize;
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let sleep = beat(&strong, &mut turn);
+        let rung = async {
+            strong.renew.notified().await;
+        };
+        // Only the bell keeps the client from going: it is asked for in short steps.
+        let step = sleep.min(Duration::from_secs(1));
+        tokio::select! {
+            () = rung => {}
+            () = tokio::time::sleep(step) => {}
+        }
+    }
+}
+
+/// Sends what is due; tells how long nothing else will be.
+fn beat(shared: &Arc<Shared>, turn: &mut usize) -> Duration {
+    let leases = shared.held();
+    let mut due = false;
+    for lease in &leases {
+        let now = clock::read();
+        due |= lease.with(|life| life.poll(now));
+    }
+    if due && !shared.mute.load(Ordering::Relaxed) {
+        send(shared, &leases, turn);
+    } else if due {
+        for lease in &leases {
+            let now = clock::read();
+            lease.with(|life| {
+                let number = life.renewing(now);
+                life.not_renewed(number);
+            });
+        }
+    }
+    let now = clock::read().boot;
+    let next = leases.iter().filter_map(|lease| {
+        let now = clock::read();
+        lease.with(|life| life.check(now).is_ok().then(|| life.due()))
+    });
+    next.min().map_or(IDLE, |next| next.since(now)).max(Duration::from_millis(1))
+}
+
+fn send(shared: &Arc<Shared>, leases: &[Arc<Held>], turn: &mut usize) {
+    let lines = shared.lines.borrow().clone();
+    let again = leases.iter().any(|lease| lease.with(|life| life.is_retrying()));
+    *turn = if again { *turn + 1 } else { 0 };
+    let alive = |line: &Arc<Line>| !line.is_over();
+    let both: Vec<_> = [lines.first, lines.second].into_iter().flatten().filter(alive).collect();
+    let line = both.get(*turn % both.len().max(1)).cloned();
+    let mut parts: Vec<Part> = Vec::new();
+    for lease in leases {
+        // The clock is read before anything is sent: from here on the lease counts.
+        let now = clock::read();
+        if let Some(number) = lease.with(|life| life.is_soon(now).then(|| life.renewing(now))) {
+            parts.push((lease.clone(), number));
+        }
+    }
+    for parts in parts.chunks(RENEW_MAX) {
+        match &line {
+            Some(line) => {
+                shared.runtime.spawn(one(shared.clone(), line.clone(), parts.to_vec()));
+            }
+            None => failed(parts),
+        }
+    }
+}
+
+fn failed(parts: &[Part]) {
+    for (lease, number) in parts {
+        lease.with(|life| life.not_renewed(*number));
+    }
+}
+
+/// One renewal, to one member.
+async fn one(shared: Arc<Shared>, line: Arc<Line>, parts: Vec<Part>) {
+    let windows = parts.iter().map(|(lease, _)| lease.with(|life| life.pace().window()));
+    let patience = windows.min().unwrap_or_default();
+    let command = Command::Renew(v1::RenewRequest {
+        generations: parts.iter().map(|(lease, _)| lease.handle.generation).collect(),
+        slots: parts.iter().map(|(lease, _)| lease.handle.slot).collect(),
+        leases: Vec::new(),
+    });
+    let mut request = Identity::Harmless.request(command);
+    request.deadline_ms = ms(patience);
+    // Later tries go their own way; this one may still prove something until its window is over.
+    let answer = match line.ask(request) {
+        Some(mut asked) => tokio::time::timeout(patience, asked.next()).await,
+        None => Ok(Said::Gone),
+    };
+    let timed_out = answer.is_err();
+    let renewed = match answer {
+        Ok(Said::Answer(answer)) => answer.result,
+        _ => None,
+    };
+    let Some(Answer::Renewed(renewed)) = renewed else {
+        if timed_out {
+            line.suspect();
+        }
+        failed(&parts);
+        return;
+    };
+    for (at, (lease, number)) in parts.iter().enumerate() {
+        let ttl = Duration::from_millis(renewed.ttl_ms.get(at).copied().unwrap_or(0));
+        let changed = renewed.changed.get(at).copied().and_then(convert::revision_from);
+        let changed = changed.unwrap_or(Revision(0));
+        let now = clock::read();
+        let heard = lease.with(|life| life.renewed(*number, ttl, changed, now));
+        if heard == Heard::ReadHoldings {
+            shared.runtime.spawn(read_holdings(shared.clone(), lease.clone()));
+        }
+    }
+    shared.renew.notify_one();
+}
+
+/// Reads what a lease holds, because something was lost that we may not have heard of.
+async fn read_holdings(shared: Arc<Shared>, lease: Arc<Held>) {
+    let ask = v1::GetLeaseRequest {
+        lease_slot: lease.handle.slot,
+        lease_generation: lease.handle.generation,
+        ..Default::default()
+    };
+    let window = lease.with(|life| life.pace().window());
+    let asked = shared.call_within(Command::GetLease(ask), Identity::Harmless, window).await;
+    let now = clock::read();
+    match asked {
+        Ok((Answer::Lease(v1::GetLeaseResponse { lease: Some(view), .. }), revision)) => {
+            let number = |number| convert::revision_from(number).unwrap_or(Revision(0));
+            let holds: Vec<Token> =
+                view.holds.iter().filter_map(|it| Token::from_u64(it.token)).collect();
+            let (revision, changed) = (number(revision), number(view.changed));
+            lease.with(|life| life.holdings(revision, changed, &holds, now));
+        }
+        Err(crate::Error::Refused(tenure_types::Refusal::LeaseNotFound)) => {
+            lease.with(|life| life.ended(Cause::Expired, now));
+        }
+        // The next acknowledgement asks again.
+        Ok(_) | Err(_) => {}
+    }
+}

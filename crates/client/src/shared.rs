@@ -1,0 +1,325 @@
+//! What do a client, its leases and its tasks share?
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tenure_types::{Handle, Token};
+use tenure_wire::{convert, v1};
+use tokio::runtime;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use v1::answer::Result as Answer;
+use v1::request::Command;
+
+use crate::clock;
+use crate::error::{Error, Meaning, RequestId};
+use crate::keeper::{Keeper, Lines};
+use crate::lease::Held;
+use crate::life::{Cause, Moment};
+use crate::line::{Line, Said};
+use crate::renew;
+use crate::watchdog::Watchdog;
+
+/// How long a member may look for a leader before it says that it does not know.
+const MEMBER: Duration = Duration::from_secs(9);
+/// Pauses between tries grow from the first to the second.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Retries that may be spent at once, in tenths. Every answer earns one tenth back, so that a cluster in trouble gets
+/// at most a tenth more requests from those who try again.
+const BUDGET: i64 = 1_000;
+const RETRY_COST: i64 = 10;
+/// Leases in one renewal, as the cluster takes them; and in one hello.
+pub(crate) const RENEW_MAX: usize = 4_096;
+
+/// What a client is told when it is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) addresses: Vec<String>,
+    pub(crate) name: String,
+    /// How long to keep trying to reach anybody, and how long a request may take.
+    pub(crate) timeout: Duration,
+    pub(crate) ttl: Duration,
+    pub(crate) window: Option<Duration>,
+    pub(crate) grace: Duration,
+}
+
+/// Which life of which cluster: another one knows nothing of our leases, even if its numbers look the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ClusterLife {
+    pub(crate) cluster: u64,
+    pub(crate) epoch: u32,
+    pub(crate) incarnation: u64,
+}
+
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) runtime: runtime::Handle,
+    pub(crate) lines: watch::Receiver<Lines>,
+    leases: Mutex<BTreeMap<Handle, Weak<Held>>>,
+    pub(crate) renew: Notify,
+    pub(crate) watchdog: Watchdog,
+    budget: AtomicI64,
+    /// The cluster we belong to, from the first welcome on.
+    life: Mutex<Option<ClusterLife>>,
+    /// For tests: renewals are not sent.
+    pub(crate) mute: AtomicBool,
+}
+
+/// How a request is recognised when it is sent again.
+#[derive(Clone, Debug)]
+pub(crate) enum Identity {
+    /// It needs no recognition: doing it twice is doing it once.
+    Harmless,
+    /// By a key that the cluster remembers.
+    Key(String),
+    /// By its number under its lease.
+    Seq { seq: u64, done: u64 },
+}
+
+impl Identity {
+    /// A new key.
+    pub(crate) fn key() -> Self {
+        Self::Key(format!("{:016x}{:016x}", clock::random(), clock::random()))
+    }
+
+    pub(crate) fn request(&self, command: Command) -> v1::Request {
+        let mut request = v1::Request { command: Some(command), ..Default::default() };
+        match self {
+            Self::Harmless => {}
+            Self::Key(key) => request.idempotency_key.clone_from(key),
+            Self::Seq { seq, done } => (request.seq, request.done) = (*seq, *done),
+        }
+        request
+    }
+
+    pub(crate) fn id(&self) -> RequestId {
+        RequestId::from(match self {
+            Self::Harmless => "none".to_owned(),
+            Self::Key(key) => key.clone(),
+            Self::Seq { seq, .. } => format!("seq {seq}"),
+        })
+    }
+}
+
+impl Shared {
+    pub(crate) fn start(settings: Settings, runtime: runtime::Handle) -> Result<Arc<Self>, Error> {
+        let setup = |error: std::io::Error| Error::Setup(error.to_string());
+        let watchdog = Watchdog::new().map_err(setup)?;
+        let publish = watch::Sender::new(Lines::default());
+        let shared = Arc::new(Self {
+            settings,
+            runtime,
+            lines: publish.subscribe(),
+            leases: Mutex::default(),
+            renew: Notify::new(),
+            watchdog,
+            budget: AtomicI64::new(BUDGET),
+            life: Mutex::default(),
+            mute: AtomicBool::new(false),
+        });
+        let weak = Arc::downgrade(&shared);
+        shared.watchdog.start(weak.clone()).map_err(setup)?;
+        let known = shared.settings.addresses.clone();
+        shared.runtime.spawn(Keeper::new(weak.clone(), known, publish).run());
+        shared.runtime.spawn(renew::run(weak));
+        Ok(shared)
+    }
+
+    /// Who we are, and which leases we want to hear of.
+    pub(crate) fn hello(&self) -> v1::Hello {
+        let leases = self.held();
+        let life = *self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        v1::Hello {
+            cluster_id: life.map_or(0, |life| life.cluster),
+            epoch: life.map_or(0, |life| life.epoch),
+            incarnation: life.map_or(0, |life| life.incarnation),
+            client: self.settings.name.clone(),
+            leases: leases.iter().take(RENEW_MAX).map(|lease| lease.name()).collect(),
+            software: concat!("tenure-rust ", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+
+    /// Whether a member belongs to our cluster. One that was restored since has ended all of our leases.
+    pub(crate) fn recognise(&self, met: ClusterLife) -> Result<(), String> {
+        let known = {
+            let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+            match *life {
+                Some(known) if known.cluster != met.cluster => {
+                    return Err("belongs to another cluster".to_owned());
+                }
+                Some(known) if known.epoch > met.epoch => {
+                    return Err(
+                        "belongs to the cluster as it was before it was restored".to_owned()
+                    );
+                }
+                known => {
+                    *life = Some(met);
+                    known
+                }
+            }
+        };
+        if known.is_some_and(|known| known != met) {
+            for lease in self.held() {
+                let now = clock::read();
+                lease.with(|life| life.ended(Cause::Gone, now));
+            }
+        }
+        Ok(())
+    }
+
+    /// A session, as soon as there is one.
+    pub(crate) async fn line(&self, until: Instant) -> Option<Arc<Line>> {
+        let mut lines = self.lines.clone();
+        let there = |lines: &Lines| lines.first.as_ref().is_some_and(|line| !line.is_over());
+        let waited = tokio::time::timeout_at(until, lines.wait_for(there)).await;
+        waited.ok()?.ok()?.first.clone()
+    }
+
+    /// Asks until there is an answer, or it is known that there is none.
+    pub(crate) async fn call(
+        &self,
+        command: Command,
+        identity: Identity,
+    ) -> Result<(Answer, i64), Error> {
+        self.call_within(command, identity, self.settings.timeout).await
+    }
+
+    pub(crate) async fn call_within(
+        &self,
+        command: Command,
+        identity: Identity,
+        within: Duration,
+    ) -> Result<(Answer, i64), Error> {
+        let (began, mut doubt) = (Instant::now(), false);
+        let until = began + within;
+        let unknown = || Error::Unknown { request: identity.id(), waited: began.elapsed() };
+        let request = identity.request(command);
+        let (mut pause, mut tries) = (PAUSE_MIN, 0_u32);
+        loop {
+            tries += 1;
+            let given_up = |doubt| if doubt { unknown() } else { Error::Unavailable };
+            let Some(line) = self.line(until).await else { return Err(given_up(doubt)) };
+            let mut request = request.clone();
+            request.deadline_ms = ms(until.saturating_duration_since(Instant::now()).min(MEMBER));
+            let Some(mut asked) = line.ask(request) else {
+                tokio::time::sleep(PAUSE_MIN).await;
+                continue;
+            };
+            let mut after = Duration::ZERO;
+            match tokio::time::timeout_at(until, line.answer(&mut asked)).await {
+                Ok(Said::Answer(answer)) => match answer.result {
+                    Some(Answer::Error(error)) => match Meaning::of(error) {
+                        Meaning::No(error) => {
+                            self.earn();
+                            return Err(error);
+                        }
+                        Meaning::Again { after: asked } => after = asked,
+                        Meaning::Doubt => doubt = true,
+                    },
+                    Some(result) => {
+                        self.earn();
+                        return Ok((result, answer.revision));
+                    }
+                    None => return Err(crate::error::strange()),
+                },
+                Ok(Said::Gone) => doubt = true,
+                Ok(_) => return Err(crate::error::strange()),
+                Err(_) => doubt = true,
+            }
+            // Every request here may be sent again: it is recognised, or does no harm twice.
+            // Everyone tries twice: that is a leader that changed. Beyond it is what the budget is for.
+            if Instant::now() >= until || tries > 1 && !self.spend() {
+                return Err(given_up(doubt));
+            }
+            tokio::time::sleep(clock::jittered(pause).max(after)).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn earn(&self) {
+        if self.budget.load(Ordering::Relaxed) < BUDGET {
+            self.budget.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there is anything left for trying again.
+    pub(crate) fn spend(&self) -> bool {
+        let left = self.budget.fetch_sub(RETRY_COST, Ordering::Relaxed);
+        if left < RETRY_COST {
+            self.budget.fetch_add(RETRY_COST, Ordering::Relaxed);
+        }
+        left >= RETRY_COST
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Handle, Weak<Held>>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The leases that are held.
+    pub(crate) fn held(&self) -> Vec<Arc<Held>> {
+        // Upgraded outside of the lock: the last reference to go takes it to remove itself.
+        let leases: Vec<Weak<Held>> = self.lock().values().cloned().collect();
+        leases.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(crate) fn register(&self, lease: &Arc<Held>) {
+        self.lock().insert(lease.handle, Arc::downgrade(lease));
+        self.watchdog.wake();
+        self.renew.notify_one();
+    }
+
+    pub(crate) fn forget(&self, handle: Handle) {
+        self.lock().remove(&handle);
+    }
+
+    fn find(&self, slot: u32, generation: u64) -> Option<Arc<Held>> {
+        let handle = convert::handle_from(slot, generation)?;
+        let found = self.lock().get(&handle).cloned();
+        found?.upgrade()
+    }
+
+    /// A lock was lost without having been given back.
+    pub(crate) fn lock_lost(&self, lost: &v1::Lost) {
+        let found = self.find(lost.lease_slot, lost.lease_generation);
+        if let (Some(lease), Some(token)) = (found, Token::from_u64(lost.token)) {
+            lease.with(|life| life.taken(token, cause(lost.cause())));
+        }
+    }
+
+    /// A lease has ended.
+    pub(crate) fn lease_ended(&self, ended: &v1::LeaseEnded) {
+        if let Some(lease) = self.find(ended.lease_slot, ended.lease_generation) {
+            let now = clock::read();
+            lease.with(|life| life.ended(cause(ended.cause()), now));
+        }
+    }
+
+    /// Looks whether any lease is over, and tells when to look again.
+    pub(crate) fn look_after(&self) -> Option<Moment> {
+        let mut next = None;
+        for lease in self.held() {
+            let now = clock::read();
+            let alive = lease.with(|life| life.check(now).is_ok().then(|| life.lost_at()));
+            next = next.into_iter().chain(alive).min();
+        }
+        next
+    }
+}
+
+/// Why something was lost, in our words.
+fn cause(cause: v1::Cause) -> Cause {
+    match cause {
+        v1::Cause::Expired => Cause::Expired,
+        v1::Cause::Revoked => Cause::Revoked,
+        v1::Cause::Forced => Cause::Forced,
+        v1::Cause::MaxHold => Cause::MaxHold,
+        _ => Cause::Gone,
+    }
+}
+
+pub(crate) fn ms(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1)
+}

@@ -1,0 +1,406 @@
+//! How does an ask become a guard, over however many sessions it takes?
+//!
+//! An ask stands in the cluster, not on a session: whenever the session ends it is repeated on the next, under the same
+//! number or the same lease, and answered with its standing. A notice spares a question; the answer is the truth.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_types::{Held as HeldBy, Name, Refusal, Revision, Token};
+use tenure_wire::{convert, v1};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::Instant;
+use v1::answer::Result as Answer;
+use v1::request::Command;
+
+use crate::ask::{Ask, Wait, millis};
+use crate::clock;
+use crate::error::{Error, Meaning, strange};
+use crate::guard::{Guard, Lock};
+use crate::lease::{Held, Seq, give_back, new_lease, pace};
+use crate::life::{Asking, Cause, Standing};
+use crate::line::{Asked, Line, Said};
+use crate::shared::{Identity, Shared};
+
+/// After a session ended, or a member could not serve.
+const PAUSE: Duration = Duration::from_millis(20);
+/// If that goes on, pauses grow up to this.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// The cluster ends a wait by itself; only if nothing is heard of that for so long it is ended from here.
+const SLACK: Duration = Duration::from_secs(1);
+/// A wait without end.
+const FAR: Duration = Duration::from_secs(86_400 * 365);
+
+/// What was granted, and a revision at which it was held.
+type Granted = (Vec<Lock>, Revision);
+
+/// An ask under a lease that exists.
+pub(crate) async fn under(held: Arc<Held>, ask: Ask) -> Result<Guard, Error> {
+    let until = deadline(ask.wait);
+    let turns = turns(&held, &ask, until).await?;
+    let seq = Some(held.seq().await);
+    let mut leaving = Leaving { held: held.clone(), ask: Some((ask.clone(), turns)), seq };
+    let stood = Stand { held: &held, ask: &ask, seq: leaving.seq.as_ref(), until };
+    let stood = stood.run(None).await;
+    match stood {
+        Ok(granted) => {
+            let (_, turns) = leaving.ask.take().expect("it was put in above");
+            Guard::new(held, false, granted, turns)
+        }
+        Err(error) => {
+            // Refused is over; anything else may still stand there.
+            if matches!(error, Error::Refused(_) | Error::Unavailable) {
+                leaving.ask = None;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// An ask with a lease of its own, granted by the same command.
+pub(crate) async fn own(shared: Arc<Shared>, ask: Ask) -> Result<Guard, Error> {
+    let until = deadline(ask.wait);
+    let reach = Instant::now() + shared.settings.timeout;
+    loop {
+        if let Some(done) = own_once(&shared, &ask, until, reach).await {
+            return done;
+        }
+        // The first answer did not come in time to be worth anything: a new lease, from the beginning.
+        if !shared.spend() {
+            return Err(Error::Unavailable);
+        }
+    }
+}
+
+async fn own_once(
+    shared: &Arc<Shared>,
+    ask: &Ask,
+    until: Option<Instant>,
+    reach: Instant,
+) -> Option<Result<Guard, Error>> {
+    let pace = match pace(shared, ask) {
+        Ok(pace) => pace,
+        Err(error) => return Some(Err(error)),
+    };
+    let (began, mut asking) = (Instant::now(), Asking::new(pace));
+    // An answer after this leaves too little of the window to be worth anything.
+    let worthless = began + pace.window() * 3 / 4;
+    let new = new_lease(shared, &pace);
+    let mut orphan = Orphan { shared: shared.clone(), id: new.lease, sent: false };
+    let mut request = ask.request(ask.wait_ms());
+    request.new_lease = Some(Box::new(new));
+    loop {
+        let Some(line) = shared.line(reach).await else {
+            let request = crate::RequestId::from(format!("lease {}", orphan.id));
+            let unknown = Error::Unknown { request, waited: began.elapsed() };
+            return Some(Err(if orphan.sent { unknown } else { Error::Unavailable }));
+        };
+        if Instant::now() >= worthless {
+            return None;
+        }
+        // Read before it is sent; a repetition under the same lease counts from here too.
+        asking.sent(clock::read());
+        let command = Command::Acquire(request.clone());
+        let Some(mut asked) = line.ask(Identity::Harmless.request(command)) else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        orphan.sent = true;
+        let Ok(said) = tokio::time::timeout_at(worthless, line.answer(&mut asked)).await else {
+            line.suspect();
+            return None;
+        };
+        let (lease, granted) = match heard(said, ask) {
+            Heard::Granted(Some(lease), granted) => (lease, Some(granted)),
+            Heard::Queued(Some(lease), ahead) => {
+                tell(ask, ahead);
+                (lease, None)
+            }
+            Heard::No(error) => {
+                orphan.sent = false;
+                return Some(Err(error));
+            }
+            Heard::Again(after) => {
+                tokio::time::sleep(clock::jittered(PAUSE).max(after)).await;
+                continue;
+            }
+            Heard::Granted(None, _) | Heard::Queued(None, _) | Heard::Over => {
+                return Some(Err(strange()));
+            }
+        };
+        let Ok(life) = asking.granted(clock::read()) else { return None };
+        let held = Held::new(shared.clone(), &lease, life);
+        orphan.sent = false;
+        let Some(held) = held else { return Some(Err(strange())) };
+        let granted = match granted {
+            Some(granted) => Ok(granted),
+            None => Stand { held: &held, ask, seq: None, until }.run(Some((line, asked))).await,
+        };
+        return Some(granted.and_then(|granted| Guard::new(held, true, granted, Vec::new())));
+    }
+}
+
+/// A lease that may have been granted although nobody waits for the answer any more.
+struct Orphan {
+    shared: Arc<Shared>,
+    id: i64,
+    sent: bool,
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        if self.sent {
+            give_back(&self.shared, self.id);
+        }
+    }
+}
+
+/// A place that is left in the background if nobody waits for it any more.
+struct Leaving {
+    held: Arc<Held>,
+    ask: Option<(Ask, Vec<OwnedSemaphorePermit>)>,
+    seq: Option<Seq>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        // First the number: what is sent from here on tells the cluster that the ask was given up, if it still comes.
+        self.seq = None;
+        if let Some((ask, turns)) = self.ask.take() {
+            let held = self.held.clone();
+            self.held.shared.runtime.spawn(async move {
+                // If it cannot be said, the place goes with its lease.
+                let _ = leave(&held, &ask).await;
+                drop(turns);
+            });
+        }
+    }
+}
+
+/// Gives up a place; what was granted meanwhile is given back.
+async fn leave(held: &Arc<Held>, ask: &Ask) -> Result<(), Error> {
+    let Some(lock) = ask.locks.first() else { return Ok(()) };
+    let command = Command::Leave(v1::LeaveRequest {
+        lock: lock.clone(),
+        lease_slot: held.handle.slot,
+        lease_generation: held.handle.generation,
+        ..Default::default()
+    });
+    let granted = match held.numbered(command).await {
+        Ok(Answer::Left(left)) => left.held,
+        Ok(_) => return Err(strange()),
+        Err(Error::Refused(_)) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for grant in granted {
+        if let Some(token) = Token::from_u64(grant.token) {
+            held.release(grant.lock, token).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits inside the process until nobody here has or awaits any of the locks under this lease.
+async fn turns(
+    held: &Arc<Held>,
+    ask: &Ask,
+    until: Option<Instant>,
+) -> Result<Vec<OwnedSemaphorePermit>, Error> {
+    // In one order, so that two asks never wait for each other.
+    let names: std::collections::BTreeSet<&String> = ask.locks.iter().collect();
+    let mut turns = Vec::new();
+    for name in names {
+        let turn = held.turn(name);
+        if let Ok(free) = turn.clone().try_acquire_owned() {
+            turns.push(free);
+            continue;
+        }
+        if ask.wait == Wait::No {
+            let lock = Name::new(name).map_err(|_| Error::Refused(Refusal::InvalidName))?;
+            let here = HeldBy { lock, holder: None, ahead: 0 };
+            return Err(Error::Refused(Refusal::Held(Box::new(here))));
+        }
+        let until = until.unwrap_or_else(|| Instant::now() + FAR);
+        let mut standing = held.standing();
+        tokio::select! {
+            turn = turn.acquire_owned() => turns.push(turn.expect("it is never closed")),
+            cause = lost(&mut standing) => return Err(Error::Lost { cause }),
+            () = tokio::time::sleep_until(until) => return Err(Error::Refused(Refusal::WaitTimeout)),
+        }
+    }
+    Ok(turns)
+}
+
+/// An ask that stands in the cluster.
+struct Stand<'a> {
+    held: &'a Arc<Held>,
+    ask: &'a Ask,
+    seq: Option<&'a Seq>,
+    until: Option<Instant>,
+}
+
+impl Stand<'_> {
+    /// Until it is granted, refused or given up. `asked` is a session on which it is queued already.
+    async fn run(&self, mut asked: Option<(Arc<Line>, Asked)>) -> Result<Granted, Error> {
+        let (held, ask) = (self.held, self.ask);
+        let mut standing = held.standing();
+        let mut queued = asked.is_some();
+        let limit = self.until.map_or_else(|| Instant::now() + FAR, |until| until + SLACK);
+        // Whoever does not wait wants an answer in the time of any other request.
+        let limit = if ask.wait == Wait::No {
+            Instant::now() + held.shared.settings.timeout
+        } else {
+            limit
+        };
+        let (mut sent, mut pause) = (queued, PAUSE);
+        loop {
+            let step = async {
+                let (line, mut on) = match asked.take() {
+                    Some(asked) => asked,
+                    None => {
+                        queued = false;
+                        let line = held.shared.line(Instant::now() + FAR).await?;
+                        let on = line.ask(self.request())?;
+                        sent = true;
+                        (line, on)
+                    }
+                };
+                let said = if queued { on.next().await } else { line.answer(&mut on).await };
+                Some((heard(said, ask), line, on))
+            };
+            let (heard, line, on) = tokio::select! {
+                cause = lost(&mut standing) => return Err(Error::Lost { cause }),
+                () = tokio::time::sleep_until(limit) => return Err(self.out_of_time(sent).await),
+                step = step => match step {
+                    Some(step) => step,
+                    None => {
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    }
+                },
+            };
+            match heard {
+                Heard::Granted(_, granted) => return Ok(granted),
+                Heard::Queued(_, ahead) => {
+                    tell(ask, ahead);
+                    (queued, pause) = (true, PAUSE);
+                    asked = Some((line, on));
+                }
+                Heard::No(error) => return Err(error),
+                Heard::Over if ask.wait == Wait::Unlimited => {
+                    return Err(Error::Lost { cause: Cause::Gone });
+                }
+                Heard::Over => return Err(Error::Refused(Refusal::WaitTimeout)),
+                Heard::Again(after) => {
+                    tokio::time::sleep(clock::jittered(pause).max(after)).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    fn request(&self) -> v1::Request {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        // A repetition under a number says exactly the same; one without replaces the limit of the wait.
+        let wait_ms = match (self.seq, left) {
+            (None, Some(left)) => Some(millis(left).max(1)),
+            _ => self.ask.wait_ms(),
+        };
+        let mut request = self.ask.request(wait_ms);
+        request.lease_slot = self.held.handle.slot;
+        request.lease_generation = self.held.handle.generation;
+        let identity = self.seq.map_or(Identity::Harmless, Seq::identity);
+        identity.request(Command::Acquire(request))
+    }
+
+    /// The wait is over by our own clock: the place is left, and the answer to that is what counts.
+    async fn out_of_time(&self, sent: bool) -> Error {
+        if !sent {
+            return Error::Unavailable;
+        }
+        if let Some(seq) = self.seq {
+            seq.abandon();
+        }
+        match leave(self.held, self.ask).await {
+            // Nothing is held and nothing stands: for one who did not want to wait, as if it had not been asked.
+            Ok(()) if self.ask.wait == Wait::No => Error::Unavailable,
+            Ok(()) => Error::Refused(Refusal::WaitTimeout),
+            Err(error) => error,
+        }
+    }
+}
+
+/// What was heard about an ask.
+enum Heard {
+    Granted(Option<v1::Lease>, Granted),
+    Queued(Option<v1::Lease>, u64),
+    /// It is over without a grant.
+    Over,
+    No(Error),
+    /// Not known: it is asked again.
+    Again(Duration),
+}
+
+fn heard(said: Said, ask: &Ask) -> Heard {
+    match said {
+        Said::Answer(answer) => match answer.result {
+            Some(Answer::Acquired(it)) => match locks(ask, it.token, it.slot, &it.locks) {
+                Some(locks) => Heard::Granted(it.lease, (locks, at(answer.revision))),
+                None => Heard::No(strange()),
+            },
+            Some(Answer::Queued(it)) => Heard::Queued(it.lease, it.ahead),
+            Some(Answer::Ended(_)) => Heard::Over,
+            Some(Answer::Error(error)) => match Meaning::of(error) {
+                Meaning::No(error) => Heard::No(error),
+                Meaning::Again { after } => Heard::Again(after),
+                Meaning::Doubt => Heard::Again(Duration::ZERO),
+            },
+            _ => Heard::No(strange()),
+        },
+        Said::Granted(it) => match locks(ask, it.token, it.slot, &it.locks) {
+            Some(locks) => Heard::Granted(None, (locks, at(it.revision))),
+            None => Heard::No(strange()),
+        },
+        Said::WaitEnded => Heard::Over,
+        Said::Gone => Heard::Again(Duration::ZERO),
+    }
+}
+
+fn at(revision: i64) -> Revision {
+    convert::revision_from(revision).unwrap_or(Revision(0))
+}
+
+/// The locks of a grant: one stands alone, several in a list.
+fn locks(ask: &Ask, token: u64, slot: Option<u32>, several: &[v1::LockGrant]) -> Option<Vec<Lock>> {
+    if several.is_empty() {
+        let name = ask.locks.first()?.clone();
+        return Some(vec![Lock { name, token: Token::from_u64(token)?, slot }]);
+    }
+    let lock = |it: &v1::LockGrant| {
+        Some(Lock { name: it.lock.clone(), token: Token::from_u64(it.token)?, slot: it.slot })
+    };
+    several.iter().map(lock).collect()
+}
+
+fn tell(ask: &Ask, ahead: u64) {
+    tracing::debug!(ahead, "queued");
+    if let Some(tell) = &ask.on_queued {
+        tell(ahead);
+    }
+}
+
+fn deadline(wait: Wait) -> Option<Instant> {
+    match wait {
+        Wait::For(time) => Some(Instant::now() + time.min(FAR)),
+        Wait::No | Wait::Unlimited => None,
+    }
+}
+
+/// Until the lease is lost.
+async fn lost(standing: &mut watch::Receiver<Standing>) -> Cause {
+    match standing.wait_for(|it| matches!(it, Standing::Lost(_))).await.map(|it| *it) {
+        Ok(Standing::Lost(cause)) => cause,
+        // The lease itself is held by whoever waits here, so it says something before it goes.
+        _ => std::future::pending().await,
+    }
+}

@@ -1,0 +1,423 @@
+//! What can a program do with one member?
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tenure::{Cause, Change, Client, Error, Guard, Refusal, Standing, Urgency};
+use tenure_server::{Entrance, Running, Settings, start};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+struct Alone {
+    running: Running,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.running.stop();
+    }
+}
+
+impl Alone {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            clients: "127.0.0.1:0".into(),
+            entrance: Entrance::Alone,
+            segment_bytes: 256 * 1024,
+            reserve_bytes: 64 * 1024,
+            ..Settings::new("a", dir.path().join("a"))
+        };
+        Self { running: start(settings).unwrap(), _dir: dir }
+    }
+
+    async fn client(&self, name: &str) -> Client {
+        let address = self.running.clients.to_string();
+        Client::builder().address(address).name(name).connect().await.unwrap()
+    }
+}
+
+/// Waits until something is so.
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, waiting)
+        .await
+        .unwrap_or_else(|_| panic!("waited too long: {what}"));
+}
+
+async fn waiting(client: &Client, lock: &str) -> u64 {
+    client.show(lock).await.unwrap().map_or(0, |lock| lock.waiting)
+}
+
+fn refusal(result: Result<Guard, Error>) -> Refusal {
+    match result {
+        Err(Error::Refused(refusal)) => refusal,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it was granted"),
+    }
+}
+
+#[tokio::test]
+async fn a_lock_is_held_refused_to_others_and_handed_over_in_order() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let first = a.lock("deploy").await.unwrap();
+    first.check().unwrap();
+    assert_eq!(first.standing(), Standing::Valid);
+
+    let Refusal::Held(held) = refusal(b.lock("deploy").no_wait().await) else { panic!("not held") };
+    assert_eq!(held.holder.as_ref().unwrap().client.as_str(), "a");
+    assert!(held.to_string().starts_with("lock `deploy` is held by a for "), "{held}");
+    let timed = refusal(b.lock("deploy").wait(Duration::from_millis(50)).await);
+    assert_eq!(timed, Refusal::WaitTimeout);
+
+    let ahead = Arc::new(AtomicU64::new(u64::MAX));
+    let seen = ahead.clone();
+    let asking = b.lock("deploy").on_queued(move |ahead| seen.store(ahead, Ordering::Release));
+    let second = tokio::spawn(async move { asking.await });
+    until("b queues", async || ahead.load(Ordering::Acquire) == 0).await;
+    let token = first.token();
+    first.release().await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    assert!(second.token() > token);
+    second.release().await.unwrap();
+    assert!(a.show("deploy").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn dropping_a_guard_or_an_ask_gives_everything_back() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let held = a.lock("deploy").await.unwrap();
+    // With a lease of its own, and under a lease that goes on.
+    let lease = b.lease(Duration::from_secs(60)).await.unwrap();
+    let own = b.lock("deploy");
+    let own = tokio::spawn(async move { own.await });
+    let under = lease.lock("deploy");
+    let under = tokio::spawn(async move { under.await });
+    until("both queue", async || waiting(&a, "deploy").await == 2).await;
+    own.abort();
+    under.abort();
+    until("both left", async || waiting(&a, "deploy").await == 0).await;
+    drop(held);
+    until("it is free", async || a.show("deploy").await.unwrap().is_none()).await;
+    lease.lock("deploy").await.unwrap().release().await.unwrap();
+    lease.revoke().await.unwrap();
+}
+
+#[tokio::test]
+async fn modes_slots_and_several_locks_at_once() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let lease = client.lease(Duration::from_secs(30)).await.unwrap();
+    let other = client.lease(Duration::from_secs(30)).await.unwrap();
+    let one = lease.lock("cache").shared().await.unwrap();
+    let two = other.lock("cache").shared().await.unwrap();
+    assert!(matches!(refusal(client.lock("cache").no_wait().await), Refusal::Held(_)));
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+
+    let permit = lease.lock("workers").slots(2).await.unwrap();
+    let second = other.lock("workers").slots(2).await.unwrap();
+    assert_eq!((permit.slot(), second.slot()), (Some(0), Some(1)));
+    assert!(second.token() > permit.token());
+
+    let both = lease.lock_all(["b", "a"]).metadata("both").await.unwrap();
+    let names: Vec<&str> = both.locks().map(|lock| lock.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    both.check().unwrap();
+    assert!(matches!(refusal(client.lock("a").no_wait().await), Refusal::Held(_)));
+    both.release().await.unwrap();
+
+    let mut guard = lease.lock("doc").await.unwrap();
+    let token = guard.token();
+    guard.downgrade().await.unwrap();
+    assert!(guard.token() > token);
+    guard.check().unwrap();
+    other.lock("doc").shared().no_wait().await.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_lock_through_one_lease_waits_inside_the_process() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let lease = client.lease(Duration::from_secs(30)).await.unwrap();
+    let first = lease.lock("deploy").await.unwrap();
+    assert!(matches!(refusal(lease.lock("deploy").no_wait().await), Refusal::Held(_)));
+    let again = lease.lock("deploy");
+    let second = tokio::spawn(async move { again.await });
+    let third = refusal(lease.lock("deploy").wait(Duration::from_millis(20)).await);
+    assert_eq!(third, Refusal::WaitTimeout);
+    assert!(!second.is_finished());
+    let token = first.token();
+    first.release().await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    assert!(second.token() > token, "it is a grant of its own");
+}
+
+#[tokio::test]
+async fn a_lock_taken_away_stops_the_work_and_goes_on_when_it_has_stopped() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let guard = a.lock("deploy").ttl(Duration::from_secs(60)).await.unwrap();
+    let token = guard.token();
+    let other = b.lock("deploy");
+    let other = tokio::spawn(async move { other.await });
+    until("b queues", async || waiting(&a, "deploy").await == 1).await;
+    let stop = guard.cancellation();
+    let work = tokio::spawn(async move {
+        let done = guard.run(std::future::pending::<()>()).await;
+        (done, guard)
+    });
+    b.force("deploy", token, "a test", Urgency::StopFirst).await.unwrap();
+    let (done, guard) = work.await.unwrap();
+    assert!(matches!(done, Err(Error::Lost { cause: Cause::Forced })), "{done:?}");
+    assert!(stop.is_cancelled() && guard.check().is_err());
+    assert!(!other.is_finished(), "nobody starts before the work has stopped");
+    // Releasing says that it has: the lock goes on long before the ttl of 60s.
+    assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+    assert_eq!(b.why_taken("deploy", token).await.unwrap().as_deref(), Some("a test"));
+    let next = tokio::time::timeout(Duration::from_secs(20), other).await;
+    next.unwrap().unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_held_as_long_as_it_may_be_is_lost_and_its_lease_goes_on() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let lease = client.lease(Duration::from_secs(2)).await.unwrap();
+    let other = lease.lock("other").await.unwrap();
+    let guard = lease.lock("nightly").max_hold(Duration::from_millis(2_500)).await.unwrap();
+    assert_eq!(guard.lost().await, Cause::MaxHold);
+    assert!(matches!(guard.release().await, Err(Error::Lost { cause: Cause::MaxHold })));
+    // The renewals that follow tell of a loss: the holdings are read, and the rest is kept for more than a ttl.
+    let mut standings = lease.standings();
+    let lost = standings.wait_for(|it| matches!(it, Standing::Lost(_)));
+    assert!(tokio::time::timeout(Duration::from_secs(3), lost).await.is_err());
+    other.check().unwrap();
+    assert!(client.show("nightly").await.unwrap().is_none(), "nothing cools: it was confirmed");
+}
+
+#[tokio::test]
+async fn revoking_a_lease_loses_all_of_its_locks() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let lease = a.lease(Duration::from_secs(60)).await.unwrap();
+    let (one, two) = (lease.lock("one").await.unwrap(), lease.lock("two").await.unwrap());
+    b.revoke(lease.id(), "a test", Urgency::StopFirst).await.unwrap();
+    assert_eq!(one.lost().await, Cause::Revoked);
+    assert_eq!(two.lost().await, Cause::Revoked);
+    assert!(matches!(lease.standing(), Standing::Lost(Cause::Revoked)));
+    assert!(matches!(lease.lock("three").await, Err(Error::Lost { .. } | Error::Refused(_))));
+}
+
+#[tokio::test]
+async fn without_renewals_the_guard_doubts_then_is_lost_before_anyone_else_starts() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let guard = a.lock("deploy").ttl(Duration::from_secs(4)).await.unwrap();
+    let mut standings = guard.standings();
+    let other = b.lock("deploy");
+    let other = tokio::spawn(async move { other.await });
+    a.drop_renewals(true);
+    standings.wait_for(|it| *it == Standing::Doubtful).await.unwrap();
+    guard.check().unwrap();
+    let done = guard.run(std::future::pending::<()>()).await;
+    assert!(matches!(done, Err(Error::Lost { cause: Cause::Unreachable { .. } })), "{done:?}");
+    assert!(!other.is_finished(), "the cluster gives the holder two seconds more");
+    // Nothing of it comes back, whatever is renewed from now on.
+    a.drop_renewals(false);
+    other.await.unwrap().unwrap().release().await.unwrap();
+    assert!(guard.check().is_err());
+}
+
+#[tokio::test]
+async fn a_lost_lease_is_revoked_once_its_work_has_stopped_and_not_before() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let lease = a.lease(Duration::from_secs(20)).await.unwrap();
+    let (one, two) = (lease.lock("one").await.unwrap(), lease.lock("two").await.unwrap());
+    a.drop_renewals(true);
+    one.lost().await;
+    assert!(matches!(one.release().await, Err(Error::Lost { .. })));
+    // The work under the other lock goes on, as far as anybody knows.
+    assert!(matches!(refusal(b.lock("one").no_wait().await), Refusal::Held(_)));
+    drop(two);
+    let free = b.lock("one").wait(Duration::from_secs(5)).await.unwrap();
+    free.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_blocked_runtime_does_not_hide_the_loss() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let guard = client.lock("deploy").ttl(Duration::from_secs(1)).await.unwrap();
+    let stop = guard.cancellation();
+    // The only thread of the runtime does not return to it: the watchdog is a thread of its own.
+    let told = std::thread::spawn(move || {
+        let patience = 2_000;
+        (0..patience).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            stop.is_cancelled()
+        })
+    });
+    assert!(told.join().unwrap(), "cancelled although no task ran");
+    let lost = guard.check();
+    assert!(matches!(lost, Err(Error::Lost { cause: Cause::Stalled { .. } })), "{lost:?}");
+}
+
+#[tokio::test]
+async fn run_gives_the_lock_back_and_hands_out_the_result() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    // On a task of its own: the whole of it can go to another thread.
+    let own = client.clone();
+    let work = async move |guard: &Guard| {
+        tokio::task::yield_now().await;
+        guard.token()
+    };
+    let token = tokio::spawn(async move { own.run("deploy", work).await }).await.unwrap().unwrap();
+    assert!(token.get() > 0);
+    assert!(client.show("deploy").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn elections_are_won_proclaimed_observed_and_resigned() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let mut seen = b.election("billing").observe().await.unwrap();
+    assert_eq!(seen.next().await.unwrap(), Some(Change::Vacant));
+    let lead = a.election("billing").campaign("one").await.unwrap();
+    let value = |change: Option<Change>| match change {
+        Some(Change::Leader(leader)) => String::from_utf8(leader.value.to_vec()).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(value(seen.next().await.unwrap()), "one");
+    lead.proclaim("two").await.unwrap();
+    assert_eq!(value(seen.next().await.unwrap()), "two");
+    assert_eq!(b.election("billing").leader().await.unwrap().unwrap().client, "a");
+    lead.resign().await.unwrap();
+    assert_eq!(seen.next().await.unwrap(), Some(Change::Vacant));
+}
+
+#[tokio::test]
+async fn keys_have_conditions_and_guards_and_watches_tell_every_change_once() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let mut watch = client.watch_prefix("conf").await.unwrap();
+    let first = client.key("config").if_absent().put("v1").await.unwrap();
+    let refused = client.key("config").if_absent().put("v2").await;
+    assert!(matches!(refused, Err(Error::Refused(Refusal::CompareFailed { .. }))));
+    let guard = client.lock("ledger").await.unwrap();
+    let second =
+        client.key("config").guarded_by(&guard).if_modified(first).put("v2").await.unwrap();
+    let found = client.key("config").get().await.unwrap().unwrap();
+    assert_eq!((&found.value[..], found.modified, found.version), (&b"v2"[..], second, 2));
+    let stale = client.key("config").guarded_by(&guard);
+    guard.release().await.unwrap();
+    assert!(matches!(stale.put("v3").await, Err(Error::Refused(Refusal::GuardFailed { .. }))));
+    assert!(client.key("config").delete().await.unwrap());
+    // The same request again is answered, not done again.
+    for _ in 0..2 {
+        let id = tenure::RequestId::from("job-7".to_owned());
+        client.key("once").again(id).put("1").await.unwrap();
+    }
+    assert_eq!(client.key("once").get().await.unwrap().unwrap().version, 1);
+
+    let mut revisions = Vec::new();
+    for _ in 0..3 {
+        revisions.push(watch.next().await.unwrap().unwrap().revision);
+    }
+    assert_eq!(revisions[..2], [first, second]);
+    // The same history, from a revision on.
+    let mut again = client.watch("config").from(second).await.unwrap();
+    assert_eq!(again.next().await.unwrap().unwrap().revision, second);
+}
+
+#[tokio::test]
+async fn a_grace_that_does_not_fit_and_a_cluster_that_is_not_there_are_said_so() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let nine = Duration::from_secs(9);
+    assert!(matches!(client.lock("x").grace(nine).await, Err(Error::Pace(_))));
+    let nobody = Client::builder().address("127.0.0.1:1").timeout(Duration::from_millis(200));
+    let Err(Error::Unreachable { tried, .. }) = nobody.connect().await else { panic!("somebody") };
+    assert!(tried.iter().any(|it| it.address == "127.0.0.1:1" && it.outcome.contains("refused")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_take_turns_one_at_a_time_and_nobody_is_forgotten() {
+    let member = Alone::start();
+    let inside = Arc::new(AtomicU64::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..16 {
+        let client = member.client(&format!("c{number}")).await;
+        let (inside, lease) =
+            (inside.clone(), client.lease(Duration::from_secs(60)).await.unwrap());
+        tasks.spawn(async move {
+            let mut last = None;
+            for round in 0..20 {
+                // In turns on a lease of its own and on one that goes on.
+                let own = round % 2 == 0;
+                let guard =
+                    if own { client.lock("x").await } else { lease.lock("x").await }.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::AcqRel), 0, "nobody else is inside");
+                tokio::task::yield_now().await;
+                assert!(last < Some(guard.token()), "tokens only grow");
+                last = Some(guard.token());
+                inside.fetch_sub(1, Ordering::AcqRel);
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    // A wake-up that was lost would leave everyone waiting.
+    tokio::time::timeout(DEADLINE, tasks.join_all()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_member_of_another_cluster_is_never_taken_for_one_of_ours() {
+    let (ours, other) = (Alone::start(), Alone::start());
+    let addresses = format!("{},{}", ours.running.clients, other.running.clients);
+    let client = Client::builder().addresses(&addresses).name("a").timeout(Duration::from_secs(2));
+    let client = client.connect().await.unwrap();
+    // In both clusters the first lease has the same numbers: only the cluster tells them apart.
+    let guard = client.lock("deploy").ttl(Duration::from_secs(2)).await.unwrap();
+    let stranger = |it: &tenure::Tried| {
+        it.outcome.contains("another cluster") || it.outcome.contains("not the one")
+    };
+    until("the stranger is refused", async || client.tried().iter().any(stranger)).await;
+    let refused = client.tried().into_iter().find(stranger).unwrap().address;
+    let first = if refused == other.running.clients.to_string() { &ours } else { &other };
+    let second = if refused == other.running.clients.to_string() { &other } else { &ours };
+    let twin = Client::connect(second.running.clients.to_string()).await.unwrap();
+    let held = twin.lock("deploy").ttl(Duration::from_secs(60)).await.unwrap();
+    first.running.stop();
+    assert!(
+        matches!(guard.lost().await, Cause::Unreachable { .. }),
+        "nobody there renews our lease"
+    );
+    assert!(matches!(
+        client.key("a").put("1").await,
+        Err(Error::Unavailable | Error::Unknown { .. })
+    ));
+    held.release().await.unwrap();
+}
+
+#[test]
+fn the_blocking_client_does_the_same_without_a_runtime() {
+    let member = Alone::start();
+    let client = tenure::blocking::Client::connect(member.running.clients.to_string()).unwrap();
+    let guard = client.lock("deploy").acquire().unwrap();
+    guard.check().unwrap();
+    let refused = client.lock("deploy").with(tenure::LockAsk::no_wait).acquire();
+    assert!(matches!(refused, Err(Error::Refused(Refusal::Held(_)))));
+    drop(guard);
+    client.lock("deploy").acquire().unwrap().release().unwrap();
+}
