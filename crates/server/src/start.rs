@@ -166,8 +166,8 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         tls.check_name(&settings.name)?;
     }
     let wire = Wire::new(settings.tls.clone());
-    // The lines on the clients' port are in plain, whatever certificates there are.
-    let (client_port, clients) = listen(&settings.clients, settings.insecure)?;
+    let protected = settings.insecure || settings.tls.is_some();
+    let (client_port, clients) = listen(&settings.clients, protected)?;
     let member_port = settings.members.as_ref().map(|at| listen(at, settings.insecure || covered));
     let member_port = member_port.transpose()?;
     let members = member_port.as_ref().map(|(_, address)| *address);
@@ -246,7 +246,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     }
     let insecure = settings.insecure;
     let edge = Edge::new(member.clone(), net, cluster.clone(), insecure, runtime.handle().clone());
-    let doors = Doors::open(client_port, &edge, hosts, None).map_err(system("listen"))?;
+    let doors = Doors::open(client_port, &edge, hosts, settings.tls).map_err(system("listen"))?;
     Ok(Running { member, cluster, clients, members, door, doors, runtime: Some(runtime) })
 }
 

@@ -11,13 +11,15 @@ pub(crate) mod watch;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tenure_server::admin::Dialled;
 use tenure_server::os;
+use tenure_server::tls::Trust;
 
 pub(crate) use client::field;
 pub(crate) use ports::free_port;
@@ -133,13 +135,17 @@ pub(crate) fn tenure(arguments: &[&str]) -> Ended {
 /// One line to a port, one line back; nothing if nobody answers.
 pub(crate) fn ask(port: u16, line: &str) -> Option<String> {
     let address = (Ipv4Addr::LOCALHOST, port).into();
-    ask_within(Duration::from_secs(40), address, line)
+    ask_within(Duration::from_secs(40), address, None, line)
 }
 
 /// The same, for answers that need nobody's agreement.
-fn ask_within(time: Duration, to: SocketAddr, line: &str) -> Option<String> {
-    let mut stream = TcpStream::connect_timeout(&to, time).ok()?;
-    stream.set_read_timeout(Some(time)).ok()?;
+fn ask_within(
+    time: Duration,
+    to: SocketAddr,
+    trust: Option<&Trust>,
+    line: &str,
+) -> Option<String> {
+    let mut stream = Dialled::dial(&to.to_string(), trust, time).ok()?;
     stream.write_all(format!("{line}\n").as_bytes()).ok()?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).ok()?;
@@ -152,6 +158,8 @@ pub(crate) struct Cluster {
     pub(crate) members: Vec<One>,
     /// Further arguments of every member.
     pub(crate) more: Vec<String>,
+    /// How they are spoken to, if not in plain.
+    pub(crate) trust: Option<Trust>,
     /// What stands between them, if anything does.
     pub(crate) proxies: Option<Proxies>,
     pub(crate) spaces: Option<Spaces>,
@@ -228,7 +236,8 @@ impl Cluster {
 
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self { dir, members: Vec::new(), more: Vec::new(), proxies: None, spaces: None }
+        let (members, more) = (Vec::new(), Vec::new());
+        Self { dir, members, more, trust: None, proxies: None, spaces: None }
     }
 
     fn founded(mut self) -> Self {
@@ -306,7 +315,7 @@ impl Cluster {
     }
 
     pub(crate) fn ask_within(&self, time: Duration, at: usize, line: &str) -> Option<String> {
-        ask_within(time, self.address(at), line)
+        ask_within(time, self.address(at), self.trust.as_ref(), line)
     }
 
     /// Whether this one leads and serves. One that is stopped does not answer.

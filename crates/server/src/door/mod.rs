@@ -7,6 +7,7 @@ mod ask;
 mod decode;
 mod encode;
 mod facts;
+mod first;
 mod grpc;
 mod http;
 mod list;
@@ -31,6 +32,8 @@ use crate::admin;
 use crate::edge::{Edge, deadline_us};
 use crate::os;
 use crate::say;
+use crate::tls::{LINES, Tls};
+use first::{First, Rewound};
 
 pub(crate) use http::Hosts;
 
@@ -57,6 +60,8 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// A connection on which nothing came for so long is asked whether it is there, and closed if it is not.
 const QUIET: Duration = Duration::from_secs(20);
 const SILENT: Duration = Duration::from_secs(10);
+/// How long an answer in lines may take to be taken.
+const LINE_TAKEN: Duration = Duration::from_secs(10);
 /// Requests that are under way have so long to end when the member stops.
 const LEAVE: Duration = Duration::from_secs(2);
 
@@ -71,9 +76,11 @@ pub(crate) struct Doors {
 
 /// What serves every connection.
 struct House {
-    http: auto::Builder<TokioExecutor>,
+    http1: auto::Builder<TokioExecutor>,
+    http2: auto::Builder<TokioExecutor>,
     router: Router,
-    tls: Option<TlsAcceptor>,
+    /// With certificates nothing on this port is in plain.
+    tls: Option<Arc<Tls>>,
     lines: Arc<admin::Lines>,
     room: Arc<Semaphore>,
     open: watch::Receiver<bool>,
@@ -85,7 +92,7 @@ impl Doors {
         port: TcpListener,
         edge: &Edge,
         hosts: Hosts,
-        tls: Option<Arc<rustls::ServerConfig>>,
+        tls: Option<Arc<Tls>>,
     ) -> io::Result<Self> {
         port.set_nonblocking(true)?;
         let _inside = edge.runtime().enter();
@@ -93,13 +100,14 @@ impl Doors {
         let open = watch::Sender::new(true);
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let house = Arc::new(House {
-            http: protocols(),
+            http1: protocols().http1_only(),
+            http2: protocols().http2_only(),
             router: grpc::routes(edge).reset_fallback().merge(http::routes(
                 edge,
                 hosts,
                 ws::routes(edge),
             )),
-            tls: tls.map(TlsAcceptor::from),
+            tls,
             lines: admin::Lines::new(edge.clone()),
             room: room.clone(),
             open: open.subscribe(),
@@ -172,27 +180,57 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
 async fn serve(stream: TcpStream, house: &House) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if let Some(tls) = &house.tls {
-        let stream = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await??;
-        return speak(stream, house).await;
+        // The files are looked at for every connection: a new certificate needs no restart.
+        let accepting = TlsAcceptor::from(tls.clients()).accept(stream);
+        let stream = tokio::time::timeout(HANDSHAKE, accepting).await??;
+        if stream.get_ref().1.alpn_protocol() == Some(LINES) {
+            let (stream, state) = stream.into_inner();
+            house.lines.serve(rustls::StreamOwned::new(state, for_lines(stream)?));
+            return Ok(());
+        }
+        return hear(stream, house).await;
     }
     let mut first = [0];
     tokio::time::timeout(HEADERS, stream.peek(&mut first)).await??;
     // The words of the line protocol are lower case, the methods of HTTP are not.
     if first[0].is_ascii_lowercase() {
-        let (lines, stream) = (house.lines.clone(), stream.into_std()?);
-        stream.set_nonblocking(false)?;
-        lines.serve(stream);
+        house.lines.serve(for_lines(stream)?);
         return Ok(());
     }
-    speak(stream, house).await
+    hear(stream, house).await
 }
 
-async fn speak<S>(stream: S, house: &House) -> io::Result<()>
+/// A connection for a thread that may wait.
+fn for_lines(stream: TcpStream) -> io::Result<std::net::TcpStream> {
+    let stream = stream.into_std()?;
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(LINE_TAKEN))?;
+    Ok(stream)
+}
+
+/// Hears how a client of HTTP begins, and goes on in its version.
+async fn hear<S>(mut stream: S, house: &House) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let first = tokio::time::timeout(HEADERS, first::hear(&mut stream)).await??;
+    match first {
+        First::Nothing => Ok(()),
+        First::Http1(read) => speak(&house.http1, Rewound::new(read, stream), house).await,
+        First::Http2(read) => speak(&house.http2, Rewound::new(read, stream), house).await,
+    }
+}
+
+async fn speak<S>(
+    http: &auto::Builder<TokioExecutor>,
+    stream: S,
+    house: &House,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let service = TowerToHyperService::new(house.router.clone());
-    let connection = house.http.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let mut open = house.open.clone();
     tokio::select! {

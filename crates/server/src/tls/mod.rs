@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::say;
+pub(crate) use load::LINES;
 pub(crate) use verify::dns_names;
 
 /// Where the certificates are.
@@ -35,6 +36,22 @@ pub struct Files {
 pub struct Tls {
     files: Files,
     loaded: Mutex<Loaded>,
+}
+
+/// What somebody who dials a member believes, and shows.
+pub struct Trust {
+    config: Arc<ClientConfig>,
+}
+
+impl Trust {
+    /// Believes members whose certificates `ca` signed; shows a certificate, with its key, if there is one.
+    pub fn load(ca: &Path, own: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
+        Ok(Self { config: Arc::new(load::trust(ca, own)?) })
+    }
+
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+        self.config.clone()
+    }
 }
 
 /// Both ends of a connection between members.
@@ -142,8 +159,7 @@ impl Tls {
         self.newest(|now| now.members.clone())
     }
 
-    /// For the public port: certificates of clients are asked for if an authority for them is set,
-    /// and needed by nobody at this level.
+    /// For the public port: every client needs a certificate if an authority for them is set.
     pub fn clients(&self) -> Arc<ServerConfig> {
         self.newest(|now| now.clients.clone())
     }
