@@ -28,6 +28,9 @@ use crate::turn::Loop;
 const LEAVE: Duration = Duration::from_secs(10);
 /// More than one, so that a large answer holds nobody up; the loop and the disk need cores too.
 const WORKERS: usize = 2;
+/// The largest command: as large as the largest message of a client, and far from what a frame between
+/// members holds and from the bytes that may wait for a link.
+const COMMAND_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Where the book has no address: nobody dials a member that is alone.
 const NOWHERE: &str = "-";
 
@@ -216,7 +219,9 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         ..Config::new(card.id)
     };
     let replica = Replica::new(config, opened.boot, os::random())?;
-    let (member, events) = Member::new(card.id, lineage);
+    // Beside a batch there is room for one command of half a segment.
+    let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
+    let (member, events) = Member::new(card.id, lineage, command_bytes_max);
     let net = Net::new(level_known, member.clone(), wire.clone());
     let given = given.into_iter().map(|card: Card| (card.id, card.names)).collect();
     net.learn(&given, replica.members());

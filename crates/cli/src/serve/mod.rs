@@ -1,6 +1,7 @@
 //! How does a member of a cluster start?
 
 mod config;
+mod file;
 
 use std::process::ExitCode;
 

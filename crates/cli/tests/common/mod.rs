@@ -139,12 +139,7 @@ pub(crate) fn ask(port: u16, line: &str) -> Option<String> {
 }
 
 /// The same, for answers that need nobody's agreement.
-fn ask_within(
-    time: Duration,
-    to: SocketAddr,
-    trust: Option<&Trust>,
-    line: &str,
-) -> Option<String> {
+fn ask_within(time: Duration, to: SocketAddr, trust: Option<&Trust>, line: &str) -> Option<String> {
     let mut stream = Dialled::dial(&to.to_string(), trust, time).ok()?;
     stream.write_all(format!("{line}\n").as_bytes()).ok()?;
     let mut answer = String::new();

@@ -122,6 +122,7 @@ fn told(member: &Member, fate: Result<Outcome, Undone>) -> String {
         Ok(outcome) => show::outcome(&outcome),
         Err(Undone::Unknown) => "error unknown no-answer".to_owned(),
         Err(Undone::NotDone(why)) => not_done(member, why),
+        Err(Undone::TooLarge { bound }) => format!("error none too-large bound={bound}"),
     }
 }
 

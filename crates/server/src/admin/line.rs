@@ -8,7 +8,7 @@ use crate::book;
 
 /// What a line asks for, borrowed from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Line<'a> {
+pub(crate) enum Line<'a> {
     Lease {
         id: LeaseId,
         ttl_ms: u64,
@@ -54,7 +54,7 @@ pub(super) enum Line<'a> {
 
 /// What can be asked without changing anything.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Question {
+pub(crate) enum Question {
     Get { key: String },
     Locks { prefix: String },
     Explain { lock: String },
@@ -62,14 +62,14 @@ pub(super) enum Question {
 
 /// How old an answer may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Freshness {
+pub(crate) enum Freshness {
     /// Not older than the question.
     Now,
     /// As this member knows it, with the revision of that.
     Stale,
 }
 
-pub(super) const HELP: &str = "[once KEY] lease ID TTL_MS CLIENT | renew ID... | revoke ID | \
+pub(crate) const HELP: &str = "[once KEY] lease ID TTL_MS CLIENT | renew ID... | revoke ID | \
      lock ID LOCK [try | queue | wait MS] | unlock ID LOCK TOKEN | put KEY VALUE | \
      [stale] get KEY | [stale] locks [PREFIX] | [stale] explain LOCK | \
      status | members | hash | add ID ADDR | promote ID | remove ID | transfer ID | level N | backup";
@@ -77,13 +77,13 @@ pub(super) const HELP: &str = "[once KEY] lease ID TTL_MS CLIENT | renew ID... |
 const NONSENSE: &str = "cannot make sense of it; try help";
 
 /// The key under which a line takes effect at most once, if it begins with one, and the line.
-pub(super) fn once(line: &str) -> (Option<&str>, &str) {
+pub(crate) fn once(line: &str) -> (Option<&str>, &str) {
     let keyed = line.strip_prefix("once ").and_then(|rest| rest.split_once(' '));
     keyed.map_or((None, line), |(key, rest)| (Some(key), rest))
 }
 
 /// Reads a line; what is wrong with it otherwise.
-pub(super) fn parse(line: &str) -> Result<Line<'_>, String> {
+pub(crate) fn parse(line: &str) -> Result<Line<'_>, String> {
     // A value is the rest of its line, spaces and all.
     if let Some(("put", rest)) = line.split_once(' ') {
         let (key, value) = rest.split_once(' ').ok_or("put needs a key and a value")?;

@@ -6,7 +6,7 @@
 
 mod answer;
 mod dial;
-mod line;
+pub(crate) mod line;
 mod show;
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};

@@ -4,15 +4,15 @@
 //! client may send is bounded here, by numbers of ours and not by the defaults of a library.
 
 mod ask;
-mod decode;
+pub(crate) mod decode;
 mod encode;
 mod facts;
 mod first;
 mod grpc;
-mod http;
+pub(crate) mod http;
 mod list;
-mod session;
-mod ws;
+pub(crate) mod session;
+pub(crate) mod ws;
 
 use std::io;
 use std::net::TcpListener;
@@ -221,11 +221,7 @@ where
     }
 }
 
-async fn speak<S>(
-    http: &auto::Builder<TokioExecutor>,
-    stream: S,
-    house: &House,
-) -> io::Result<()>
+async fn speak<S>(http: &auto::Builder<TokioExecutor>, stream: S, house: &House) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {

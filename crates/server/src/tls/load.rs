@@ -121,11 +121,11 @@ pub(super) fn trust(ca: &Path, own: Option<(&Path, &Path)>) -> Result<ClientConf
         .with_root_certificates(authority(ca)?);
     let mut client = match own {
         None => builder.with_no_client_auth(),
-        Some((cert_path, key_path)) => builder
-            .with_client_auth_cert(certificates(cert_path)?, key(key_path)?)
-            .map_err(|why| {
-                TlsError::Pair { cert: cert_path.to_owned(), key: key_path.to_owned(), why }
-            })?,
+        Some((cert_path, key_path)) => {
+            builder.with_client_auth_cert(certificates(cert_path)?, key(key_path)?).map_err(
+                |why| TlsError::Pair { cert: cert_path.to_owned(), key: key_path.to_owned(), why },
+            )?
+        }
     };
     client.alpn_protocols = vec![LINES.to_vec()];
     Ok(client)
