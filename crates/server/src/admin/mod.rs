@@ -1,8 +1,9 @@
 //! How can somebody propose, read and administer with nothing but a line of text?
 //!
-//! One line in, one line out, over TCP; under TLS where the member has certificates. An answer begins with `ok`, `refused REASON` (a rule said no)
-//! or `error EFFECT` (something went wrong; `none` or `unknown` says whether it may have happened).
-//! `backup` alone is answered with more: after the line come the bytes of the file, and the end.
+//! One line in, one line out, over TCP; under TLS where the member has certificates. An answer begins with
+//! `ok`, `refused REASON` (a rule said no) or `error EFFECT` (something went wrong; `none` or `unknown` says
+//! whether it may have happened). `backup` alone is answered with more: after the line come the bytes of the
+//! file, and the end.
 
 mod answer;
 mod dial;

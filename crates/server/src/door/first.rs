@@ -108,7 +108,7 @@ mod tests {
     /// What is heard of bytes that come in two parts.
     fn heard(first: &[u8], then: &[u8]) -> First {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let mut from = first.chain(then);
+        let mut from = AsyncReadExt::chain(first, then);
         runtime.block_on(hear(&mut from)).unwrap()
     }
 
