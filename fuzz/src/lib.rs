@@ -83,22 +83,30 @@ pub fn json(bytes: &[u8]) {
 
 /// A message of the JSON session.
 pub fn socket(bytes: &[u8]) {
-    str::from_utf8(bytes).map_or((), untrusted::socket);
+    if let Ok(text) = str::from_utf8(bytes) {
+        untrusted::socket(text);
+    }
 }
 
 /// A message of the plain lock protocol.
 pub fn plain(bytes: &[u8]) {
-    str::from_utf8(bytes).map_or((), untrusted::plain);
+    if let Ok(text) = str::from_utf8(bytes) {
+        untrusted::plain(text);
+    }
 }
 
 /// A path and a query of HTTP, with the durations and numbers in it.
 pub fn query(bytes: &[u8]) {
-    str::from_utf8(bytes).map_or((), untrusted::query);
+    if let Ok(text) = str::from_utf8(bytes) {
+        untrusted::query(text);
+    }
 }
 
 /// A line of the admin protocol.
 pub fn line(bytes: &[u8]) {
-    str::from_utf8(bytes).map_or((), untrusted::line);
+    if let Ok(text) = str::from_utf8(bytes) {
+        untrusted::line(text);
+    }
 }
 
 /// Commands, wishes and answers that members send each other.

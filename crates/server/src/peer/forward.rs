@@ -318,7 +318,7 @@ fn decode_wish(mut bytes: Bytes) -> Option<Forwarded> {
         let change = bytes.try_get_u8().ok()?;
         let member = MemberId::new(bytes.try_get_u64_le().ok()?)?;
         changes.push(match change {
-            0 if kind == 0 => {
+            0 if kind == 0 && changes.is_empty() => {
                 let wish = Wish::Transfer(member);
                 return bytes.is_empty().then_some(Forwarded::Wish { number, wish });
             }
