@@ -6,6 +6,8 @@
 // The same commands that the tests of the machine give to states they have forged.
 #[path = "../../crates/core/tests/script/exercise.rs"]
 mod exercise;
+#[path = "../../crates/cli/src/serve/file.rs"]
+mod file;
 
 use std::hint::black_box;
 
@@ -14,6 +16,7 @@ use tenure_core::Machine;
 use tenure_core::codec::{decode_request, encode_request, open_entry};
 use tenure_core::outcome::Effects;
 use tenure_raft::Message;
+use tenure_server::{backup, untrusted};
 use tenure_types::{Epoch, Term};
 
 use exercise::exercise;
@@ -65,6 +68,61 @@ pub fn apply(bytes: &[u8]) {
             payload.and_then(|payload| open_entry(payload).ok()).map_or(0, Iterator::count);
         assert_eq!(effects.outcomes.len(), commands, "every command is answered");
         check(&machine);
+    }
+}
+
+/// A message of gRPC, and the command in it.
+pub fn grpc(bytes: &[u8]) {
+    untrusted::grpc(bytes);
+}
+
+/// A body of HTTP.
+pub fn json(bytes: &[u8]) {
+    untrusted::json(bytes);
+}
+
+/// A message of the JSON session.
+pub fn socket(bytes: &[u8]) {
+    if let Ok(text) = str::from_utf8(bytes) {
+        untrusted::socket(text);
+    }
+}
+
+/// A message of the plain lock protocol.
+pub fn plain(bytes: &[u8]) {
+    if let Ok(text) = str::from_utf8(bytes) {
+        untrusted::plain(text);
+    }
+}
+
+/// A path and a query of HTTP, with the durations and numbers in it.
+pub fn query(bytes: &[u8]) {
+    if let Ok(text) = str::from_utf8(bytes) {
+        untrusted::query(text);
+    }
+}
+
+/// Commands, wishes and answers that members send each other.
+pub fn forwarded(bytes: &[u8]) {
+    untrusted::forwarded(bytes);
+}
+
+/// The head of a backup says what it was read from, and how long the file is.
+pub fn backup(bytes: &[u8]) {
+    let Ok((head, read)) = black_box(backup::Head::read(&mut &bytes[..])) else { return };
+    assert!(bytes.starts_with(&read) && read.len() <= 4096 + 16, "a head is short");
+    black_box(head.file_bytes());
+}
+
+/// A configuration file: what is wrong with it is found on one of its lines.
+pub fn config(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    match black_box(file::read(text)) {
+        Ok(settings) => drop(black_box(settings)),
+        Err(wrong) => {
+            assert!(wrong.line <= text.matches('\n').count() + 1, "the line is there");
+            assert!(!wrong.what.contains('\n'), "one line says it");
+        }
     }
 }
 

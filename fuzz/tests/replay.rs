@@ -34,3 +34,43 @@ fn replay_message() {
 fn replay_apply() {
     replay("apply", tenure_fuzz::apply);
 }
+
+#[test]
+fn replay_grpc() {
+    replay("grpc", tenure_fuzz::grpc);
+}
+
+#[test]
+fn replay_json() {
+    replay("json", tenure_fuzz::json);
+}
+
+#[test]
+fn replay_socket() {
+    replay("socket", tenure_fuzz::socket);
+}
+
+#[test]
+fn replay_plain() {
+    replay("plain", tenure_fuzz::plain);
+}
+
+#[test]
+fn replay_query() {
+    replay("query", tenure_fuzz::query);
+}
+
+#[test]
+fn replay_forwarded() {
+    replay("forwarded", tenure_fuzz::forwarded);
+}
+
+#[test]
+fn replay_backup() {
+    replay("backup", tenure_fuzz::backup);
+}
+
+#[test]
+fn replay_config() {
+    replay("config", tenure_fuzz::config);
+}

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use tenure_server::backup::{BackupError, Head, Verified};
-use tenure_server::request_backup;
+use tenure_server::tls::Trust;
+use tenure_server::{StartError, request_backup};
 
 use crate::run::{Failure, Output, chain};
 
@@ -26,6 +27,15 @@ pub(crate) struct Backup {
     /// Ask the member that listens for clients here; any member will do
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7450")]
     addr: String,
+    /// Speak TLS with the member; this authority signed its certificate
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// Show this certificate, where members want one
+    #[arg(long, value_name = "FILE", requires = "tls_ca", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// How to say what was done
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     output: Output,
@@ -48,7 +58,10 @@ fn try_run(flags: &Backup) -> Result<Verified, Failure> {
         let text = format!("no backup from {addr}: {error}; try --addr with a member that serves");
         Failure { text, code: 1 }
     };
-    let mut from = request_backup(addr).map_err(|error| failed(&error))?;
+    let own = flags.tls_cert.as_deref().zip(flags.tls_key.as_deref());
+    let trust = flags.tls_ca.as_deref().map(|ca| Trust::load(ca, own));
+    let trust = trust.transpose().map_err(StartError::from)?;
+    let mut from = request_backup(addr, trust.as_ref()).map_err(|error| failed(&error))?;
     let temporary = Temporary::beside(&flags.file)?;
     receive(&mut from, &temporary.file).map_err(|error| match error {
         Broken::From(error) => failed(&io::Error::other(chain(&error))),

@@ -43,6 +43,7 @@ pub(crate) fn run(flags: &Dev) -> ExitCode {
 fn try_run(flags: &Dev) -> Result<(), Failure> {
     let began_us = os::now_us();
     let wishes = wishes()?;
+    os::raise_open_files();
     let data = Data::choose(flags)?;
     let running = if flags.members == 1 {
         let mut settings = settings("dev", &data.path, flags);

@@ -8,12 +8,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use authority::{Authority, Papers};
-use common::{Cluster, Process, field, wait};
+use common::{Cluster, Process, field, tenure, wait};
+use tenure_server::tls::Trust;
 
 /// Three members that talk under certificates.
 fn found(name: &str) -> (Cluster, Authority, Vec<Papers>) {
     let mut cluster = Cluster::new();
     let authority = Authority::new(cluster.dir.path(), name);
+    cluster.trust = Some(Trust::load(&authority.sign("somebody").ca, None).unwrap());
     for _ in 0..3 {
         cluster.add();
     }
@@ -52,6 +54,15 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
     let leader = cluster.leader();
     cluster.kill(leader);
     assert!(cluster.ok("locks").contains("deploy held client=worker"));
+    // A backup is taken under TLS too, and not by whoever believes nobody.
+    let file = cluster.dir.path().join("backup");
+    let address = cluster.address(cluster.leader()).to_string();
+    let plain = ["backup", file.to_str().unwrap(), "--addr", &address];
+    assert_eq!(tenure(&plain).code, Some(1));
+    assert!(!file.exists());
+    let trusting = [&plain[..], &["--tls-ca", papers[0].ca.to_str().unwrap()]].concat();
+    let taken = tenure(&trusting);
+    assert!(taken.code == Some(0) && file.exists(), "{}", taken.err);
     start(&mut cluster, leader, &papers[leader], &[]);
     let joiner = cluster.add();
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);

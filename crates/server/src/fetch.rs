@@ -5,10 +5,16 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use hyper_util::rt::TokioIo;
 use tenure_wire::v1::BackupResponse;
 use tenure_wire::v1::maintenance_service_client::MaintenanceServiceClient;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tonic::Streaming;
 use tonic::transport::Endpoint;
+
+use crate::tls::{Trust, host_of};
 
 /// How long whoever asks for one waits to be let in, and for each piece of it: a quorum confirms, and a pass
 /// over the whole state comes before the first.
@@ -25,18 +31,45 @@ struct Fetched {
 /// Asks the member whose doors are at `address` for a backup: its bytes, or why there is none.
 ///
 /// It blocks, and must not be called from within a runtime.
-pub fn request_backup(address: &str) -> io::Result<impl Read + use<>> {
+pub fn request_backup(address: &str, trust: Option<&Trust>) -> io::Result<impl Read + use<>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, innermost(&error));
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(invalid)?;
     let asked = runtime.block_on(async {
-        let channel = endpoint.connect_timeout(CONNECT).connect().await;
+        let endpoint = endpoint.connect_timeout(CONNECT);
+        let channel = match trust {
+            None => endpoint.connect().await,
+            Some(trust) => endpoint.connect_with_connector(under_tls(address, trust)).await,
+        };
         let channel = channel.map_err(|error| io::Error::other(innermost(&error)))?;
         let mut member = MaintenanceServiceClient::new(channel);
         let asked = tokio::time::timeout(PIECE, member.backup(tenure_wire::v1::BackupRequest {}));
         asked.await?.map_err(|status| told(&status))
     });
     Ok(Fetched { pieces: asked?.into_inner(), piece: Bytes::new(), runtime })
+}
+
+/// Connects under TLS. The certificate must name the host.
+fn under_tls(
+    address: &str,
+    trust: &Trust,
+) -> impl tower::Service<
+    http::Uri,
+    Response = TokioIo<TlsStream<TcpStream>>,
+    Error = io::Error,
+    Future: Send,
+> + Send
++ use<> {
+    let (address, connector) = (address.to_owned(), TlsConnector::from(trust.http2()));
+    tower::service_fn(move |_: http::Uri| {
+        let (address, connector) = (address.clone(), connector.clone());
+        async move {
+            let name = host_of(&address)
+                .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+            let stream = TcpStream::connect(&address).await?;
+            Ok(TokioIo::new(connector.connect(name, stream).await?))
+        }
+    })
 }
 
 impl Read for Fetched {

@@ -33,6 +33,8 @@ pub mod say;
 mod start;
 pub mod tls;
 mod turn;
+#[doc(hidden)]
+pub mod untrusted;
 mod waiting;
 pub mod watch;
 mod writer;

@@ -92,6 +92,7 @@ pub struct Lead {
 pub struct Member {
     id: MemberId,
     lineage: Arc<Lineage>,
+    command_bytes_max: usize,
     inbox: SyncSender<Event>,
     over: Arc<Over>,
     lead: Arc<watch::Sender<Lead>>,
@@ -129,6 +130,12 @@ pub enum Undone {
     /// It had no effect and never will.
     #[error("not done: {0}")]
     NotDone(Why),
+    /// It had no effect: the log would not take it, here or at another member.
+    #[error("not done: a command has at most {bound} bytes")]
+    TooLarge {
+        /// The most there may be.
+        bound: u64,
+    },
     /// It may have had an effect, or may still have one.
     #[error("no answer, it may have happened")]
     Unknown,
@@ -165,11 +172,17 @@ pub struct MemberStatus {
 }
 
 impl Member {
-    pub(crate) fn new(id: MemberId, lineage: Lineage) -> (Self, Receiver<Event>) {
+    /// A member whose log takes commands of so many bytes.
+    pub(crate) fn new(
+        id: MemberId,
+        lineage: Lineage,
+        command_bytes_max: usize,
+    ) -> (Self, Receiver<Event>) {
         let (inbox, events) = sync_channel(INBOX_MAX);
         let member = Self {
             id,
             lineage: Arc::new(lineage),
+            command_bytes_max,
             inbox,
             over: Arc::default(),
             lead: Arc::new(watch::Sender::new(Lead::default())),
@@ -220,8 +233,26 @@ impl Member {
         patience_us: u64,
         done: impl FnOnce(Vec<Result<Outcome, Undone>>) + Send + 'static,
     ) {
-        let done: Done = Box::new(done);
+        let bound = self.command_bytes_max;
+        if requests.iter().all(|request| request.len() <= bound) {
+            let done: Done = Box::new(done);
+            return self.tell(Event::Submit(Submission { requests, patience_us, done }));
+        }
+        // The others go on; what is too large is told with their answers.
+        let fits: Vec<bool> = requests.iter().map(|request| request.len() <= bound).collect();
+        let requests = requests.into_iter().filter(|request| request.len() <= bound).collect();
+        let too_large = Undone::TooLarge { bound: bound as u64 };
+        let done: Done = Box::new(move |fates: Vec<Result<Outcome, Undone>>| {
+            let mut fates = fates.into_iter();
+            let mut next = || fates.next().unwrap_or(Err(Undone::Unknown));
+            done(fits.iter().map(|fits| if *fits { next() } else { Err(too_large) }).collect());
+        });
         self.tell(Event::Submit(Submission { requests, patience_us, done }));
+    }
+
+    /// Bytes of a command, at most. A larger one would be refused by a log, and stop its member.
+    pub(crate) fn command_bytes_max(&self) -> usize {
+        self.command_bytes_max
     }
 
     /// Asks the machine something that is not older than now, again and again until a quorum

@@ -1,7 +1,8 @@
-//! What does the machine we run on give us: time, randomness?
+//! What does the machine we run on give us: time, randomness, open files?
 
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The monotonic clock, in microseconds. It stands still while nobody runs.
@@ -29,4 +30,15 @@ pub fn jittered(time: Duration) -> Duration {
 /// How long until a moment of [`now_us`].
 pub fn until(moment_us: u64) -> Duration {
     Duration::from_micros(moment_us.saturating_sub(now_us()))
+}
+
+/// Lets this process open as many files as the system would allow it, and tells how many those are;
+/// nothing if there is no limit. Every connection is one.
+pub fn raise_open_files() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match setrlimit(Resource::Nofile, all) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    }
 }

@@ -29,6 +29,9 @@ use crate::watch::Hub;
 const LEAVE: Duration = Duration::from_secs(10);
 /// More than one, so that a large answer holds nobody up; the loop and the disk need cores too.
 const WORKERS: usize = 2;
+/// The largest command: as large as the largest message of a client, and far from what a frame between
+/// members holds and from the bytes that may wait for a link.
+const COMMAND_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Where the book has no address: nobody dials a member that is alone.
 const NOWHERE: &str = "-";
 
@@ -168,8 +171,8 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         tls.check_name(&settings.name)?;
     }
     let wire = Wire::new(settings.tls.clone());
-    // The lines on the clients' port are in plain, whatever certificates there are.
-    let (client_port, clients) = listen(&settings.clients, settings.insecure)?;
+    let protected = settings.insecure || settings.tls.is_some();
+    let (client_port, clients) = listen(&settings.clients, protected)?;
     let member_port = settings.members.as_ref().map(|at| listen(at, settings.insecure || covered));
     let member_port = member_port.transpose()?;
     let members = member_port.as_ref().map(|(_, address)| *address);
@@ -218,7 +221,9 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         ..Config::new(card.id)
     };
     let replica = Replica::new(config, opened.boot, os::random())?;
-    let (member, events) = Member::new(card.id, lineage);
+    // Beside a batch there is room for one command of half a segment.
+    let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
+    let (member, events) = Member::new(card.id, lineage, command_bytes_max);
     let net = Net::new(level_known, member.clone(), wire.clone());
     let given = given.into_iter().map(|card: Card| (card.id, card.names)).collect();
     net.learn(&given, replica.members());
@@ -248,7 +253,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     }
     let insecure = settings.insecure;
     let edge = Edge::new(member.clone(), net, cluster.clone(), insecure, runtime.handle().clone());
-    let doors = Doors::open(client_port, &edge, hosts, None).map_err(system("listen"))?;
+    let doors = Doors::open(client_port, &edge, hosts, settings.tls).map_err(system("listen"))?;
     let (hub, runtime) = (edge.hub().clone(), Some(runtime));
     Ok(Running { member, cluster, clients, members, door, doors, hub, runtime })
 }

@@ -5,11 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use tenure_server::tls::{Files, Tls};
 use tenure_server::{Entrance, Preference, Settings, StartError};
 
-use super::Serve;
+use super::{Serve, file};
 use crate::run::Failure;
 
 /// Every setting: its name in the file, from which its variable follows, and what holds if nobody
@@ -36,51 +35,6 @@ const NAMES: &[(&str, Option<&str>)] = &[
 /// The settings by name, each with its source.
 pub(crate) struct Config {
     values: BTreeMap<&'static str, (String, String)>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
-struct File {
-    member: MemberTable,
-    listen: ListenTable,
-    cluster: ClusterTable,
-    tls: TlsTable,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
-struct MemberTable {
-    name: Option<String>,
-    data: Option<String>,
-    preference: Option<u8>,
-    snapshot_entries: Option<u64>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
-struct ListenTable {
-    clients: Option<String>,
-    members: Option<String>,
-    advertise_clients: Option<String>,
-    advertise_members: Option<String>,
-    hosts: Option<Vec<String>>,
-    insecure: Option<bool>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
-struct ClusterTable {
-    bootstrap: Option<Vec<String>>,
-    join: Option<Vec<String>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
-struct TlsTable {
-    cert: Option<String>,
-    key: Option<String>,
-    member_ca: Option<String>,
-    client_ca: Option<String>,
 }
 
 impl Config {
@@ -228,30 +182,8 @@ impl fmt::Display for Config {
 }
 
 fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Failure> {
-    let File { member, listen, cluster, tls } = toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        Failure::config(format!("{path:?} line {line}: {}", error.message().replace('\n', " ")))
-    })?;
-    let join = |list: Option<Vec<String>>| list.map(|list| list.join(","));
-    let values = [
-        ("member.name", member.name),
-        ("member.data", member.data),
-        ("member.preference", member.preference.map(|number| number.to_string())),
-        ("member.snapshot_entries", member.snapshot_entries.map(|number| number.to_string())),
-        ("listen.clients", listen.clients),
-        ("listen.members", listen.members),
-        ("listen.advertise_clients", listen.advertise_clients),
-        ("listen.advertise_members", listen.advertise_members),
-        ("listen.hosts", join(listen.hosts)),
-        ("listen.insecure", listen.insecure.map(|insecure| insecure.to_string())),
-        ("cluster.bootstrap", join(cluster.bootstrap)),
-        ("cluster.join", join(cluster.join)),
-        ("tls.cert", tls.cert),
-        ("tls.key", tls.key),
-        ("tls.member_ca", tls.member_ca),
-        ("tls.client_ca", tls.client_ca),
-    ];
-    Ok(values.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+    file::read(text)
+        .map_err(|wrong| Failure::config(format!("{path:?} line {}: {}", wrong.line, wrong.what)))
 }
 
 fn from_flags(flags: &Serve) -> Vec<(&'static str, String, &'static str)> {

@@ -1,11 +1,12 @@
 //! How does a member of a cluster start?
 
 mod config;
+mod file;
 
 use std::process::ExitCode;
 
 use clap::Args;
-use tenure_server::{Entrance, Settings, say, start};
+use tenure_server::{Entrance, Settings, os, say, start};
 
 use crate::run::{Failure, on_end, wishes};
 use config::Config;
@@ -49,7 +50,7 @@ pub(crate) struct Serve {
     /// Enter the cluster that any of these belongs to
     #[arg(long, value_name = "ADDR", value_delimiter = ',', conflicts_with = "bootstrap")]
     join: Option<Vec<String>>,
-    /// Show this certificate to members and clients
+    /// Show this certificate to members and clients, and let clients in under TLS alone
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<String>,
     /// The private key of --tls-cert
@@ -58,7 +59,7 @@ pub(crate) struct Serve {
     /// Talk to members under TLS; this authority signs their certificates
     #[arg(long, value_name = "FILE")]
     tls_member_ca: Option<String>,
-    /// Believe certificates of clients that this authority signed
+    /// Let only clients in whose certificates this authority signed
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<String>,
     /// Allow addresses that other machines reach, without encryption
@@ -88,6 +89,7 @@ pub(crate) fn check(flags: &Serve) -> ExitCode {
 fn try_run(flags: &Serve) -> Result<(), Failure> {
     let mut settings: Settings = Config::gather(flags)?.settings()?;
     let wishes = wishes()?;
+    os::raise_open_files();
     settings.stop = wishes.stop.clone();
     settings.on_end = on_end(&settings.name);
     let name = settings.name.clone();

@@ -35,7 +35,8 @@ impl Authority {
     /// Makes a certificate for a member, new each time.
     pub(crate) fn sign(&self, name: &str) -> Papers {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let mut params =
+            CertificateParams::new(vec![name.to_owned(), "127.0.0.1".to_owned()]).unwrap();
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let cert = params.signed_by(&key, &self.issuer).unwrap();

@@ -98,7 +98,7 @@ impl Client {
     fn exchange(&mut self, line: &str) -> Option<String> {
         if self.connection.is_none() {
             let to = self.members[self.at];
-            self.connection = Some(Connection::open(to, self.patience).ok()?);
+            self.connection = Some(Connection::open(to, None, self.patience).ok()?);
         }
         let connection = self.connection.as_mut()?;
         let answer = connection.call(&words::call(line, self.patience)).ok()?;

@@ -1,8 +1,10 @@
 //! How does a test call a member over HTTP?
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
+
+use tenure_server::tls::{Dialled, Trust};
 
 /// What is asked of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,16 +27,17 @@ pub(crate) struct Answer {
 /// A connection that is kept from one call to the next.
 pub(crate) struct Connection {
     to: SocketAddr,
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Dialled>,
 }
 
 impl Connection {
     /// Connects; from then on everything may take so long.
-    pub(crate) fn open(to: SocketAddr, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&to, patience)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+    pub(crate) fn open(
+        to: SocketAddr,
+        trust: Option<&Trust>,
+        patience: Duration,
+    ) -> io::Result<Self> {
+        let stream = Dialled::dial(&to.to_string(), trust, patience)?;
         Ok(Self { to, stream: BufReader::new(stream) })
     }
 

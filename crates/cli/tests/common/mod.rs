@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tenure_server::os;
+use tenure_server::tls::Trust;
 
 pub(crate) use client::field;
 use http::Connection;
@@ -138,12 +139,12 @@ pub(crate) fn tenure(arguments: &[&str]) -> Ended {
 /// One line to a member on loopback, one line back; nothing if nobody answers.
 pub(crate) fn ask(port: u16, line: &str) -> Option<String> {
     let address = (Ipv4Addr::LOCALHOST, port).into();
-    ask_within(PATIENCE, address, line)
+    ask_within(PATIENCE, address, None, line)
 }
 
 /// The same, for those who have less time.
-fn ask_within(time: Duration, to: SocketAddr, line: &str) -> Option<String> {
-    let answer = Connection::open(to, time).ok()?.call(&words::call(line, time)).ok()?;
+fn ask_within(time: Duration, to: SocketAddr, trust: Option<&Trust>, line: &str) -> Option<String> {
+    let answer = Connection::open(to, trust, time).ok()?.call(&words::call(line, time)).ok()?;
     Some(words::told(line, &answer))
 }
 
@@ -153,6 +154,8 @@ pub(crate) struct Cluster {
     pub(crate) members: Vec<One>,
     /// Further arguments of every member.
     pub(crate) more: Vec<String>,
+    /// How they are spoken to, if not in plain.
+    pub(crate) trust: Option<Trust>,
     /// What stands between them, if anything does.
     pub(crate) proxies: Option<Proxies>,
     pub(crate) spaces: Option<Spaces>,
@@ -229,7 +232,8 @@ impl Cluster {
 
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self { dir, members: Vec::new(), more: Vec::new(), proxies: None, spaces: None }
+        let (members, more) = (Vec::new(), Vec::new());
+        Self { dir, members, more, trust: None, proxies: None, spaces: None }
     }
 
     fn founded(mut self) -> Self {
@@ -307,7 +311,7 @@ impl Cluster {
     }
 
     pub(crate) fn ask_within(&self, time: Duration, at: usize, line: &str) -> Option<String> {
-        ask_within(time, self.address(at), line)
+        ask_within(time, self.address(at), self.trust.as_ref(), line)
     }
 
     /// Whether this one leads and serves. One that is stopped does not answer.

@@ -4,14 +4,15 @@
 //! client may send is bounded here, by numbers of ours and not by the defaults of a library.
 
 mod ask;
-mod decode;
+pub(crate) mod decode;
 mod encode;
 mod facts;
+mod first;
 mod grpc;
-mod http;
+pub(crate) mod http;
 mod list;
-mod session;
-mod ws;
+pub(crate) mod session;
+pub(crate) mod ws;
 
 use std::io;
 use std::net::TcpListener;
@@ -30,6 +31,8 @@ use tokio_rustls::TlsAcceptor;
 use crate::edge::{Edge, deadline_us};
 use crate::os;
 use crate::say;
+use crate::tls::Tls;
+use first::{First, Rewound};
 
 pub(crate) use http::Hosts;
 
@@ -70,9 +73,11 @@ pub(crate) struct Doors {
 
 /// What serves every connection.
 struct House {
-    http: auto::Builder<TokioExecutor>,
+    http1: auto::Builder<TokioExecutor>,
+    http2: auto::Builder<TokioExecutor>,
     router: Router,
-    tls: Option<TlsAcceptor>,
+    /// With certificates nothing on this port is in plain.
+    tls: Option<Arc<Tls>>,
     room: Arc<Semaphore>,
     open: watch::Receiver<bool>,
 }
@@ -83,7 +88,7 @@ impl Doors {
         port: TcpListener,
         edge: &Edge,
         hosts: Hosts,
-        tls: Option<Arc<rustls::ServerConfig>>,
+        tls: Option<Arc<Tls>>,
     ) -> io::Result<Self> {
         port.set_nonblocking(true)?;
         let _inside = edge.runtime().enter();
@@ -91,13 +96,14 @@ impl Doors {
         let open = watch::Sender::new(true);
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let house = Arc::new(House {
-            http: protocols(),
+            http1: protocols().http1_only(),
+            http2: protocols().http2_only(),
             router: grpc::routes(edge).reset_fallback().merge(http::routes(
                 edge,
                 hosts,
                 ws::routes(edge),
             )),
-            tls: tls.map(TlsAcceptor::from),
+            tls,
             room: room.clone(),
             open: open.subscribe(),
         });
@@ -169,18 +175,33 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
 async fn serve(stream: TcpStream, house: &House) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if let Some(tls) = &house.tls {
-        let stream = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await??;
-        return speak(stream, house).await;
+        // The files are looked at for every connection: a new certificate needs no restart.
+        let accepting = TlsAcceptor::from(tls.clients()).accept(stream);
+        let stream = tokio::time::timeout(HANDSHAKE, accepting).await??;
+        return hear(stream, house).await;
     }
-    speak(stream, house).await
+    hear(stream, house).await
 }
 
-async fn speak<S>(stream: S, house: &House) -> io::Result<()>
+/// Hears how a client of HTTP begins, and goes on in its version.
+async fn hear<S>(mut stream: S, house: &House) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let first = tokio::time::timeout(HEADERS, first::hear(&mut stream)).await??;
+    match first {
+        First::Nothing => Ok(()),
+        First::Http1(read) => speak(&house.http1, Rewound::new(read, stream), house).await,
+        First::Http2(read) => speak(&house.http2, Rewound::new(read, stream), house).await,
+    }
+}
+
+async fn speak<S>(http: &auto::Builder<TokioExecutor>, stream: S, house: &House) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let service = TowerToHyperService::new(house.router.clone());
-    let connection = house.http.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let mut open = house.open.clone();
     tokio::select! {

@@ -502,7 +502,10 @@ fn number_leases(request: &mut v1::Request, who: &Principal) {
 }
 
 /// The command that a request stands for.
-fn command<'a>(request: &'a v1::Request, client: &'a str) -> Result<Command<'a>, Failure> {
+pub(crate) fn command<'a>(
+    request: &'a v1::Request,
+    client: &'a str,
+) -> Result<Command<'a>, Failure> {
     use v1::request::Command as Wire;
     Ok(match &request.command {
         Some(Wire::Acquire(ask)) => Command::Acquire(decode::acquire(ask, client)?),

@@ -88,6 +88,12 @@ pub(crate) enum Failure {
         /// When to try again.
         retry_after_ms: u64,
     },
+    /// Nothing happened: a command is larger than the log takes.
+    #[error("a command has at most {bound} bytes")]
+    TooLarge {
+        /// The most there may be.
+        bound: u64,
+    },
     /// Nothing happened: the caller may not do this.
     #[error("{why}")]
     Forbidden {
@@ -235,6 +241,7 @@ impl From<Undone> for Failure {
                 Failure::Overloaded { retry_after_ms: load::RETRY_AFTER_MS }
             }
             Undone::NotDone(why) => Failure::NotDone(why),
+            Undone::TooLarge { bound } => Failure::TooLarge { bound },
         }
     }
 }
@@ -248,6 +255,7 @@ impl From<Failure> for tenure_wire::Failure {
                 Wire::UnknownOutcome { waited_ms: WITHIN.as_millis().try_into().unwrap_or(0) }
             }
             Failure::Overloaded { retry_after_ms } => Wire::Overloaded { retry_after_ms },
+            Failure::TooLarge { bound } => Wire::TooLarge { bound },
             Failure::Forbidden { .. } => Wire::PermissionDenied { verb: "admin" },
             Failure::NotDone(Why::ChangeUnderWay) => Wire::MembershipChanging,
             Failure::NotDone(Why::DiskFull) => Wire::DiskFull,

@@ -51,11 +51,38 @@ impl Edge {
     pub(crate) fn submit(&self, batch: Batch) {
         let bytes = batch.requests.iter().map(|request| request.len() as u64).sum();
         self.inner.load.add(batch.requests.len() as u64, bytes);
-        attempt(&self.inner, Trip { batch, bytes, fates: Vec::new(), part: None });
+        let trip = Trip { batch, bytes, fates: Vec::new(), part: None };
+        match trip.without_too_large(self.inner.member.command_bytes_max()) {
+            trip if trip.is_over() => {
+                trip.finish(&self.inner);
+                self.inner.member.outbox().ring();
+            }
+            trip => attempt(&self.inner, trip),
+        }
     }
 }
 
 impl Trip {
+    /// Leaves out what no log would take: proposed, it would be refused by every member that has to
+    /// write it or to read it from a link.
+    fn without_too_large(mut self, bound: usize) -> Self {
+        let fits = |request: &Bytes| request.len() <= bound;
+        if self.batch.requests.iter().all(fits) {
+            return self;
+        }
+        let too_large = Undone::TooLarge { bound: bound as u64 };
+        let requests = &self.batch.requests;
+        let fate = |request| if fits(request) { None } else { Some(Err(too_large)) };
+        self.fates = requests.iter().map(fate).collect();
+        let left = requests.iter().enumerate().filter(|(_, request)| fits(request));
+        self.part = Some(left.map(|(at, _)| at).collect());
+        self
+    }
+
+    fn is_over(&self) -> bool {
+        self.part.as_ref().is_some_and(Vec::is_empty)
+    }
+
     fn requests(&self) -> Vec<Bytes> {
         match &self.part {
             None => self.batch.requests.clone(),
@@ -115,7 +142,7 @@ impl Trip {
 fn may_repeat(undone: Undone, request: &[u8]) -> bool {
     match undone {
         Undone::NotDone(Why::NotLeader { .. } | Why::Transferring | Why::Replaced) => true,
-        Undone::NotDone(_) => false,
+        Undone::NotDone(_) | Undone::TooLarge { .. } => false,
         Undone::Unknown => decode_request(request).is_ok_and(|request| {
             request.id != RequestId::None
                 || matches!(request.command, Command::Renew(_) | Command::GrantLease(_))
@@ -255,6 +282,29 @@ mod tests {
         assert!(trip.note(vec![Err(Undone::Unknown)]));
         assert!(!trip.note(vec![answered.clone()]));
         assert_eq!(trip.fates, vec![Some(answered)]);
+    }
+
+    #[test]
+    fn what_is_too_large_is_left_out_and_the_others_go_on() {
+        let small = renew();
+        let value = [0; 100];
+        let put = tenure_core::request::Put {
+            key: "k",
+            value: &value,
+            lease: None,
+            expect: tenure_core::request::Expect::Any,
+            guard: None,
+        };
+        let mut trip = trip(vec![Command::Put(put), small], Duration::from_secs(60));
+        trip = trip.without_too_large(100);
+        assert!(!trip.is_over());
+        assert_eq!(trip.requests().len(), 1);
+        let answered =
+            Ok(Outcome { revision: Revision(7), result: Ok(Answer::Renewed(vec![None])) });
+        assert!(!trip.note(vec![answered.clone()]));
+        let too_large = Err(Undone::TooLarge { bound: 100 });
+        assert_eq!(trip.fates, vec![Some(too_large), Some(answered)]);
+        assert!(trip.without_too_large(1).is_over());
     }
 
     #[test]

@@ -216,6 +216,18 @@ pub(super) fn decode(bytes: &Bytes) -> Option<Option<Forwarded>> {
     }
 }
 
+/// A frame that can be read, written again: it has one form.
+pub(crate) fn rewritten(bytes: &Bytes) -> Option<Vec<u8>> {
+    Some(match decode(bytes)?? {
+        Forwarded::Commands { number, patience_us, requests } => {
+            encode_commands(number, patience_us, &requests)
+        }
+        Forwarded::Answers { number, fates } => encode_answers(number, &fates),
+        Forwarded::Wish { number, wish } => encode_wish(number, &wish),
+        Forwarded::Wished { number, result } => encode_wished(number, &result),
+    })
+}
+
 fn encode_commands(number: u64, patience_us: u64, requests: &[Bytes]) -> Vec<u8> {
     let length: usize = requests.iter().map(|request| request.len() + 4).sum();
     let mut out = Vec::with_capacity(length + 21);
@@ -306,7 +318,7 @@ fn decode_wish(mut bytes: Bytes) -> Option<Forwarded> {
         let change = bytes.try_get_u8().ok()?;
         let member = MemberId::new(bytes.try_get_u64_le().ok()?)?;
         changes.push(match change {
-            0 if kind == 0 => {
+            0 if kind == 0 && changes.is_empty() => {
                 let wish = Wish::Transfer(member);
                 return bytes.is_empty().then_some(Forwarded::Wish { number, wish });
             }
@@ -345,6 +357,10 @@ fn put_undone(out: &mut Vec<u8>, undone: Undone) {
             out.put_u8(2);
             put_why(out, why);
         }
+        Undone::TooLarge { bound } => {
+            out.put_u8(3);
+            out.put_u64_le(bound);
+        }
     }
 }
 
@@ -352,6 +368,7 @@ fn get_undone(kind: u8, bytes: &mut Bytes) -> Option<Undone> {
     match kind {
         1 => Some(Undone::Unknown),
         2 => get_why(bytes).map(Undone::NotDone),
+        3 => Some(Undone::TooLarge { bound: bytes.try_get_u64_le().ok()? }),
         _ => None,
     }
 }

@@ -18,6 +18,7 @@ mod wire;
 
 pub(crate) use control::{Control, Join, Me};
 pub(crate) use door::{Door, Joiner};
+pub(crate) use forward::rewritten;
 pub(crate) use frame::Frame;
 pub(crate) use net::Net;
 pub(crate) use wire::Wire;

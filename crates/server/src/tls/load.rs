@@ -87,7 +87,6 @@ impl Own<'_> {
                 let roots = authority(path)?;
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone())
-                        .allow_unauthenticated()
                         .build();
                 builder.with_client_cert_verifier(verifier.map_err(|why| TlsError::Authority {
                     path: path.to_owned(),
@@ -105,6 +104,28 @@ impl Own<'_> {
     fn pair(&self, why: rustls::Error) -> TlsError {
         TlsError::Pair { cert: self.files.cert.clone(), key: self.files.key.clone(), why }
     }
+}
+
+/// Believes servers that an authority signed, and shows a certificate of its own if it has one.
+pub(super) fn trust(ca: &Path, own: Option<(&Path, &Path)>) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let unusable = |path: &Path, why: rustls::Error| TlsError::Authority {
+        path: path.to_owned(),
+        why: why.to_string(),
+    };
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|why| unusable(ca, why))?
+        .with_root_certificates(authority(ca)?);
+    let client = match own {
+        None => builder.with_no_client_auth(),
+        Some((cert_path, key_path)) => {
+            builder.with_client_auth_cert(certificates(cert_path)?, key(key_path)?).map_err(
+                |why| TlsError::Pair { cert: cert_path.to_owned(), key: key_path.to_owned(), why },
+            )?
+        }
+    };
+    Ok(client)
 }
 
 fn authority(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {

@@ -5,6 +5,7 @@
 //! read again when they change, so that a certificate is replaced without a restart; what cannot be
 //! used then is said once, and what was in force stays in force.
 
+mod dial;
 mod load;
 mod verify;
 
@@ -16,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::say;
+pub use dial::Dialled;
+pub(crate) use dial::host_of;
 pub(crate) use verify::dns_names;
 
 /// Where the certificates are.
@@ -35,6 +38,29 @@ pub struct Files {
 pub struct Tls {
     files: Files,
     loaded: Mutex<Loaded>,
+}
+
+/// What somebody who dials a member believes, and shows.
+pub struct Trust {
+    config: Arc<ClientConfig>,
+}
+
+impl Trust {
+    /// Believes members whose certificates `ca` signed; shows a certificate, with its key, if there is one.
+    pub fn load(ca: &Path, own: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
+        Ok(Self { config: Arc::new(load::trust(ca, own)?) })
+    }
+
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+        self.config.clone()
+    }
+
+    /// The same, for those who speak HTTP/2.
+    pub(crate) fn http2(&self) -> Arc<ClientConfig> {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Arc::new(config)
+    }
 }
 
 /// Both ends of a connection between members.
@@ -142,8 +168,7 @@ impl Tls {
         self.newest(|now| now.members.clone())
     }
 
-    /// For the public port: certificates of clients are asked for if an authority for them is set,
-    /// and needed by nobody at this level.
+    /// For the public port: every client needs a certificate if an authority for them is set.
     pub fn clients(&self) -> Arc<ServerConfig> {
         self.newest(|now| now.clients.clone())
     }

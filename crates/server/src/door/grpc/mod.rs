@@ -13,6 +13,7 @@ mod lock;
 mod locks;
 mod maintenance;
 mod session;
+mod timely;
 mod watch;
 
 use axum::Router;
@@ -83,7 +84,9 @@ async fn guard(request: Request, next: Next) -> Response {
         *response.status_mut() = http::StatusCode::UNSUPPORTED_MEDIA_TYPE;
         return response;
     }
-    let response = next.run(request).await;
+    let (parts, body) = request.into_parts();
+    let body = timely::timely(parts.uri.path(), body);
+    let response = next.run(Request::from_parts(parts, body)).await;
     if !response.headers().contains_key(Status::GRPC_STATUS) {
         return response;
     }

@@ -41,8 +41,14 @@ impl<S: Send + Sync> FromRequest<S> for Call {
     type Rejection = std::convert::Infallible;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(request.into())
+    }
+}
+
+impl From<Request> for Call {
+    fn from(request: Request) -> Self {
         let (parts, body) = request.into_parts();
-        Ok(Self { parts, body })
+        Self { parts, body }
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Limits {
 /// Limits to be set, all or none; the others stay as they are.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SetLimits {
+pub(crate) struct SetLimits {
     /// Which, to what.
     limits: Vec<LimitValue>,
 }

@@ -42,6 +42,7 @@ use crate::os;
 
 use answer::Refused;
 pub(crate) use guard::Hosts;
+pub(crate) use limits::SetLimits;
 use metrics::Metrics;
 
 /// What every path needs. Cheap to clone.
@@ -131,6 +132,37 @@ pub(super) async fn unknown_verb(request: Request) -> Response {
 /// A failure as an answer.
 pub(super) fn refused(failure: Failure) -> Response {
     Refused::from(failure).into_response()
+}
+
+/// Reads what stands behind a question mark as every path would.
+pub(crate) fn read_queries(uri: http::Uri) {
+    let mut request = Request::new(axum::body::Body::empty());
+    *request.uri_mut() = uri;
+    let call = call::Call::from(request);
+    macro_rules! read {
+        ($($query:ty),+ $(,)?) => {$( let _ = call.query::<$query>(); )+};
+    }
+    read!(
+        leases::Timeout,
+        leases::List,
+        leases::Show,
+        leases::Revoke,
+        locks::List,
+        locks::Show,
+        locks::Release,
+        acquire::Patience,
+        keys::List,
+        keys::Show,
+        keys::Write,
+        keys::Delete,
+        elections::Show,
+        elections::Resign,
+        watch::Query,
+        limits::Nothing,
+    );
+    let _ = call.name("/");
+    let _ = call.lease("/", "/renew");
+    let _ = call.query::<leases::Timeout>().and_then(|query| call::within(query.timeout));
 }
 
 impl Http {

@@ -3,7 +3,7 @@
 //! `/v1/ws` carries the JSON form of a session, `/v1/lock-socket` the plain lock protocol. Every connection is
 //! asked now and then whether it is still there.
 
-mod plain;
+pub(crate) mod plain;
 mod session;
 
 use std::time::Duration;

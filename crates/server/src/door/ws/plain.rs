@@ -196,7 +196,7 @@ fn lease_id(line: &PlainRequest) -> LeaseId {
     }
 }
 
-fn read(text: &str) -> Result<PlainRequest, Failure> {
+pub(crate) fn read(text: &str) -> Result<PlainRequest, Failure> {
     let malformed = |error: serde_json::Error| Failure::Malformed { what: error.to_string() };
     let invalid = |field, problem: &str| Failure::InvalidField { field, problem: problem.into() };
     let line: PlainRequest = serde_json::from_str(text).map_err(malformed)?;

@@ -1,0 +1,68 @@
+//! How long may a call take to say what it wants?
+//!
+//! A call that is no stream has its one message to send; the library would wait for it for ever.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::{Body, HttpBody};
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use tenure_wire::Failure;
+use tokio::time::Sleep;
+
+use super::call;
+
+/// From the end of the headers to the end of the message, as over plain HTTP.
+const BODY: Duration = Duration::from_secs(10);
+/// Calls whose client may speak whenever it likes.
+const STREAMS: [&str; 3] = [
+    "/tenure.v1.SessionService/Open",
+    "/tenure.v1.LockService/LeaseKeepAlive",
+    "/tenure.v1.LockService/Watch",
+];
+/// The same, of the service that describes the others.
+const REFLECTION: &str = "/grpc.reflection.";
+
+/// A body that has to come in time.
+struct Timely {
+    body: Body,
+    late: Pin<Box<Sleep>>,
+}
+
+/// The body of a call to this path, with its limit.
+pub(super) fn timely(path: &str, body: Body) -> Body {
+    if STREAMS.contains(&path) || path.starts_with(REFLECTION) {
+        return body;
+    }
+    Body::new(Timely { body, late: Box::pin(tokio::time::sleep(BODY)) })
+}
+
+impl HttpBody for Timely {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)));
+        }
+        self.late
+            .as_mut()
+            .poll(context)
+            .map(|()| Some(Err(BoxError::from(call::told(Failure::TooSlow)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,80 @@
+//! How does somebody without a runtime reach a member's doors?
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use rustls::{ClientConnection, StreamOwned};
+
+use super::Trust;
+
+/// How long it may take to be let in.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// A connection to a member, in plain or under TLS.
+pub struct Dialled(Way);
+
+enum Way {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Dialled {
+    /// Connects to `host:port`, and gives every answer so long. The member's certificate must name the host.
+    pub fn dial(address: &str, trust: Option<&Trust>, answer: Duration) -> io::Result<Self> {
+        let stream = connect(address, answer)?;
+        let Some(trust) = trust else { return Ok(Self(Way::Plain(stream))) };
+        let name =
+            host_of(address).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let state = ClientConnection::new(trust.config(), name).map_err(io::Error::other)?;
+        Ok(Self(Way::Tls(Box::new(StreamOwned::new(state, stream)))))
+    }
+}
+
+impl Read for Dialled {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Way::Plain(stream) => stream.read(to),
+            Way::Tls(stream) => stream.read(to),
+        }
+    }
+}
+
+impl Write for Dialled {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Way::Plain(stream) => stream.write(bytes),
+            Way::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.0 {
+            Way::Plain(stream) => stream.flush(),
+            Way::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+/// Whom the certificate at `host:port` must name.
+pub(crate) fn host_of(address: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned())
+}
+
+fn connect(address: &str, answer: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT.min(answer)) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(answer))?;
+                stream.set_write_timeout(Some(answer))?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,230 @@
+//! Clients under certificates: every door, who is let in, and whom that disturbs.
+
+#[path = "../../cli/tests/common/authority.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod authority;
+
+use std::fs;
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use authority::{Authority, Papers};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tenure_server::tls::{Dialled, Files, Tls, Trust};
+use tenure_server::{Entrance, Running, Settings, os, start};
+use tenure_wire::v1;
+use tenure_wire::v1::lock_service_client::LockServiceClient;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A member on its own, on an address that other machines reach, for clients with certificates.
+struct Guarded {
+    running: Running,
+    papers: Papers,
+    theirs: Papers,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.running.stop();
+    }
+}
+
+impl Guarded {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let papers = Authority::new(dir.path(), "ours").sign("m0");
+        let theirs = Authority::new(dir.path(), "clients").sign("somebody");
+        let files = Files {
+            cert: papers.cert.clone(),
+            key: papers.key.clone(),
+            client_ca: Some(theirs.ca.clone()),
+            member_ca: None,
+        };
+        let settings = Settings {
+            clients: "0.0.0.0:0".into(),
+            hosts: vec!["m0".into()],
+            entrance: Entrance::Alone,
+            segment_bytes: 256 * 1024,
+            reserve_bytes: 64 * 1024,
+            tls: Some(Arc::new(Tls::load(files).unwrap())),
+            ..Settings::new("m0", dir.path().join("m0"))
+        };
+        let running = start(settings).expect("no --insecure is needed under TLS");
+        Self { running, papers, theirs, _dir: dir }
+    }
+
+    fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.running.clients.port()).into()
+    }
+
+    fn connector(&self, shown: Option<&Papers>, alpn: &[u8]) -> TlsConnector {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&self.papers.ca).unwrap()).unwrap();
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut config = match shown {
+            None => builder.with_no_client_auth(),
+            Some(papers) => {
+                let cert = CertificateDer::from_pem_file(&papers.cert).unwrap();
+                let key = PrivateKeyDer::from_pem_file(&papers.key).unwrap();
+                builder.with_client_auth_cert(vec![cert], key).unwrap()
+            }
+        };
+        config.alpn_protocols = vec![alpn.to_vec()];
+        TlsConnector::from(Arc::new(config))
+    }
+
+    async fn grpc(&self, shown: Option<&Papers>) -> Result<Channel, tonic::transport::Error> {
+        let dial = Dial { to: self.address(), with: self.connector(shown, b"h2") };
+        Endpoint::from_static("http://m0").connect_with_connector(dial).await
+    }
+
+    /// The beginning of what is said to a request over HTTP/1.1; nothing if it is not let in.
+    async fn http(&self, shown: Option<&Papers>) -> Option<String> {
+        let dial = Dial { to: self.address(), with: self.connector(shown, b"http/1.1") };
+        let mut stream = dial.dial().await.ok()?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: m0\r\n\r\n").await.ok()?;
+        let mut said = [0; 15];
+        stream.read_exact(&mut said).await.ok()?;
+        Some(String::from_utf8_lossy(&said).into_owned())
+    }
+}
+
+/// Connects under TLS.
+#[derive(Clone)]
+struct Dial {
+    to: SocketAddr,
+    with: TlsConnector,
+}
+
+impl Dial {
+    async fn dial(self) -> std::io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.to).await?;
+        self.with.connect(ServerName::try_from("m0").unwrap(), stream).await
+    }
+}
+
+impl tower::Service<http::Uri> for Dial {
+    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = std::io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Uri) -> Self::Future {
+        let dial = self.clone();
+        Box::pin(async move { dial.dial().await.map(TokioIo::new) })
+    }
+}
+
+/// A lease, a lock, and the lock given back.
+async fn cycle(channel: &Channel, lock: &str) -> Result<(), tonic::Status> {
+    let mut client = LockServiceClient::new(channel.clone());
+    let grant = v1::LeaseGrantRequest { ttl: 60, client_id: "c".into(), ..Default::default() };
+    let lease_id = client.lease_grant(grant).await?.into_inner().id;
+    let ask = v1::TryLockRequest { name: lock.into(), lease_id, ..Default::default() };
+    let token = client.try_lock(ask).await?.into_inner().fencing_token;
+    let unlock = v1::UnlockRequest { name: lock.into(), lease_id, token };
+    client.unlock(unlock).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_door_is_open_to_those_with_a_certificate_and_to_nobody_else() {
+    let member = Guarded::start();
+    let channel = member.grpc(Some(&member.theirs)).await.unwrap();
+    cycle(&channel, "a").await.unwrap();
+    assert_eq!(member.http(Some(&member.theirs)).await.as_deref(), Some("HTTP/1.1 200 OK"));
+    for stranger in [None, Some(&member.papers)] {
+        assert_eq!(member.http(stranger).await, None);
+        // Under TLS 1.3 a client learns after its own handshake that it was refused.
+        let refused = match member.grpc(stranger).await {
+            Err(_) => true,
+            Ok(channel) => cycle(&channel, "b").await.is_err(),
+        };
+        assert!(refused);
+    }
+    // Those without a runtime are let in, and kept out, alike.
+    let dialled = |own| {
+        let trust = Trust::load(&member.papers.ca, own).unwrap();
+        let mut stream = Dialled::dial(&member.address().to_string(), Some(&trust), DEADLINE)?;
+        let host = member.address();
+        stream.write_all(format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
+        let mut said = [0; 12];
+        stream.read_exact(&mut said).map(|()| said)
+    };
+    let own = (&*member.theirs.cert, &*member.theirs.key);
+    assert_eq!(dialled(Some(own)).unwrap(), *b"HTTP/1.1 200");
+    assert!(dialled(None).is_err());
+    cycle(&channel, "c").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_speaks_in_plain_or_stops_half_way_is_cut_off_and_disturbs_nobody() {
+    let member = Guarded::start();
+    let channel = member.grpc(Some(&member.theirs)).await.unwrap();
+    for plain in
+        [&b"GET /healthz HTTP/1.1\r\nHost: m0\r\n\r\n"[..], b"status\n", b"PRI * HTTP/2.0\r\n"]
+    {
+        let mut stream = TcpStream::connect(member.address()).await.unwrap();
+        stream.write_all(plain).await.unwrap();
+        let mut said = Vec::new();
+        let _ = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut said)).await.unwrap();
+        // An alert of TLS at most.
+        assert!(said.first().is_none_or(|first| *first == 21), "{said:?}");
+    }
+    // The beginning of a handshake, and nothing after it; or nothing at all.
+    let began_us = os::now_us();
+    let mut halves = Vec::new();
+    for at in 0..500 {
+        let mut stream = TcpStream::connect(member.address()).await.unwrap();
+        if at % 2 == 0 {
+            stream.write_all(b"\x16\x03\x01\x02\x00\x01").await.unwrap();
+        }
+        halves.push(stream);
+    }
+    for at in 0..50 {
+        cycle(&channel, &format!("meanwhile/{at}")).await.unwrap();
+    }
+    for mut stream in halves {
+        let mut said = Vec::new();
+        let _ = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut said)).await.unwrap();
+    }
+    let took_us = os::now_us() - began_us;
+    assert!(took_us >= 4_000_000, "they had their five seconds: {took_us}");
+    cycle(&channel, "after").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_certificate_is_shown_to_the_next_client() {
+    let member = Guarded::start();
+    let channel = member.grpc(Some(&member.theirs)).await.unwrap();
+    cycle(&channel, "before").await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let new = Authority::new(dir.path(), "new").sign("m0");
+    fs::copy(&new.key, &member.papers.key).unwrap();
+    fs::copy(&new.cert, &member.papers.cert).unwrap();
+    assert_eq!(member.http(Some(&member.theirs)).await, None, "the old authority is not enough");
+    fs::copy(&new.ca, &member.papers.ca).unwrap();
+    assert_eq!(member.http(Some(&member.theirs)).await.as_deref(), Some("HTTP/1.1 200 OK"));
+    cycle(&channel, "who is inside stays inside").await.unwrap();
+}

@@ -1,0 +1,229 @@
+//! More than a member can carry: who is refused, how early, and who is not?
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure_core::codec::encode_request;
+use tenure_core::request::{self, Expect, RequestId};
+use tenure_server::{Entrance, Settings, Undone, os, start};
+use tenure_store::{Disk, File};
+use tenure_wire::status::error_from;
+use tenure_wire::v1;
+use tenure_wire::v1::key_service_client::KeyServiceClient;
+use tenure_wire::v1::lock_service_client::LockServiceClient;
+use tenure_wire::v1::request::Command;
+use tenure_wire::v1::session_service_client::SessionServiceClient;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::channel;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// While this is so, nothing becomes durable on disks of this process that are told to look.
+static HELD: AtomicBool = AtomicBool::new(false);
+
+#[derive(Debug)]
+struct HeldDisk(Arc<dyn Disk>);
+
+#[derive(Debug)]
+struct HeldFile(Arc<dyn File>);
+
+impl Disk for HeldDisk {
+    fn make_dir(&self, dir: &str) -> io::Result<()> {
+        self.0.make_dir(dir)
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        self.0.list(dir)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(HeldFile(self.0.open(name)?)))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(HeldFile(self.0.create(name)?)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        self.0.sync_dir(dir)
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.0.free_bytes()
+    }
+}
+
+impl File for HeldFile {
+    fn size(&self) -> io::Result<u64> {
+        self.0.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn fill_with_zeros(&self, size: u64) -> io::Result<()> {
+        self.0.fill_with_zeros(size)
+    }
+
+    fn sync(&self) -> io::Result<Duration> {
+        while HELD.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.0.sync()
+    }
+}
+
+fn settings(dir: &tempfile::TempDir) -> Settings {
+    Settings {
+        clients: "127.0.0.1:0".into(),
+        entrance: Entrance::Alone,
+        segment_bytes: 256 * 1024,
+        reserve_bytes: 64 * 1024,
+        ..Settings::new("a", dir.path().join("a"))
+    }
+}
+
+fn put(key: String, value: Vec<u8>) -> v1::PutRequest {
+    v1::PutRequest { key, value: value.into(), ..Default::default() }
+}
+
+/// Commands on their way through the member, as it says itself.
+async fn in_flight(at: SocketAddr) -> u64 {
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    let ask = format!("GET /metrics HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).await.unwrap();
+    let number = said.lines().find_map(|line| line.strip_prefix("tenure_commands_in_flight "));
+    number.unwrap_or_else(|| panic!("no such figure: {said}")).parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { disk: |disk| Arc::new(HeldDisk(disk)), ..settings(&dir) };
+    let running = start(settings).unwrap();
+    let address = format!("http://{}", running.clients);
+    let connect = || Endpoint::from_shared(address.clone()).unwrap().connect_lazy();
+    let mut locks = LockServiceClient::new(connect());
+    let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
+    let lease = locks.lease_grant(grant).await.unwrap().into_inner().id;
+    let ask = v1::TryLockRequest { name: "held".into(), lease_id: lease, ..Default::default() };
+    let token = locks.try_lock(ask).await.unwrap().into_inner().fencing_token;
+
+    // Nothing becomes durable, so that everything stays on its way, until it is too much.
+    HELD.store(true, Ordering::Release);
+    let mut sessions = Vec::new();
+    let mut refused = None;
+    for number in 0..16 {
+        let (to, requests) = channel(4);
+        let all = (0..1_024).map(|id| v1::Request {
+            id,
+            deadline_ms: 60_000,
+            command: Some(Command::Put(put(format!("{number}/{id}"), b"v".to_vec()))),
+            ..Default::default()
+        });
+        let requests_all = all.collect();
+        to.send(v1::SessionRequest { hello: None, requests: requests_all }).await.unwrap();
+        let mut client = SessionServiceClient::new(connect());
+        let mut from = client.open(ReceiverStream::new(requests)).await.unwrap().into_inner();
+        // A session says nothing as long as none of its requests has an answer.
+        if let Ok(said) = tokio::time::timeout(Duration::from_millis(500), from.message()).await {
+            let answers = said.unwrap().unwrap().answers;
+            refused = answers.into_iter().find_map(|answer| match answer.result {
+                Some(v1::answer::Result::Error(error)) => Some(error),
+                _ => None,
+            });
+        }
+        sessions.push((to, from));
+        if refused.is_some() {
+            break;
+        }
+    }
+    let refused = refused.expect("sixteen thousand on their way are too many");
+    assert_eq!((&*refused.reason, refused.effect()), ("OVERLOADED", v1::Effect::None));
+    assert!(refused.retry_after_ms > 0, "{refused:?}");
+
+    // A single call is refused at once, not at its deadline.
+    let began_us = os::now_us();
+    let answer = KeyServiceClient::new(connect()).put(put("k".into(), b"v".to_vec())).await;
+    let error = error_from(&answer.unwrap_err()).unwrap();
+    assert_eq!(error.reason, "OVERLOADED");
+    assert!(os::now_us() - began_us < 5_000_000, "early means before its deadline");
+
+    let full = in_flight(running.clients).await;
+    // Who renews and gives back is let through, and served as soon as anything is.
+    let mut renewing = locks.clone();
+    let renewal = tokio::spawn(async move {
+        let beat = v1::LeaseKeepAliveRequest { id: lease };
+        let mut beats = renewing.lease_keep_alive(tokio_stream::once(beat)).await?.into_inner();
+        beats.message().await
+    });
+    let mut releasing = locks.clone();
+    let release = tokio::spawn(async move {
+        let unlock = v1::UnlockRequest { name: "held".into(), lease_id: lease, token };
+        releasing.unlock(unlock).await
+    });
+    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
+    while in_flight(running.clients).await < full + 2 {
+        assert!(os::now_us() < until_us, "a renewal or a release is not on its way");
+        assert!(!renewal.is_finished() && !release.is_finished());
+    }
+    HELD.store(false, Ordering::Release);
+    tokio::time::timeout(DEADLINE, release).await.unwrap().unwrap().unwrap();
+    let renewed = tokio::time::timeout(DEADLINE, renewal).await.unwrap().unwrap().unwrap();
+    assert!(renewed.is_some_and(|it| it.ttl > 0));
+    let answer = KeyServiceClient::new(connect()).put(put("k".into(), b"v".to_vec())).await;
+    answer.expect("there is room again");
+    drop(sessions);
+    running.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_no_log_would_take_is_refused_and_the_member_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = start(settings(&dir)).unwrap();
+    let address = format!("http://{}", running.clients);
+    let mut keys = KeyServiceClient::new(Endpoint::from_shared(address).unwrap().connect_lazy());
+    // Half of a segment of this member is 128 KiB.
+    let large = put("large".into(), vec![7; 200 * 1024]);
+    let error = error_from(&keys.put(large).await.unwrap_err()).unwrap();
+    assert_eq!((&*error.reason, error.effect()), ("TOO_LARGE", v1::Effect::None));
+    assert_eq!(error.bound, 128 * 1024);
+    keys.put(put("small".into(), b"v".to_vec())).await.unwrap();
+
+    // The same in process: what fits is done.
+    let command = |value: &[u8]| {
+        let put = request::Put { key: "k", value, lease: None, expect: Expect::Any, guard: None };
+        let command = request::Command::Put(put);
+        let mut bytes = Vec::new();
+        let id = RequestId::None;
+        encode_request(&request::Request { principal: "", id, command }, &mut bytes);
+        Bytes::from(bytes)
+    };
+    let commands = vec![command(&[7; 200 * 1024]), command(b"v")];
+    let fates = running.member.submit(commands, Duration::ZERO, DEADLINE);
+    assert_eq!(fates[0], Err(Undone::TooLarge { bound: 128 * 1024 }));
+    assert!(fates[1].as_ref().is_ok_and(|outcome| outcome.result.is_ok()), "{fates:?}");
+    running.stop();
+}
