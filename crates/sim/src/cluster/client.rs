@@ -28,6 +28,8 @@ pub(super) struct Client {
     member: usize,
     lease: Option<Lease>,
     holds: Option<(usize, Token)>,
+    /// The newest token of each lock that it has given back, as far as it knows.
+    released: [Option<Token>; LOCKS.len()],
     asking: Option<u64>,
     renewing: Option<u64>,
     reading: Option<u64>,
@@ -75,6 +77,7 @@ impl Client {
             member: 0,
             lease: None,
             holds: None,
+            released: [None; LOCKS.len()],
             asking: None,
             renewing: None,
             reading: None,
@@ -199,6 +202,7 @@ impl World {
             (What::Release(lock), Some(lease)) => {
                 // The work has stopped before the lock is given back.
                 let Some((_, token)) = one.holds.take() else { return };
+                one.released[lock] = Some(token);
                 Command::Release(Hold { lease, lock: LOCKS[lock], token })
             }
             (What::Write, _) => {
@@ -312,6 +316,12 @@ impl World {
                 let granted = acquired.grants.as_slice().first().map(|grant| grant.token);
                 if one.lease.is_some_and(|lease| lease.id == id) && one.is_valid(self.now_us) {
                     one.holds = granted.map(|token| (lock, token));
+                    if granted <= one.released[lock] {
+                        // A release that was not answered may still come true: what it gave back is
+                        // not taken up again.
+                        self.ask(client, What::Release(lock));
+                        return Ok(());
+                    }
                     one.served = true;
                     self.tally.count("held");
                     return self.check_overlap(client, lock);
