@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use crate::cargo::shown;
 use crate::clock::Stopwatch;
@@ -116,6 +116,39 @@ impl Log {
         }
         let status = child.wait().context("cannot wait for a child")?;
         Ok(Finished { status, lines })
+    }
+
+    /// Runs children side by side to their ends; each one's lines are kept together.
+    pub(crate) fn run_together(&mut self, commands: Vec<Command>) -> Result<Vec<Finished>> {
+        let started: Vec<_> = commands
+            .into_iter()
+            .map(|mut command| {
+                let name = shown(&command);
+                let child = thread::spawn(move || {
+                    command.env("CARGO_TERM_COLOR", "never").stdin(Stdio::null()).output()
+                });
+                (name, child)
+            })
+            .collect();
+        let mut all = Vec::new();
+        for (name, child) in started {
+            while !child.is_finished() {
+                self.show_progress();
+                thread::sleep(TICK);
+            }
+            let output = child.join().map_err(|_| anyhow!("the thread of {name} panicked"))?;
+            let output = output.with_context(|| format!("cannot start {name}"))?;
+            self.line(&format!("$ {name}"))?;
+            let mut lines = Vec::new();
+            for (stream, bytes) in [(Stream::Err, output.stderr), (Stream::Out, output.stdout)] {
+                for line in String::from_utf8_lossy(&bytes).lines() {
+                    self.line(line)?;
+                    lines.push((stream, line.to_owned()));
+                }
+            }
+            all.push(Finished { status: output.status, lines });
+        }
+        Ok(all)
     }
 
     /// Keeps one line, and shows it to those who asked for everything.
