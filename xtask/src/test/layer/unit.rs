@@ -12,6 +12,7 @@ use crate::repo::Repo;
 use crate::said;
 use crate::workspace::Workspace;
 
+use super::super::log::Finished;
 use super::{Report, Stage, counted};
 
 /// Test binaries that run side by side: most of them wait, for disks, elections and deadlines.
@@ -39,7 +40,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
         groups[at % TOGETHER].args(["--test", test]);
     }
     let finished = stage.log.run_together(groups)?;
-    let tests = said::tests(finished.iter().flat_map(|each| each.lines()));
+    let tests = said::tests(finished.iter().flat_map(Finished::lines));
     let did = format!("{} passed", counted(tests.passed, "test"));
     let report = Report::did(tests.passed + tests.failed, did).with_tests(tests);
     let success = finished.iter().all(|each| each.status.success());
