@@ -15,8 +15,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("acknowledge_before_fsync", &["S8", "S12"]),
     ("vote_not_durable", &["S12"]),
     ("read_before_own_term", &["S6"]),
-    // A read that meets another under the same name may be answered too early, or never.
-    ("read_context_reused", &["S6", "L1"]),
+    ("read_context_reused", &["S6"]),
     ("stall_is_charged", &["T3"]),
     ("count_kept_over_election", &["S5"]),
     ("no_checkpoint", &["L2", "L1"]),
