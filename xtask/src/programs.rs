@@ -18,9 +18,6 @@ pub(crate) const CLI: &str = "tenure-cli";
 /// The tests that do everything to real members.
 pub(crate) const PROCESSES: &str = "processes";
 
-/// The planted bugs of the replicated log.
-const CLUSTER_MUTANTS: &str = "cluster-mutants";
-
 /// Arguments that go to the program as they are.
 #[derive(clap::Args)]
 pub(crate) struct Passed {
@@ -58,10 +55,6 @@ pub(crate) fn mutants_command(repo: &Repo, which: &str) -> Command {
     // each way.
     command.args(["--target-dir", "target/mutants", "--profile", "sim", "--package", SIM]);
     command.args(["--", which]);
-    if which == CLUSTER_MUTANTS {
-        // A few of them need many clusters before one is unlucky enough; the others never get so far.
-        command.args(["--seeds", "3000"]);
-    }
     command
 }
 
@@ -104,7 +97,7 @@ pub(crate) fn mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
 
 /// `cargo xtask cluster-mutants`
 pub(crate) fn cluster_mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
-    start(repo, SIM, mutants_command(repo, CLUSTER_MUTANTS), &passed.args)
+    start(repo, SIM, mutants_command(repo, "cluster-mutants"), &passed.args)
 }
 
 /// `cargo xtask bench`
