@@ -7,6 +7,7 @@ use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 /// Bridges at once on this machine, at most: each has a subnet.
 const BRIDGES_MAX: u32 = 250;
@@ -34,7 +35,7 @@ impl Spaces {
     }
 
     fn try_new(members: usize) -> Result<Self, String> {
-        run("nft", &["--version"])?;
+        tools()?;
         let mut last = String::new();
         for bridge in 0..BRIDGES_MAX {
             let name = bridge_name(bridge);
@@ -166,6 +167,23 @@ fn remove(bridge: u32) {
         }
     }
     let _ = run("ip", &["link", "delete", &bridge_name(bridge)]);
+}
+
+/// Sees to it that there is what makes networks, from Debian's packages if need be, once for all tests.
+fn tools() -> Result<(), String> {
+    static THERE: OnceLock<Result<(), String>> = OnceLock::new();
+    let are_there = || run("nft", &["--version"]).and_then(|()| run("ip", &["-V"]));
+    let install = || {
+        // Others may be installing at the same time, and lists may never have been fetched.
+        let wait = "DPkg::Lock::Timeout=120";
+        let packages = ["-y", "-q", "install", "nftables", "iproute2"];
+        let installed = run("apt-get", &[&["-o", wait][..], &packages].concat());
+        installed.or_else(|_| {
+            run("apt-get", &["-o", wait, "-q", "update"])?;
+            run("apt-get", &[&["-o", wait][..], &packages].concat())
+        })
+    };
+    THERE.get_or_init(|| are_there().or_else(|_| install().and_then(|()| are_there()))).clone()
 }
 
 fn run(program: &str, words: &[&str]) -> Result<(), String> {
