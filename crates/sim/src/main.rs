@@ -219,10 +219,9 @@ fn clusters(args: &ClusterArgs) -> bool {
         }
     }
     println!(
-        "sim seeds={} sim_hours={:.2} sim_minutes={} faults={}/{kinds} violations={}",
+        "sim seeds={} sim_hours={:.2} faults={}/{kinds} violations={}",
         found.seeds,
         found.sim_hours(),
-        found.sim_us / 60_000_000,
         kinds - missing.len(),
         u64::from(found.failure.is_some())
     );
