@@ -62,7 +62,10 @@ impl World {
     }
 
     pub(super) fn arrive(&mut self, from: Address, to: Address, packet: Packet) -> Check {
-        if self.in_flight_lost && self.network.is_cut(from, to) {
+        let cut = self.in_flight_lost && self.network.is_cut(from, to);
+        let nobody = matches!(to, Address::Node(node) if self.nodes[node].process.is_none());
+        if cut || nobody {
+            self.snapshot_lost(from, to, &packet);
             return Ok(());
         }
         self.mix(packet.trace());
@@ -128,6 +131,17 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Every snapshot that was sent ends in a report, also when its stream dies on the way.
+    fn snapshot_lost(&mut self, from: Address, to: Address, packet: &Packet) {
+        if let (Address::Node(sender), Address::Node(node), Packet::Snapshot { .. }) =
+            (from, to, packet)
+        {
+            let (boot, to) = (self.nodes[sender].boot, self.nodes[node].id);
+            let at_us = self.now_us + 300 * MS;
+            self.queue.push(at_us, Event::Sent { node: sender, boot, to, saved: Saved::No });
+        }
     }
 
     pub(super) fn send_snapshot(&mut self, node: usize, to: MemberId, step: Step) {
