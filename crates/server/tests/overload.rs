@@ -1,5 +1,8 @@
 //! More than a member can carry: who is refused, how early, and who is not?
 
+#[path = "support/disk.rs"]
+mod disk;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use disk::SyncedBy;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{self, Expect, RequestId};
 use tenure_server::{Entrance, Settings, Undone, os, start};
-use tenure_store::{Disk, File};
+use tenure_store::File;
 use tenure_wire::status::error_from;
 use tenure_wire::v1;
 use tenure_wire::v1::key_service_client::KeyServiceClient;
@@ -28,69 +32,11 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// While this is so, nothing becomes durable on disks of this process that are told to look.
 static HELD: AtomicBool = AtomicBool::new(false);
 
-#[derive(Debug)]
-struct HeldDisk(Arc<dyn Disk>);
-
-#[derive(Debug)]
-struct HeldFile(Arc<dyn File>);
-
-impl Disk for HeldDisk {
-    fn make_dir(&self, dir: &str) -> io::Result<()> {
-        self.0.make_dir(dir)
+fn sync_unless_held(file: &dyn File) -> io::Result<Duration> {
+    while HELD.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(1));
     }
-
-    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
-        self.0.list(dir)
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(HeldFile(self.0.open(name)?)))
-    }
-
-    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(HeldFile(self.0.create(name)?)))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.remove(name)
-    }
-
-    fn sync_dir(&self, dir: &str) -> io::Result<()> {
-        self.0.sync_dir(dir)
-    }
-
-    fn free_bytes(&self) -> io::Result<u64> {
-        self.0.free_bytes()
-    }
-}
-
-impl File for HeldFile {
-    fn size(&self) -> io::Result<u64> {
-        self.0.size()
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, buffer)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-
-    fn fill_with_zeros(&self, size: u64) -> io::Result<()> {
-        self.0.fill_with_zeros(size)
-    }
-
-    fn sync(&self) -> io::Result<Duration> {
-        while HELD.load(Ordering::Acquire) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.0.sync()
-    }
+    file.sync()
 }
 
 fn settings(dir: &tempfile::TempDir) -> Settings {
@@ -121,7 +67,8 @@ async fn in_flight(at: SocketAddr) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings { disk: |disk| Arc::new(HeldDisk(disk)), ..settings(&dir) };
+    let settings =
+        Settings { disk: |disk| Arc::new(SyncedBy(disk, sync_unless_held)), ..settings(&dir) };
     let running = start(settings).unwrap();
     let address = format!("http://{}", running.clients);
     let connect = || Endpoint::from_shared(address.clone()).unwrap().connect_lazy();

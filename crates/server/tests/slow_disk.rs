@@ -1,19 +1,20 @@
 //! Does a leader whose disk is slow go on leading?
 
+#[path = "support/disk.rs"]
+mod disk;
+mod support;
+
 use std::io;
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use tenure_core::codec::encode_request;
-use tenure_core::request::{Command, Expect, Put, Request, RequestId};
-use tenure_server::{Entrance, Member, Running, Settings, os, start};
-use tenure_store::{Disk, File};
+use disk::SyncedBy;
+use support::{DEADLINE, put, settings, start_all, wait};
+use tenure_server::{Running, Settings};
+use tenure_store::File;
 
-const DEADLINE: Duration = Duration::from_secs(60);
 /// A little slower than what counts as fast.
 const SLOWISH_MS: u64 = 5;
 /// Longer than any election timeout.
@@ -24,127 +25,22 @@ const SLOW_MS: u64 = 1_500;
 static DELAY_MS: AtomicU64 = AtomicU64::new(0);
 static SLOW_SYNCS: AtomicU64 = AtomicU64::new(0);
 
-/// A disk whose log syncs slowly, when told to.
-#[derive(Debug)]
-struct SlowDisk(Arc<dyn Disk>);
-
-#[derive(Debug)]
-struct SlowFile(Arc<dyn File>);
-
-impl Disk for SlowDisk {
-    fn make_dir(&self, dir: &str) -> io::Result<()> {
-        self.0.make_dir(dir)
+/// Syncs slowly, when told to.
+fn sync_slowly(file: &dyn File) -> io::Result<Duration> {
+    let delay = Duration::from_millis(DELAY_MS.load(Ordering::Relaxed));
+    std::thread::sleep(delay);
+    if delay >= Duration::from_millis(SLOW_MS) {
+        SLOW_SYNCS.fetch_add(1, Ordering::Relaxed);
     }
-
-    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
-        self.0.list(dir)
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(SlowFile(self.0.open(name)?)))
-    }
-
-    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(SlowFile(self.0.create(name)?)))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.remove(name)
-    }
-
-    fn sync_dir(&self, dir: &str) -> io::Result<()> {
-        self.0.sync_dir(dir)
-    }
-
-    fn free_bytes(&self) -> io::Result<u64> {
-        self.0.free_bytes()
-    }
-}
-
-impl File for SlowFile {
-    fn size(&self) -> io::Result<u64> {
-        self.0.size()
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, buffer)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-
-    fn fill_with_zeros(&self, size: u64) -> io::Result<()> {
-        self.0.fill_with_zeros(size)
-    }
-
-    fn sync(&self) -> io::Result<Duration> {
-        let delay = Duration::from_millis(DELAY_MS.load(Ordering::Relaxed));
-        std::thread::sleep(delay);
-        if delay >= Duration::from_millis(SLOW_MS) {
-            SLOW_SYNCS.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(self.0.sync()? + delay)
-    }
-}
-
-fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
-    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
-    loop {
-        if let Some(found) = is_so() {
-            return found;
-        }
-        assert!(os::now_us() < until_us, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(10_000 + next % 20_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+    Ok(file.sync()? + delay)
 }
 
 /// Three members; the first has the disk that can be slow.
 fn found(dir: &Path) -> Vec<Running> {
-    let listed = (0..3).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port())));
-    let listed: Vec<_> = listed.collect();
-    let starting: Vec<_> = (0..3)
-        .map(|at| {
-            let name = format!("m{at}");
-            let mut settings = Settings {
-                clients: "127.0.0.1:0".into(),
-                members: Some(listed[at].1.clone()),
-                entrance: Entrance::Bootstrap(listed.clone()),
-                segment_bytes: 1024 * 1024,
-                reserve_bytes: 64 * 1024,
-                ..Settings::new(&name, dir.join(&name))
-            };
-            if at == 0 {
-                settings.disk = |disk| Arc::new(SlowDisk(disk));
-            }
-            std::thread::spawn(move || start(settings).unwrap())
-        })
-        .collect();
-    starting.into_iter().map(|one| one.join().unwrap()).collect()
-}
-
-fn put(member: &Member, key: &str) -> bool {
-    let (expect, guard) = (Expect::Any, None);
-    let command = Command::Put(Put { key, value: b"value", lease: None, expect, guard });
-    let mut bytes = Vec::new();
-    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-    let fates = member.submit(vec![Bytes::from(bytes)], Duration::ZERO, DEADLINE);
-    matches!(&fates[..], [Ok(outcome)] if outcome.result.is_ok())
+    let listed = support::listed(3);
+    let of = |at| Settings { segment_bytes: 1024 * 1024, ..settings(dir, at, &listed) };
+    let slow = Settings { disk: |disk| Arc::new(SyncedBy(disk, sync_slowly)), ..of(0) };
+    start_all(vec![slow, of(1), of(2)])
 }
 
 #[test]

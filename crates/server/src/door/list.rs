@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
+use tenure_core::view::{KeyView, LeaseView, LockView};
 use tenure_core::{Filter, Machine};
-use tenure_types::{PlaceNumber, Refusal, Revision};
+use tenure_types::{LeaseId, PlaceNumber, Refusal, Revision};
 use tenure_wire::{Failure, Message, convert, v1};
 
 use super::ask::{failed, fresh, name, page, told};
@@ -15,31 +16,56 @@ use crate::edge::{Edge, Fresh};
 /// A page is cut here, at the latest. Clients take 4 MiB unless told otherwise.
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// A page of records, and the last one if there may be more behind it.
+/// Records read in one go. Values may be large: what the loop copies beyond a page is at most this many of them.
+const PART: usize = 8;
+
+/// A page of records, and whether there may be more behind it.
 struct Page<T> {
     records: Vec<T>,
     cut: bool,
 }
 
-/// Takes records until there are enough of them, or of their bytes.
-fn cut<V, T: Message>(views: Vec<V>, max: usize, encode: impl Fn(&V) -> T) -> Page<T> {
-    let whole = views.len() < max;
-    let mut bytes = 0;
-    let mut records = Vec::with_capacity(views.len());
-    for view in &views {
-        let record = encode(view);
-        bytes += record.encoded_len();
-        if bytes > PAGE_BYTES && !records.is_empty() {
-            break;
+/// Reads records until there are enough of them, or of their bytes. It runs on the loop, which must not copy more
+/// than goes into a page.
+fn gather<V, K>(
+    max: usize,
+    mut after: Option<K>,
+    read: impl Fn(Option<&K>, usize) -> Vec<V>,
+    last: impl Fn(&V) -> K,
+    bytes: impl Fn(&V) -> usize,
+) -> Page<V> {
+    let (mut records, mut total) = (Vec::new(), 0);
+    while records.len() < max && total < PAGE_BYTES {
+        let wanted = PART.min(max - records.len());
+        let part = read(after.as_ref(), wanted);
+        let ended = part.len() < wanted;
+        total += part.iter().map(&bytes).sum::<usize>();
+        records.extend(part);
+        if ended {
+            return Page { records, cut: false };
         }
-        records.push(record);
+        after = records.last().map(&last);
     }
-    let cut = !whole || records.len() < views.len();
-    Page { records, cut }
+    Page { records, cut: true }
 }
 
 fn after(name: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn names(names: &[tenure_types::Name]) -> usize {
+    names.iter().map(|name| name.as_bytes().len() + 16).sum()
+}
+
+fn lock_bytes(view: &LockView) -> usize {
+    view.lock.as_bytes().len()
+        + view.holders.iter().map(|it| 128 + it.metadata.len()).sum::<usize>()
+}
+
+fn lease_bytes(view: &LeaseView) -> usize {
+    let holds: usize = view.holds.iter().map(|(lock, _)| lock.as_bytes().len() + 16).sum();
+    let waits: usize = view.waits.iter().map(|(_, lock)| lock.as_bytes().len() + 16).sum();
+    view.metadata.len() + holds + waits + names(&view.keys)
 }
 
 pub(crate) async fn locks(
@@ -48,11 +74,16 @@ pub(crate) async fn locks(
     within: Duration,
 ) -> Result<v1::ListLocksResponse, v1::Error> {
     let (prefix, after, max) = (it.prefix.clone(), after(&it.after), page(it.limit));
-    let ask = move |machine: &Machine| machine.locks(&prefix, after.as_deref(), max);
+    let ask = move |machine: &Machine| {
+        let read =
+            |after: Option<&String>, max| machine.locks(&prefix, after.map(String::as_str), max);
+        gather(max, after.clone(), read, |view| view.lock.as_str().to_owned(), lock_bytes)
+    };
     let (revision, views) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
-    let Page { records: locks, cut } = cut(views, max, encode::lock_view);
-    let next = locks.last().filter(|_| cut).map(|last| last.lock.clone()).unwrap_or_default();
-    Ok(v1::ListLocksResponse { header: Some(edge.header(revision)), locks, next })
+    let locks: Vec<_> = views.records.iter().map(encode::lock_view).collect();
+    let next = locks.last().filter(|_| views.cut).map(|last| last.lock.clone());
+    let (header, next) = (Some(edge.header(revision)), next.unwrap_or_default());
+    Ok(v1::ListLocksResponse { header, locks, next })
 }
 
 pub(crate) async fn queue(
@@ -62,6 +93,7 @@ pub(crate) async fn queue(
 ) -> Result<v1::QueueResponse, v1::Error> {
     let (lock, max) = (name(&it.lock, "lock")?, page(it.limit));
     let after = (it.after != 0).then_some(PlaceNumber(it.after));
+    // In one go: places are small, and every further part would walk the queue from its head.
     let ask = move |machine: &Machine| machine.queue(&lock, after, max);
     let (revision, views) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
     let Page { records: waiters, cut } = cut(views, max, encode::waiter_view);
@@ -81,11 +113,13 @@ pub(crate) async fn leases(
             convert::lease_from(id).ok_or_else(|| told(decode::invalid("after", "is negative")))?,
         ),
     };
-    let ask = move |machine: &Machine| machine.leases(after, max);
+    let ask = move |machine: &Machine| {
+        let read = |after: Option<&LeaseId>, max| machine.leases(after.copied(), max);
+        gather(max, after, read, |view| view.id, lease_bytes)
+    };
     let (revision, views) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
-    let Page { records: leases, cut } = cut(views, max, encode::lease_view);
-    let id = |view: &v1::LeaseView| view.lease.as_ref().map_or(0, |lease| lease.lease);
-    let next = leases.last().filter(|_| cut).map_or(0, id);
+    let next = views.records.last().filter(|_| views.cut).map_or(0, |last| convert::lease(last.id));
+    let leases = views.records.iter().map(encode::lease_view).collect();
     Ok(v1::ListLeasesResponse { header: Some(edge.header(revision)), leases, next })
 }
 
@@ -95,11 +129,17 @@ pub(crate) async fn keys(
     within: Duration,
 ) -> Result<v1::ListKeysResponse, v1::Error> {
     let (prefix, after, max) = (it.prefix.clone(), after(&it.after), page(it.limit));
-    let ask = move |machine: &Machine| machine.keys(&prefix, after.as_deref(), max);
+    let ask = move |machine: &Machine| {
+        let read =
+            |after: Option<&String>, max| machine.keys(&prefix, after.map(String::as_str), max);
+        let bytes = |view: &KeyView| view.key.as_bytes().len() + view.value.len();
+        gather(max, after.clone(), read, |view| view.key.as_str().to_owned(), bytes)
+    };
     let (revision, views) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
-    let Page { records: kvs, cut } = cut(views, max, encode::key_value);
-    let next = kvs.last().filter(|_| cut).map(|last| last.key.clone()).unwrap_or_default();
-    Ok(v1::ListKeysResponse { header: Some(edge.header(revision)), kvs, next })
+    let kvs: Vec<_> = views.records.iter().map(encode::key_value).collect();
+    let next = kvs.last().filter(|_| views.cut).map(|last| last.key.clone());
+    let (header, next) = (Some(edge.header(revision)), next.unwrap_or_default());
+    Ok(v1::ListKeysResponse { header, kvs, next })
 }
 
 pub(crate) async fn history(
@@ -131,4 +171,55 @@ pub(crate) async fn history(
     };
     let floor = convert::revision(floor);
     Ok(v1::HistoryResponse { header: Some(edge.header(revision)), batches, next, floor })
+}
+
+/// Takes records until there are enough of them, or of their bytes.
+fn cut<V, T: Message>(views: Vec<V>, max: usize, encode: impl Fn(&V) -> T) -> Page<T> {
+    let whole = views.len() < max;
+    let mut bytes = 0;
+    let mut records = Vec::with_capacity(views.len());
+    for view in &views {
+        let record = encode(view);
+        bytes += record.encoded_len();
+        if bytes > PAGE_BYTES && !records.is_empty() {
+            break;
+        }
+        records.push(record);
+    }
+    let cut = !whole || records.len() < views.len();
+    Page { records, cut }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page of the numbers from 0 up to `end`, each of which weighs as much as said.
+    fn paged(end: usize, max: usize, weight: usize) -> (Page<usize>, usize) {
+        let most = std::cell::Cell::new(0);
+        let read = |after: Option<&usize>, max: usize| {
+            most.set(most.get().max(max));
+            let first = after.map_or(0, |after| after + 1);
+            (first..end).take(max).collect()
+        };
+        let page = gather(max, None, read, |last| *last, |_| weight);
+        (page, most.get())
+    }
+
+    #[test]
+    fn a_page_ends_with_the_records_or_after_as_many_as_were_asked_for() {
+        let (page, _) = paged(20, 100, 1);
+        assert_eq!((page.records, page.cut), ((0..20).collect(), false));
+        let (page, _) = paged(200, 100, 1);
+        assert_eq!((page.records, page.cut), ((0..100).collect(), true));
+        let (page, _) = paged(0, 100, 1);
+        assert_eq!((page.records.len(), page.cut), (0, false));
+    }
+
+    #[test]
+    fn a_page_of_large_records_ends_early_and_says_so() {
+        let (page, most) = paged(1_000, 1_000, PAGE_BYTES);
+        assert_eq!((page.records.len(), page.cut), (PART, true));
+        assert_eq!(most, PART, "no more is read at once, however many were asked for");
+    }
 }

@@ -1,12 +1,15 @@
 //! Members in one process, over real sockets and disks, and clients of theirs.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
-use std::net::TcpListener;
+#[path = "../../../cli/tests/common/ports.rs"]
+mod ports;
+
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+pub(crate) use ports::free_port;
 use tenure_server::{Entrance, Running, Settings, StartError, os, start};
 use tonic::transport::{Channel, Endpoint};
 
@@ -40,18 +43,6 @@ pub(crate) async fn wait_for<T>(what: &str, mut is_so: impl AsyncFnMut() -> Opti
 /// Whatever comes, comes in time.
 pub(crate) async fn soon<F: IntoFuture>(what: F) -> F::Output {
     tokio::time::timeout(DEADLINE, what).await.expect("it came in time")
-}
-
-/// A port that is free, and stays so: below those that the system gives to connections.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(10_000 + next % 20_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// Some members of one cluster.

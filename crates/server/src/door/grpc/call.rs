@@ -56,6 +56,17 @@ impl Call {
         Ok((call, request.into_inner()))
     }
 
+    /// What a call is told that asks this member for its own view: in the caller's time, or not at all.
+    pub(super) async fn own_view<T>(
+        &self,
+        view: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Status> {
+        match tokio::time::timeout(self.within(), view).await {
+            Ok(seen) => seen.map_err(told),
+            Err(_) => Err(told(Failure::Deadline)),
+        }
+    }
+
     /// How long the call may take.
     pub(super) fn within(&self) -> Duration {
         self.deadline.map_or(WITHIN, |deadline| deadline.min(WITHIN_MAX))

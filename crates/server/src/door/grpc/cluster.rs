@@ -37,11 +37,13 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         &self,
         request: Request<v1::MembersRequest>,
     ) -> Result<Response<v1::MembersResponse>, Status> {
-        let _ = Call::new(&self.edge, request)?;
+        let (call, _) = Call::new(&self.edge, request)?;
         let lineage = self.edge.member().lineage();
+        let seen = async { Ok((self.header().await?, members(&self.edge.view().await?))) };
+        let (header, members) = call.own_view(seen).await?;
         Ok(Response::new(v1::MembersResponse {
-            header: self.header().await.map_err(told)?,
-            members: members(&self.edge.view().await.map_err(told)?),
+            header,
+            members,
             leader: Some(self.edge.leader_hint().await),
             epoch: lineage.epoch.get().into(),
             incarnation: lineage.incarnation.0,
@@ -120,8 +122,8 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         &self,
         request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusResponse>, Status> {
-        let _ = Call::new(&self.edge, request)?;
-        Ok(Response::new(status(&self.edge).await.map_err(told)?))
+        let (call, _) = Call::new(&self.edge, request)?;
+        Ok(Response::new(call.own_view(status(&self.edge)).await?))
     }
 }
 

@@ -77,13 +77,13 @@ impl v1::maintenance_service_server::MaintenanceService for Maintenance {
         &self,
         request: Request<v1::HashRequest>,
     ) -> Result<Response<v1::HashResponse>, Status> {
-        let _ = Call::new(&self.edge, request)?;
+        let (call, _) = Call::new(&self.edge, request)?;
         let seen = self.edge.look(|replica| {
             let machine = replica.machine();
             let applied = replica.status().applied.index;
             (machine.revision(), machine.rolling_hash(), applied)
         });
-        let (revision, hash, applied) = seen.await.map_err(told)?;
+        let (revision, hash, applied) = call.own_view(seen).await?;
         let hash = Bytes::copy_from_slice(&hash.to_be_bytes());
         let header = Some(self.edge.header(revision));
         Ok(Response::new(v1::HashResponse { header, hash, applied }))

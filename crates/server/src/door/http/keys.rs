@@ -9,17 +9,17 @@ use serde::Deserialize;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, Expect, Guard, Put};
 use tenure_types::Revision;
-use tenure_wire::Failure;
 use tenure_wire::json::Decimal;
 use tenure_wire::json::key::{KeyDeleted, KeyPut, KeyShown, Keys};
+use tenure_wire::{Failure, v1};
 use utoipa::IntoParams;
 
 use super::Http;
 use super::answer::{Answered, Refused, json};
 use super::call::{Call, lease_ref, request_id, token, within};
-use super::leases::{page, unexpected};
+use super::leases::{more, page, unexpected};
 use super::span::Span;
-use crate::door::{ask, decode, encode};
+use crate::door::{ask, decode, list as lists};
 use crate::edge::WITHIN;
 
 const AT: &str = "/v1/keys/";
@@ -47,17 +47,15 @@ pub(super) struct List {
 )]
 pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
     let query: List = call.query()?;
-    let max = page(query.limit)?;
-    let fresh = ask::fresh(query.stale.unwrap_or(false));
-    let (header, keys) = http
-        .read(fresh, WITHIN, move |machine| {
-            let prefix = query.prefix.as_deref().unwrap_or_default();
-            let views = machine.keys(prefix, query.after.as_deref(), max);
-            views.iter().map(encode::key_value).map(KeyShown::from).collect::<Vec<_>>()
-        })
-        .await?;
-    let next = keys.last().filter(|_| keys.len() == max).map(|last| last.key.clone());
-    json(&Keys { keys, next, header })
+    let request = v1::ListKeysRequest {
+        prefix: query.prefix.unwrap_or_default(),
+        limit: page(query.limit)?,
+        after: query.after.unwrap_or_default(),
+        stale: query.stale.unwrap_or(false),
+    };
+    let found = lists::keys(&http.edge, &request, WITHIN).await?;
+    let keys = found.kvs.into_iter().map(KeyShown::from).collect();
+    json(&Keys { keys, next: more(found.next), header: found.header.unwrap_or_default().into() })
 }
 
 /// Whether old state will do.

@@ -10,14 +10,14 @@ use tenure_wire::json::lease::{
     GrantLease, LeaseGranted, LeaseRenewed, LeaseRevoked, LeaseShown, Leases, LeasesRenewed,
     RenewLeases,
 };
-use tenure_wire::{Failure, v1};
+use tenure_wire::{Failure, convert, v1};
 use utoipa::IntoParams;
 
 use super::Http;
 use super::answer::{Answered, Refused, json};
 use super::call::{self, Call, request_id, within};
 use super::span::Span;
-use crate::door::{ask, decode, encode};
+use crate::door::{ask, decode, encode, list as lists};
 use crate::edge::WITHIN;
 
 const AT: &str = "/v1/leases/";
@@ -75,17 +75,16 @@ pub(super) struct List {
 )]
 pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
     let query: List = call.query()?;
-    let max = page(query.limit)?;
     let after = query.after.filter(|after| after.0 > 0).map(call::lease).transpose()?;
-    let fresh = ask::fresh(query.stale.unwrap_or(false));
-    let (header, views) = http
-        .read(fresh, WITHIN, move |machine| {
-            let views = machine.leases(after, max);
-            views.iter().map(encode::lease_view).map(LeaseShown::from).collect::<Vec<_>>()
-        })
-        .await?;
-    let next = views.last().filter(|_| views.len() == max).map(|last| last.lease);
-    json(&Leases { leases: views, next, header })
+    let request = v1::ListLeasesRequest {
+        limit: page(query.limit)?,
+        after: after.map_or(0, convert::lease),
+        stale: query.stale.unwrap_or(false),
+    };
+    let found = lists::leases(&http.edge, &request, WITHIN).await?;
+    let leases = found.leases.into_iter().map(LeaseShown::from).collect();
+    let next = u64::try_from(found.next).ok().filter(|next| *next > 0).map(Decimal);
+    json(&Leases { leases, next, header: found.header.unwrap_or_default().into() })
 }
 
 /// Whether old state will do.
@@ -202,11 +201,16 @@ pub(super) async fn revoke(State(http): State<Http>, call: Call) -> Answered {
 }
 
 /// How many records a page has.
-pub(super) fn page(limit: Option<u32>) -> Result<usize, Refused> {
+pub(super) fn page(limit: Option<u32>) -> Result<u32, Refused> {
     match limit {
         Some(0) => Err(decode::invalid("limit", "must be 1 or more").into()),
-        limit => Ok(ask::page(limit.unwrap_or(0))),
+        limit => Ok(limit.unwrap_or(0)),
     }
+}
+
+/// Where a list goes on, if it does.
+pub(super) fn more(next: String) -> Option<String> {
+    (!next.is_empty()).then_some(next)
 }
 
 /// The machine answers every command in its own way; anything else is a mistake of ours.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use tenure_core::Filter;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, Hold};
-use tenure_types::{PlaceNumber, Refusal, Revision};
+use tenure_types::{Refusal, Revision};
 use tenure_wire::json::lock::{
     Acquire, Acquired, Explained, Force, Forced, History, LockAnswer, Locks, Patch, Patched, Queue,
     Released,
@@ -20,9 +20,9 @@ use super::Http;
 use super::acquire::{Patience, answer};
 use super::answer::{Answered, Refused, json};
 use super::call::{Call, lease_ref, request_id, token, within};
-use super::leases::{Timeout, page, unexpected};
+use super::leases::{Timeout, more, page, unexpected};
 use super::span::Span;
-use crate::door::{ask, decode, encode};
+use crate::door::{ask, decode, encode, list as lists};
 use crate::edge::{Fresh, WITHIN};
 
 const AT: &str = "/v1/locks/";
@@ -112,17 +112,15 @@ pub(super) struct List {
 )]
 pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
     let query: List = call.query()?;
-    let max = page(query.limit)?;
-    let fresh = ask::fresh(query.stale.unwrap_or(false));
-    let (header, locks) = http
-        .read(fresh, WITHIN, move |machine| {
-            let prefix = query.prefix.as_deref().unwrap_or_default();
-            let views = machine.locks(prefix, query.after.as_deref(), max);
-            views.iter().map(encode::lock_view).map(LockShown::from).collect::<Vec<_>>()
-        })
-        .await?;
-    let next = locks.last().filter(|_| locks.len() == max).map(|last| last.lock.clone());
-    json(&Locks { locks, next, header })
+    let request = v1::ListLocksRequest {
+        prefix: query.prefix.unwrap_or_default(),
+        limit: page(query.limit)?,
+        after: query.after.unwrap_or_default(),
+        stale: query.stale.unwrap_or(false),
+    };
+    let found = lists::locks(&http.edge, &request, WITHIN).await?;
+    let locks = found.locks.into_iter().map(LockShown::from).collect();
+    json(&Locks { locks, next: more(found.next), header: found.header.unwrap_or_default().into() })
 }
 
 /// How to look at a lock.
@@ -192,13 +190,18 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
     if let Some((field, _)) = fits.into_iter().find(|(_, fits)| !fits) {
         return Err(decode::invalid(field, "does not go with this view").into());
     }
-    let max = page(query.limit)?;
-    let fresh = ask::fresh(query.stale.unwrap_or(false));
+    let limit = page(query.limit)?;
+    let stale = query.stale.unwrap_or(false);
     match query.view {
-        None => plain(&http, lock, fresh).await,
-        Some(View::Queue) => queue(&http, lock, query.after, max, fresh).await,
+        None => plain(&http, lock, ask::fresh(stale)).await,
+        Some(View::Queue) => {
+            let after = query.after.map_or(0, |after| after.0);
+            queue(&http, v1::QueueRequest { lock, limit, after, stale }).await
+        }
         Some(View::Explain) => explain(&http, lock, &query).await,
-        Some(View::History) => history(&http, lock, query.from, max, fresh).await,
+        Some(View::History) => {
+            history(&http, lock, query.from, ask::page(limit), ask::fresh(stale)).await
+        }
     }
 }
 
@@ -210,23 +213,12 @@ async fn plain(http: &Http, lock: String, fresh: Fresh) -> Answered {
     json(&LockAnswer { lock, header })
 }
 
-async fn queue(
-    http: &Http,
-    lock: String,
-    after: Option<Decimal>,
-    max: usize,
-    fresh: Fresh,
-) -> Answered {
-    let after = after.map(|Decimal(place)| PlaceNumber(place));
-    let of = lock.clone();
-    let ask = move |machine: &tenure_core::Machine| {
-        let views = machine.queue(&of, after, max);
-        views.iter().map(encode::waiter_view).map(Into::into).collect::<Vec<_>>()
-    };
-    let (header, waiters): (_, Vec<tenure_wire::json::WaiterShown>) =
-        http.read(fresh, WITHIN, ask).await?;
-    let next = waiters.last().filter(|_| waiters.len() == max).map(|last| last.place);
-    json(&Queue { lock, waiters, next, header })
+async fn queue(http: &Http, request: v1::QueueRequest) -> Answered {
+    let found = lists::queue(&http.edge, &request, WITHIN).await?;
+    let waiters = found.waiters.into_iter().map(Into::into).collect();
+    let next = (found.next != 0).then_some(Decimal(found.next));
+    let header = found.header.unwrap_or_default().into();
+    json(&Queue { lock: request.lock, waiters, next, header })
 }
 
 async fn explain(http: &Http, lock: String, query: &Show) -> Answered {
