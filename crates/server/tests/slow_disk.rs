@@ -38,7 +38,12 @@ fn sync_slowly(file: &dyn File) -> io::Result<Duration> {
 /// Three members; the first has the disk that can be slow.
 fn found(dir: &Path) -> Vec<Running> {
     let listed = support::listed(3);
-    let of = |at| Settings { segment_bytes: 1024 * 1024, ..settings(dir, at, &listed) };
+    // No snapshot comes in between: it would sync too.
+    let of = |at| Settings {
+        segment_bytes: 1024 * 1024,
+        snapshot_entries: 1_000_000,
+        ..settings(dir, at, &listed)
+    };
     let slow = Settings { disk: |disk| Arc::new(SyncedBy(disk, sync_slowly)), ..of(0) };
     start_all(vec![slow, of(1), of(2)])
 }
