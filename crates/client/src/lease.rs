@@ -395,17 +395,11 @@ impl Seq {
     }
 }
 
-impl Seq {
-    /// The request is given up for ever: every later one says so.
-    pub(crate) fn abandon(&self) {
-        let mut seqs = self.held.seqs.lock().unwrap_or_else(PoisonError::into_inner);
-        seqs.open.remove(&self.number);
-    }
-}
-
 impl Drop for Seq {
     fn drop(&mut self) {
-        self.abandon();
+        // Answered, or given up for ever: every later request says so.
+        let mut seqs = self.held.seqs.lock().unwrap_or_else(PoisonError::into_inner);
+        seqs.open.remove(&self.number);
     }
 }
 

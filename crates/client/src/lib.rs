@@ -17,6 +17,7 @@
 #[macro_use]
 mod plant;
 mod admin;
+mod alarm;
 mod ask;
 pub mod blocking;
 mod client;
@@ -31,6 +32,7 @@ mod life;
 mod line;
 mod renew;
 mod shared;
+mod tls;
 mod wait;
 mod watch;
 mod watchdog;

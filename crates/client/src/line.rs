@@ -5,16 +5,19 @@
 //! a grant that follows an answer at once is never missed.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tenure_wire::v1;
 use tenure_wire::v1::session_service_client::SessionServiceClient;
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::Stream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
+use v1::request::Command;
 
 use crate::clock;
 use crate::life::Moment;
@@ -30,6 +33,10 @@ const TRY: Duration = Duration::from_secs(3);
 /// What may be on its way to us before we have read it.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// Requests in one message.
+const TOGETHER_MAX: usize = 64;
+/// What a message weighs that nothing is added to: with the largest request it is still taken by every member.
+const TOGETHER_BYTES: usize = 256 * 1024;
 /// The longest message that is read.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -57,7 +64,7 @@ pub(crate) struct Line {
     /// The member at its other end: several addresses may lead to one.
     pub(crate) member: u64,
     pub(crate) channel: Channel,
-    to: mpsc::UnboundedSender<v1::SessionRequest>,
+    to: mpsc::UnboundedSender<v1::Request>,
     heard: Arc<Heard>,
     next: AtomicU64,
 }
@@ -126,13 +133,19 @@ impl Line {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
-        let channel = endpoint.connect().await.map_err(|error| deepest(&error))?;
+        let connected = match &shared.upgrade().ok_or("the client is gone")?.trust {
+            None => None,
+            Some(trust) => Some(trust.connector(address)),
+        };
+        let connected = match connected {
+            None => endpoint.connect().await,
+            Some(connector) => endpoint.connect_with_connector(connector).await,
+        };
+        let channel = connected.map_err(|error| deepest(&error))?;
         let (to, requests) = mpsc::unbounded_channel();
-        let said = v1::SessionRequest { hello: Some(hello), requests: Vec::new() };
-        to.send(said).map_err(|_| "closed".to_owned())?;
         let mut client =
             SessionServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let opened = client.open(UnboundedReceiverStream::new(requests)).await;
+        let opened = client.open(Outgoing { hello: Some(hello), requests }).await;
         let mut from = opened.map_err(|status| status.message().to_owned())?.into_inner();
         let first = from.message().await.map_err(|status| status.message().to_owned())?;
         let welcome = match first {
@@ -170,8 +183,7 @@ impl Line {
             asks.by_id.insert(id, sender);
         }
         let asked = Asked { id, heard: self.heard.clone(), from };
-        let message = v1::SessionRequest { hello: None, requests: vec![request] };
-        self.to.send(message).ok().map(|()| asked)
+        self.to.send(request).ok().map(|()| asked)
     }
 
     /// What is heard next about a request that is owed an answer.
@@ -253,6 +265,47 @@ impl Heard {
             let _ = asker.send(Said::Gone);
         }
         self.over.send_replace(true);
+    }
+}
+
+/// What is said on a session: the greeting, then requests. Those that wait to be sent go in one message.
+struct Outgoing {
+    hello: Option<v1::Hello>,
+    requests: mpsc::UnboundedReceiver<v1::Request>,
+}
+
+impl Stream for Outgoing {
+    type Item = v1::SessionRequest;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(hello) = self.hello.take() {
+            let said = v1::SessionRequest { hello: Some(hello), requests: Vec::new() };
+            return Poll::Ready(Some(said));
+        }
+        let (mut requests, mut bytes) = (Vec::new(), 0);
+        while requests.len() < TOGETHER_MAX && bytes < TOGETHER_BYTES {
+            match self.requests.poll_recv(context) {
+                Poll::Ready(Some(request)) => {
+                    bytes += weight(&request);
+                    requests.push(request);
+                }
+                Poll::Ready(None) if requests.is_empty() => return Poll::Ready(None),
+                Poll::Pending if requests.is_empty() => return Poll::Pending,
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Some(v1::SessionRequest { hello: None, requests }))
+    }
+}
+
+/// The bytes of a request that can be many.
+fn weight(request: &v1::Request) -> usize {
+    match &request.command {
+        Some(Command::Put(it)) => it.value.len(),
+        Some(Command::Acquire(it)) => it.metadata.len(),
+        Some(Command::Update(it)) => it.metadata.len(),
+        Some(Command::Renew(it)) => it.slots.len() * 16,
+        _ => 0,
     }
 }
 

@@ -29,12 +29,16 @@ pub(crate) async fn run(shared: Weak<Shared>) {
     let mut turn = 0_usize;
     loop {
         let Some(strong) = shared.upgrade() else { return };
+        // Whoever comes while nobody knows when the next look is rings.
+        strong.next_beat_us.store(u64::MAX, Ordering::SeqCst);
         let sleep = beat(&strong, &mut turn);
         let rung = async {
             strong.renew.notified().await;
         };
         // Only the bell keeps the client from going: it is asked for in short steps.
         let step = sleep.min(Duration::from_secs(1));
+        let next = clock::read().boot + step;
+        strong.next_beat_us.store(next.micros(), Ordering::SeqCst);
         tokio::select! {
             () = rung => {}
             () = tokio::time::sleep(step) => {}

@@ -1,7 +1,7 @@
 //! What do a client, its leases and its tasks share?
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use crate::lease::Held;
 use crate::life::{Cause, Moment};
 use crate::line::{Line, Said};
 use crate::renew;
+use crate::tls::{Files, Trust};
 use crate::watchdog::Watchdog;
 
 /// How long a member may look for a leader before it says that it does not know.
@@ -44,6 +45,7 @@ pub(crate) struct Settings {
     pub(crate) ttl: Duration,
     pub(crate) window: Option<Duration>,
     pub(crate) grace: Duration,
+    pub(crate) tls: Files,
 }
 
 /// Which life of which cluster: another one knows nothing of our leases, even if its numbers look the same.
@@ -57,9 +59,12 @@ pub(crate) struct ClusterLife {
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) runtime: runtime::Handle,
+    pub(crate) trust: Option<Trust>,
     pub(crate) lines: watch::Receiver<Lines>,
     leases: Mutex<BTreeMap<Handle, Weak<Held>>>,
     pub(crate) renew: Notify,
+    /// When leases are looked at for renewal next, in microseconds of our clock; far away while that is not known.
+    pub(crate) next_beat_us: AtomicU64,
     pub(crate) watchdog: Watchdog,
     budget: AtomicI64,
     /// The cluster we belong to, from the first welcome on.
@@ -108,13 +113,16 @@ impl Shared {
     pub(crate) fn start(settings: Settings, runtime: runtime::Handle) -> Result<Arc<Self>, Error> {
         let setup = |error: std::io::Error| Error::Setup(error.to_string());
         let watchdog = Watchdog::new().map_err(setup)?;
+        let trust = Trust::load(&settings.tls).map_err(Error::Setup)?;
         let publish = watch::Sender::new(Lines::default());
         let shared = Arc::new(Self {
             settings,
             runtime,
+            trust,
             lines: publish.subscribe(),
             leases: Mutex::default(),
             renew: Notify::new(),
+            next_beat_us: AtomicU64::new(u64::MAX),
             watchdog,
             budget: AtomicI64::new(BUDGET),
             life: Mutex::default(),
@@ -267,8 +275,12 @@ impl Shared {
 
     pub(crate) fn register(&self, lease: &Arc<Held>) {
         self.lock().insert(lease.handle, Arc::downgrade(lease));
-        self.watchdog.wake();
-        self.renew.notify_one();
+        let (due, lost_at) = lease.with(|life| (life.due(), life.lost_at()));
+        // Whoever would look too late is told; with thousands of leases that is seldom.
+        self.watchdog.wake_before(lost_at);
+        if due.micros() < self.next_beat_us.load(Ordering::SeqCst) {
+            self.renew.notify_one();
+        }
     }
 
     pub(crate) fn forget(&self, handle: Handle) {
