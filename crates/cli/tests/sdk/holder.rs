@@ -1,7 +1,7 @@
 //! What does a client process do that scripts stop, cut off and let go on, and what does it write down?
 //!
-//! It takes one lock again and again, and writes a line when it has it (`hold TOKEN`) and one when that is over
-//! (`span TOKEN FROM TO HOW`): the interval in which its own checks said yes, by the clock that all processes share. Both
+//! It takes one lock again and again, and writes a line when it has it (`hold TOKEN`), when it was told to keep it (`kept
+//! TOKEN`) and when that is over (`span TOKEN FROM TO HOW`): the interval in which its own checks said yes, by the clock that all processes share. Both
 //! ends are read on the inside: after the first check, before the last.
 
 use std::fs::{self, File};
@@ -94,7 +94,12 @@ impl Holder {
 
     /// Whether it has the lock, as far as it wrote down.
     pub(crate) fn has(&self) -> bool {
-        self.lines().last().is_some_and(|line| line.starts_with("hold "))
+        self.lines().last().is_some_and(|line| !line.starts_with("span "))
+    }
+
+    /// Whether it has the lock and will keep it.
+    pub(crate) fn keeps(&self) -> bool {
+        self.lines().last().is_some_and(|line| line.starts_with("kept "))
     }
 
     /// Ends it, and tells what it wrote down.
@@ -163,7 +168,7 @@ async fn cycle(client: &Client, lock: &str, ear: Ear, told: &Told, mut file: &Fi
             continue;
         }
         let (token, from_us) = (guard.token(), os::now_us());
-        let mut to_us = from_us;
+        let (mut to_us, mut kept) = (from_us, false);
         writeln!(file, "hold {token}").unwrap();
         // The end is written down whichever way this goes on: also when nobody waits for it any more.
         let mut span = Written { file, token: token.get(), from_us, to_us, how: "done" };
@@ -178,7 +183,12 @@ async fn cycle(client: &Client, lock: &str, ear: Ear, told: &Told, mut file: &Fi
                 _ => to_us = now_us,
             }
             span.to_us = to_us;
-            if now_us > from_us + HOLD_US && !told.keep.load(Ordering::Acquire) {
+            let keep = told.keep.load(Ordering::Acquire);
+            if keep && !kept {
+                kept = true;
+                writeln!(file, "kept {token}").unwrap();
+            }
+            if now_us > from_us + HOLD_US && !keep {
                 break;
             }
             tokio::time::sleep(STEP).await;

@@ -98,12 +98,7 @@ fn play(cluster: &mut Cluster, run: Run) -> Vec<Span> {
     };
     goes_on(HOLDERS);
     holders.iter().for_each(|holder| holder.tell("keep"));
-    // Told to keep it, whoever has it next has it until something happens.
-    let seen = holds();
-    let victim = wait("one keeps the lock", || {
-        let has = holders.iter().position(Holder::has)?;
-        (holds() > seen && holders[has].has()).then_some(has)
-    });
+    let victim = wait("one keeps the lock", || holders.iter().position(Holder::keeps));
     disturb(cluster, run, &holders, victim);
     holders.iter().for_each(|holder| holder.tell("free"));
     goes_on(HOLDERS);
