@@ -17,6 +17,7 @@ use crate::clock;
 use crate::error::{Error, strange};
 use crate::lease::Held;
 use crate::life::{Cause, Standing};
+use crate::signal::Signal;
 
 /// One lock of a guard.
 ///
@@ -56,7 +57,7 @@ pub struct Guard {
     /// Shared by those that were taken from each other.
     inner: Option<Arc<Inner>>,
     locks: Vec<Lock>,
-    lost: watch::Receiver<Option<Cause>>,
+    lost: Arc<Signal>,
 }
 
 struct Inner {
@@ -76,7 +77,7 @@ struct Inner {
 /// ```
 #[derive(Clone)]
 pub struct Cancellation {
-    lost: watch::Receiver<Option<Cause>>,
+    lost: Arc<Signal>,
 }
 
 impl Guard {
@@ -91,14 +92,14 @@ impl Guard {
         let granted = held.with(|life| {
             locks.iter().try_for_each(|lock| life.granted(&lock.name, lock.token, at, now))
         });
-        let (signal, lost) = watch::channel(None);
+        let lost = Arc::new(Signal::default());
         let tokens: Vec<Token> = locks.iter().map(|lock| lock.token).collect();
         let inner = Some(Arc::new(Inner { held: held.clone(), own, turns }));
-        let guard = Self { inner, locks, lost };
+        let guard = Self { inner, locks, lost: lost.clone() };
         // Dropping the guard gives everything back: no work has begun.
         granted.map_err(|cause| Error::Lost { cause })?;
         for token in tokens {
-            held.listen(token, signal.clone());
+            held.listen(token, lost.clone());
         }
         Ok(guard)
     }
@@ -206,7 +207,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn lost(&self) -> Cause {
-        self.cancellation().cancelled().await
+        self.lost.wait().await
     }
 
     /// For work that cannot be dropped: tells it when to stop.
@@ -433,7 +434,7 @@ impl Cancellation {
     /// # }
     /// ```
     pub fn is_cancelled(&self) -> bool {
-        self.lost.borrow().is_some()
+        self.lost.fired().is_some()
     }
 
     /// Waits until the work must stop, and tells why. For ever, if the lock is given back before that.
@@ -444,10 +445,6 @@ impl Cancellation {
     /// # }
     /// ```
     pub async fn cancelled(&self) -> Cause {
-        let mut lost = self.lost.clone();
-        match lost.wait_for(Option::is_some).await.map(|cause| *cause) {
-            Ok(Some(cause)) => cause,
-            _ => std::future::pending().await,
-        }
+        self.lost.wait().await
     }
 }

@@ -15,7 +15,8 @@ use v1::request::Command;
 use crate::clock;
 use crate::lease::Held;
 use crate::life::{Cause, Heard};
-use crate::line::{Line, Said};
+use crate::line::Line;
+use crate::post::Said;
 use crate::shared::{Identity, RENEW_MAX, Shared, ms};
 
 /// Even with nothing to do it is looked after from time to time.

@@ -18,7 +18,8 @@ use crate::error::{Error, Meaning, RequestId};
 use crate::keeper::{Keeper, Lines};
 use crate::lease::Held;
 use crate::life::{Cause, Moment};
-use crate::line::{Line, Said};
+use crate::line::Line;
+use crate::post::Said;
 use crate::renew;
 use crate::tls::{Files, Trust};
 use crate::watchdog::Watchdog;
@@ -180,8 +181,14 @@ impl Shared {
 
     /// A session, as soon as there is one.
     pub(crate) async fn line(&self, until: Instant) -> Option<Arc<Line>> {
-        let mut lines = self.lines.clone();
         let there = |lines: &Lines| lines.first.as_ref().is_some_and(|line| !line.is_over());
+        {
+            let lines = self.lines.borrow();
+            if there(&lines) {
+                return lines.first.clone();
+            }
+        }
+        let mut lines = self.lines.clone();
         let waited = tokio::time::timeout_at(until, lines.wait_for(there)).await;
         waited.ok()?.ok()?.first.clone()
     }
@@ -217,7 +224,7 @@ impl Shared {
                 continue;
             };
             let mut after = Duration::ZERO;
-            match tokio::time::timeout_at(until, line.answer(&mut asked)).await {
+            match tokio::time::timeout_at(until, asked.next()).await {
                 Ok(Said::Answer(answer)) => match answer.result {
                     Some(Answer::Error(error)) => match Meaning::of(error) {
                         Meaning::No(error) => {

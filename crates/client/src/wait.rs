@@ -19,7 +19,8 @@ use crate::error::{Error, Meaning, strange};
 use crate::guard::{Guard, Lock};
 use crate::lease::{Held, Seq, give_back, new_lease, pace};
 use crate::life::{Asking, Cause, Standing};
-use crate::line::{Asked, Line, Said};
+use crate::line::{Asked, Line};
+use crate::post::Said;
 use crate::shared::{Identity, Shared};
 
 /// After a session ended, or a member could not serve.
@@ -105,7 +106,7 @@ async fn own_once(
             continue;
         };
         orphan.sent = true;
-        let Ok(said) = tokio::time::timeout_at(worthless, line.answer(&mut asked)).await else {
+        let Ok(said) = tokio::time::timeout_at(worthless, asked.next()).await else {
             line.suspect();
             return None;
         };
@@ -276,7 +277,7 @@ impl Stand<'_> {
                         (line, on)
                     }
                 };
-                let said = if queued { on.next().await } else { line.answer(&mut on).await };
+                let said = on.next().await;
                 Some((heard(said, ask), line, on))
             };
             let (heard, line, on) = tokio::select! {

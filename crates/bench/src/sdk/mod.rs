@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::cluster::members;
-use crate::doors::{Times, session};
+use crate::doors::{Measured, Times, session};
 use crate::figure::Figures;
 
 pub(crate) use idle::keep as idle;
@@ -36,14 +36,13 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
     let address = cluster.clients();
     let mut figures = Figures::default();
     for (clients, connections) in SHAPES {
-        // In turns, so that whatever else the machine does meets both.
-        let (mut raw, mut sdk) = (0.0, 0.0);
-        for _ in 0..2 {
-            let it = runtime.block_on(session::measure(address, clients, connections, times))?;
-            raw += it.latencies_us.len() as f64 / it.took.as_secs_f64() / 2.0;
-            let it = runtime.block_on(cycles::measure(address, clients, connections, times))?;
-            sdk += it.latencies_us.len() as f64 / it.took.as_secs_f64() / 2.0;
-        }
+        // Before and after the other, so that whatever else the machine does meets both.
+        let per_s = |it: Measured| it.latencies_us.len() as f64 / it.took.as_secs_f64();
+        let sdk = || runtime.block_on(cycles::measure(address, clients, connections, times));
+        let before = per_s(sdk()?);
+        let raw = session::measure(address, clients, connections, times);
+        let raw = per_s(runtime.block_on(raw)?);
+        let sdk = (before + per_s(sdk()?)) / 2.0;
         let shape = format!("clients x connections {clients}x{connections}");
         figures.add(format!("session_cycles_per_s_{clients}"), raw, format!("cycles/s, {shape}"));
         figures.add(format!("sdk_cycles_per_s_{clients}"), sdk, format!("cycles/s, {shape}"));
