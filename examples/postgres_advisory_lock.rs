@@ -9,9 +9,9 @@
 //! | `select pg_advisory_unlock(42)` | `guard.release().await?` |
 //! | `pg_advisory_xact_lock(42)` and `commit` | `client.run("orders/42", async \|guard\| …).await?` |
 //!
-//! An advisory lock ends with its connection, and nobody tells the work: behind a pooler or after a failover two hold it. A
-//! guard is lost before anyone else can start, its lock survives failovers, and its token lets the database itself refuse
-//! whoever is late. In the same transaction as the work:
+//! An advisory lock ends with its connection, and nobody tells the work: behind a pooler or after a failover
+//! two hold it. A guard is lost before anyone else can start, its lock survives failovers, and its token lets
+//! the database itself refuse whoever is late. In the same transaction as the work:
 //!
 //! ```sql
 //! update fences set token = $1 where lock = 'orders/42' and token <= $1;  -- no row: too late, roll back

@@ -1,7 +1,7 @@
 //! How does a job run once per tick although every machine has it in its crontab?
 //!
-//! Whoever does not get the lock at once has nothing to do. A machine that is late finds the lock free again, so what was
-//! done is written down too, under the guard.
+//! Whoever does not get the lock at once has nothing to do. A machine that is late finds the lock free again,
+//! so what was done is written down too, under the guard.
 
 use tenure::{Client, Error, Refusal};
 

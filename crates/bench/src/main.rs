@@ -52,7 +52,7 @@ enum Workload {
         #[arg(long, value_enum, default_value = "text")]
         output: Output,
     },
-    /// The SDK beside the session that it speaks: cycles per second; leases kept alive, with the memory and CPU it takes
+    /// The SDK beside the session that it speaks: cycles per second, and what it takes to keep leases alive
     Sdk {
         /// Half a second for each measurement, to see that it runs
         #[arg(long)]

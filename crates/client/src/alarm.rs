@@ -56,7 +56,7 @@ mod timer {
     }
 }
 
-/// Where the system's timers stop with the machine: short steps, so that after a sleep it is late by one of them at most.
+/// Where the system's timers stop with the machine: short steps, so that after a sleep it is late by one at most.
 #[cfg(any(test, not(target_os = "linux")))]
 mod steps {
     use std::io;

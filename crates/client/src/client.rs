@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::ask::LockAsk;
 use crate::error::Error;
@@ -161,7 +162,8 @@ impl Client {
     pub async fn lease(&self, ttl: Duration) -> Result<Lease, Error> {
         let ask = crate::ask::Ask { ttl: Some(ttl), ..crate::ask::Ask::new(Vec::new()) };
         let pace = pace(&self.shared, &ask)?;
-        Ok(Lease { held: Held::grant(&self.shared, pace).await? })
+        let span = tracing::debug_span!("lease", ttl = ?ttl);
+        Ok(Lease { held: Held::grant(&self.shared, pace).instrument(span).await? })
     }
 
     /// Waits for a lock, runs the work, gives the lock back. If the lock is lost, the work is dropped at its

@@ -10,6 +10,7 @@ use tenure_types::{LeaseId, Revision, Token};
 use tenure_wire::v1;
 use tokio::runtime;
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tracing::Instrument;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
@@ -322,8 +323,8 @@ impl Guard {
         if matches!(updated, Answer::Updated(_)) { Ok(()) } else { Err(strange()) }
     }
 
-    /// Gives the lock back and waits until the cluster has taken it. The work has stopped. With other guards of the same
-    /// hold left, only this one goes.
+    /// Gives the lock back and waits until the cluster has taken it. The work has stopped. With other guards of
+    /// the same hold left, only this one goes.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
@@ -336,7 +337,9 @@ impl Guard {
         let (tokens, runtime) = (self.tokens(), inner.held.shared.runtime.clone());
         let done = match Arc::into_inner(inner) {
             Some(last) => {
-                let rest: Rest = Box::pin(async move { last.finish(&tokens).await });
+                let span = tracing::debug_span!("release", ?tokens);
+                let rest: Rest =
+                    Box::pin(async move { last.finish(&tokens).await }.instrument(span));
                 Finishing { rest: Some(rest), runtime }.await
             }
             None => Ok(()),

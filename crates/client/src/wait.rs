@@ -244,8 +244,8 @@ async fn turns(
 struct Stand<'a> {
     held: &'a Arc<Held>,
     ask: &'a Ask,
-    /// Where the number of what is on its way is kept. Without this, asks are not numbered: a lease that is given up with
-    /// its ask needs none.
+    /// Where the number of what is on its way is kept. Without this, asks are not numbered: a lease that is
+    /// given up with its ask needs none.
     numbers: Option<&'a mut Option<Numbered>>,
     until: Option<Instant>,
 }

@@ -42,10 +42,11 @@ What the long runs did. `cargo xtask campaign` adds the rows.
   real members, leaders and followers in turn, killed under load: all that was `acknowledged` was there afterwards,
   done once, with `grants` in order and one at a time.
 - `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
-- `sdk`: three client processes take one lock in turns while leaders are killed, stopped and cut off, majorities stopped, and the
-  holder itself stopped, cut off and swallowed: two guards that were valid by their own checks at once would be a violation. The
-  `controls` ignore their losses, and must overlap.
-- `losses`: leaders killed one after another under leases of 15 s that clients keep alive: any that is `lost` is a violation.
+- `sdk`: three client processes take one lock in turns while leaders are killed, stopped and cut off, majorities
+  stopped, and the holder itself stopped, cut off and swallowed: two guards that were valid by their own checks at
+  once would be a violation. The `controls` ignore their losses, and must overlap.
+- `losses`: leaders killed one after another under leases of 15 s that clients keep alive: any that is `lost` is a
+  violation.
 
 | campaign | commit | totals |
 |---|---|---|

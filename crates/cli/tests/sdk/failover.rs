@@ -16,7 +16,7 @@ use crate::{addresses, client, runtime};
 fn guards_stay_valid_while_leaders_are_killed_and_stopped() {
     let mut cluster = Cluster::found(3);
     let runtime = runtime();
-    let (addresses, ttl) = (addresses(&cluster), Duration::from_secs(15));
+    let (addresses, ttl) = (addresses(&cluster), Duration::from_secs(10));
     let client = runtime.block_on(client(&addresses, "holder"));
     let guard = runtime.block_on(async { client.lock("deploy").ttl(ttl).await }).unwrap();
     let lease = runtime.block_on(client.lease(ttl)).unwrap();
@@ -110,7 +110,8 @@ fn a_leader_behind_a_black_hole_costs_no_guard() {
     let client = runtime.block_on(client(&behind.join(","), "holder"));
     let ttl = Duration::from_secs(4);
     let guard = runtime.block_on(async { client.lock("deploy").ttl(ttl).await }).unwrap();
-    // Members go on among themselves and so does their leader; only our bytes to and from it are lost, and nobody says so.
+    // Members go on among themselves and so does their leader; only our bytes to and from it are lost, and nobody
+    // says so.
     let leader = cluster.leader();
     doors.between(me, leader, Road::Hole);
     let until_us = os::now_us() + u64::try_from(ttl.as_micros()).unwrap() * 3 / 2;

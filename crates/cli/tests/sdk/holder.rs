@@ -1,8 +1,8 @@
 //! What does a client process do that scripts stop, cut off and let go on, and what does it write down?
 //!
-//! It takes one lock again and again, and writes a line when it has it (`hold TOKEN`), when it was told to keep it (`kept
-//! TOKEN`) and when that is over (`span TOKEN FROM TO HOW`): the interval in which its own checks said yes, by the clock that all processes share. Both
-//! ends are read on the inside: after the first check, before the last.
+//! It takes one lock again and again, and writes a line when it has it (`hold TOKEN`), when it was told to keep it
+//! (`kept TOKEN`) and when that is over (`span TOKEN FROM TO HOW`): the interval in which its own checks said yes, by
+//! the clock that all processes share. Both ends are read on the inside: after the first check, before the last.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
