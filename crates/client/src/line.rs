@@ -126,11 +126,11 @@ impl Line {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
-        let connected = match &shared.upgrade().ok_or("the client is gone")?.trust {
-            None => None,
-            Some(trust) => Some(trust.connector(address)),
-        };
-        let connected = match connected {
+        let client = shared.upgrade().ok_or("the client is gone")?;
+        let connector = client.trust.as_ref().map(|trust| trust.connector(address));
+        // Whoever dials does not keep the client from going.
+        drop(client);
+        let connected = match connector {
             None => endpoint.connect().await,
             Some(connector) => endpoint.connect_with_connector(connector).await,
         };
