@@ -18,7 +18,7 @@ pub(crate) fn read() -> Reading {
 
 /// The clock that goes on while the machine sleeps.
 #[cfg(target_os = "linux")]
-fn boot() -> Moment {
+pub(crate) fn boot() -> Moment {
     moment(clock_gettime(ClockId::Boottime))
 }
 
@@ -29,7 +29,7 @@ fn awake() -> Moment {
 
 /// The clock that goes on while the machine sleeps: on this system the one of this name does.
 #[cfg(target_os = "macos")]
-fn boot() -> Moment {
+pub(crate) fn boot() -> Moment {
     moment(clock_gettime(ClockId::Monotonic))
 }
 
