@@ -121,7 +121,9 @@ impl Shared {
             mute: AtomicBool::new(false),
         });
         let weak = Arc::downgrade(&shared);
-        shared.watchdog.start(weak.clone()).map_err(setup)?;
+        let looked_after = weak.clone();
+        let look = move || Some(looked_after.upgrade()?.look_after());
+        shared.watchdog.start(look).map_err(setup)?;
         let known = shared.settings.addresses.clone();
         shared.runtime.spawn(Keeper::new(weak.clone(), known, publish).run());
         shared.runtime.spawn(renew::run(weak));
