@@ -4,19 +4,28 @@
 //! thread, the client's clock is the runtime's, and its watchdog is a task: time passes when the test says so, or when
 //! nobody has anything to do before the next timer. For `tenure-testkit`; nothing here is part of the SDK's interface.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use hyper_util::rt::TokioIo;
+use tokio::io::DuplexStream;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::life::{Moment, Reading};
 
 /// Virtual time begins here, so that what a fresh clock does not have, a past, is there.
 const BEGIN_US: u64 = 1_000_000_000;
 
+/// Opens a pipe to a member at an address that it knows, if the member is there.
+type Dialler = Rc<dyn Fn(&str) -> Option<DuplexStream>>;
+
 thread_local! {
+    static DIALLERS: RefCell<Vec<(String, Dialler)>> = const { RefCell::new(Vec::new()) };
     static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
     static ENTERED: Cell<u32> = const { Cell::new(0) };
 }
@@ -25,6 +34,64 @@ thread_local! {
 pub struct Entered {
     // It belongs to the thread that entered.
     _here: std::marker::PhantomData<*const ()>,
+}
+
+/// From now on addresses that end so are reached through pipes.
+pub fn reach(suffix: &str, dial: impl Fn(&str) -> Option<DuplexStream> + 'static) {
+    DIALLERS.with_borrow_mut(|all| all.push((suffix.to_owned(), Rc::new(dial))));
+}
+
+/// The opposite of [`reach`].
+pub fn leave(suffix: &str) {
+    DIALLERS.with_borrow_mut(|all| all.retain(|(it, _)| it != suffix));
+}
+
+fn dialler(address: &str) -> Option<Dialler> {
+    let known = |(suffix, _): &&(String, Dialler)| address.ends_with(suffix.as_str());
+    DIALLERS.with_borrow(|all| all.iter().find(known).map(|(_, dial)| dial.clone()))
+}
+
+/// An endpoint that may be at the other end of a pipe.
+pub(crate) struct Reached<'a> {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) address: &'a str,
+}
+
+impl Reached<'_> {
+    pub(crate) async fn connect(self) -> Result<Channel, tonic::transport::Error> {
+        if dialler(self.address).is_none() {
+            return self.endpoint.connect().await;
+        }
+        let address = self.address.to_owned();
+        let connector = tower::service_fn(move |_| {
+            let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+            let stream = dialler(&address).and_then(|dial| dial(&address)).ok_or_else(refused);
+            async move { stream.map(TokioIo::new) }
+        });
+        self.endpoint.connect_with_connector(connector).await
+    }
+}
+
+/// Whether a client is paused, as a process that was stopped.
+#[derive(Default)]
+pub(crate) struct Pause {
+    on: watch::Sender<bool>,
+}
+
+impl Pause {
+    pub(crate) fn set(&self, on: bool) {
+        self.on.send_replace(on);
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        *self.on.borrow()
+    }
+
+    /// Waits until it is over.
+    pub(crate) async fn over(&self) {
+        // The sender is here, so this does not fail.
+        let _ = self.on.subscribe().wait_for(|on| !on).await;
+    }
 }
 
 /// Has this thread's clients go by the time of its Tokio runtime.
