@@ -154,6 +154,7 @@ async fn watches_elections_and_two_clusters_work_in_one_test() {
     let (one, two) = (Cluster::start().await.unwrap(), Cluster::start().await.unwrap());
     let (a, b) = (one.client("a").await.unwrap(), two.client("a").await.unwrap());
     let (first, second) = (a.lock("same").await.unwrap(), b.lock("same").await.unwrap());
+    let mut watch = a.watch("same").await.unwrap();
     let election = a.election("scheduler");
     let lead = election.campaign("node-1").await.unwrap();
     one.kill_leader().await.unwrap();
@@ -162,7 +163,12 @@ async fn watches_elections_and_two_clusters_work_in_one_test() {
     drop(two);
     drop((second, b));
     first.check().unwrap();
+    let token = first.token();
     first.release().await.unwrap();
+    // Over the change of leader the watch has missed nothing and told nothing twice.
+    let batch = watch.next().await.unwrap().unwrap();
+    let tokens: Vec<u64> = batch.events.iter().map(|event| event.token).collect();
+    assert_eq!(tokens, [token.get()]);
 }
 
 #[tokio::test(start_paused = true)]
