@@ -148,7 +148,11 @@ fn closed(log: &mut Log, running: Running, problem: Option<String>) -> Result<En
 mod tests {
     use super::*;
 
-    const MESSAGE: &str = r#"{"reason":"compiler-artifact","manifest_path":"/top/crates/server/Cargo.toml","target":{"kind":["test"],"name":"grpc"},"profile":{"test":true},"executable":"/top/target/debug/deps/grpc-1"}"#;
+    const MESSAGE: &str = concat!(
+        r#"{"reason":"compiler-artifact","manifest_path":"/top/crates/server/Cargo.toml","#,
+        r#""target":{"kind":["test"],"name":"grpc"},"profile":{"test":true},"#,
+        r#""executable":"/top/target/debug/deps/grpc-1"}"#
+    );
 
     #[test]
     fn programs_are_named_by_crate_and_test() {
