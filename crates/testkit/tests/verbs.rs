@@ -97,7 +97,9 @@ async fn dropped_renewals_stop_the_work_before_anyone_else_starts() {
         async { (b.lock("deploy").await.unwrap(), Instant::now()) },
     );
     let ((done, stopped), (next, started)) = (done, next);
-    let Err(Error::Lost { cause: Cause::Unreachable { silent } }) = done else { panic!("{done:?}") };
+    let Err(Error::Lost { cause: Cause::Unreachable { silent } }) = done else {
+        panic!("{done:?}")
+    };
     assert!(silent >= TTL / 2 && silent < TTL, "{silent:?}");
     assert!(newest.get() <= stopped && stopped < started, "stopped {stopped:?}, then {started:?}");
     next.release().await.unwrap();

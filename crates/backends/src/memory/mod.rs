@@ -195,7 +195,7 @@ impl Memory {
                 match next {
                     // Somebody renewed, or the timer was early; whoever renewed looks after the end himself.
                     Some(due) if due.since(now) <= Duration::from_millis(2) => {
-                        left = due.since(now)
+                        left = due.since(now);
                     }
                     _ => return,
                 }

@@ -126,3 +126,56 @@ fn number(text: &str) -> io::Result<i64> {
 fn broken(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is heard of a server that says this and hangs up.
+    fn heard(says: &'static [u8]) -> Result<Value, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = port.local_addr().unwrap().to_string();
+            let server = async {
+                let (mut stream, _) = port.accept().await.unwrap();
+                stream.write_all(says).await.unwrap();
+            };
+            let client = async {
+                let mut connection = Connection::open(&address).await.unwrap();
+                connection.hear().await.map_err(|error| error.to_string())
+            };
+            tokio::join!(server, client).1
+        })
+    }
+
+    #[test]
+    fn every_form_is_read() {
+        assert_eq!(heard(b"+OK\r\n"), Ok(Value::Text("OK".into())));
+        assert_eq!(heard(b":-2\r\n"), Ok(Value::Number(-2)));
+        assert_eq!(heard(b"$4\r\na\r\nb\r\n"), Ok(Value::Text("a\r\nb".into())));
+        assert_eq!(heard(b"$-1\r\n"), Ok(Value::Nothing));
+        assert_eq!(heard(b"*-1\r\n"), Ok(Value::Nothing));
+        let list = Value::List(vec![Value::Number(7), Value::Text("x".into())]);
+        assert_eq!(heard(b"*2\r\n:7\r\n$1\r\nx\r\n"), Ok(list));
+        assert_eq!(heard(b"-NOAUTH login first\r\n"), Err("redis: NOAUTH login first".into()));
+    }
+
+    #[test]
+    fn what_is_broken_or_too_long_is_an_error_and_no_memory() {
+        let broken: &[&[u8]] = &[
+            b"",
+            b"+OK",
+            b"\r\n",
+            b"?x\r\n",
+            b":seven\r\n",
+            b"$5\r\nab\r\n",
+            b"$999999999999\r\n",
+            b"*1000000\r\n",
+            b"*1\r\n*1\r\n:1\r\n",
+        ];
+        for says in broken {
+            assert!(heard(says).is_err(), "{}", String::from_utf8_lossy(says));
+        }
+    }
+}
