@@ -193,6 +193,8 @@ impl Client {
     #[doc(hidden)]
     pub fn pause(&self, pause: bool) {
         self.shared.pause.set(pause);
+        // Its own clock is what a process that runs again can look at first.
+        self.shared.look_after();
         self.shared.watchdog.wake();
         self.shared.renew.notify_one();
     }
