@@ -1,7 +1,7 @@
 //! How is a lock waited for without asking again and again, and without missing that it is free?
 //!
-//! Start watching, then try, then wait for the event. In any other order the lock can become free between the try and the
-//! watch, and nobody says so again.
+//! Start watching, then try, then wait for the event. In any other order the lock can become free between the
+//! try and the watch, and nobody says so again.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -23,8 +23,8 @@ pub trait Backend: Send + Sync + 'static {
     /// See [`Backend::watch`].
     type Watch: Watch;
 
-    /// Puts the owner's name under the key if there is none, for `ttl`. The time begins when the store does it, which is
-    /// not before this was called.
+    /// Puts the owner's name under the key if there is none, for `ttl`. The time begins when the store does it,
+    /// which is not before this was called.
     fn put_if_absent(
         &self,
         key: &str,
@@ -109,8 +109,8 @@ pub trait Promise: sealed::Sealed + Send + Sync + 'static {
 #[derive(Debug)]
 pub enum Fenced {}
 
-/// Usually one holder, and nothing that could protect what the lock protects from two. Good for work that is wasteful to
-/// do twice; wrong for work that must not be done twice.
+/// Usually one holder, and nothing that could protect what the lock protects from two. Good for work that is
+/// wasteful to do twice; wrong for work that must not be done twice.
 ///
 /// ```compile_fail,E0271
 /// fn needs_tokens<B: tenure_backends::Backend<Promise = tenure_backends::Fenced>>(_: B) {}

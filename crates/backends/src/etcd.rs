@@ -1,8 +1,8 @@
 //! How is a lock kept in etcd, and where do its tokens come from?
 //!
-//! The key is put under a lease, if it was never created: the revision of that is the token, which etcd's log makes larger
-//! every time. A renewal grants a new lease and moves the key to it, both by agreement of a quorum. A keep-alive would be
-//! less work, but is answered by whoever believes to lead.
+//! The key is put under a lease, if it was never created: the revision of that is the token, which etcd's log
+//! makes larger every time. A renewal grants a new lease and moves the key to it, both by agreement of a
+//! quorum. A keep-alive would be less work, but is answered by whoever believes to lead.
 
 use std::fmt;
 use std::future::Future;
@@ -84,8 +84,8 @@ pub struct EtcdWatch {
 }
 
 impl Etcd {
-    /// Locks in the etcd that has members at these addresses, separated by commas. Connects when it is used, inside of a
-    /// Tokio runtime.
+    /// Locks in the etcd that has members at these addresses, separated by commas. Connects when it is used,
+    /// inside of a Tokio runtime.
     ///
     /// ```
     /// # use tenure_backends::Etcd;

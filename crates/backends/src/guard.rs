@@ -21,8 +21,9 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// A held lock of a store, with the manners of [`tenure::Guard`].
 ///
-/// Dropping it says that the work has stopped, and gives the lock back in the background. As long as it exists it is
-/// renewed. A lock that is lost stays lost, and everyone who relies on it hears so before the store can give it to anyone else.
+/// Dropping it says that the work has stopped, and gives the lock back in the background. As long as it exists
+/// it is renewed. A lock that is lost stays lost, and everyone who relies on it hears so before the store can
+/// give it to anyone else.
 ///
 /// ```
 /// # use tenure_backends::{Error, Locks, Memory};

@@ -1,9 +1,9 @@
 //! Is a lock over a store never held by two, and never waited for in vain, whatever is late, lost or cut off?
 //!
-//! Some clients want the same lock again and again, over a store in memory on virtual time, whose every message has a
-//! fate drawn from one seed. Each step of work that a check allowed while the store's books name another holder is a
-//! violation of T4; a client that still waits when everybody else has long gone is a lost notification. Planted bugs must be
-//! caught within the same number of schedules.
+//! Some clients want the same lock again and again, over a store in memory on virtual time, whose every message
+//! has a fate drawn from one seed. Each step of work that a check allowed while the store's books name another
+//! holder is a violation of T4; a client that still waits when everybody else has long gone is a lost
+//! notification. Planted bugs must be caught within the same number of schedules.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

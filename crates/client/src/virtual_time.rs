@@ -1,8 +1,9 @@
 //! How does a client live in a test that moves the clock?
 //!
-//! A paused Tokio runtime runs on one thread, and so does everything in such a test. While [`enter`] is in force on that
-//! thread, the client's clock is the runtime's, and its watchdog is a task: time passes when the test says so, or when
-//! nobody has anything to do before the next timer. For `tenure-testkit`; nothing here is part of the SDK's interface.
+//! A paused Tokio runtime runs on one thread, and so does everything in such a test. While [`enter`] is in
+//! force on that thread, the client's clock is the runtime's, and its watchdog is a task: time passes when the
+//! test says so, or when nobody has anything to do before the next timer. For `tenure-testkit`; nothing here is
+//! part of the SDK's interface.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -1,9 +1,9 @@
 //! How do the members of a cluster live inside one test, on the time of its Tokio runtime?
 //!
-//! Replicas, edges and doors are those that ship. What surrounds them is not: one task gives all members their turns, logs
-//! are lists, messages between members arrive at once, and clients come in through pipes. Everything is on one thread, as a
-//! paused runtime is, so whenever nobody has anything to do, time is the next timer's. For `tenure-testkit`; nothing
-//! here is part of the server's interface.
+//! Replicas, edges and doors are those that ship. What surrounds them is not: one task gives all members their
+//! turns, logs are lists, messages between members arrive at once, and clients come in through pipes.
+//! Everything is on one thread, as a paused runtime is, so whenever nobody has anything to do, time is the next
+//! timer's. For `tenure-testkit`; nothing here is part of the server's interface.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

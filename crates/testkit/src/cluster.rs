@@ -145,8 +145,9 @@ impl Cluster {
         self.addresses.join(",")
     }
 
-    /// Has the lease of a guard expire at this very moment, whatever its ttl: as if the cluster had heard nothing for that
-    /// long. The cluster's clock goes on by as much, so limits of waits and delays pass too; all other leases stay.
+    /// Has the lease of a guard expire at this very moment, whatever its ttl: as if the cluster had heard
+    /// nothing for that long. The cluster's clock goes on by as much, so limits of waits and delays pass too;
+    /// all other leases stay.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -163,8 +164,9 @@ impl Cluster {
         if self.inside.let_expire(guard.lease()) { Ok(()) } else { Err(Error::NotHeld) }
     }
 
-    /// Stops a client, as SIGSTOP or a long garbage collection does: it renews nothing, hears nothing and tells nobody, until
-    /// the answer is dropped. The rest of the test goes on; what the test itself asks of a guard goes by the clock, as after a pause.
+    /// Stops a client, as SIGSTOP or a long garbage collection does: it renews nothing, hears nothing and tells
+    /// nobody, until the answer is dropped. The rest of the test goes on; what the test itself asks of a guard
+    /// goes by the clock, as after a pause.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -202,8 +204,9 @@ impl Cluster {
         Dropped { client: client.clone() }
     }
 
-    /// Kills the leader: its connections break, and another member leads when this is done. One that was killed before is
-    /// started again first, so that there are enough to agree. Leases, locks and places in queues survive.
+    /// Kills the leader: its connections break, and another member leads when this is done. One that was killed
+    /// before is started again first, so that there are enough to agree. Leases, locks and places in queues
+    /// survive.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -243,8 +246,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Takes a lock away from whoever holds it, as an operator does: the holder is told, and the next one waits until it has
-    /// stopped.
+    /// Takes a lock away from whoever holds it, as an operator does: the holder is told, and the next one waits
+    /// until it has stopped.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]

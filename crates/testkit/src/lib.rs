@@ -1,8 +1,8 @@
 //! How do you test what your program does when it loses a lock?
 //!
-//! With the real SDK against a real cluster, inside your test and on virtual time: three members that elect, agree and
-//! count leases with the code that ships, and a clock that jumps to the next timer whenever nobody has anything to do. A
-//! lease of fifteen seconds expires in milliseconds.
+//! With the real SDK against a real cluster, inside your test and on virtual time: three members that elect,
+//! agree and count leases with the code that ships, and a clock that jumps to the next timer whenever nobody
+//! has anything to do. A lease of fifteen seconds expires in milliseconds.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]

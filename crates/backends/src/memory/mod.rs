@@ -1,7 +1,7 @@
 //! What is a store in memory, over a network that does what a script says?
 //!
-//! For tests of programs, and of this crate: every request, answer and event can be held back or lost, and clients can be cut
-//! off. Time is the time of the locks themselves, virtual or real.
+//! For tests of programs, and of this crate: every request, answer and event can be held back or lost, and
+//! clients can be cut off. Time is the time of the locks themselves, virtual or real.
 
 mod script;
 mod store;

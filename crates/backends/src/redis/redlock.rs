@@ -1,7 +1,7 @@
 //! How is one lock kept on several Redis servers that know nothing of each other?
 //!
-//! It is held if most of them say so, by the rules that are known as Redlock. A server that restarts without its memory,
-//! or whose clock jumps, breaks them, and no fence can be built on them: [`EfficiencyOnly`].
+//! It is held if most of them say so, by the rules that are known as Redlock. A server that restarts without
+//! its memory, or whose clock jumps, breaks them, and no fence can be built on them: [`EfficiencyOnly`].
 
 use std::collections::BTreeMap;
 use std::fmt;
