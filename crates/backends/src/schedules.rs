@@ -200,6 +200,33 @@ fn a_watch_that_begins_after_the_try_misses_the_event() {
     assert_eq!(violation, "waited in vain");
 }
 
+#[test]
+fn a_lock_that_was_given_back_cancels_nobody() {
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let _virtual = virtual_time::enter();
+        let store = Memory::new();
+        // A renewal that is on its way while the lock is given back finds that it is not there.
+        store.script(|call| match call.action {
+            Action::Swap => Fate::after(Duration::from_secs(1)),
+            _ => Fate::default(),
+        });
+        let locks = Locks::builder(store.clone()).ttl(TTL).start().unwrap();
+        let guard = locks.lock(LOCK).await.unwrap();
+        let stop = guard.cancellation();
+        tokio::time::sleep(TTL / 3 + Duration::from_millis(500)).await;
+        guard.release().await.unwrap();
+        tokio::time::sleep(TTL * 2).await;
+        assert!(!stop.is_cancelled());
+        // One that somebody deletes is lost as soon as a renewal finds out.
+        let guard = locks.lock(LOCK).await.unwrap();
+        assert!(store.delete(LOCK));
+        assert_eq!(guard.lost().await, tenure::Cause::Gone);
+        assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+    });
+}
+
 /// How long after the last renewal a thread that watches for itself is told to stop, while the runtime is blocked.
 fn told_after(ttl: Duration) -> Duration {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

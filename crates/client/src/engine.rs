@@ -4,6 +4,7 @@
 //! watchdog are the client's. Nothing here is part of the SDK's interface.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub struct Hold {
     life: Mutex<Life>,
     lost: watch::Sender<Option<Cause>>,
     standing: watch::Sender<Standing>,
+    /// The work has stopped: whatever is heard from now on concerns nobody.
+    over: AtomicBool,
 }
 
 impl Ask {
@@ -56,6 +59,7 @@ impl Ask {
             life: Mutex::new(life),
             lost: watch::Sender::new(None),
             standing: watch::Sender::new(Standing::Valid),
+            over: AtomicBool::new(false),
         }))
     }
 }
@@ -72,6 +76,9 @@ impl Hold {
             let done = act(&mut life);
             (done, life.standing(clock::read()))
         };
+        if self.over.load(Ordering::Acquire) {
+            return done;
+        }
         if let Standing::Lost(cause) = standing {
             self.lost.send_if_modified(|told| told.is_none() && told.replace(cause).is_none());
         }
@@ -153,6 +160,7 @@ impl Hold {
             life.stopped(self.token);
             life.farewells()
         });
+        self.over.store(true, Ordering::Release);
         farewells.iter().any(|(_, _, farewell)| *farewell == Farewell::Release)
     }
 

@@ -1,7 +1,7 @@
 //! How are real servers started and killed?
 
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -12,6 +12,9 @@ use crate::ports::free_port;
 
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(60);
+
+/// How often installing is tried again.
+const INSTALLS_MAX: u32 = 5;
 
 /// A server process with a directory and a port of its own. It is killed when this is dropped.
 pub(crate) struct Server {
@@ -104,7 +107,7 @@ fn available(program: &'static str, package: &'static str) -> Option<()> {
     let once = if program == "etcd" { &ETCD } else { &REDIS };
     match once.get_or_init(|| is_there(program).or_else(|_| install(package))) {
         Ok(()) => Some(()),
-        Err(why) if std::env::var_os("CI").is_some() => panic!("{why}"),
+        Err(why) if in_ci() => panic!("{why}"),
         Err(why) => {
             eprintln!("skipped, nothing was shown: {why}");
             None
@@ -112,11 +115,18 @@ fn available(program: &'static str, package: &'static str) -> Option<()> {
     }
 }
 
+fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
 fn is_there(program: &str) -> Result<(), String> {
     run(Command::new(program).arg("--version"))
 }
 
 fn install(package: &str) -> Result<(), String> {
+    // Two at once would only wait for each other, or fail over the lists.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let apt = |words: &[&str]| {
         let mut command = Command::new("apt-get");
         // Others may be installing at the same time.
@@ -126,8 +136,18 @@ fn install(package: &str) -> Result<(), String> {
         run(&mut command)
     };
     let words = ["-y", "--no-install-recommends", "install", package];
-    // The lists may never have been fetched.
-    apt(&words).or_else(|_| apt(&["update"]).and_then(|()| apt(&words)))
+    let mut installed = apt(&words);
+    for _ in 0..INSTALLS_MAX {
+        if installed.is_ok() {
+            break;
+        }
+        // The lists may never have been fetched, or somebody else on this machine is fetching them.
+        installed = apt(&["update"]).and_then(|()| apt(&words));
+        if installed.is_err() {
+            std::thread::sleep(Duration::from_secs(3));
+        }
+    }
+    installed
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
