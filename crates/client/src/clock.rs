@@ -11,14 +11,27 @@ compile_error!(
 
 /// Reads both clocks. Nothing is cached: a check is worth as much as its reading.
 pub(crate) fn read() -> Reading {
+    #[cfg(feature = "virtual-time")]
+    if let Some(reading) = crate::virtual_time::read() {
+        return reading;
+    }
     // The one that stops in sleep goes first: read in this order the difference is never too small.
     let awake = awake();
-    Reading { boot: boot(), awake }
+    Reading { boot: never_stops(), awake }
+}
+
+/// Only the one that decides.
+pub(crate) fn boot() -> Moment {
+    #[cfg(feature = "virtual-time")]
+    if let Some(reading) = crate::virtual_time::read() {
+        return reading.boot;
+    }
+    never_stops()
 }
 
 /// The clock that goes on while the machine sleeps.
 #[cfg(target_os = "linux")]
-pub(crate) fn boot() -> Moment {
+fn never_stops() -> Moment {
     moment(clock_gettime(ClockId::Boottime))
 }
 
@@ -29,7 +42,7 @@ fn awake() -> Moment {
 
 /// The clock that goes on while the machine sleeps: on this system the one of this name does.
 #[cfg(target_os = "macos")]
-pub(crate) fn boot() -> Moment {
+fn never_stops() -> Moment {
     moment(clock_gettime(ClockId::Monotonic))
 }
 
@@ -40,19 +53,19 @@ fn awake() -> Moment {
     use std::sync::OnceLock;
     use std::time::Instant;
     static BEGAN: OnceLock<(Instant, Moment)> = OnceLock::new();
-    let (instant, moment) = *BEGAN.get_or_init(|| (Instant::now(), boot()));
+    let (instant, moment) = *BEGAN.get_or_init(|| (Instant::now(), never_stops()));
     moment + instant.elapsed()
 }
 
 /// A number nobody can guess.
-pub(crate) fn random() -> u64 {
+pub fn random() -> u64 {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the system has randomness, or nothing here is safe");
     u64::from_le_bytes(bytes)
 }
 
 /// A time between half and the whole of this one, so that many do not try at the same moment.
-pub(crate) fn jittered(time: std::time::Duration) -> std::time::Duration {
+pub fn jittered(time: std::time::Duration) -> std::time::Duration {
     let half = time / 2;
     let span = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
     half + std::time::Duration::from_micros(random() % span)

@@ -428,6 +428,10 @@ impl Inner {
 }
 
 impl Cancellation {
+    pub(crate) fn of(lost: Arc<Signal>) -> Self {
+        Self { lost }
+    }
+
     /// Whether the work must stop.
     ///
     /// ```no_run

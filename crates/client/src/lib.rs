@@ -23,6 +23,8 @@ pub mod blocking;
 mod client;
 mod clock;
 mod election;
+#[doc(hidden)]
+pub mod engine;
 mod error;
 mod guard;
 mod keeper;
@@ -35,6 +37,9 @@ mod renew;
 mod shared;
 mod signal;
 mod tls;
+#[cfg(feature = "virtual-time")]
+#[doc(hidden)]
+pub mod virtual_time;
 mod wait;
 mod watch;
 mod watchdog;

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tenure_wire::v1;
 use tenure_wire::v1::session_service_client::SessionServiceClient;
 use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
 use tokio_stream::Stream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
@@ -131,6 +132,10 @@ impl Line {
         // Whoever dials does not keep the client from going.
         drop(client);
         let connected = match connector {
+            #[cfg(feature = "virtual-time")]
+            None if crate::virtual_time::reaches(address) => {
+                crate::virtual_time::connect(&endpoint, address).await
+            }
             None => endpoint.connect().await,
             Some(connector) => endpoint.connect_with_connector(connector).await,
         };
@@ -317,6 +322,7 @@ impl Drop for Asked {
 async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, shared: Weak<Shared>) {
     let mut over = heard.over.subscribe();
     let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let message = tokio::select! {
             message = from.message() => message,
@@ -330,6 +336,8 @@ async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, share
         };
         let Ok(Some(message)) = message else { break };
         let Some(shared) = shared.upgrade() else { break };
+        #[cfg(feature = "virtual-time")]
+        shared.pause.over().await;
         heard.newest_us.store(clock::boot().micros(), Ordering::Relaxed);
         if let Some(leader) = message.leader {
             heard.leader.send_replace(leader.into());

@@ -4,12 +4,11 @@
 //! over is lost, and everyone who relies on it told, even if no task of the runtime runs.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 use crate::alarm::Alarm;
 use crate::life::Moment;
-use crate::shared::Shared;
 
 /// A moment that is over.
 const NOW: Moment = Moment::from_micros(1);
@@ -25,19 +24,37 @@ struct Timer {
     wakes: AtomicU64,
     /// When it looks next, in microseconds; far away while it does not know.
     next_us: AtomicU64,
+    /// In virtual time there is no thread: what would wake it wakes a task.
+    #[cfg(feature = "virtual-time")]
+    bell: Arc<tokio::sync::Notify>,
 }
 
 impl Watchdog {
     pub(crate) fn new() -> io::Result<Self> {
-        let (wakes, next_us) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        Ok(Self { timer: Arc::new(Timer { alarm: Alarm::new()?, wakes, next_us }) })
+        let timer = Timer {
+            alarm: Alarm::new()?,
+            wakes: AtomicU64::new(0),
+            next_us: AtomicU64::new(u64::MAX),
+            #[cfg(feature = "virtual-time")]
+            bell: Arc::default(),
+        };
+        Ok(Self { timer: Arc::new(timer) })
     }
 
-    /// Starts the thread. It ends when the client does.
-    pub(crate) fn start(&self, shared: Weak<Shared>) -> io::Result<()> {
+    /// Starts the thread. Whenever it wakes it looks, and hears when to look again, or that there is nothing to
+    /// look after any more.
+    pub(crate) fn start(
+        &self,
+        mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static,
+    ) -> io::Result<()> {
         #[cfg(test)]
         if mutant!("timer_on_runtime") {
-            on_the_runtime(&shared);
+            on_the_runtime(look);
+            return Ok(());
+        }
+        #[cfg(feature = "virtual-time")]
+        if crate::virtual_time::read().is_some() {
+            crate::virtual_time::look(self.timer.bell.clone(), look);
             return Ok(());
         }
         let timer = self.timer.clone();
@@ -45,10 +62,8 @@ impl Watchdog {
             loop {
                 timer.alarm.wait();
                 let before = timer.wakes.load(Ordering::SeqCst);
-                let Some(shared) = shared.upgrade() else { return };
                 timer.next_us.store(u64::MAX, Ordering::SeqCst);
-                let next = shared.look_after();
-                drop(shared);
+                let Some(next) = look() else { return };
                 if let Some(next) = next {
                     timer.alarm.set(next);
                     timer.next_us.store(next.micros(), Ordering::SeqCst);
@@ -67,6 +82,8 @@ impl Watchdog {
     pub(crate) fn wake(&self) {
         self.timer.wakes.fetch_add(1, Ordering::SeqCst);
         self.timer.alarm.set(NOW);
+        #[cfg(feature = "virtual-time")]
+        self.timer.bell.notify_one();
     }
 
     /// Has the thread look at once, if it would otherwise look after this moment or does not know when.
@@ -85,13 +102,9 @@ impl Drop for Watchdog {
 
 /// The planted bug of a client whose only timer is one of the runtime that the work may block.
 #[cfg(test)]
-fn on_the_runtime(shared: &Weak<Shared>) {
-    let weak = shared.clone();
-    let Some(shared) = shared.upgrade() else { return };
-    shared.runtime.spawn(async move {
-        while let Some(shared) = weak.upgrade() {
-            shared.look_after();
-            drop(shared);
+fn on_the_runtime(mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static) {
+    tokio::spawn(async move {
+        while look().is_some() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     });
