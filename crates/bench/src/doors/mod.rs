@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use self::session::Said;
 use crate::cluster::members;
 use crate::figure::Figures;
 
@@ -43,7 +44,12 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
     let address = cluster.clients();
     for (clients, connections) in SHAPES {
         let before = cpu::Used::now(&cluster)?;
-        let measured = runtime.block_on(session::measure(address, clients, connections, times))?;
+        let measured = runtime.block_on(session::measure(
+            address,
+            (clients, connections),
+            Said::Once,
+            times,
+        ))?;
         let used = cpu::Used::now(&cluster)?.since(&before);
         let shape = format!("{clients}x{connections}");
         report("session", &shape, &measured, &mut figures);

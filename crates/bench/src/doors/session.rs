@@ -22,12 +22,34 @@ pub(super) struct Connection {
     from: Streaming<v1::SessionResponse>,
 }
 
+/// How a client says its acquires.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// As they are: one that is not answered may have happened.
+    Once,
+    /// Under numbers, as the SDK does: said again it still happens once.
+    Numbered,
+}
+
 /// One who cycles: a lease, a lock, and a command under way.
 struct Client {
     lease: v1::Lease,
     lock: String,
     token: Option<u64>,
     began_us: u64,
+    said: Said,
+    seq: u64,
+}
+
+impl Client {
+    fn acquire(&mut self, id: u64) -> v1::Request {
+        let mut request = request(id, acquire(&self.lease, &self.lock, Some(0)));
+        if self.said == Said::Numbered {
+            self.seq += 1;
+            (request.seq, request.done) = (self.seq, self.seq - 1);
+        }
+        request
+    }
 }
 
 impl Connection {
@@ -102,25 +124,25 @@ pub(super) fn release(lease: &v1::Lease, lock: &str, token: u64) -> request::Com
 /// Lets clients cycle: for a while unmeasured, then measured.
 pub(crate) async fn measure(
     address: SocketAddr,
-    clients: usize,
-    connections: usize,
+    (clients, connections): (usize, usize),
+    said: Said,
     times: Times,
 ) -> Result<Measured> {
     let mut tasks = tokio::task::JoinSet::new();
     // Tells the locks of this measurement from those of others.
-    let shape = clients * 1_000 + connections;
+    let shape = clients * 1_000 + connections + if said == Said::Once { 0 } else { 500 };
     for at in 0..connections {
         let share = clients / connections + usize::from(at < clients % connections);
-        tasks.spawn(async move { cycle(address, shape, at, share, times).await });
+        tasks.spawn(async move { cycle(address, (shape, at), share, said, times).await });
     }
     super::gather(tasks, times).await
 }
 
 async fn cycle(
     address: SocketAddr,
-    shape: usize,
-    at: usize,
+    (shape, at): (usize, usize),
     share: usize,
+    said: Said,
     times: Times,
 ) -> Result<Measured> {
     let mut connection = Connection::open(address).await?;
@@ -134,11 +156,13 @@ async fn cycle(
             lock: format!("bench/{shape:08}/{at:08}/{number:08}"),
             token: None,
             began_us: os::now_us(),
+            said,
+            seq: 0,
         })
         .collect();
     let start_us = os::now_us();
-    let first = clients.iter().enumerate();
-    let first = first.map(|(id, it)| request(id as u64, acquire(&it.lease, &it.lock, Some(0))));
+    let first = clients.iter_mut().enumerate();
+    let first = first.map(|(id, it)| it.acquire(id as u64));
     connection.send(first.collect())?;
     let (mut latencies_us, mut cycles_in_all) = (Vec::new(), 0);
     let measured_from_us = start_us + us(times.warm_up);
@@ -149,10 +173,10 @@ async fn cycle(
         let mut next = Vec::with_capacity(message.answers.len());
         for answer in message.answers {
             let client = &mut clients[usize::try_from(answer.id)?];
-            let command = match answer.result {
+            let asked = match answer.result {
                 Some(answer::Result::Acquired(acquired)) => {
                     client.token = Some(acquired.token);
-                    release(&client.lease, &client.lock, acquired.token)
+                    request(answer.id, release(&client.lease, &client.lock, acquired.token))
                 }
                 Some(answer::Result::Released(_)) => {
                     cycles_in_all += 1;
@@ -160,11 +184,11 @@ async fn cycle(
                         latencies_us.push(now_us - client.began_us);
                     }
                     client.began_us = now_us;
-                    acquire(&client.lease, &client.lock, Some(0))
+                    client.acquire(answer.id)
                 }
                 other => bail!("a client was told {other:?}"),
             };
-            next.push(request(answer.id, command));
+            next.push(asked);
         }
         if now_us >= end_us {
             return Ok(Measured { took: times.measure, latencies_us, cycles_in_all });
