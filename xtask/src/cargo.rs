@@ -14,6 +14,15 @@ pub(crate) fn cargo(repo: &Repo, subcommand: &str) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from(env!("CARGO")));
     let mut command = Command::new(program);
     command.current_dir(repo.root()).arg(subcommand);
+    // What `cargo run` tells a program about its own package makes build scripts that ask for theirs run again, and all
+    // that depends on them compile again.
+    for (name, _) in std::env::vars_os() {
+        let own =
+            |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(own) {
+            command.env_remove(name);
+        }
+    }
     // `cargo fmt` resolves nothing and does not know the flag.
     if subcommand != "fmt" && in_ci() && repo.path("Cargo.lock").is_file() {
         command.arg("--locked");
