@@ -23,7 +23,6 @@ pub mod blocking;
 mod client;
 mod clock;
 mod election;
-#[doc(hidden)]
 pub mod engine;
 mod error;
 mod guard;
@@ -38,7 +37,6 @@ mod shared;
 mod signal;
 mod tls;
 #[cfg(feature = "virtual-time")]
-#[doc(hidden)]
 pub mod virtual_time;
 mod wait;
 mod watch;
