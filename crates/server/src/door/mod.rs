@@ -3,6 +3,7 @@
 //! One port takes gRPC, HTTP/JSON and WebSocket, over HTTP/1.1 or HTTP/2, with or without TLS. Whatever a
 //! client may send is bounded here, by numbers of ours and not by the defaults of a library.
 
+mod addresses;
 mod ask;
 pub(crate) mod decode;
 mod encode;
@@ -32,6 +33,7 @@ use crate::edge::{Edge, deadline_us};
 use crate::os;
 use crate::say;
 use crate::tls::Tls;
+use addresses::Addresses;
 use first::{First, Rewound};
 
 pub(crate) use http::Hosts;
@@ -40,6 +42,8 @@ pub(crate) use http::Hosts;
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Connections at a time. Each idle one takes some 20 KiB.
 const CONNECTIONS_MAX: usize = 20_000;
+/// Of these, one address may have so many: a proxy needs most of them, and the rest is for whoever has to look.
+const PER_ADDRESS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 /// From the first byte of a TLS handshake to its last.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// From the beginning of a request, or of a connection, to the end of its headers.
@@ -148,14 +152,15 @@ fn protocols() -> auto::Builder<TokioExecutor> {
 
 async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
     let mut open = house.open.clone();
+    let addresses = Addresses::new(PER_ADDRESS_MAX);
     loop {
         let Ok(room) = house.room.clone().acquire_owned().await else { return };
         let stream = tokio::select! {
             accepted = port.accept() => accepted,
             _ = open.wait_for(|open| !open) => return,
         };
-        let stream = match stream {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match stream {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, most likely: give others time to close some.
                 say::warn("cannot accept a connection", &[("cause", &error)]);
@@ -163,11 +168,12 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
                 continue;
             }
         };
+        let Some(inside) = addresses.enter(from.ip()) else { continue };
         let house = house.clone();
         tokio::spawn(async move {
             // A client that goes away, or cannot speak, is no event.
             let _ = serve(stream, &house).await;
-            drop(room);
+            drop((room, inside));
         });
     }
 }

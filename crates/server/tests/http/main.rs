@@ -4,6 +4,7 @@ mod client;
 mod guide;
 mod members;
 mod membership;
+mod metrics;
 mod refusals;
 mod resources;
 mod schema;

@@ -22,6 +22,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Heard;
 use crate::edge::{Edge, Fresh, Principal, Turn, WITHIN};
+use crate::meter::{Class, Door};
+use crate::os;
 
 /// Locks that one connection may wait for or hold through it.
 const LOCKS_MAX: usize = 1_024;
@@ -62,7 +64,12 @@ async fn take(
 ) -> Option<PlainReply> {
     let line = match read(text) {
         Ok(line) => line,
-        Err(failure) => return Some(refused(&(&failure).into())),
+        Err(failure) => return Some(refused(edge, &(&failure).into())),
+    };
+    let began_us = os::now_us();
+    let served = move |edge: &Edge, class| {
+        let took_us = os::now_us().saturating_sub(began_us);
+        edge.asked().served(Door::LockSocket, class, took_us);
     };
     let whose = (line.client_id.clone(), line.key.clone());
     // Whatever comes now replaces what this connection waited for under the same names.
@@ -73,17 +80,20 @@ async fn take(
         let command = Command::Revoke { lease: LeaseRef::Id(lease_id(&line)), by: Revoker::Holder };
         // A release has no answer. If it fails, the ttl ends the hold.
         let _ = edge.call(&Principal::anyone(), RequestId::None, command, WITHIN).await;
+        served(edge, Class::Release);
         return None;
     }
     if waiting.len() >= LOCKS_MAX {
         let failure = Failure::Overloaded { retry_after_ms: 1_000 };
-        return Some(refused(&(&failure).into()));
+        return Some(refused(edge, &(&failure).into()));
     }
     let edge = edge.clone();
     let ask = asks.spawn(async move {
-        match acquire(&edge, &line).await {
+        let acquired = acquire(&edge, &line).await;
+        served(&edge, Class::Acquire);
+        match acquired {
             Ok(token) => PlainReply { success: true, fencing_token: Some(token), reason: None },
-            Err(error) => refused(&error),
+            Err(error) => refused(&edge, &error),
         }
     });
     waiting.insert(whose, ask);
@@ -154,7 +164,7 @@ async fn attempt(
         independent: false,
     };
     // Kept when the client goes away: it may come back.
-    let turn = Turn { wait: ALWAYS, keep: true };
+    let turn = Turn { wait: ALWAYS, within: WITHIN, keep: true };
     let turn_comes = edge.acquire(who, RequestId::None, ask, turn);
     tokio::pin!(turn_comes);
     let mut beat = tokio::time::interval(Duration::from_millis((ttl_ms(line) / 3).max(1)));
@@ -213,7 +223,8 @@ fn ttl_ms(line: &PlainRequest) -> u64 {
     line.ttl.saturating_mul(1_000)
 }
 
-fn refused(error: &v1::Error) -> PlainReply {
+fn refused(edge: &Edge, error: &v1::Error) -> PlainReply {
+    edge.asked().refused(Door::LockSocket, &error.reason);
     PlainReply { success: false, fencing_token: None, reason: Some(error.reason.clone()) }
 }
 
