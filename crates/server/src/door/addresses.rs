@@ -2,7 +2,7 @@
 //!
 //! One machine may have many, behind a proxy all of them; but none may keep all others out.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone)]
 pub(super) struct Addresses {
     max: usize,
-    inside: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    inside: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
 }
 
 /// A connection that counts until it is dropped.
@@ -35,7 +35,7 @@ impl Addresses {
         Some(Inside { of: self.clone(), address })
     }
 
-    fn inside(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn inside(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,9 +4,7 @@
 //! so often, and whenever somebody wants to see the figures, what has gathered is read and counted. Times are of this
 //! member's clock, from apply to apply.
 
-use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{Hash, Hasher};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,6 +17,7 @@ use tenure_core::event::Cause;
 use tenure_core::{Record, Recorded, Records};
 use tenure_types::{Mode, PlaceNumber, Revision};
 use tokio::sync::Notify;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Histogram, Scale};
 
@@ -219,11 +218,11 @@ struct Counts {
     shown: Shown,
     prefixes: BTreeMap<Arc<str>, Cells>,
     /// Since when places wait.
-    waits: HashMap<PlaceNumber, u64>,
+    waits: BTreeMap<PlaceNumber, u64>,
     /// Since when leases hold locks.
-    holds: HashMap<HoldKey, u64>,
+    holds: BTreeMap<HoldKey, u64>,
     /// The last holds of locks, by the hash of their names.
-    remembered: HashMap<u64, Vec<u64>>,
+    remembered: BTreeMap<u64, Vec<u64>>,
     /// The newest place seen: one beyond it never waited.
     newest: Option<PlaceNumber>,
 }
@@ -395,9 +394,7 @@ fn hold_key(name: &str, event: &Recorded<'_>) -> HoldKey {
 }
 
 fn hash(name: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish()
+    xxh3_64(name.as_bytes())
 }
 
 fn mode(mode: Option<Mode>) -> (usize, &'static str) {

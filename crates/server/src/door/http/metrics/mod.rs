@@ -204,7 +204,9 @@ async fn fill(shown: &Shown, http: &Http) {
     // A loop that waits for its disk answers nobody, and that is when the other figures matter most.
     match tokio::time::timeout(LOOP, look(http)).await {
         Ok(Ok((looked, walked))) => shown.look(looked, walked),
-        Ok(Err(_)) | Err(_) => shown.silent.set(1),
+        Ok(Err(_)) | Err(_) => {
+            shown.silent.set(1);
+        }
     }
 }
 
