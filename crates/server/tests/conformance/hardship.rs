@@ -157,13 +157,13 @@ async fn quiet(seen: &mut Seen) {
     std::fs::write(&file, bytes).unwrap();
     before.stop();
     // Tokens of the 32nd epoch and later are more than a number of JSON can be trusted with.
-    for (name, waive_quiet) in [("quiet", false), ("waived", true)] {
+    for (name, epoch, waive_quiet) in [("quiet", 40, false), ("waived", 41, true)] {
         let data = dir.path().join(name);
         let wanted = Wanted {
             from: Origin::Backup(file.clone()),
             data: data.clone(),
             cluster: None,
-            epoch: Epoch::new(40),
+            epoch: Epoch::new(epoch),
             above: None,
             ledger: None,
             waive_quiet,
@@ -176,10 +176,11 @@ async fn quiet(seen: &mut Seen) {
             token_too_large(seen, &running).await;
         } else {
             for (number, door) in DOORS.iter().enumerate() {
-                let new_lease = Box::new(v1::NewLease { ttl_ms: 60_000, ..Default::default() });
+                let (ttl_ms, client) = (60_000, "c".to_owned());
+                let new_lease = v1::NewLease { ttl_ms, client, ..Default::default() };
                 let acquire = v1::AcquireRequest {
                     lock: format!("new/{number}"),
-                    new_lease: Some(new_lease),
+                    new_lease: Some(Box::new(new_lease)),
                     wait_ms: Some(0),
                     ..Default::default()
                 };

@@ -21,6 +21,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Heard;
+use crate::door::Seat;
 use crate::edge::{Edge, Fresh, Principal, Turn, WITHIN};
 use crate::meter::{Class, Door};
 use crate::os;
@@ -33,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Speaks with one client until it goes away.
-pub(super) async fn serve(mut socket: Heard, edge: Edge) {
+pub(super) async fn serve(mut socket: Heard, edge: Edge, mut seat: Seat) {
     let mut asks: JoinSet<PlainReply> = JoinSet::new();
     let mut waiting: BTreeMap<(String, String), AbortHandle> = BTreeMap::new();
     loop {
@@ -45,6 +46,9 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
             },
             Some(answered) = asks.join_next(), if !asks.is_empty() => {
                 answered.ok()
+            }
+            () = seat.asked_to_leave() => {
+                return socket.close(&told(Failure::ShuttingDown)).await;
             }
         };
         waiting.retain(|_, ask| !ask.is_finished());
