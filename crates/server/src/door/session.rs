@@ -298,8 +298,7 @@ impl Talk {
             self.in_flight += 1;
             let (edge, request) = (self.edge.clone(), request.clone());
             let within = within(request.deadline_ms);
-            let asked =
-                async move { (now_us, ask::session(&edge, &request, within).await) };
+            let asked = async move { (now_us, ask::session(&edge, &request, within).await) };
             self.questions.spawn(asked);
             return Ok(());
         }

@@ -272,7 +272,7 @@ impl Counts {
                     let key = hold_key(name, &event);
                     if let Some(since_us) = self.holds.remove(&key) {
                         let held_us = at_us.saturating_sub(since_us);
-                        self.cells(name).holds.observe(held_us);
+                        cells(&mut self.prefixes, &self.shown, name).holds.observe(held_us);
                         self.remember(key.1, held_us);
                     }
                 }
@@ -314,8 +314,8 @@ impl Counts {
         if self.holds.len() < TIMED_MAX {
             self.holds.insert(hold_key(name, event), at_us);
         }
-        let shown = self.shown.clone();
-        let cells = self.cells(name);
+        let Self { shown, prefixes, .. } = self;
+        let cells = cells(prefixes, shown, name);
         let (at, mode) = mode(event.mode());
         let label = || OfGrant { prefix: cells.label.clone(), mode };
         let grants = &shown.grants;
@@ -349,17 +349,6 @@ impl Counts {
         holds.push(held_us);
     }
 
-    fn cells(&mut self, name: &str) -> &mut Cells {
-        let first = name.split('/').next().unwrap_or_default();
-        let known = self.prefixes.contains_key(first) || self.prefixes.len() < PREFIXES_MAX;
-        let prefix = if known { first } else { OTHER };
-        if !self.prefixes.contains_key(prefix) {
-            let cells = self.shown.cells(prefix);
-            self.prefixes.insert(cells.label.clone(), cells);
-        }
-        self.prefixes.get_mut(prefix).expect("it was made if it was not there")
-    }
-
     /// Something was not seen: what was timed may have ended meanwhile.
     fn skip(&mut self) {
         self.shown.gaps.inc();
@@ -383,6 +372,22 @@ impl Shown {
     }
 }
 
+/// The figures that a lock of this name counts in.
+fn cells<'a>(
+    prefixes: &'a mut BTreeMap<Arc<str>, Cells>,
+    shown: &Shown,
+    name: &str,
+) -> &'a mut Cells {
+    let first = name.split('/').next().unwrap_or_default();
+    let known = prefixes.contains_key(first) || prefixes.len() < PREFIXES_MAX;
+    let prefix = if known { first } else { OTHER };
+    if !prefixes.contains_key(prefix) {
+        let cells = shown.cells(prefix);
+        prefixes.insert(cells.label.clone(), cells);
+    }
+    prefixes.get_mut(prefix).expect("it was made if it was not there")
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waited {
     Not,
@@ -402,5 +407,138 @@ fn mode(mode: Option<Mode>) -> (usize, &'static str) {
         None | Some(Mode::Exclusive) => (0, "exclusive"),
         Some(Mode::Shared) => (1, "shared"),
         Some(Mode::Slot { .. }) => (2, "slot"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::encoding::text::encode;
+    use tenure_core::codec::{encode_request, seal_entry};
+    use tenure_core::outcome::Effects;
+    use tenure_core::request::{
+        Acquire, Ask, AskLease, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request,
+        RequestId, Wait,
+    };
+    use tenure_core::{Machine, Most};
+    use tenure_types::{Epoch, LeaseId, Term, Token};
+
+    /// A machine, and what is counted of it.
+    struct Stage {
+        machine: Machine,
+        tally: Tally,
+        shown: Registry,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let mut shown = Registry::default();
+            let tally = Tally::default();
+            tally.register(&mut shown);
+            Self { machine: Machine::new(Epoch::default()), tally, shown }
+        }
+
+        /// Has a command done at a moment; without it being seen, if there is a gap.
+        fn run(&mut self, at_us: u64, command: Command<'_>, seen: bool) {
+            let from = self.machine.revision().next();
+            let mut bytes = Vec::new();
+            let request = Request { principal: "", id: RequestId::None, command };
+            encode_request(&request, &mut bytes);
+            let entry = seal_entry(Term(1), 1, [&bytes[..]]);
+            let mut effects = Effects::default();
+            self.machine.apply(Term(1), Some(&entry), &mut effects);
+            assert!(effects.outcomes[0].result.is_ok(), "{effects:?}");
+            let records = self.machine.records(from, Most { revisions: 9, bytes: 1 << 20 });
+            let revision = effects.outcomes[0].revision;
+            let freed = [Freed { revision, asked_at_us: at_us - 100 }];
+            let records = records.ok().filter(|_| seen).map(Arc::new);
+            self.tally.leave(at_us, records, &freed);
+        }
+
+        fn lease(&mut self, id: u64) {
+            let id = LeaseId::new(id).unwrap();
+            let new = NewLease { id, ttl_ms: 60_000, client: "c", metadata: &[] };
+            self.run(1_000, Command::GrantLease(new), true);
+        }
+
+        /// The number behind a name with labels.
+        fn figure(&self, name: &str) -> Option<f64> {
+            self.tally.catch_up();
+            let mut text = String::new();
+            encode(&mut text, &self.shown).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.map(|number| number.parse().unwrap())
+        }
+    }
+
+    fn lease_ref(id: u64) -> LeaseRef {
+        LeaseRef::Id(LeaseId::new(id).unwrap())
+    }
+
+    fn acquire(lease: u64, lock: &str) -> Command<'_> {
+        Command::Acquire(Acquire {
+            lease: AskLease::Existing(lease_ref(lease)),
+            locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
+            wait: Wait::Unlimited,
+            metadata: &[],
+            lock_delay_ms: 0,
+            max_hold_ms: None,
+            purpose: Purpose::Lock,
+            independent: false,
+        })
+    }
+
+    fn release(lease: u64, lock: &str, token: u64) -> Command<'_> {
+        let token = Token::new(Epoch::default(), token).unwrap();
+        Command::Release(Hold { lease: lease_ref(lease), lock, token })
+    }
+
+    #[test]
+    fn waits_holds_and_hand_overs_are_timed_from_apply_to_apply() {
+        let mut stage = Stage::new();
+        stage.lease(1);
+        stage.lease(2);
+        stage.run(10_000, acquire(1, "a/b"), true);
+        stage.run(12_000, acquire(2, "a/b"), true);
+        stage.run(40_000, release(1, "a/b", 1), true);
+        let grants = "grants_total{prefix=\"a\",mode=\"exclusive\"}";
+        assert_eq!(stage.figure(grants), Some(2.0));
+        let of = |name: &str| stage.figure(&format!("{name}{{prefix=\"a\"}}"));
+        assert_eq!(of("lock_wait_seconds_sum"), Some(0.028));
+        assert_eq!(of("lock_wait_seconds_count"), Some(2.0), "one did not wait");
+        assert_eq!(of("lock_hold_seconds_sum"), Some(0.03));
+        assert_eq!(of("handover_seconds_sum"), Some(0.0001));
+        assert_eq!(stage.tally.usually("a/b"), Some((30, 1)));
+        assert_eq!(stage.tally.usually("a/c"), None);
+    }
+
+    #[test]
+    fn after_a_gap_nothing_is_timed_that_may_have_ended_in_it() {
+        let mut stage = Stage::new();
+        stage.lease(1);
+        stage.lease(2);
+        stage.run(10_000, acquire(1, "a/b"), true);
+        stage.run(20_000, acquire(2, "a/b"), false);
+        stage.run(30_000, release(1, "a/b", 1), true);
+        stage.run(50_000, release(2, "a/b", 2), true);
+        assert_eq!(stage.figure("uncounted_gaps_total"), Some(1.0));
+        let of = |name: &str| stage.figure(&format!("{name}{{prefix=\"a\"}}"));
+        assert_eq!(of("lock_wait_seconds_count"), Some(1.0), "the other's wait is not known");
+        assert_eq!(of("lock_hold_seconds_sum"), Some(0.02));
+    }
+
+    #[test]
+    fn more_prefixes_than_are_told_apart_are_others() {
+        let mut stage = Stage::new();
+        stage.lease(1);
+        let names: Vec<String> = (0..PREFIXES_MAX + 5).map(|at| format!("p{at}/x")).collect();
+        for name in &names {
+            stage.run(10_000, acquire(1, name), true);
+        }
+        let grants = |prefix: &str| {
+            stage.figure(&format!("grants_total{{prefix=\"{prefix}\",mode=\"exclusive\"}}"))
+        };
+        assert_eq!((grants("p0"), grants("p99"), grants("p100")), (Some(1.0), Some(1.0), None));
+        assert_eq!(grants(OTHER), Some(5.0));
     }
 }

@@ -223,7 +223,8 @@ async fn full(seen: &mut Seen) {
 /// Nothing becomes durable, so that everything stays on its way, until it is too much.
 async fn overloaded(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
-    let disk = |disk: Arc<dyn Disk>| -> Arc<dyn Disk> { Arc::new(SyncedBy(disk, sync_unless_held)) };
+    let disk =
+        |disk: Arc<dyn Disk>| -> Arc<dyn Disk> { Arc::new(SyncedBy(disk, sync_unless_held)) };
     let running = run(Settings { disk, ..settings(&dir.path().join("held")) });
     HELD.store(true, Ordering::Release);
     let mut sessions = Vec::new();

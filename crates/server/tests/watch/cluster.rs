@@ -14,8 +14,8 @@ use tenure_server::{Entrance, Member, Running, Settings, start};
 use tenure_types::Revision;
 use tokio::runtime::Runtime;
 
-use crate::bounded::{listed, start_all};
 pub(crate) use crate::bounded::{DEADLINE, wait};
+use crate::bounded::{listed, start_all};
 
 /// Members, each with a hub, on one runtime.
 pub(crate) struct Cluster {

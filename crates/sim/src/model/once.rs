@@ -162,8 +162,7 @@ impl Model {
     }
 
     fn record(&self, command: &Command<'_>, result: &Verdict) -> Record {
-        let revision =
-            if self.events.is_empty() { self.revision } else { self.this_revision() };
+        let revision = if self.events.is_empty() { self.revision } else { self.this_revision() };
         Record { command: as_text(command), result: result.clone(), revision }
     }
 

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use ::http::request::Parts;
 use axum::Router;
-use axum::extract::{FromRequestParts, State};
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
 use axum::routing::get;
 use tenure_wire::reason::{self, Socket};

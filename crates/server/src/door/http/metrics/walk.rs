@@ -65,7 +65,8 @@ impl Walked {
         }
         let shared = machine.waiting_shared(lock.lock.as_str(), *places_left);
         let seen = lock.waiting.min(*places_left as u64);
-        *places_left = places_left.saturating_sub(usize::try_from(lock.waiting).unwrap_or(usize::MAX));
+        *places_left =
+            places_left.saturating_sub(usize::try_from(lock.waiting).unwrap_or(usize::MAX));
         add("shared", shared);
         add("exclusive", seen - shared);
         add(ANY, lock.waiting - seen);
