@@ -1,13 +1,13 @@
 //! How much memory does a decoder ask for, beside what it was given?
 //!
-//! A length that an input merely claims must not be believed. So the most that a target has at a time is held to a multiple of
-//! its input, whether libFuzzer feeds it or a test replays what was found.
+//! A length that an input merely claims must not be believed. So the most that a target has at a time is held to a
+//! multiple of its input, whether libFuzzer feeds it or a test replays what was found.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// What a decoder may have at a time: so much in any case, and so much for each byte of its input. An empty element of a list
-/// takes two bytes of a message and some hundred in memory, twice while the list grows.
+/// What a decoder may have at a time: so much in any case, and so much for each byte of its input. An empty element of
+/// a list takes two bytes of a message and some hundred in memory, twice while the list grows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     pub(crate) fixed: isize,

@@ -1,8 +1,8 @@
 //! Does a watcher that goes from member to member see everything exactly once while leaders are killed?
 //!
-//! One writes numbers into one key, under ids, wherever it is answered. Watchers read a few events at one member and go on
-//! at the next, from where they were. Each sees every acknowledged revision once and in order, with the value that was
-//! acknowledged, or is told that the history does not reach back so far: W1, W3.
+//! One writes numbers into one key, under ids, wherever it is answered. Watchers read a few events at one member and
+//! go on at the next, from where they were. Each sees every acknowledged revision once and in order, with the value
+//! that was acknowledged, or is told that the history does not reach back so far: W1, W3.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};

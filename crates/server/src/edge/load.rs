@@ -20,8 +20,8 @@ pub(crate) enum Weight {
 }
 
 /// With so many batches on their way, each mostly one client's one command, those that come now may wait for others: an
-/// entry costs about the same whether it has one command or a hundred, and nobody's answer comes sooner for its own entry
-/// when there are so many.
+/// entry costs about the same whether it has one command or a hundred, and with so many nobody's answer comes sooner
+/// for an entry of its own.
 const CROWD: u64 = 64;
 const CROWD_GATHERS_US: u64 = 200;
 

@@ -15,7 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 use tenure_core::event::Cause;
 use tenure_core::{Record, Recorded, Records};
-use tenure_types::{Mode, PlaceNumber, Revision};
+use tenure_types::{LeaseId, Mode, PlaceNumber, Revision};
 use tokio::sync::Notify;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -395,7 +395,7 @@ enum Waited {
 }
 
 fn hold_key(name: &str, event: &Recorded<'_>) -> HoldKey {
-    (event.lease().map_or(0, |lease| lease.get()), hash(name))
+    (event.lease().map_or(0, LeaseId::get), hash(name))
 }
 
 fn hash(name: &str) -> u64 {
@@ -421,7 +421,7 @@ mod tests {
         RequestId, Wait,
     };
     use tenure_core::{Machine, Most};
-    use tenure_types::{Epoch, LeaseId, Term, Token};
+    use tenure_types::{Epoch, Term, Token};
 
     /// A machine, and what is counted of it.
     struct Stage {

@@ -1,6 +1,7 @@
 //! What can be measured?
 //!
-//! What happens is counted where it happens (`meter/`, `figures.rs`); what is true at a moment is read when somebody asks.
+//! What happens is counted where it happens (`meter/`, `figures.rs`); what is true at a moment is read when somebody
+//! asks.
 
 mod walk;
 
