@@ -24,6 +24,7 @@ mod home;
 mod join;
 mod lineage;
 mod member;
+mod meter;
 pub mod os;
 mod peer;
 mod pen;
