@@ -71,7 +71,10 @@ pub fn raise<'a>(
 }
 
 /// The floor as it is now.
-pub fn floor<'a>(db: &mut impl ConnectionLike, at: impl Into<LockSlot<'a>>) -> Result<Floor, Error> {
+pub fn floor<'a>(
+    db: &mut impl ConnectionLike,
+    at: impl Into<LockSlot<'a>>,
+) -> Result<Floor, Error> {
     let mut ask = ::redis::cmd("HMGET");
     ask.arg(floor_key(at)).arg(&["exclusive", "shared", "used", "incarnation"]);
     let kept: [Option<String>; 4] = ask.query(db).map_err(Error::Store)?;
@@ -123,10 +126,13 @@ pub fn answer(value: Value, (claim, touch): (Claim, Touch)) -> Result<Vec<Value>
         Some(Value::Int(1)) => Ok(parts.split_off(1)),
         Some(Value::Int(0)) => {
             let kept: (i64, String, String, String, String) =
-                ::redis::from_redis_value(Value::Array(parts)).map_err(|e| Error::Store(e.into()))?;
+                ::redis::from_redis_value(Value::Array(parts))
+                    .map_err(|e| Error::Store(e.into()))?;
             match read([kept.1, kept.2, kept.3, kept.4])?.admit(claim, touch) {
                 Err(refused) => Err(Error::Refused(refused)),
-                Ok(floor) => Err(Error::Unreadable(format!("refused, though it leads to {floor:?}"))),
+                Ok(floor) => {
+                    Err(Error::Unreadable(format!("refused, though it leads to {floor:?}")))
+                }
             }
         }
         _ => Err(Error::Store(unexpected(&Value::Array(parts)))),

@@ -148,7 +148,12 @@ fn pass(tx: &Transaction<'_>, at: LockSlot<'_>, claim: Claim, touch: Touch) -> R
 }
 
 /// The database said no: what the rule says of the floor that is there, or what happened instead.
-fn explain(db: &Connection, error: rusqlite::Error, at: LockSlot<'_>, given: (Claim, Touch)) -> Error {
+fn explain(
+    db: &Connection,
+    error: rusqlite::Error,
+    at: LockSlot<'_>,
+    given: (Claim, Touch),
+) -> Error {
     let said = match &error {
         rusqlite::Error::SqliteFailure(_, Some(said)) if said.starts_with(SAID) => said.clone(),
         _ => return Error::Store(error),

@@ -112,12 +112,16 @@ fn postgres_refuses_the_dead() {
     let database = &Database { runtime, port: server.port, idle: Mutex::default() };
     database.run(MIGRATION);
     trials::all(Size { steps: 300, writes: 40 }, |name| {
-        database.run(&format!("create table {name} (value text); insert into {name} values (null)"));
+        database
+            .run(&format!("create table {name} (value text); insert into {name} values (null)"));
         Table { database, name: name.to_owned() }
     });
     database.run(MIGRATION);
     assert!(
-        database.with(async |client| postgres::floor(client, "scenario").await.unwrap()).exclusive.is_some(),
+        database
+            .with(async |client| postgres::floor(client, "scenario").await.unwrap())
+            .exclusive
+            .is_some(),
         "migrating again keeps the floors"
     );
     a_protected_table_refuses_sql_written_by_hand(database);
@@ -127,7 +131,9 @@ fn postgres_refuses_the_dead() {
 }
 
 fn a_protected_table_refuses_sql_written_by_hand(database: &Database) {
-    database.run("create table ledger (id int primary key, paid bool); insert into ledger values (7, false)");
+    database.run(
+        "create table ledger (id int primary key, paid bool); insert into ledger values (7, false)",
+    );
     database.run("select tenure_fence.protect('ledger', 'by hand')");
     let changes = [
         "update ledger set paid = true where id = 7",
@@ -140,22 +146,31 @@ fn a_protected_table_refuses_sql_written_by_hand(database: &Database) {
         assert_eq!(database.refused(change), "TF428", "{change}");
         assert_eq!(database.refused(&format!("begin; {change}; commit")), "TF428", "{change}");
     }
-    let passing = |token: u64, rest: &str| format!("begin; select tenure_fence.pass('by hand', {token}); {rest}; commit");
+    let passing = |token: u64, rest: &str| {
+        format!("begin; select tenure_fence.pass('by hand', {token}); {rest}; commit")
+    };
     for change in changes {
         database.run(&passing(5, change));
         database.run(&passing(5, "insert into ledger values (7, false)  on conflict do nothing"));
     }
     // A pass is for its own transaction, its own lock, and only while it stands.
     assert_eq!(database.refused(changes[0]), "TF428");
-    assert_eq!(database.refused(&format!("begin; select tenure_fence.pass('other', 9); {}", changes[0])), "TF428");
-    let undone = "savepoint s; select tenure_fence.pass('by hand', 6); rollback to s; delete from ledger";
+    assert_eq!(
+        database.refused(&format!("begin; select tenure_fence.pass('other', 9); {}", changes[0])),
+        "TF428"
+    );
+    let undone =
+        "savepoint s; select tenure_fence.pass('by hand', 6); rollback to s; delete from ledger";
     assert_eq!(database.refused(&format!("begin; {undone}")), "TF428");
     let raised = "begin; select tenure_fence.raise_floor('by hand', 6)";
     assert_eq!(database.refused(&format!("{raised}; delete from ledger")), "TF428");
     database.run(&format!("{raised}; commit"));
     assert_eq!(database.refused(&passing(5, changes[0])), "TF412");
     for bad in ["0", "-1", "null", "281474976710656"] {
-        assert_eq!(database.refused(&format!("select tenure_fence.pass('by hand', {bad})")), "TF400");
+        assert_eq!(
+            database.refused(&format!("select tenure_fence.pass('by hand', {bad})")),
+            "TF400"
+        );
     }
     assert_eq!(database.refused("select tenure_fence.pass('by hand', 9, mode => 'both')"), "22023");
     database.run("select tenure_fence.unprotect('ledger'); delete from ledger");
@@ -189,12 +204,20 @@ fn whoever_comes_with_another_token_waits_for_the_transaction(database: &Databas
 }
 
 fn nobody_edits_a_floor_by_hand(database: &Database) {
-    database.run("create role clerk login; create table desk (value int); grant all on desk to clerk");
+    database
+        .run("create role clerk login; create table desk (value int); grant all on desk to clerk");
     database.run("select tenure_fence.protect('desk', 'desk')");
     let clerk = database.connect_as("clerk");
     database.runtime.block_on(async {
-        clerk.batch_execute("begin; select tenure_fence.pass('desk', 3); insert into desk values (1); commit").await.unwrap();
-        for change in ["update tenure_fence.floor set exclusive = 1", "delete from tenure_fence.floor"] {
+        clerk
+            .batch_execute(
+                "begin; select tenure_fence.pass('desk', 3); insert into desk values (1); commit",
+            )
+            .await
+            .unwrap();
+        for change in
+            ["update tenure_fence.floor set exclusive = 1", "delete from tenure_fence.floor"]
+        {
             let error = clerk.batch_execute(change).await.unwrap_err();
             assert_eq!(error.code().unwrap().code(), "42501", "{change}: insufficient privilege");
         }

@@ -99,7 +99,14 @@ fn the_script_refuses_what_is_no_claim(db: &mut Connection) {
     let mut eval = |words: &[String]| -> redis::RedisResult<Value> {
         redis::cmd("EVAL").arg(SCRIPT).arg(1).arg(&key).arg(words).query(db)
     };
-    let bad = [(0, "1"), (0, "000000000000000001x"), (0, "0000000000000000000"), (1, "both"), (2, ""), (3, "read")];
+    let bad = [
+        (0, "1"),
+        (0, "000000000000000001x"),
+        (0, "0000000000000000000"),
+        (1, "both"),
+        (2, ""),
+        (3, "read"),
+    ];
     for (at, word) in bad {
         let mut words = good.clone();
         words[at] = word.to_owned();

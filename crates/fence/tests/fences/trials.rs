@@ -78,10 +78,11 @@ fn answers_are_those_of_the_rule(lock: &str, data: &dyn Subject, steps: usize) {
         let claim = some_claim(rng, epoch);
         let touch = if rng.u8(..4) == 0 { Touch::Raise } else { Touch::Write };
         let value = format!("step {step}");
-        let expected = rule.admit::<std::io::Error>(at, claim, touch).map_err(|error| match error {
-            Error::Refused(refused) => Said::from(refused),
-            other => panic!("{other:?}"),
-        });
+        let expected =
+            rule.admit::<std::io::Error>(at, claim, touch).map_err(|error| match error {
+                Error::Refused(refused) => Said::from(refused),
+                other => panic!("{other:?}"),
+            });
         let said = match touch {
             Touch::Write => data.write(at, claim, &value),
             Touch::Raise => data.raise(at, claim),
