@@ -15,8 +15,8 @@
 //! server that restarts from an older file, may have a lower floor, and then accepts a token that was refused before.
 //! Floor and data fall back together, so they still belong to each other, but an acknowledged write is gone and a stale
 //! writer may come back. `WAIT` makes that rarer and does not rule it out. The promise holds on one server with
-//! `appendonly yes` and `appendfsync always`, without failover, and with `maxmemory-policy noeviction`: an evicted floor is
-//! no floor. Where that is not enough, keep the data elsewhere.
+//! `appendonly yes` and `appendfsync always`, without failover, and with `maxmemory-policy noeviction`: an evicted
+//! floor is no floor. Where that is not enough, keep the data elsewhere.
 //!
 //! In Redis Cluster the floor of lock `ledger` lives where keys that begin with `{ledger}` do.
 

@@ -258,7 +258,10 @@ async fn every_refusal_has_its_status() {
     );
     let (status, body) = post(&["6"]).await;
     assert_eq!(status, StatusCode::PRECONDITION_FAILED);
-    let stale = r#"{"error":{"reason":"STALE_TOKEN","message":"token 6 is stale: the floor is 7","effect":"none","lock":"a \"lock\"","floor":"7"}}"#;
+    let stale = concat!(
+        r#"{"error":{"reason":"STALE_TOKEN","message":"token 6 is stale: the floor is 7","#,
+        r#""effect":"none","lock":"a \"lock\"","floor":"7"}}"#
+    );
     assert_eq!(body, stale);
     for bad in [&["x"][..], &["7.0"], &["9223372036854775808"], &["7", "7"], &["281474976710656"]] {
         assert_eq!(post(bad).await.0, StatusCode::BAD_REQUEST, "{bad:?}");
