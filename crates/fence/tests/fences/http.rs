@@ -59,7 +59,9 @@ fn text_of(claim: Claim) -> String {
     if claim.times == tenure_fence::Times::Once {
         text.push_str(" once");
     }
-    claim.incarnation.map(|incarnation| text.push_str(&format!(" {incarnation}")));
+    if let Some(incarnation) = claim.incarnation {
+        text.push_str(&format!(" {incarnation}"));
+    }
     text
 }
 

@@ -2,9 +2,10 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use fastrand::Rng;
-use tenure_fence::LockSlot;
+use tenure_fence::{LockSlot, Token};
 
 use crate::subject::{Said, Subject, claim};
 
@@ -54,7 +55,7 @@ pub(crate) fn no_lower_token_after_a_higher(lock: &str, data: &dyn Subject, writ
                 last = floor;
             }
         });
-        let failed = writers.into_iter().map(|writer| writer.join()).filter(Result::is_err).count();
+        let failed = writers.into_iter().map(ScopedJoinHandle::join).filter(Result::is_err).count();
         done.store(true, Ordering::SeqCst);
         assert_eq!(failed, 0, "writers failed");
     });
@@ -62,7 +63,7 @@ pub(crate) fn no_lower_token_after_a_higher(lock: &str, data: &dyn Subject, writ
     assert_eq!(fault(&history), None);
     let highest =
         history.iter().filter(|write| write.accepted).map(|write| write.token).max().unwrap();
-    assert_eq!(data.floor(at).exclusive.map(|token| token.get()), Some(highest));
+    assert_eq!(data.floor(at).exclusive.map(Token::get), Some(highest));
     assert_eq!(data.read(), Some(highest.to_string()), "the data is that of the highest token");
     assert!(history.iter().any(|write| !write.accepted), "nobody was ever late");
 }
