@@ -22,6 +22,8 @@ pub mod blocking;
 mod client;
 mod clock;
 mod election;
+#[doc(hidden)]
+pub mod engine;
 mod error;
 mod guard;
 mod keeper;
@@ -31,6 +33,9 @@ mod life;
 mod line;
 mod renew;
 mod shared;
+#[cfg(feature = "virtual-time")]
+#[doc(hidden)]
+pub mod virtual_time;
 mod wait;
 mod watch;
 mod watchdog;
