@@ -58,7 +58,7 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
     let file = cluster.dir.path().join("backup");
     let address = cluster.address(cluster.leader()).to_string();
     let plain = ["backup", file.to_str().unwrap(), "--addr", &address];
-    assert_eq!(tenure(&plain).code, Some(1));
+    assert_eq!(tenure(&plain).code, Some(69));
     assert!(!file.exists());
     let trusting = [&plain[..], &["--tls-ca", papers[0].ca.to_str().unwrap()]].concat();
     let taken = tenure(&trusting);

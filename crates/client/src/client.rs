@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tonic::transport::{Certificate, Identity};
 
 use crate::ask::LockAsk;
 use crate::error::Error;
@@ -92,6 +93,7 @@ impl Client {
                 ttl: TTL,
                 window: None,
                 grace: Duration::ZERO,
+                tls: None,
             },
         }
     }
@@ -270,6 +272,34 @@ impl Builder {
     /// ```
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
+        self
+    }
+
+    /// Speaks TLS with members whose certificates this authority signed, given as PEM.
+    ///
+    /// ```no_run
+    /// # fn example() -> std::io::Result<()> {
+    /// let builder = tenure::Client::builder().tls(std::fs::read("members.pem")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn tls(mut self, authority: impl AsRef<[u8]>) -> Self {
+        let tls = self.settings.tls.take().unwrap_or_default();
+        self.settings.tls = Some(tls.ca_certificate(Certificate::from_pem(authority)));
+        self
+    }
+
+    /// Shows this certificate, where members want one; it and its key are given as PEM.
+    ///
+    /// ```no_run
+    /// # fn example() -> std::io::Result<()> {
+    /// use std::fs::read;
+    /// let builder = tenure::Client::builder().tls(read("members.pem")?);
+    /// let builder = builder.identity(read("client.pem")?, read("client.key")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
+        let tls = self.settings.tls.take().unwrap_or_default();
+        self.settings.tls = Some(tls.identity(Identity::from_pem(certificate, key)));
         self
     }
 

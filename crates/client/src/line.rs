@@ -118,7 +118,9 @@ impl Line {
         hello: v1::Hello,
         shared: &Weak<Shared>,
     ) -> Result<Arc<Self>, String> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        let tls = shared.upgrade().and_then(|shared| shared.settings.tls.clone());
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
             .map_err(|_| "is no address".to_owned())?
             .tcp_nodelay(true)
             .http2_keep_alive_interval(QUIET)
@@ -126,6 +128,9 @@ impl Line {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
+        if let Some(tls) = tls {
+            endpoint = endpoint.tls_config(tls).map_err(|error| deepest(&error))?;
+        }
         let channel = endpoint.connect().await.map_err(|error| deepest(&error))?;
         let (to, requests) = mpsc::unbounded_channel();
         let said = v1::SessionRequest { hello: Some(hello), requests: Vec::new() };

@@ -44,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) ttl: Duration,
     pub(crate) window: Option<Duration>,
     pub(crate) grace: Duration,
+    /// How members are recognised and how we show who we are, if not in plain.
+    pub(crate) tls: Option<tonic::transport::ClientTlsConfig>,
 }
 
 /// Which life of which cluster: another one knows nothing of our leases, even if its numbers look the same.
