@@ -22,6 +22,8 @@ mod run;
 mod serve;
 mod signals;
 mod span;
+mod terminal;
+mod top;
 mod unlock;
 mod watch;
 
@@ -180,6 +182,13 @@ enum Command {
     /// Ends with 0 if nothing is bad, with 1 if something is, with 69 if nobody answers.
     #[command(verbatim_doc_comment)]
     Doctor(doctor::Doctor),
+    /// Watch locks, holders, queues, rates and members on a live screen
+    ///
+    ///   tenure top
+    ///   tenure top jobs/
+    ///   tenure top --once            one look, for a log
+    #[command(verbatim_doc_comment)]
+    Top(top::Top),
     /// Say what follows from a ttl: failover time, margins, chance of losing for nothing
     ///
     ///   tenure plan --ttl 15s --rtt 5ms --drift 200
@@ -253,6 +262,7 @@ fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
         Command::Backup(flags) => (flags.reach.output, backup::run(flags)),
         Command::Restore(flags) => (flags.output, restore::run(flags)),
         Command::Doctor(flags) => (flags.reach.output, doctor::doctor(flags)),
+        Command::Top(flags) => (flags.reach.output, top::top(flags)),
         Command::Plan(flags) => (flags.output, plan::plan(flags)),
         Command::Demo(flags) => (Output::Text, demo::run(flags)),
         Command::Completions(flags) => (Output::Text, manual::completions(flags)),

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::reach::Reach;
 
-pub(crate) use status::bytes;
+pub(crate) use status::{bytes, role_word};
 
 /// What can be done with a cluster.
 #[derive(Subcommand)]

@@ -1,5 +1,7 @@
 //! What happened to a lock before?
 
+use std::collections::VecDeque;
+
 use clap::Args;
 use tenure_wire::convert::cause_word;
 use tenure_wire::json::event::Change;
@@ -9,11 +11,13 @@ use v1::lock_admin_service_client::LockAdminServiceClient;
 use crate::exit::Exit;
 use crate::failure::{Failure, quoted};
 use crate::output::{self, Output};
-use crate::reach::Reach;
+use crate::reach::{Cluster, Reach};
 use crate::span;
 
 /// Revisions in one page.
 const PAGE: u32 = 1_000;
+/// Revisions on a screen.
+const SCREEN: usize = 100;
 
 /// Flags of `tenure history`.
 #[derive(Args)]
@@ -30,48 +34,78 @@ pub(crate) struct History {
     pub(crate) reach: Reach,
 }
 
+/// What is known of a lock's past.
+struct Past {
+    batches: VecDeque<v1::Batch>,
+    left_out: u64,
+    floor: i64,
+}
+
 /// Shows a lock's history, oldest first.
 pub(crate) fn history(flags: &History) -> Result<Exit, Failure> {
     flags.reach.with(async |cluster| {
-        let mut kept: std::collections::VecDeque<v1::Batch> = std::collections::VecDeque::new();
-        let (mut from, mut left_out) = (flags.from, 0_u64);
-        let floor = loop {
-            let ask = v1::HistoryRequest { lock: flags.lock.clone(), from, limit: PAGE };
-            let asked =
-                async |channel| LockAdminServiceClient::new(channel).history(ask.clone()).await;
-            let page = cluster.client.question(asked).await?;
-            for batch in page.batches {
-                kept.push_back(batch);
-                if kept.len() > flags.limit {
-                    kept.pop_front();
-                    left_out += 1;
-                }
-            }
-            if page.next <= from || page.header.is_some_and(|it| page.next > it.revision) {
-                break page.floor;
-            }
-            from = page.next;
-        };
+        let past = Past::read(cluster, &flags.lock, flags.from, flags.limit).await?;
         if cluster.output == Output::Json {
-            kept.into_iter().for_each(|batch| output::object(&Change::from(batch)));
+            past.batches.into_iter().for_each(|batch| output::object(&Change::from(batch)));
             return Ok(Exit::Done);
         }
-        if kept.is_empty() {
-            let (lock, look) = (&flags.lock, quoted(&flags.lock));
+        if past.batches.is_empty() {
+            let (lock, look, floor) = (&flags.lock, quoted(&flags.lock), past.floor);
             output::tell(&format!(
                 "nothing is known of lock `{lock}` since revision {floor}; look: tenure explain {look}\n"
             ));
         }
-        if left_out > 0 {
-            output::tell(&format!("{left_out} older revisions are not shown; --limit shows more\n"));
+        if past.left_out > 0 {
+            let older = past.left_out;
+            output::tell(&format!("{older} older revisions are not shown; --limit shows more\n"));
         }
-        for batch in &kept {
-            for event in &batch.events {
-                output::out(&format!("{:>8}  {}\n", batch.revision, event_words(event)));
-            }
-        }
+        output::out(&past.lines());
         Ok(Exit::Done)
     })
+}
+
+/// The newest part of it, for a screen.
+pub(crate) async fn text(cluster: &Cluster, lock: &str) -> Result<String, Failure> {
+    let past = Past::read(cluster, lock, 0, SCREEN).await?;
+    Ok(format!("history of lock `{lock}`\n{}", past.lines()))
+}
+
+impl Past {
+    async fn read(
+        cluster: &Cluster,
+        lock: &str,
+        mut from: i64,
+        limit: usize,
+    ) -> Result<Self, Failure> {
+        let (mut batches, mut left_out) = (VecDeque::new(), 0);
+        loop {
+            let ask = v1::HistoryRequest { lock: lock.to_owned(), from, limit: PAGE };
+            let asked =
+                async |channel| LockAdminServiceClient::new(channel).history(ask.clone()).await;
+            let page = cluster.client.question(asked).await?;
+            for batch in page.batches {
+                batches.push_back(batch);
+                if batches.len() > limit {
+                    batches.pop_front();
+                    left_out += 1;
+                }
+            }
+            if page.next <= from || page.header.is_some_and(|it| page.next > it.revision) {
+                return Ok(Self { batches, left_out, floor: page.floor });
+            }
+            from = page.next;
+        }
+    }
+
+    fn lines(&self) -> String {
+        let mut text = String::new();
+        for batch in &self.batches {
+            for event in &batch.events {
+                text.push_str(&format!("{:>8}  {}\n", batch.revision, event_words(event)));
+            }
+        }
+        text
+    }
 }
 
 /// An event in one line, without its revision.

@@ -65,6 +65,9 @@ pub(crate) struct Serve {
     /// Allow addresses that other machines reach, without encryption
     #[arg(long)]
     insecure: bool,
+    /// End when stdin does: for whoever starts members and may be killed
+    #[arg(long, hide = true)]
+    while_stdin: bool,
 }
 
 /// Flags of `tenure config check`.
@@ -93,6 +96,12 @@ pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
     let mut settings: Settings = Config::gather(flags)?.settings()?;
     let wishes = wishes()?;
     os::raise_open_files();
+    if flags.while_stdin {
+        std::thread::spawn(|| {
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            std::process::exit(0);
+        });
+    }
     settings.stop = wishes.stop.clone();
     settings.on_end = on_end(&settings.name);
     let name = settings.name.clone();
