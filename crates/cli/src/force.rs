@@ -58,6 +58,10 @@ pub(crate) fn force(flags: &Force) -> Result<Exit, Failure> {
             (Some(token), Some(reason)) => (token, reason.clone()),
             _ => return Err(preview(&flags.lock, &explained)),
         };
+        if !flags.yes && !std::io::stdin().is_terminal() {
+            let failure = Failure::arguments("there is no terminal to ask on; nothing was done");
+            return Err(failure.next("the same with --yes"));
+        }
         if cluster.output == Output::Text {
             output::tell(&warning(flags, &explained, token));
         }
@@ -132,10 +136,6 @@ fn warning(flags: &Force, explained: &Explanation, token: u64) -> String {
 fn confirm(flags: &Force) -> Result<(), Failure> {
     if flags.yes {
         return Ok(());
-    }
-    if !std::io::stdin().is_terminal() {
-        let failure = Failure::arguments("there is no terminal to ask on; nothing was done");
-        return Err(failure.next("the same with --yes"));
     }
     output::tell(&format!("Type the lock's name to go on: {}\n", flags.lock));
     let mut line = String::new();

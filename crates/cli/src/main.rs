@@ -1,6 +1,7 @@
 //! What can be typed after `tenure`?
 
 mod backup;
+mod bench;
 mod cluster;
 mod demo;
 mod dev;
@@ -195,6 +196,15 @@ enum Command {
     ///   tenure plan --ttl 3s --rtt 80ms --loss 5 --grace 500ms
     #[command(verbatim_doc_comment)]
     Plan(plan::Plan),
+    /// Measure how fast a cluster is, seen from here
+    ///
+    ///   tenure bench                                         acquire and release, 1, 16 and 64 clients
+    ///   tenure bench handover --clients 64 --plot out.svg    one lock passed on, drawn into a file
+    ///   tenure bench keys --clients 256 --duration 30s
+    ///
+    /// It makes load on the cluster it is pointed at, under names of its own that begin with bench/.
+    #[command(verbatim_doc_comment)]
+    Bench(bench::Bench),
     /// Take a guided tour in one terminal: contention, expiry, a leader's crash, a zombie refused
     ///
     ///   tenure demo                 the tour: three real members, thrown away at the end
@@ -264,6 +274,7 @@ fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
         Command::Doctor(flags) => (flags.reach.output, doctor::doctor(flags)),
         Command::Top(flags) => (flags.reach.output, top::top(flags)),
         Command::Plan(flags) => (flags.output, plan::plan(flags)),
+        Command::Bench(flags) => (flags.reach.output, bench::bench(flags)),
         Command::Demo(flags) => (Output::Text, demo::run(flags)),
         Command::Completions(flags) => (Output::Text, manual::completions(flags)),
         Command::Man(flags) => (Output::Text, manual::man(flags)),
