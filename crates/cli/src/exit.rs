@@ -34,10 +34,11 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
     ("2", "wrong arguments; nothing was sent"),
     ("69", "unreachable; nothing happened"),
     ("74", "unknown: it may have happened; the message has the request id to ask again with"),
-    ("75", "not acquired: somebody else has the lock"),
+    ("75", "not acquired: somebody else has the lock (for `run`, --held-code replaces it)"),
     ("76", "lost: the lock or the lease was held and is not any more"),
     ("77", "not allowed: credentials are missing, or do not allow this"),
     ("78", "the configuration cannot be used"),
+    ("126, 127", "for `run`, as a shell: the command cannot be executed, was not found"),
     ("128+n", "ended by signal n, as in a shell: 130 for Ctrl-C"),
 ];
 

@@ -124,6 +124,6 @@ fn reason_help(word: &str) -> Result<String, Failure> {
 }
 
 fn exit_codes() -> String {
-    let lines = exit::TABLE.iter().map(|(code, meaning)| format!("{code:>6}  {meaning}\n"));
+    let lines = exit::TABLE.iter().map(|(code, meaning)| format!("{code:>8}  {meaning}\n"));
     lines.collect()
 }

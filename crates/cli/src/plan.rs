@@ -130,7 +130,7 @@ impl Follows {
         let shown = span::shown;
         let (renew, retry, tries) = (shown(self.renew), shown(self.retry), self.tries);
         let (doubt, lost) = (shown(self.pace.doubtful_after()), shown(self.pace.window()));
-        let (least, most) = (shown(self.failover_least), shown(self.failover_most));
+        let (least, most) = (shown(self.failover_least), at_most(self.failover_most));
         let elections = if self.outage > ELECTION_MOST + flags.rtt * 2 {
             format!(
                 "so an election ({} to {}) loses nothing",
@@ -163,6 +163,15 @@ impl Follows {
             chance = chance(self.false_loss_per_day),
         )
     }
+}
+
+/// Rounded up: what takes at most so long never takes longer.
+fn at_most(time: Duration) -> String {
+    let tenths = time.as_millis().div_ceil(100);
+    if time >= Duration::from_secs(60) {
+        return span::shown(time + Duration::from_secs(1));
+    }
+    format!("{}.{}s", tenths / 10, tenths % 10)
 }
 
 /// A chance that people can picture.

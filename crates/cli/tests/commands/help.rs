@@ -126,7 +126,7 @@ fn reasons_and_codes_are_explained() {
         "{held}"
     );
     assert!(said(&["help", "UNKNOWN_OUTCOME"]).contains("effect   unknown"));
-    assert!(said(&["help", "exit"]).contains("    75  not acquired"));
+    assert!(said(&["help", "exit"]).contains(" 75  not acquired"));
     assert!(said(&["--version"]).starts_with("tenure "));
 }
 
