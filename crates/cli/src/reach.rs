@@ -9,6 +9,7 @@ use clap::Args;
 use serde::Deserialize;
 use tenure::{Client, RequestId};
 use tenure_server::os;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -69,6 +70,7 @@ pub(crate) struct Tls {
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) output: Output,
+    pub(crate) place: Place,
 }
 
 #[derive(Deserialize, Default)]
@@ -104,7 +106,7 @@ impl Reach {
         let place = self.place()?;
         runtime()?.block_on(async {
             let client = place.connect().await?;
-            work(&Cluster { client, output: self.output }).await
+            work(&Cluster { client, output: self.output, place }).await
         })
     }
 
@@ -163,6 +165,22 @@ impl Place {
     /// Connects; somebody has answered then.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         Ok(self.builder()?.connect().await?)
+    }
+
+    /// One member, whoever leads; connected when something is asked.
+    pub(crate) fn channel(&self, address: &str) -> Result<Channel, Failure> {
+        let wrong = |error| Failure::config(format!("{address}: {error}"));
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(wrong)?;
+        if let Some(tls) = &self.tls {
+            let mut config =
+                ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(&tls.ca)?));
+            if let Some((cert, key)) = &tls.own {
+                config = config.identity(Identity::from_pem(pem(cert)?, pem(key)?));
+            }
+            endpoint = endpoint.tls_config(config).map_err(wrong)?;
+        }
+        Ok(endpoint.connect_timeout(self.patience).connect_lazy())
     }
 
     /// A client to be, as everything says.

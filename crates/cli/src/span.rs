@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Longer than anybody waits, and short enough to be added to any clock.
+const LONGEST: Duration = Duration::from_secs(10_000 * 86_400);
+
 /// Reads `15s`, `500ms`, `2m`, `1h30m`, or `0`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no time; try 500ms, 15s, 2m or 1h30m");
@@ -29,7 +32,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         total = total.checked_add(part).ok_or_else(wrong)?;
         rest = after;
     }
-    if text.is_empty() { Err(wrong()) } else { Ok(total) }
+    if text.is_empty() || total > LONGEST { Err(wrong()) } else { Ok(total) }
 }
 
 /// The same for people, rounded down: an age is never longer than really passed.

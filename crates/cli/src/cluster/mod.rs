@@ -1,6 +1,7 @@
 //! How is a cluster looked at and changed, member by member?
 
 mod change;
+pub(crate) mod each;
 mod status;
 
 use clap::{Args, Subcommand};
@@ -10,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::reach::Reach;
 
-pub(crate) use status::{bytes, role_word};
+pub(crate) use status::{bytes, role_word, spare};
 
 /// What can be done with a cluster.
 #[derive(Subcommand)]

@@ -4,6 +4,7 @@ use tenure_wire::json::cluster::{Member, Status};
 use tenure_wire::v1;
 use v1::cluster_service_client::ClusterServiceClient;
 
+use super::each;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Output, Side, Table};
@@ -16,7 +17,7 @@ const TIGHT_BYTES: u64 = 1_000_000_000;
 
 /// Shows how everything is.
 pub(super) async fn status(cluster: &Cluster) -> Result<Exit, Failure> {
-    let status = cluster.client.status().await?;
+    let status = each::status(&cluster.client, &cluster.place).await?;
     match cluster.output {
         Output::Json => output::object(&Status::from(status)),
         Output::Text => output::out(&text(&status)),
@@ -61,7 +62,8 @@ pub(super) async fn list(cluster: &Cluster) -> Result<v1::MembersResponse, Failu
 
 fn text(status: &v1::StatusResponse) -> String {
     let up = status.members.iter().filter(|it| it.up).count();
-    let (all, survives) = (status.members.len(), status.survives);
+    let (all, survives) = (status.members.len(), spare(status));
+    let more = if up < all { "more " } else { "" };
     let failures = if survives == 1 { "failure" } else { "failures" };
     let name = match status.cluster.as_str() {
         "" => String::new(),
@@ -69,7 +71,7 @@ fn text(status: &v1::StatusResponse) -> String {
     };
     let revision = status.header.map_or(0, |header| header.revision);
     let mut text = format!(
-        "cluster{name}: {up} of {all} members up, survives {survives} {failures}, revision {revision}\n"
+        "cluster{name}: {up} of {all} members up, survives {survives} {more}{failures}, revision {revision}\n"
     );
     let mut table = Table::new(&[
         ("MEMBER", Side::Left),
@@ -99,6 +101,17 @@ fn text(status: &v1::StatusResponse) -> String {
         text.push_str(&format!("next    {next}\n"));
     }
     text
+}
+
+/// How many of those that are up may fail before nothing is agreed on any more.
+pub(crate) fn spare(status: &v1::StatusResponse) -> usize {
+    let votes = |it: &&v1::MemberStatus| {
+        let role = it.member.as_ref().map(v1::Member::role);
+        matches!(role, Some(v1::Role::Follower | v1::Role::Leader))
+    };
+    let voters = status.members.iter().filter(votes).count();
+    let up = status.members.iter().filter(votes).filter(|it| it.up).count();
+    up.saturating_sub(voters / 2 + 1)
 }
 
 /// What an operator would do first, if anything.
@@ -166,6 +179,23 @@ mod tests {
         assert_eq!(bytes(41_000_000_000), "41 GB");
         assert_eq!(bytes(940_000_000), "940 MB");
         assert_eq!(bytes(1_250_000), "1.2 MB");
+    }
+
+    #[test]
+    fn those_that_are_down_are_not_counted_on() {
+        let member = |up| v1::MemberStatus {
+            member: Some(v1::Member { role: v1::Role::Follower.into(), ..Default::default() }),
+            up,
+            ..Default::default()
+        };
+        let spare = |ups: &[bool]| {
+            let members = ups.iter().map(|up| member(*up)).collect();
+            spare(&v1::StatusResponse { members, ..Default::default() })
+        };
+        assert_eq!(spare(&[true, true, true]), 1);
+        assert_eq!(spare(&[true, true, false]), 0);
+        assert_eq!(spare(&[true]), 0);
+        assert_eq!(spare(&[true, true, true, true, false]), 1);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::pause;
 use crate::failure::Failure;
 use crate::lock::wait;
 use crate::output::{self, Output, bold};
-use crate::reach::Cluster;
+use crate::reach::{Cluster, Place};
 use crate::span;
 
 /// Short enough to see a lease end while looking on.
@@ -62,7 +62,9 @@ async fn contention(members: &Members, ana: &Client) -> Result<(Client, Guard), 
         let bob = bob.clone();
         tokio::spawn(async move { bob.lock(LOCK).ttl(TTL).await })
     };
-    let cluster = Cluster { client: ana.clone(), output: Output::Text };
+    let addresses = members.addresses().split(',').map(str::to_owned).collect();
+    let place = Place { addresses, client: None, patience: PATIENCE, tls: None };
+    let cluster = Cluster { client: ana.clone(), output: Output::Text, place };
     let explained = loop {
         let explained = wait::explain(&cluster, LOCK, None).await?;
         if !explained.ahead.is_empty() {

@@ -7,7 +7,7 @@ use tenure_server::os;
 use tenure_wire::v1;
 
 use super::Finding;
-use crate::cluster::bytes;
+use crate::cluster::{bytes, each, spare};
 use crate::reach::Place;
 use crate::span;
 
@@ -59,11 +59,11 @@ pub(super) fn unreachable(text: &str, tried: &str, tls: bool) -> Finding {
 /// Everything that members say of themselves.
 pub(super) async fn look(client: &Client, place: &Place) -> Vec<Finding> {
     let mut found = vec![tls(place), talk(client).await];
-    match client.status().await {
+    match each::status(client, place).await {
         Ok(status) => found.extend(members(&status)),
         Err(error) => {
             let next = "start the members that are down; a majority must be up";
-            found.push(Finding::bad("quorum", error.to_string(), next));
+            found.push(Finding::bad("quorum", error.text, next));
         }
     }
     found
@@ -144,8 +144,9 @@ fn members(status: &v1::StatusResponse) -> Vec<Finding> {
 
 fn quorum(status: &v1::StatusResponse) -> Finding {
     let up = status.members.iter().filter(|it| it.up).count();
-    let (all, survives) = (status.members.len(), status.survives);
-    let detail = format!("{up} of {all} members up, survives {survives} more failures");
+    let (all, survives) = (status.members.len(), spare(status));
+    let failures = if survives == 1 { "failure" } else { "failures" };
+    let detail = format!("{up} of {all} members up, survives {survives} more {failures}");
     match (&status.leader, survives) {
         (Some(leader), _) if leader.member_id != 0 && survives > 0 => {
             Finding::ok("quorum", format!("{detail}; {} leads", crate::output::clean(&leader.name)))

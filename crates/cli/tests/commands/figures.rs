@@ -5,9 +5,12 @@ use crate::stage::{at, json, objects, ok, one, run};
 #[test]
 fn a_plan_says_what_follows_from_a_ttl() {
     let text = ok(&["plan", "--ttl", "15s", "--rtt", "5ms", "--drift", "200"]);
-    for words in
-        ["renewed   every 5s", "lost      7.5s after it", "margin    7.4s", "failover  10s to 15.7s"]
-    {
+    for words in [
+        "renewed   every 5s",
+        "lost      7.5s after it",
+        "margin    7.4s",
+        "failover  10s to 15.7s",
+    ] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let plan = one(&["plan", "--ttl", "30s", "--grace", "4s", "--loss", "20%"]);

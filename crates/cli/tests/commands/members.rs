@@ -150,6 +150,7 @@ impl Three {
             status.contains("2 of 3 members up").then_some(status)
         });
         assert!(status.contains(&advice) && status.contains("down"), "{status}");
+        assert!(status.contains("survives 0 more failures"), "{status}");
         let ran = self.run(&["doctor"]);
         assert_eq!(ran.code, 1, "{ran:?}");
         assert!(

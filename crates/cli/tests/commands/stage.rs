@@ -74,7 +74,9 @@ pub(crate) fn serve(
         .stderr(log)
         .spawn()
         .unwrap();
-    (child.stdin.take().unwrap(), clients)
+    let stdin = child.stdin.take().unwrap();
+    std::thread::spawn(move || child.wait());
+    (stdin, clients)
 }
 
 /// What a command said, and how it ended.
