@@ -36,7 +36,8 @@ fn sync_unless_held(file: &dyn File) -> io::Result<Duration> {
     while HELD.load(Ordering::Acquire) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    file.sync()
+    // A disk that was never slow is one that the loop waits for itself: the worst case.
+    file.sync().map(|_| Duration::ZERO)
 }
 
 fn settings(dir: &tempfile::TempDir) -> Settings {

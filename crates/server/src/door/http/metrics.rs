@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -35,6 +36,9 @@ const OTHER: &str = "other";
 /// Locks that are looked at in one go, and for one answer; what is beyond is `other`.
 const PAGE: usize = 1_000;
 const PAGES_MAX: usize = 100;
+
+/// So long the loop may take to tell what it knows.
+const LOOP_WITHIN: Duration = Duration::from_secs(1);
 
 type Number = Gauge<u64, AtomicU64>;
 
@@ -122,6 +126,7 @@ struct Shown {
     disk_short: Number,
     data_bytes: Number,
     in_flight: Number,
+    loop_answers: Number,
     watches: Number,
     watch_lag: Number,
     slow: Counter,
@@ -189,6 +194,7 @@ impl Shown {
             disk_short: Number::default(),
             data_bytes: Number::default(),
             in_flight: Number::default(),
+            loop_answers: Number::default(),
             watches: Number::default(),
             watch_lag: Number::default(),
             slow: Counter::default(),
@@ -221,6 +227,9 @@ impl Shown {
         let help = "Bytes of the log, the snapshots and the reserve";
         to.register("data_bytes", help, shown.data_bytes.clone());
         to.register("commands_in_flight", "Commands on their way", shown.in_flight.clone());
+        let help =
+            "1 if the loop told what it knows; 0 if its figures are older because it did not";
+        to.register("loop_answers", help, shown.loop_answers.clone());
         to.register("watches", "Watches of this member", shown.watches.clone());
         let help = "Revisions that the slowest watch is behind";
         to.register("watch_lag_revisions", help, shown.watch_lag.clone());
@@ -238,7 +247,10 @@ impl Shown {
 pub(super) async fn show(State(http): State<Http>) -> Answered {
     // One at a time: each puts its own figures into the same cells.
     let shown = http.metrics.shown.lock().await;
-    fill(&shown, &http).await?;
+    fill_own(&shown, &http);
+    // A loop that waits for its disk is when somebody looks: they get what is known without it.
+    let answers = tokio::time::timeout(LOOP_WITHIN, fill(&shown, &http)).await;
+    shown.loop_answers.set(u64::from(matches!(answers, Ok(Ok(())))));
     let mut text = String::new();
     if encode(&mut text, &shown.registry).is_err() {
         return Err(Failure::Internal.into());
@@ -248,6 +260,22 @@ pub(super) async fn show(State(http): State<Http>) -> Answered {
     Ok(response)
 }
 
+/// What is known without asking the loop.
+fn fill_own(shown: &Shown, http: &Http) {
+    shown.in_flight.set(http.edge.in_flight());
+    let own = http.edge.member().figures();
+    shown.fsyncs.inc_by(own.syncs.saturating_sub(shown.fsyncs.get()));
+    shown.fsync_p99_us.set(own.sync_p99_us);
+    shown.disk_free_bytes.set(own.disk_free_bytes);
+    shown.disk_short.set(u64::from(own.disk_short));
+    shown.data_bytes.set(own.data_bytes);
+    let figures = http.edge.hub().figures();
+    shown.watches.set(figures.watches as u64);
+    shown.watch_lag.set(figures.lag_worst);
+    shown.slow.inc_by(figures.slow.saturating_sub(shown.slow.get()));
+}
+
+/// What the loop knows.
 async fn fill(shown: &Shown, http: &Http) -> Result<(), super::Refused> {
     let look = http.edge.look(|replica| {
         let machine = replica.machine();
@@ -265,17 +293,6 @@ async fn fill(shown: &Shown, http: &Http) -> Result<(), super::Refused> {
     shown.state_bytes.set(state_bytes);
     shown.revision.set(revision.0);
     shown.apply_lag.set(status.committed.saturating_sub(status.applied.index));
-    shown.in_flight.set(http.edge.in_flight());
-    let own = http.edge.member().figures();
-    shown.fsyncs.inc_by(own.syncs.saturating_sub(shown.fsyncs.get()));
-    shown.fsync_p99_us.set(own.sync_p99_us);
-    shown.disk_free_bytes.set(own.disk_free_bytes);
-    shown.disk_short.set(u64::from(own.disk_short));
-    shown.data_bytes.set(own.data_bytes);
-    let figures = http.edge.hub().figures();
-    shown.watches.set(figures.watches as u64);
-    shown.watch_lag.set(figures.lag_worst);
-    shown.slow.inc_by(figures.slow.saturating_sub(shown.slow.get()));
     shown.leader.clear();
     shown.member_lag.clear();
     for id in members {
