@@ -94,7 +94,7 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
                             "cause": cause.word(),
                         })),
                         Output::Text => {
-                            output::tell(&format!("tenure: {text}; campaigning again\n"))
+                            output::tell(&format!("tenure: {text}; campaigning again\n"));
                         }
                     }
                 }

@@ -1,5 +1,5 @@
-//! What follows from a ttl: how long a dead holder blocks others, how much room there is to stop, how often nothing is lost
-//! for nothing?
+//! What follows from a ttl: how long does a dead holder block others, how much room is there to stop, how often is a
+//! lock lost for nothing?
 
 use std::time::Duration;
 

@@ -93,9 +93,9 @@ fn grid(
              <text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{percent} %</text>\n"
         );
     }
-    let _ = write!(
+    let _ = writeln!(
         text,
-        "<text x=\"{LEFT}\" y=\"{:.1}\">so many of a hundred take at most this long</text>\n",
+        "<text x=\"{LEFT}\" y=\"{:.1}\">so many of a hundred take at most this long</text>",
         HEIGHT - 10.0
     );
 }

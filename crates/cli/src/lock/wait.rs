@@ -42,12 +42,20 @@ impl<'a> Waiting<'a> {
         move |_| queued.notify_one()
     }
 
+    /// The same for an ask that is not told whether it queues: from this time on it does.
+    pub(crate) async fn show_after(&self, silent: Duration) {
+        tokio::time::sleep(silent).await;
+        self.queued.notify_one();
+        self.show().await;
+    }
+
     /// Shows how the wait stands, for ever, from the moment there is one.
     pub(crate) async fn show(&self) {
         self.queued.notified().await;
         let mut last = None;
         loop {
-            if let Ok(explained) = explain(self.cluster, self.lock, Some(self.lease)).await {
+            let explained = explain(self.cluster, self.lock, Some(self.lease)).await;
+            if let Some(explained) = explained.ok().filter(|it| it.own.is_some()) {
                 let state = state(&explained);
                 let changed = last.as_ref() != Some(&state);
                 last = Some(state);

@@ -77,8 +77,8 @@ fn the_page_has_every_command_as_its_help_says() {
     let mut page = String::from(
         "# Command line\n\n\
          <!-- Printed from the binary: TENURE_FIX=1 cargo test -p tenure-cli --test commands help -->\n\n\
-         [The guide](../guides/cli.md) shows these at work. Addresses, names and certificates come from flags, else from\n\
-         `TENURE_*` variables, else from `~/.config/tenure/client.toml`.\n\n\
+         [The guide](../guides/cli.md) shows these at work. Addresses, names and certificates come from flags,\n\
+         else from `TENURE_*` variables, else from `~/.config/tenure/client.toml`.\n\n\
          ## Exit codes\n\nThey never change. `tenure help exit` prints them too.\n\n| exit | meaning |\n|---|---|\n",
     );
     for line in said(&["help", "exit"]).lines() {

@@ -83,6 +83,13 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
     }
     let said = refused(75, "WAIT_TIMEOUT", &["lock", "under", "--wait", "200ms"]);
     assert!(said.contains("held by  script for"), "{said}");
+    // A wait is seen, and ends with Ctrl-C.
+    let other = lease("other");
+    let mut waiting = Live::start(&["lock", "under", "--lease", &other]);
+    waiting.says("waiting for lock `under`, 0 ahead of you; held by script for");
+    assert_eq!(waiting.interrupt(), Some(130));
+    assert!(json(&["queue", "under"]).is_empty(), "the place is given up, the lease lives on");
+    ok(&["lease", "show", &other]);
     // A wrong token frees nothing, and says whose it is.
     let said =
         refused(1, "NOT_HOLDER", &["unlock", "under", "--lease", &lease_id, "--token", "999999"]);
