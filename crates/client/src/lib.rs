@@ -21,6 +21,7 @@ mod ask;
 pub mod blocking;
 mod client;
 mod clock;
+mod contract;
 mod election;
 #[doc(hidden)]
 pub mod engine;
