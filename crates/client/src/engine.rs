@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::clock;
 use crate::guard::Cancellation;
 use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Standing};
+use crate::signal::Signal;
 use crate::watchdog;
 
 pub use crate::clock::{jittered, random};
@@ -34,7 +35,7 @@ pub struct Ask {
 pub struct Hold {
     token: Token,
     life: Mutex<Life>,
-    lost: watch::Sender<Option<Cause>>,
+    lost: Arc<Signal>,
     standing: watch::Sender<Standing>,
     /// The work has stopped: whatever is heard from now on concerns nobody.
     over: AtomicBool,
@@ -57,7 +58,7 @@ impl Ask {
         Ok(Arc::new(Hold {
             token: self.token,
             life: Mutex::new(life),
-            lost: watch::Sender::new(None),
+            lost: Arc::default(),
             standing: watch::Sender::new(Standing::Valid),
             over: AtomicBool::new(false),
         }))
@@ -80,7 +81,7 @@ impl Hold {
             return done;
         }
         if let Standing::Lost(cause) = standing {
-            self.lost.send_if_modified(|told| told.is_none() && told.replace(cause).is_none());
+            self.lost.fire(cause);
         }
         self.standing.send_if_modified(|known| {
             let changed = *known != standing && !matches!(known, Standing::Lost(_));
@@ -111,7 +112,7 @@ impl Hold {
 
     /// Tells work when to stop.
     pub fn cancellation(&self) -> Cancellation {
-        Cancellation::of(self.lost.subscribe())
+        Cancellation::of(self.lost.clone())
     }
 
     /// Whether a renewal shall be sent now; its number, if so. Time counts from here.

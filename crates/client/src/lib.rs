@@ -17,6 +17,7 @@
 #[macro_use]
 mod plant;
 mod admin;
+mod alarm;
 mod ask;
 pub mod blocking;
 mod client;
@@ -32,8 +33,11 @@ mod key;
 mod lease;
 mod life;
 mod line;
+mod post;
 mod renew;
 mod shared;
+mod signal;
+mod tls;
 #[cfg(feature = "virtual-time")]
 #[doc(hidden)]
 pub mod virtual_time;
