@@ -3,6 +3,7 @@
 mod backup;
 mod demo;
 mod dev;
+mod hold;
 mod restore;
 mod run;
 mod serve;
@@ -21,6 +22,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    #[command(about = "Run a command while holding a lock", long_about = hold::EXAMPLES, after_help = hold::EXIT_CODES)]
+    Run(hold::Run),
     /// Start one durable member on this machine, for development
     ///
     /// Everything is kept in a data directory and survives Ctrl-C and crashes. Talk to it over gRPC, WebSocket or
@@ -59,7 +62,11 @@ enum ConfigCommand {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = hold::inside() {
+        return code;
+    }
     match Arguments::parse().command {
+        Command::Run(flags) => hold::run(&flags),
         Command::Dev(flags) => dev::run(&flags),
         Command::Serve(flags) => serve::run(&flags),
         Command::Backup(flags) => backup::run(&flags),

@@ -1,0 +1,66 @@
+//! What if `tenure run`, its watchdog and the command are all frozen, and thawed after the lock has gone on?
+
+use rustix::process::{Pid, Signal, kill_process};
+use tenure_server::os;
+
+use crate::common::wait;
+use crate::job::Role;
+use crate::world::{Held, World, is_alive, state};
+
+fn pids(held: &Held) -> Vec<Pid> {
+    let raw = held.record().pids.into_iter().map(|pid| i32::try_from(pid).unwrap());
+    raw.map(|pid| Pid::from_raw(pid).unwrap()).collect()
+}
+
+/// Stops everything: first those who would do something about it.
+fn freeze(held: &Held) -> Vec<Pid> {
+    let mut all = vec![held.pid(), held.watchdog()];
+    all.extend(pids(held));
+    for pid in &all {
+        kill_process(*pid, Signal::STOP).unwrap();
+        let path = format!("/proc/{pid}");
+        wait("it stands still", || (state(path.as_ref()) == Some('T')).then_some(()));
+    }
+    all
+}
+
+/// As many runs as a campaign says, or one.
+fn runs() -> usize {
+    std::env::var("TENURE_RUNS").map_or(1, |runs| runs.parse().expect("TENURE_RUNS is a number"))
+}
+
+#[test]
+fn frozen_with_its_watchdog_it_runs_nothing_and_dies_when_thawed() {
+    let world = World::new(1);
+    let runs = runs();
+    let mut deaths = Vec::new();
+    for run in 0..runs {
+        let lock = format!("frozen-{run}");
+        let held = world.hold(&lock, &[], Role::Writer);
+        wait("it writes", || {
+            held.record().beats.iter().any(|(_, word)| word == "200").then_some(())
+        });
+        let all = freeze(&held);
+        let stopped_us = os::now_us();
+        let guard = world.next(&lock);
+        let granted_us = os::now_us();
+        assert!(held.record().last_us() <= stopped_us, "nothing ran while everything stood still");
+        // The worst order: whoever could stop the command goes on last.
+        for pid in all.iter().rev() {
+            kill_process(*pid, Signal::CONT).unwrap();
+        }
+        let thawed_us = os::now_us();
+        wait("it dies", || (!held.record().pids.iter().any(|pid| is_alive(*pid))).then_some(()));
+        let record = held.record();
+        deaths.push(record.last_us().saturating_sub(thawed_us));
+        // One request may have been on its way when it was stopped; what it was answered, it wrote later.
+        let late = record.beats.iter().filter(|(at_us, _)| *at_us > granted_us);
+        let late: Vec<&String> = late.map(|(_, word)| word).collect();
+        assert!(late.iter().all(|word| *word != "200"), "a guarded key refuses: {late:?}");
+        drop(guard);
+    }
+    deaths.sort_unstable();
+    let at = |percent: usize| deaths[(deaths.len() - 1) * percent / 100];
+    let (p50, p99) = (at(50), at(99));
+    println!("run scene=frozen runs={runs} death_p50_us={p50} death_p99_us={p99} violations=0");
+}

@@ -1,0 +1,10 @@
+//! Does `tenure run` stop its command before anyone else can have the lock, whatever is done to it?
+
+mod basics;
+#[path = "../common/mod.rs"]
+mod common;
+mod frozen;
+mod job;
+mod scenes;
+
+mod world;
