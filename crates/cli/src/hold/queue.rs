@@ -121,7 +121,7 @@ impl Queue<'_> {
                 let key = view.key();
                 let changed = known.replace(key) != Some(key);
                 if changed {
-                    voice.event("queued", view.event());
+                    voice.event("queued", &view.event());
                 }
                 voice.waiting(&view.lines(), changed);
             }
@@ -156,7 +156,7 @@ impl Queue<'_> {
             }
             (true, None) => voice.unusual(&format!("gave up lock `{lock}`")),
         }
-        voice.event("left", serde_json::json!({ "ahead": ahead }));
+        voice.event("left", &serde_json::json!({ "ahead": ahead }));
         voice.ended("signal", codes::by_signal(signal))
     }
 

@@ -49,13 +49,13 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
     };
     if let Some(view) = view.filter(|_| matches!(outcome, "held" | "wait_timeout")) {
         view.block().iter().for_each(|line| voice.further(line));
-        voice.event("held", view.event());
+        voice.event("held", &view.event());
     }
     if outcome == "held" {
         voice.detail("try", &format!("--wait 30s, to queue for lock `{lock}`"));
     }
     if let Error::Refused(refusal) = error {
-        voice.event("refused", json!({ "message": refusal.to_string() }));
+        voice.event("refused", &json!({ "message": refusal.to_string() }));
     }
     voice.ended(outcome, code)
 }

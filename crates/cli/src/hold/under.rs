@@ -91,7 +91,7 @@ impl<'a> Under<'a> {
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         self.voice.event(
             "acquired",
-            json!({
+            &json!({
                 "token": token.to_string(),
                 "lease": self.guard.lease().to_string(),
                 "slot": self.guard.slot(),
@@ -197,7 +197,7 @@ impl<'a> Under<'a> {
         let word = cause.map_or("local_stall", |it| it.word());
         self.voice.unusual(&format!("lock `{lock}` lost: {text}"));
         let token = self.guard.token().to_string();
-        self.voice.event("lost", json!({ "token": token, "cause": word }));
+        self.voice.event("lost", &json!({ "token": token, "cause": word }));
         let at_us = now_us().min(self.deadlines.lost_us);
         self.lost = Some(Lost { at_us, cause: text, word });
     }
@@ -210,11 +210,11 @@ impl<'a> Under<'a> {
                 self.voice.unusual(&format!(
                     "lock `{lock}` doubtful: no renewal acknowledged for {silent}, trying other members"
                 ));
-                self.voice.event("doubtful", json!({}));
+                self.voice.event("doubtful", &json!({}));
             }
             Standing::Valid => {
                 self.voice.unusual(&format!("lock `{lock}` sure again"));
-                self.voice.event("sure", json!({}));
+                self.voice.event("sure", &json!({}));
             }
             Standing::Lost(_) => {}
         }
@@ -239,7 +239,7 @@ impl<'a> Under<'a> {
             link.order(Order::Terminate);
         } else if signal != SIGWINCH {
             let name = signals::name(signal);
-            self.voice.event("signal", json!({ "signal": name }));
+            self.voice.event("signal", &json!({ "signal": name }));
         }
     }
 
@@ -248,18 +248,18 @@ impl<'a> Under<'a> {
             Report::Ready { group } => {
                 self.group = Pid::from_raw(group);
                 self.jobs = self.group.is_some_and(terminal::give);
-                self.voice.event("started", json!({ "pid": group }));
+                self.voice.event("started", &json!({ "pid": group }));
                 link.order(Order::Go);
             }
             Report::Stopped { signal } => self.stopped(signal),
             Report::Frozen { processes: count } => {
                 let text = format!("{} stopped until the lock is sure again", processes(count));
                 self.voice.unusual(&text);
-                self.voice.event("frozen", json!({ "processes": count }));
+                self.voice.event("frozen", &json!({ "processes": count }));
             }
             Report::Thawed => {
                 self.voice.unusual("continued");
-                self.voice.event("thawed", json!({}));
+                self.voice.event("thawed", &json!({}));
             }
             Report::Stopping { lost, processes: count, killed, kill_in_us } => {
                 if lost && self.lost.is_none() {
@@ -274,7 +274,7 @@ impl<'a> Under<'a> {
             }
             Report::Killing { processes: count } => {
                 self.voice.unusual(&format!("SIGKILL to {}", processes(count)));
-                self.voice.event("killing", json!({ "processes": count }));
+                self.voice.event("killing", &json!({ "processes": count }));
             }
             Report::Ended(end) => self.end = Some(end),
             Report::Gone { .. } => {}
@@ -307,7 +307,7 @@ impl<'a> Under<'a> {
             };
             self.voice.unusual(&format!("SIGTERM to {whom}, SIGKILL in {grace}"));
         }
-        self.voice.event("stopping", json!({ "processes": count + killed, "lost": lost }));
+        self.voice.event("stopping", &json!({ "processes": count + killed, "lost": lost }));
     }
 
     /// Nothing is left: says what became of the command and of the lock.
@@ -345,7 +345,7 @@ impl<'a> Under<'a> {
         voice.detail("look", &format!("tenure history {lock}"));
         let margin_us = i128::from(free_us) - i128::from(gone_us);
         let margin_us = i64::try_from(margin_us).unwrap_or(i64::MIN);
-        voice.event("stopped", json!({ "cause": lost.word, "margin_us": margin_us }));
+        voice.event("stopped", &json!({ "cause": lost.word, "margin_us": margin_us }));
         // The work has stopped: nobody needs to wait until the lease runs out.
         let _ = tokio::time::timeout(FAREWELL, self.guard.release()).await;
         voice.ended("lost", codes::LOST)
@@ -367,7 +367,7 @@ impl<'a> Under<'a> {
                 voice.usual(&format!("{ended}lock `{lock}` released after {}", age(held)));
                 voice.event(
                     "released",
-                    json!({ "held_ms": u64::try_from(held.as_millis()).unwrap_or(u64::MAX) }),
+                    &json!({ "held_ms": u64::try_from(held.as_millis()).unwrap_or(u64::MAX) }),
                 );
             }
             Err(error) => {
@@ -375,7 +375,7 @@ impl<'a> Under<'a> {
                 voice.unusual(&format!(
                     "{ended}lock `{lock}` not given back: {error}; it is free within {ttl}"
                 ));
-                voice.event("not_released", json!({ "message": error.to_string() }));
+                voice.event("not_released", &json!({ "message": error.to_string() }));
             }
         }
         match end {

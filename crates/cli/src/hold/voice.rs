@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::run::Output;
 
@@ -34,16 +34,16 @@ impl Voice {
     }
 
     /// For programs: one object per line.
-    pub(super) fn event(&mut self, event: &str, more: Value) {
-        let mut fields = Map::new();
-        fields.insert("event".to_owned(), event.into());
+    pub(super) fn event(&mut self, event: &str, more: &Value) {
+        // What it is stands first, for people who read it too.
+        let mut line = format!("{{\"event\":\"{event}\"");
         if event != "ended" {
-            fields.insert("lock".to_owned(), self.lock.clone().into());
+            line.push_str(&format!(",\"lock\":{}", Value::from(self.lock.as_str())));
         }
-        if let Value::Object(more) = more {
-            fields.extend(more);
+        for (name, value) in more.as_object().into_iter().flatten() {
+            line.push_str(&format!(",\"{name}\":{value}"));
         }
-        let line = format!("{}\n", Value::Object(fields));
+        line.push_str("}\n");
         if self.output == Output::Json {
             eprint!("{line}");
         }
@@ -101,7 +101,7 @@ impl Voice {
 
     /// The last event.
     pub(super) fn ended(&mut self, outcome: &str, code: u8) -> u8 {
-        self.event("ended", json!({ "outcome": outcome, "exit_code": code }));
+        self.event("ended", &json!({ "outcome": outcome, "exit_code": code }));
         code
     }
 

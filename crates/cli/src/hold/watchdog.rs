@@ -6,6 +6,7 @@
 //! nothing may be left; `tenure run` only ever tells it later moments. It has one thread, which lives as long as the
 //! command: the command's parent-death signal is sent when this thread ends.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read};
 use std::os::linux::net::SocketAddrExt;
@@ -35,7 +36,8 @@ use super::{SELF, START, signals, terminal};
 /// How soon after SIGKILL it looks again whether something is left, or has come meanwhile.
 const AGAIN: Duration = Duration::from_millis(2);
 /// Rounds of stopping until nobody is found running: whoever forks faster than this is killed in the end.
-const FREEZE_ROUNDS: usize = 100;
+const FREEZE_ROUNDS: usize = 50;
+const FREEZE_ROUND: Duration = Duration::from_millis(1);
 /// Orders are short lines.
 const LINE_MAX: usize = 256;
 
@@ -259,7 +261,7 @@ impl Watchdog {
 
     fn freeze(&mut self) {
         self.frozen = true;
-        let mut processes = 0;
+        let mut stopped = BTreeSet::new();
         // Whoever forked before it was stopped has a child that is found in the next round.
         for _ in 0..FREEZE_ROUNDS {
             let mut running = tree::living(self.own);
@@ -267,9 +269,11 @@ impl Watchdog {
             if running.is_empty() {
                 break;
             }
-            processes += tree::signal(&running, Signal::STOP);
+            tree::signal(&running, Signal::STOP);
+            stopped.extend(running.iter().map(|it| it.pid.as_raw_nonzero()));
+            std::thread::sleep(FREEZE_ROUND);
         }
-        self.tell(Report::Frozen { processes });
+        self.tell(Report::Frozen { processes: stopped.len() });
     }
 
     fn thaw(&mut self) {

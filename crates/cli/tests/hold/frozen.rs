@@ -1,11 +1,16 @@
 //! What if `tenure run`, its watchdog and the command are all frozen, and thawed after the lock has gone on?
 
+use std::time::Duration;
+
 use rustix::process::{Pid, Signal, kill_process};
 use tenure_server::os;
 
 use crate::common::wait;
-use crate::job::Role;
+use crate::job::{Role, put_guarded};
 use crate::world::{Held, World, is_alive, state};
+
+/// How exactly the time until death is measured.
+const LOOK: Duration = Duration::from_micros(200);
 
 fn pids(held: &Held) -> Vec<Pid> {
     let raw = held.record().pids.into_iter().map(|pid| i32::try_from(pid).unwrap());
@@ -46,17 +51,23 @@ fn frozen_with_its_watchdog_it_runs_nothing_and_dies_when_thawed() {
         let granted_us = os::now_us();
         assert!(held.record().last_us() <= stopped_us, "nothing ran while everything stood still");
         // The worst order: whoever could stop the command goes on last.
+        let thawed_us = os::now_us();
         for pid in all.iter().rev() {
             kill_process(*pid, Signal::CONT).unwrap();
         }
-        let thawed_us = os::now_us();
-        wait("it dies", || (!held.record().pids.iter().any(|pid| is_alive(*pid))).then_some(()));
+        let pids = held.record().pids;
+        while pids.iter().any(|pid| is_alive(*pid)) {
+            std::thread::sleep(LOOK);
+            assert!(os::now_us() < thawed_us + 10_000_000, "it does not die");
+        }
+        deaths.push(os::now_us() - thawed_us);
         let record = held.record();
-        deaths.push(record.last_us().saturating_sub(thawed_us));
         // One request may have been on its way when it was stopped; what it was answered, it wrote later.
         let late = record.beats.iter().filter(|(at_us, _)| *at_us > granted_us);
         let late: Vec<&String> = late.map(|(_, word)| word).collect();
         assert!(late.iter().all(|word| *word != "200"), "a guarded key refuses: {late:?}");
+        let token = held.event("acquired")["token"].as_str().unwrap().to_owned();
+        assert_eq!(put_guarded(&world.addresses(), &lock, &token), "412", "nor anybody for it");
         drop(guard);
     }
     deaths.sort_unstable();

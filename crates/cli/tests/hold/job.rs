@@ -113,19 +113,24 @@ fn beat(dir: &Path) {
 fn write_guarded(dir: &Path) {
     let [lock, token, address] =
         ["TENURE_LOCK", "TENURE_TOKEN", "TENURE_ADDR"].map(|name| std::env::var(name).unwrap());
-    let address = address.split(',').next().unwrap().to_socket_addrs().unwrap().next().unwrap();
     let mut file = record(dir);
     loop {
         let sent_us = os::now_us();
-        let path = format!("/v1/keys/{lock}/effects?lock={lock}&token={token}");
-        let body = Some(("application/octet-stream", token.clone()));
-        let call = Call { verb: "PUT", path, key: None, body };
-        let answer = Connection::open(address, None, Duration::from_secs(5));
-        let answer = answer.and_then(|mut connection| connection.call(&call));
-        let word = answer.map_or("none".to_owned(), |answer| answer.status.to_string());
-        writeln!(file, "{sent_us} {word}").unwrap();
+        let answer = put_guarded(&address, &lock, &token);
+        writeln!(file, "{sent_us} {answer}").unwrap();
         std::thread::sleep(BEAT);
     }
+}
+
+/// One write to the key of a lock, under a token: the status of the answer.
+pub(crate) fn put_guarded(addresses: &str, lock: &str, token: &str) -> String {
+    let address = addresses.split(',').next().unwrap().to_socket_addrs().unwrap().next().unwrap();
+    let path = format!("/v1/keys/{lock}/effects?lock={lock}&token={token}");
+    let body = Some(("application/octet-stream", token.to_owned()));
+    let call = Call { verb: "PUT", path, key: None, body };
+    let answer = Connection::open(address, None, Duration::from_secs(5));
+    let answer = answer.and_then(|mut connection| connection.call(&call));
+    answer.map_or("none".to_owned(), |answer| answer.status.to_string())
 }
 
 /// Takes the lock as anybody can, and starts a command that nobody ends.

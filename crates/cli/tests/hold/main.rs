@@ -3,8 +3,11 @@
 mod basics;
 #[path = "../common/mod.rs"]
 mod common;
+mod doubt;
 mod frozen;
 mod job;
+mod peers;
 mod scenes;
-
+mod signals;
+mod storm;
 mod world;

@@ -33,7 +33,7 @@ enum Blow {
 const TOGETHER: usize = 10;
 
 /// As many runs as a campaign says, or two.
-fn runs() -> usize {
+pub(crate) fn runs() -> usize {
     let runs = std::env::var("TENURE_RUNS").ok();
     runs.map_or(2, |runs| runs.parse().expect("TENURE_RUNS is a number"))
 }

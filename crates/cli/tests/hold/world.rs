@@ -1,7 +1,7 @@
 //! A cluster, commands under its locks, and somebody who wants the lock next.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -95,8 +95,12 @@ impl Held {
     pub(crate) fn begin(addresses: &str, lock: &str, flags: &[&str], role: Role) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(TENURE);
-        command.args(["run", lock, "--addr", addresses, "--ttl", "3s", "--events"]);
-        command.arg(dir.path().join("events")).args(flags).arg("--").args(job::program());
+        command.args(["run", lock, "--addr", addresses, "--events"]);
+        command.arg(dir.path().join("events")).args(flags);
+        if !flags.contains(&"--ttl") {
+            command.args(["--ttl", &format!("{}s", TTL.as_secs())]);
+        }
+        command.arg("--").args(job::program());
         Self::spawn(command, dir, role)
     }
 
@@ -157,10 +161,6 @@ impl Held {
     /// Waits for an event.
     pub(crate) fn event(&self, name: &str) -> Value {
         wait(name, || self.events(name).first().cloned())
-    }
-
-    pub(crate) fn path(&self) -> PathBuf {
-        self.dir.path().to_owned()
     }
 }
 
