@@ -57,7 +57,8 @@ impl Link {
         let listener = UnixListener::bind_addr(&address)?;
         listener.set_nonblocking(true)?;
         let mut command = Command::new(SELF);
-        command.arg0("tenure").arg(WATCHDOG).args(task.arguments());
+        // Whoever signals `tenure` by its name does not mean the one who stands in for it.
+        command.arg0("watchdog").arg(WATCHDOG).args(task.arguments());
         command.envs(environment.iter().map(|(name, value)| (name, OsString::from(value))));
         let mut child = command.process_group(0).spawn()?;
         let watchdog = Pid::from_child(&child);

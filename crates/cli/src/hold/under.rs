@@ -105,7 +105,7 @@ impl<'a> Under<'a> {
         let lease = self.guard.lease().to_string();
         let task = Task {
             // The lease's id was drawn at random: nobody else has the same.
-            socket: format!("tenure-run-{}-{lease}", std::process::id()),
+            socket: format!("run-{}-{lease}", std::process::id()),
             deadlines: self.deadlines,
             grace_us: us(self.job.times.grace),
             freeze: flags.on_doubt == OnDoubt::Freeze,
