@@ -17,6 +17,8 @@ pub(crate) const BENCH: &str = "tenure-bench";
 pub(crate) const CLI: &str = "tenure-cli";
 /// The tests that do everything to real members.
 pub(crate) const PROCESSES: &str = "processes";
+/// The tests that do everything to `tenure run`.
+pub(crate) const HOLD: &str = "hold";
 
 /// Arguments that go to the program as they are.
 #[derive(clap::Args)]
@@ -63,6 +65,13 @@ pub(crate) fn mutants_command(repo: &Repo, which: &str) -> Command {
 pub(crate) fn processes_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
     command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", PROCESSES]);
+    command
+}
+
+/// The scenarios of `tenure run`, by themselves.
+pub(crate) fn hold_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--package", CLI, "--test", HOLD]);
     command
 }
 

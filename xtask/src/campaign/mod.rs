@@ -1,5 +1,6 @@
 //! How is a long run cut into chunks, and where are its totals kept?
 
+mod hold;
 mod processes;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,12 @@ What the long runs did. `cargo xtask campaign` adds the rows.
 - `kills`: real leaders killed under leases (what the fields mean is in [internals/time.md](internals/time.md)), and
   real members, leaders and followers in turn, killed under load: all that was `acknowledged` was there afterwards,
   done once, with `grants` in order and one at a time.
+- `run`: `tenure run` with a command that forks, starts a session and ignores SIGTERM; `tenure` stopped (`stop`), killed (`kill`),
+  cut off (`partition`), its lock taken away (`force`), its watchdog killed (`watchdog`): how long before the lock's next grant
+  the last process was seen running (half, and 99 in 100, had more than that). `frozen`: how soon after the thaw of everything it
+  died. `peer`: the same under other tools, and how long, of two seconds, it ran beside its successor.
+- `storm`: twenty `tenure run` of one job while clients and members are killed at random: how often two were at work at once
+  (`violations`), and the `longest_ms` that one of them had to wait for its turn.
 - `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
 
 | campaign | commit | totals |
@@ -65,6 +72,12 @@ pub(crate) struct Args {
     /// How often to run every scenario
     #[arg(long, default_value_t = 20)]
     rounds: u64,
+    /// How often to do each thing to `tenure run`
+    #[arg(long, default_value_t = 50)]
+    runs: u64,
+    /// How long a storm lasts
+    #[arg(long, default_value_t = 5)]
+    minutes: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -78,6 +91,10 @@ enum Name {
     Kills,
     /// Every scenario of real processes, again and again
     Processes,
+    /// `tenure run` stopped, killed, cut off: what is left of its command at the next grant
+    Run,
+    /// Twenty `tenure run` of one job while clients and members are killed
+    Storm,
 }
 
 /// The rows that were there, and the one that a campaign is about to add.
@@ -121,6 +138,8 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         Name::Sim => long(repo, &CLUSTERS, args.from, args.seeds),
         Name::Kills => processes::kills(repo, args.kills),
         Name::Processes => processes::scenarios(repo, args.rounds),
+        Name::Run => hold::runs(repo, args.runs),
+        Name::Storm => hold::storm(repo, args.minutes),
     }
 }
 

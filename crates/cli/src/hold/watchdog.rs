@@ -31,7 +31,7 @@ use rustix::time::{
 use super::times::{Deadlines, now_us};
 use super::tree::{self, State};
 use super::words::{End, Order, Report};
-use super::{SELF, START, signals, terminal};
+use super::{SELF, START, signals, terminal, times, voice};
 
 /// How soon after SIGKILL it looks again whether something is left, or has come meanwhile.
 const AGAIN: Duration = Duration::from_millis(2);
@@ -240,10 +240,9 @@ impl Watchdog {
         let processes = tree::signal(&running, Signal::TERM);
         self.tell(Report::Stopping { lost, processes, killed, kill_in_us });
         if !self.link.open {
-            let grace = super::times::age(Duration::from_micros(kill_in_us));
-            eprintln!(
-                "tenure: `tenure run` is gone: SIGTERM to {processes} processes, SIGKILL in {grace}"
-            );
+            let (whom, grace) =
+                (voice::processes(processes), times::age(Duration::from_micros(kill_in_us)));
+            eprintln!("tenure: `tenure run` is gone: SIGTERM to {whom}, SIGKILL in {grace}");
         }
     }
 
@@ -350,7 +349,7 @@ impl Watchdog {
 
     /// Once it kills, it looks again soon.
     fn again_us(&self) -> u64 {
-        if self.killed { super::times::us(AGAIN) } else { 0 }
+        if self.killed { times::us(AGAIN) } else { 0 }
     }
 
     fn tell(&mut self, report: Report) {

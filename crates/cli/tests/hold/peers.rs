@@ -11,7 +11,7 @@ use tenure_server::os;
 use crate::common::proxy::{Proxies, Road};
 use crate::common::{free_port, wait};
 use crate::job::{self, Role};
-use crate::world::{Held, is_alive};
+use crate::world::{Held, is_alive, runs};
 
 /// How long a command is looked at after somebody else has its lock.
 const LOOK_US: u64 = 2_000_000;
@@ -84,11 +84,6 @@ fn tell(name: &str, blow: &str, seen: &Seen) {
     println!("peer name={name} scene={blow} runs=1 overlaps={overlaps} beside_ms={beside_ms}");
 }
 
-/// As many runs as a campaign says, or one.
-fn runs() -> usize {
-    std::env::var("TENURE_RUNS").map_or(1, |runs| runs.parse().expect("TENURE_RUNS is a number"))
-}
-
 fn etcd_once(etcd: &Etcd, blow: &str, lock: &str) -> Seen {
     let proxies = Proxies::new(&[etcd.clients, free_port()]);
     let mut command = etcdctl(proxies.port(0));
@@ -111,7 +106,7 @@ fn etcd_once(etcd: &Etcd, blow: &str, lock: &str) -> Seen {
 fn under_etcdctl_lock_the_command_runs_beside_its_successor() {
     let Some(etcd) = Etcd::start() else { return };
     let etcd = &etcd;
-    for run in 0..runs() {
+    for run in 0..runs(1) {
         std::thread::scope(|scope| {
             let spawn =
                 |blow| scope.spawn(move || (blow, etcd_once(etcd, blow, &format!("{blow}-{run}"))));

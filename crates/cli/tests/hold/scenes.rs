@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Signal, kill_process};
 use tenure::Urgency;
 use tenure_server::os;
@@ -13,7 +11,7 @@ use tenure_server::os;
 use crate::common::free_port;
 use crate::common::proxy::{Proxies, Road};
 use crate::job::{self, Role};
-use crate::world::{Held, World, is_alive, state};
+use crate::world::{Held, World, is_alive, runs, side_by_side, state};
 
 /// What is done to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,36 +36,16 @@ impl Blow {
     }
 }
 
-/// Runs at the same time, at most.
-const TOGETHER: usize = 10;
-
-/// As many runs as a campaign says, or two.
-fn runs() -> usize {
-    let runs = std::env::var("TENURE_RUNS").ok();
-    runs.map_or(2, |runs| runs.parse().expect("TENURE_RUNS is a number"))
-}
-
 #[test]
 fn nothing_is_left_at_the_next_grant_whatever_is_done_to_it() {
     let world = World::new(1);
-    let runs = runs();
-    let all: Vec<(Blow, usize)> = (0..runs).flat_map(|run| BLOWS.map(|blow| (blow, run))).collect();
-    let (next, margins) = (AtomicUsize::new(0), Mutex::new(BTreeMap::<_, Vec<i64>>::new()));
-    let style = "{bar:40} {pos}/{len} runs, {elapsed} gone, {eta} left";
-    let bar = ProgressBar::new(all.len() as u64);
-    let bar = bar.with_style(ProgressStyle::with_template(style).unwrap());
-    std::thread::scope(|scope| {
-        for _ in 0..TOGETHER {
-            scope.spawn(|| {
-                while let Some((blow, run)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let margin_us = once(&world, *blow, &format!("{}-{run}", blow.word()));
-                    margins.lock().unwrap().entry(blow.word()).or_default().push(margin_us);
-                    bar.inc(1);
-                }
-            });
-        }
+    let runs = runs(2);
+    let margins = Mutex::new(BTreeMap::<_, Vec<i64>>::new());
+    side_by_side(runs * BLOWS.len(), |run| {
+        let blow = BLOWS[run % BLOWS.len()];
+        let margin_us = once(&world, blow, &format!("lock-{run}"));
+        margins.lock().unwrap().entry(blow.word()).or_default().push(margin_us);
     });
-    bar.finish_and_clear();
     let margins = margins.into_inner().unwrap();
     assert_eq!(margins.len(), BLOWS.len());
     for (word, mut margins) in margins {

@@ -55,7 +55,7 @@ fn whoever_gives_up_leaves_the_queue() {
     let _first = world.hold("queue", &[], Role::Plain);
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let mut waits = Held::begin(&world.addresses(), "queue", &[], Role::Plain);
-        wait("it waits", || (world.waiting("queue") == 1).then_some(()));
+        waits.event("queued");
         waits.signal(signal);
         assert_eq!(waits.ended().code(), Some(code));
         assert!(waits.said().contains("tenure: left the queue of lock `queue`, 0 was ahead"));

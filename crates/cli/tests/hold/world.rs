@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tenure::Client;
@@ -71,6 +73,38 @@ impl World {
         let shown = self.runtime.block_on(self.client.show(lock)).unwrap();
         shown.map_or(0, |it| it.waiting)
     }
+}
+
+/// Runs at the same time, at most.
+const TOGETHER: usize = 10;
+
+/// As many runs as a campaign says, or a few.
+pub(crate) fn runs(few: usize) -> usize {
+    let runs = std::env::var("TENURE_RUNS").ok();
+    runs.map_or(few, |runs| runs.parse().expect("TENURE_RUNS is a number"))
+}
+
+/// Does something so many times, some of them at once, with a bar for whoever looks at a terminal.
+pub(crate) fn side_by_side(count: usize, each: impl Fn(usize) + Sync) {
+    let style = "{bar:40} {pos}/{len} runs, {elapsed} gone, {eta} left";
+    let bar = ProgressBar::new(count as u64);
+    let bar = bar.with_style(ProgressStyle::with_template(style).unwrap());
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..TOGETHER.min(count) {
+            scope.spawn(|| {
+                loop {
+                    let run = next.fetch_add(1, Ordering::Relaxed);
+                    if run >= count {
+                        return;
+                    }
+                    each(run);
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
 }
 
 fn addresses(cluster: &Cluster) -> String {
