@@ -9,6 +9,7 @@ mod front;
 mod link;
 mod queue;
 mod reach;
+mod reaper;
 mod refuse;
 mod resolve;
 mod signals;

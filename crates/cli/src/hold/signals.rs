@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -33,14 +32,6 @@ pub(super) fn shrug() -> io::Result<()> {
         signal_hook::flag::register(*signal, unheard.clone())?;
     }
     Ok(())
-}
-
-/// Something to read arrives whenever a child ends or stops.
-pub(super) fn told_of_children() -> io::Result<UnixStream> {
-    let (read, write) = UnixStream::pair()?;
-    read.set_nonblocking(true)?;
-    signal_hook::low_level::pipe::register(SIGCHLD, write)?;
-    Ok(read)
 }
 
 /// `SIGTERM`.

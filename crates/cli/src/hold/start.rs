@@ -7,14 +7,17 @@ use std::process::{Command, ExitCode};
 
 use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal,
+    setpriority_process,
 };
 
 use super::codes;
 
 /// Ties itself to the watchdog, waits until it may begin, and becomes the command.
 pub(super) fn run(arguments: &[OsString]) -> ExitCode {
-    let [watchdog, program, rest @ ..] = arguments else { return ExitCode::from(codes::USAGE) };
-    if let Err(error) = tie(watchdog) {
+    let [watchdog, usual, program, rest @ ..] = arguments else {
+        return ExitCode::from(codes::USAGE);
+    };
+    if let Err(error) = tie(watchdog, usual) {
         eprintln!("error: the command cannot be tied to its watchdog: {error}");
         return ExitCode::from(codes::NOT_EXECUTABLE);
     }
@@ -24,7 +27,11 @@ pub(super) fn run(arguments: &[OsString]) -> ExitCode {
     ExitCode::from(if missing { codes::NOT_FOUND } else { codes::NOT_EXECUTABLE })
 }
 
-fn tie(watchdog: &OsString) -> std::io::Result<()> {
+fn tie(watchdog: &OsString, usual: &OsString) -> std::io::Result<()> {
+    // The watchdog goes before others; the command does not.
+    if let Some(usual) = usual.to_str().and_then(|usual| usual.parse().ok()) {
+        setpriority_process(None, usual)?;
+    }
     // Kept by exec, unless the program changes its user.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let watchdog = watchdog.to_str().and_then(|pid| Pid::from_raw(pid.parse().ok()?));

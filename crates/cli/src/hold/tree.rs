@@ -7,6 +7,9 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+/// Nobody who is looked for stands deeper below.
+const DEPTH_MAX: usize = 1_000;
+
 /// A process, as it was a moment ago.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Process {
@@ -46,6 +49,18 @@ pub(super) fn living(root: Pid) -> Vec<Process> {
     let mut all = below(root);
     all.retain(|it| it.state != State::Zombie);
     all
+}
+
+/// A process that was below another one, if it still is and lives. Numbers are used again: its parents are asked.
+pub(super) fn still_below(root: Pid, pid: Pid) -> Option<Process> {
+    let (state, mut parent) = stat(pid).filter(|it| it.0 != State::Zombie)?;
+    for _ in 0..DEPTH_MAX {
+        if parent? == root {
+            return Some(Process { pid, state });
+        }
+        parent = stat(parent?)?.1;
+    }
+    None
 }
 
 /// Sends a signal to each; how many could be told. One that has ended meanwhile needs nothing.
@@ -142,6 +157,8 @@ mod tests {
         let family = Family::start();
         let sleep = until(|| below(family.pid()).first().copied());
         assert_eq!(searched(family.pid()), [sleep.pid]);
+        assert_eq!(still_below(family.pid(), sleep.pid), Some(sleep));
+        assert_eq!(still_below(sleep.pid, family.pid()), None);
         assert!(below(sleep.pid).is_empty());
     }
 

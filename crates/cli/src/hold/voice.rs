@@ -5,28 +5,43 @@
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::run::Output;
 
-/// Somebody who says things.
+/// How long what was said last may take to be written.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// Something to be written.
+enum Said {
+    ToStderr(String),
+    Event(String),
+    Flush(Sender<()>),
+}
+
+/// Somebody who says things. They are written by a thread of their own: a terminal that stands still, or a pipe that
+/// nobody reads, must not keep anybody from stopping the command.
 pub(super) struct Voice {
     lock: String,
     output: Output,
-    events: Option<File>,
     terminal: bool,
     /// Something happened that is worth more lines, also in a log.
     unusual: bool,
-    /// Lines of the block that is updated in place.
-    block: Vec<String>,
+    /// How many lines the block has that is updated in place.
+    block: usize,
+    writer: Sender<Said>,
 }
 
 impl Voice {
     pub(super) fn new(lock: &str, output: Output, events: Option<File>) -> Self {
         let terminal = output == Output::Text && std::io::stderr().is_terminal();
-        let (unusual, block) = (false, Vec::new());
-        Self { lock: lock.to_owned(), output, events, terminal, unusual, block }
+        let (writer, said) = channel();
+        std::thread::spawn(move || write(&said, events));
+        let (unusual, block) = (false, 0);
+        Self { lock: lock.to_owned(), output, terminal, unusual, block, writer }
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -45,12 +60,9 @@ impl Voice {
         }
         line.push_str("}\n");
         if self.output == Output::Json {
-            eprint!("{line}");
+            self.write(Said::ToStderr(line.clone()));
         }
-        if let Some(file) = &mut self.events {
-            // A full disk must not stop the work.
-            let _ = file.write_all(line.as_bytes());
-        }
+        self.write(Said::Event(line));
     }
 
     /// Said only to somebody who watches, or after something unusual.
@@ -90,33 +102,55 @@ impl Voice {
         self.unusual = true;
         if self.terminal {
             self.clear();
-            lines.iter().for_each(|line| eprintln!("{line}"));
-            self.block = lines.to_vec();
+            self.write(Said::ToStderr(lines.iter().map(|line| format!("{line}\n")).collect()));
+            self.block = lines.len();
         } else if changed && let Some(first) = lines.first() {
             let holder = lines.get(1).and_then(|line| line.trim().strip_prefix("held by"));
             let held = holder.map_or(String::new(), |it| format!(", held by {}", it.trim()));
-            eprintln!("{first}{held}");
+            self.write(Said::ToStderr(format!("{first}{held}\n")));
         }
     }
 
-    /// The last event.
+    /// The last event; waits a little until all of it is written.
     pub(super) fn ended(&mut self, outcome: &str, code: u8) -> u8 {
         self.event("ended", &json!({ "outcome": outcome, "exit_code": code }));
+        let (done, written) = channel();
+        self.write(Said::Flush(done));
+        let _ = written.recv_timeout(FLUSH);
         code
     }
 
     fn line(&mut self, line: &str) {
         if self.output == Output::Text {
             self.clear();
-            eprintln!("{line}");
+            self.write(Said::ToStderr(format!("{line}\n")));
         }
     }
 
     fn clear(&mut self) {
-        let lines = std::mem::take(&mut self.block).len();
+        let lines = std::mem::take(&mut self.block);
         if self.terminal && lines > 0 {
-            eprint!("\x1b[{lines}A\x1b[J");
+            self.write(Said::ToStderr(format!("\x1b[{lines}A\x1b[J")));
         }
+    }
+
+    fn write(&self, said: Said) {
+        // The thread ends when this does.
+        let _ = self.writer.send(said);
+    }
+}
+
+fn write(said: &Receiver<Said>, mut events: Option<File>) {
+    for said in said {
+        // If nobody listens, or the disk is full, the work goes on all the same.
+        let _ = match said {
+            Said::ToStderr(text) => std::io::stderr().write_all(text.as_bytes()),
+            Said::Event(line) => events.as_mut().map_or(Ok(()), |it| it.write_all(line.as_bytes())),
+            Said::Flush(done) => {
+                let _ = done.send(());
+                Ok(())
+            }
+        };
     }
 }
 

@@ -3,12 +3,14 @@
 //! A process between `tenure run` and the command, in a process group of its own: no terminal and nobody who stops or
 //! kills `tenure`'s group reaches it. It is the command's parent and the subreaper of everything that the command
 //! starts, so all of it stays below. It knows by the clock alone when the lock is doubtful, when it is lost and when
-//! nothing may be left; `tenure run` only ever tells it later moments. It has one thread, which lives as long as the
-//! command: the command's parent-death signal is sent when this thread ends.
+//! nothing may be left; `tenure run` only ever tells it later moments. The thread that starts the command is the main one
+//! and lives as long: the command's parent-death signal is sent when it ends. It never waits for anything but the clock,
+//! news and orders; what ended is found by another thread (`reaper.rs`).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read};
+use std::num::NonZeroI32;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -17,27 +19,29 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, kill_process_group,
-    set_child_subreaper, wait,
+    Pid, Signal, WaitStatus, getpid, getppid, getpriority_process, kill_process,
+    kill_process_group, set_child_subreaper, setpriority_process,
 };
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
 
+use super::reaper::{Change, Reaper};
 use super::times::{Deadlines, now_us};
 use super::tree::{self, State};
 use super::words::{End, Order, Report};
-use super::{SELF, START, signals, terminal, times, voice};
+use super::{SELF, START, signals, times, voice};
 
 /// How soon after SIGKILL it looks again whether something is left, or has come meanwhile.
 const AGAIN: Duration = Duration::from_millis(2);
 /// Rounds of stopping until nobody is found running: whoever forks faster than this is killed in the end.
 const FREEZE_ROUNDS: usize = 50;
 const FREEZE_ROUND: Duration = Duration::from_millis(1);
+/// The priority that nobody else has by chance.
+const FIRST: i32 = -20;
 /// Orders are short lines.
 const LINE_MAX: usize = 256;
 
@@ -98,7 +102,7 @@ pub(super) fn run(task: &Task) -> ExitCode {
 struct Watchdog {
     link: Link,
     timer: OwnedFd,
-    children: UnixStream,
+    reaper: Reaper,
     own: Pid,
     main: Pid,
     begun: bool,
@@ -111,6 +115,10 @@ struct Watchdog {
     /// From when on everything is killed, if it shall end.
     kill_us: Option<u64>,
     killed: bool,
+    /// Every process that was ever found while everything had to end.
+    known: BTreeSet<NonZeroI32>,
+    /// Since when none of them is found alive.
+    dead_us: Option<u64>,
 }
 
 /// The socket to `tenure run`.
@@ -128,21 +136,23 @@ impl Watchdog {
         // Told apart from the other process in lists, and by those who signal by name.
         let _ = std::fs::write("/proc/self/comm", "watchdog");
         signals::shrug()?;
-        let children = signals::told_of_children()?;
         let link = Link::open(&task.socket)?;
         let timer = timerfd_create(
             TimerfdClockId::Boottime,
             TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
         )?;
+        let usual = rush();
         let mut command = Command::new(SELF);
-        command.arg0("tenure").arg(START).arg(getpid().to_string()).args(&task.command);
+        command.arg0("tenure").arg(START).args([getpid().to_string(), usual.to_string()]);
+        command.args(&task.command);
         let child = command.process_group(0).spawn()?;
+        let main = Pid::from_child(&child);
         Ok(Self {
             link,
             timer,
-            children,
+            reaper: Reaper::start(main)?,
             own: getpid(),
-            main: Pid::from_child(&child),
+            main,
             begun: false,
             ended: None,
             deadlines: task.deadlines,
@@ -152,6 +162,8 @@ impl Watchdog {
             lost: false,
             kill_us: None,
             killed: false,
+            known: BTreeSet::new(),
+            dead_us: None,
         })
     }
 
@@ -164,11 +176,11 @@ impl Watchdog {
             if !self.link.open {
                 self.lose();
             }
-            if self.reap() {
-                self.tell(Report::Gone { at_us: now_us() });
+            self.look_at_clock();
+            if self.take_note() {
+                self.tell(Report::Gone { at_us: self.dead_us.unwrap_or_else(now_us) });
                 return;
             }
-            self.look_at_clock();
             self.sleep();
         }
     }
@@ -247,8 +259,24 @@ impl Watchdog {
     }
 
     fn kill(&mut self) {
-        let all = tree::living(self.own);
+        let now_us = now_us();
+        let mut all = tree::living(self.own);
+        self.known.extend(all.iter().map(|it| it.pid.as_raw_nonzero()));
+        // What was known and is not listed any more is asked for by its number: lists have gaps while something ends.
+        let listed: Vec<Pid> = all.iter().map(|it| it.pid).collect();
+        let unlisted = self.known.iter().filter_map(|pid| Pid::from_raw(pid.get()));
+        let unlisted = unlisted.filter(|pid| !listed.contains(pid));
+        all.extend(unlisted.filter_map(|pid| tree::still_below(self.own, pid)));
         let processes = tree::signal(&all, Signal::KILL);
+        // Killed, it does nothing of its own any more; to be gone it needs its turn once.
+        for it in &all {
+            let _ = setpriority_process(Some(it.pid), FIRST);
+        }
+        if all.is_empty() {
+            self.dead_us.get_or_insert(now_us);
+        } else {
+            self.dead_us = None;
+        }
         if !std::mem::replace(&mut self.killed, true) && processes > 0 {
             self.tell(Report::Killing { processes });
         }
@@ -282,17 +310,18 @@ impl Watchdog {
     }
 
     /// Takes note of everything that ended or stopped; whether nothing is left.
-    fn reap(&mut self) -> bool {
-        self.hand_back_terminal();
-        loop {
-            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-                Ok(Some((pid, status))) if pid == self.main => self.main_changed(status),
-                Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) => return false,
-                // A subreaper without children has nothing below it, wherever that came from.
-                Err(_) => return true,
+    fn take_note(&mut self) -> bool {
+        for change in self.reaper.changes() {
+            let Change::Child(pid, status) = change else { return true };
+            if pid == self.main {
+                self.main_changed(status);
+            }
+            // Somebody whom nobody had seen lived until now.
+            if !status.stopped() && !self.known.contains(&pid.as_raw_nonzero()) {
+                self.dead_us = None;
             }
         }
+        false
     }
 
     fn main_changed(&mut self, status: WaitStatus) {
@@ -319,13 +348,6 @@ impl Watchdog {
         }
     }
 
-    /// Before the command is reaped: its group must exist for somebody in it to give the terminal away.
-    fn hand_back_terminal(&mut self) {
-        if self.begun && !self.lost && self.ended.is_none() && terminal::has_ended(self.main) {
-            terminal::hand_back(self.main);
-        }
-    }
-
     fn sleep(&mut self) {
         let kill = self.kill_us.map(|kill_us| kill_us.max(now_us() + self.again_us()));
         let doubt = (self.freeze && !self.frozen).then_some(self.deadlines.doubt_us);
@@ -337,14 +359,13 @@ impl Watchdog {
         let link = self.link.open.then_some(&self.link.stream);
         let mut fds = vec![
             PollFd::new(&self.timer, PollFlags::IN),
-            PollFd::new(&self.children, PollFlags::IN),
+            PollFd::new(self.reaper.bell(), PollFlags::IN),
         ];
         fds.extend(link.map(|link| PollFd::new(link, PollFlags::IN)));
         // Interrupted by a signal: everything is looked at again, that is all.
         let _ = poll(&mut fds, None);
         let mut bytes = [0; 64];
         let _ = rustix::io::read(&self.timer, &mut bytes);
-        while matches!((&self.children).read(&mut bytes), Ok(1..)) {}
     }
 
     /// Once it kills, it looks again soon.
@@ -392,6 +413,15 @@ impl Link {
         self.open &= self.heard.len() <= LINE_MAX;
         orders
     }
+}
+
+/// Goes before everybody else, where that is allowed: whoever has to stop others must not wait for them. The
+/// priority that it had, which is the command's.
+fn rush() -> i32 {
+    let usual = getpriority_process(None).unwrap_or(0);
+    // Without the right to do so it is as any other process.
+    let _ = setpriority_process(None, FIRST);
+    usual
 }
 
 fn set(timer: &OwnedFd, at_us: u64) {

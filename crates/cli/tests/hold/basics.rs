@@ -135,7 +135,7 @@ fn those_who_wait_are_served_in_order() {
 #[test]
 fn the_command_has_the_terminal_and_gives_it_back() {
     let world = World::new(1);
-    let dir = tempfile::tempdir().unwrap();
+    let dir = crate::world::scratch();
     let addresses = world.addresses();
     // A script without job control: afterwards it must be able to read again.
     let inner = format!(

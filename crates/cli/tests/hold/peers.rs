@@ -11,7 +11,7 @@ use tenure_server::os;
 use crate::common::proxy::{Proxies, Road};
 use crate::common::{free_port, wait};
 use crate::job::{self, Role};
-use crate::world::{Held, is_alive, runs};
+use crate::world::{Held, is_alive, runs, scratch};
 
 /// How long a command is looked at after somebody else has its lock.
 const LOOK_US: u64 = 2_000_000;
@@ -34,7 +34,7 @@ impl Etcd {
             println!("SKIPPED: there is no etcd here");
             return None;
         }
-        let (dir, clients) = (tempfile::tempdir().unwrap(), free_port());
+        let (dir, clients) = (scratch(), free_port());
         let url = format!("http://127.0.0.1:{clients}");
         let peers = format!("http://127.0.0.1:{}", free_port());
         let mut command = Command::new("etcd");
@@ -88,7 +88,7 @@ fn etcd_once(etcd: &Etcd, blow: &str, lock: &str) -> Seen {
     let proxies = Proxies::new(&[etcd.clients, free_port()]);
     let mut command = etcdctl(proxies.port(0));
     command.args(["lock", "--ttl=3", lock, "--"]).args(job::program());
-    let held = Held::spawn(command, tempfile::tempdir().unwrap(), Role::Family);
+    let held = Held::spawn(command, scratch(), Role::Family);
     proxies.know(1, held.child.id());
     held.runs(3);
     match blow {
@@ -128,11 +128,11 @@ fn flock(file: &Path, more: &[&str]) -> Command {
 #[test]
 fn under_flock_the_lock_stays_with_whatever_the_command_left_running() {
     for blow in [Signal::STOP, Signal::KILL] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let file = dir.path().join("lock");
         let mut command = flock(&file, &[]);
         command.args(job::program());
-        let held = Held::spawn(command, tempfile::tempdir().unwrap(), Role::Family);
+        let held = Held::spawn(command, scratch(), Role::Family);
         held.runs(3);
         held.signal(blow);
         let busy = || !flock(&file, &["-n"]).arg("true").status().unwrap().success();
@@ -148,11 +148,11 @@ fn under_flock_the_lock_stays_with_whatever_the_command_left_running() {
 
 #[test]
 fn under_flock_that_closes_its_file_the_command_runs_beside_its_successor() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let file = dir.path().join("lock");
     let mut command = flock(&file, &["-o"]);
     command.args(job::program());
-    let held = Held::spawn(command, tempfile::tempdir().unwrap(), Role::Family);
+    let held = Held::spawn(command, scratch(), Role::Family);
     held.runs(3);
     held.signal(Signal::KILL);
     let mut next = flock(&file, &[]);

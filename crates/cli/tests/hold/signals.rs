@@ -12,7 +12,7 @@ use crate::world::{Held, World, is_alive};
 #[test]
 fn signals_reach_the_command() {
     let world = World::new(1);
-    let dir = tempfile::tempdir().unwrap();
+    let dir = crate::world::scratch();
     let (ready, got) = (dir.path().join("ready"), dir.path().join("got"));
     let script = format!(
         "trap 'echo usr1 >> {got}' USR1; trap 'echo hup >> {got}' HUP; trap 'echo int >> {got}; exit 4' INT; \
@@ -23,7 +23,7 @@ fn signals_reach_the_command() {
     let mut command = std::process::Command::new(crate::common::TENURE);
     let addresses = world.addresses();
     command.args(["run", "signals", "--addr", &addresses, "--", "sh", "-c", &script]);
-    let mut held = Held::spawn(command, tempfile::tempdir().unwrap(), Role::Plain);
+    let mut held = Held::spawn(command, crate::world::scratch(), Role::Plain);
     wait("it listens", || ready.exists().then_some(()));
     let has = |word: &str| {
         wait(word, || fs::read_to_string(&got).unwrap_or_default().contains(word).then_some(()));

@@ -103,7 +103,7 @@ fn random(below: u64) -> u64 {
 fn twenty_who_want_one_lock_never_meet_and_none_starves() {
     let seconds = seconds();
     let mut world = World::new(3);
-    let (dir, addresses) = (tempfile::tempdir().unwrap(), world.addresses());
+    let (dir, addresses) = (crate::world::scratch(), world.addresses());
     let workers: Vec<Worker> = (0..WORKERS).map(|_| Worker::default()).collect();
     let over = AtomicBool::new(false);
     let (mut clients, mut members) = (0, 0);

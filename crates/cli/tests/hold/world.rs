@@ -107,6 +107,13 @@ pub(crate) fn side_by_side(count: usize, each: impl Fn(usize) + Sync) {
     bar.finish_and_clear();
 }
 
+/// A directory in memory: a process that waits for a disk cannot be killed before the disk has answered.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.unwrap()
+}
+
 fn addresses(cluster: &Cluster) -> String {
     let each = cluster.addresses();
     each.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
@@ -127,7 +134,7 @@ impl Held {
 
     /// The same, for one that may have to wait for its lock.
     pub(crate) fn begin(addresses: &str, lock: &str, flags: &[&str], role: Role) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let mut command = Command::new(TENURE);
         command.args(["run", lock, "--addr", addresses, "--events"]);
         command.arg(dir.path().join("events")).args(flags);
