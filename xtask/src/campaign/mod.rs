@@ -41,12 +41,13 @@ What the long runs did. `cargo xtask campaign` adds the rows.
 - `kills`: real leaders killed under leases (what the fields mean is in [internals/time.md](internals/time.md)), and
   real members, leaders and followers in turn, killed under load: all that was `acknowledged` was there afterwards,
   done once, with `grants` in order and one at a time.
-- `run`: `tenure run` with a command that forks, starts a session and ignores SIGTERM; `tenure` stopped (`stop`), killed (`kill`),
-  cut off (`partition`), its lock taken away (`force`), its watchdog killed (`watchdog`): how long before the lock's next grant
-  the last process was seen running (half, and 99 in 100, had more than that). `frozen`: how soon after the thaw of everything it
-  died. `peer`: the same under other tools, and how long, of two seconds, it ran beside its successor.
-- `storm`: twenty `tenure run` of one job while clients and members are killed at random: how often two were at work at once
-  (`violations`), and the `longest_ms` that one of them had to wait for its turn.
+- `run`: `tenure run` with a command that forks, starts a session and ignores SIGTERM; `tenure` stopped (`stop`),
+  killed (`kill`), cut off (`partition`), its lock taken away (`force`), its watchdog killed (`watchdog`): how long
+  before the lock's next grant the last process was seen running (half, and 99 in 100, had more than that). `frozen`:
+  how soon after the thaw of everything it died. `peer`: the same under other tools, and how long, of two seconds, it
+  ran beside its successor.
+- `storm`: twenty `tenure run` of one job while clients and members are killed at random: how often two were at work
+  at once (`violations`), and the `longest_ms` that one of them had to wait for its turn.
 - `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
 
 | campaign | commit | totals |

@@ -93,10 +93,14 @@ impl Link {
 
     /// Kills everything below us but the watchdog; how many there were.
     pub(super) fn kill_all(&self) -> usize {
+        let others = self
+            .others
+            .iter()
+            .flat_map(|it| tree::below(it.pid))
+            .chain(self.others.iter().copied());
+        let others: Vec<Pid> = others.map(|it| it.pid).collect();
         let mut all = tree::living(getpid());
-        all.retain(|it| {
-            it.pid != self.watchdog && !self.others.iter().any(|other| other.pid == it.pid)
-        });
+        all.retain(|it| it.pid != self.watchdog && !others.contains(&it.pid));
         tree::signal(&all, Signal::KILL)
     }
 }

@@ -1,8 +1,8 @@
 //! How does a command run while its lock is held, and not a moment longer?
 //!
-//! Three processes: `tenure run` holds the lock (`front.rs`); its child, the watchdog, knows until when, and is the
-//! parent of the command (`watchdog.rs`); the command is started by `start.rs`. Whoever of them stops, dies or starves, the
-//! others end everything in time. `docs/guides/run.md` says what that covers.
+//! Three processes: `tenure run` holds the lock (`front.rs`, `queue.rs`, `under.rs`); its child, the watchdog, knows until
+//! when, and is the parent of the command (`watchdog.rs`); `start.rs` becomes the command. Whoever of them stops, dies or
+//! starves, the others end everything in time. `docs/guides/run.md` says what that covers.
 
 mod codes;
 mod front;
@@ -54,7 +54,8 @@ TENURE_TOKEN, TENURE_LEASE and TENURE_ADDR in its environment; give the token to
 
 /// Shown at the end of `tenure run --help`.
 pub(crate) const EXIT_CODES: &str = "Exit codes: the command's own; 128+n if signal n ended it; 126, 127 not \
-executable, not found; 69 unreachable; 74 unknown; 75 not acquired; 76 lost, the command was stopped; 2 wrong arguments";
+executable, not found; 69 unreachable; 74 unknown; 75 not acquired; 76 lost, the command was stopped; \
+2 wrong arguments";
 
 /// Flags of `tenure run`.
 #[derive(Args)]

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::link::Heard;
 use super::refuse::refuse;
-use super::times::Times;
+use super::times::{Times, age};
 use super::voice::Voice;
 use super::waiting::View;
 use super::{Run, codes};
@@ -148,8 +148,8 @@ impl Queue<'_> {
         let left = tokio::time::timeout(LEAVE, gone).await.is_ok();
         match (left, ahead) {
             (false, _) => voice.unusual(&format!(
-                "gave up lock `{lock}`; its place goes with its lease, within {:?}",
-                self.flags.ttl
+                "gave up lock `{lock}`; its place goes with its lease, within {}",
+                age(self.flags.ttl)
             )),
             (true, Some(ahead)) => {
                 voice.unusual(&format!("left the queue of lock `{lock}`, {ahead} was ahead"));

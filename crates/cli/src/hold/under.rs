@@ -1,7 +1,7 @@
 //! What does `tenure run` do while its command runs under the lock?
 //!
-//! It tells the watchdog of every renewal, passes signals on, says what happens, and gives the lock back once nothing of
-//! the command is left. The watchdog stops the command; this stops it too if the watchdog does not.
+//! It tells the watchdog of every renewal, passes signals on, says what happens, and gives the lock back once nothing
+//! of the command is left. The watchdog stops the command; this stops it too if the watchdog does not.
 
 use std::time::Duration;
 

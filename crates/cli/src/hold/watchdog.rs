@@ -3,9 +3,9 @@
 //! A process between `tenure run` and the command, in a process group of its own: no terminal and nobody who stops or
 //! kills `tenure`'s group reaches it. It is the command's parent and the subreaper of everything that the command
 //! starts, so all of it stays below. It knows by the clock alone when the lock is doubtful, when it is lost and when
-//! nothing may be left; `tenure run` only ever tells it later moments. The thread that starts the command is the main one
-//! and lives as long: the command's parent-death signal is sent when it ends. It never waits for anything but the clock,
-//! news and orders; what ended is found by another thread (`reaper.rs`).
+//! nothing may be left; `tenure run` only ever tells it later moments. The thread that starts the command is the main
+//! one and lives as long: the command's parent-death signal is sent when it ends. It never waits for anything but the
+//! clock, news and orders; what ended is found by another thread (`reaper.rs`).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -434,5 +434,22 @@ fn set(timer: &OwnedFd, at_us: u64) {
     let when = Itimerspec { it_interval: never, it_value: value };
     if let Err(error) = timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &when) {
         eprintln!("tenure: the watchdog's timer cannot be set: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_watchdog_is_told_is_what_it_reads() {
+        let deadlines = Deadlines { doubt_us: 1, lost_us: 2, kill_us: 3 };
+        let command = ["./a", "--freeze", "b c"].map(OsString::from).to_vec();
+        let socket = "run-1-2".to_owned();
+        let task = Task { socket, deadlines, grace_us: 4, freeze: true, command };
+        let read = Task::read(&task.arguments()).unwrap();
+        assert_eq!((read.deadlines, read.grace_us, read.freeze), (deadlines, 4, true));
+        assert_eq!((read.socket, read.command), (task.socket, task.command));
+        assert!(Task::read(&["run-1-2".into(), "1".into()]).is_none());
     }
 }

@@ -29,8 +29,8 @@ const BEAT: Duration = Duration::from_millis(4);
 pub(crate) enum Role {
     /// Writes that it runs until it is ended; SIGTERM ends it.
     Plain,
-    /// The same, but SIGTERM, SIGINT and SIGHUP do not end it, nor a second process in a session of its own whose parent
-    /// has ended, nor a third that is that one's child.
+    /// The same, but SIGTERM, SIGINT and SIGHUP do not end it, nor a second process in a session of its own whose
+    /// parent has ended, nor a third that is that one's child.
     Family,
     /// The second of those.
     Deep,
@@ -59,6 +59,7 @@ pub(crate) fn environment(role: Role, dir: &Path) -> [(&'static str, String); 2]
 }
 
 /// Takes the role that this process was started for, if it was.
+#[expect(clippy::zombie_processes, reason = "nobody waits for it: that is what it is for")]
 pub(crate) fn act() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let role = ROLES.into_iter().find(|it| format!("{it:?}") == role).unwrap();
@@ -134,6 +135,7 @@ pub(crate) fn put_guarded(addresses: &str, lock: &str, token: &str) -> String {
 }
 
 /// Takes the lock as anybody can, and starts a command that nobody ends.
+#[expect(clippy::zombie_processes, reason = "nobody waits for it: that is what it is for")]
 fn loose(dir: &Path) {
     let [lock, address] = ["TENURE_LOCK", "TENURE_ADDR"].map(|name| std::env::var(name).unwrap());
     let runtime = runtime();

@@ -60,14 +60,15 @@ fn nothing_is_left_at_the_next_grant_whatever_is_done_to_it() {
         // Half had more than the first of these, and 99 in 100 more than the second.
         let (p50, p99, least) = (at(50), at(1), at(0));
         println!(
-            "run scene={word} runs={runs} margin_p50_ms={p50} margin_p99_ms={p99} margin_min_ms={least} violations={late}"
+            "run scene={word} runs={runs} margin_p50_ms={p50} margin_p99_ms={p99} margin_min_ms={least} \
+             violations={late}"
         );
         assert_eq!(late, 0, "{margins:?}");
     }
 }
 
-/// One run: how long before the next grant the last process of the command was seen running; nothing if the lock was lost
-/// before all of it ran.
+/// One run: how long before the next grant the last process of the command was seen running; nothing if the lock was
+/// lost before all of it ran.
 fn once(world: &World, blow: Blow, lock: &str) -> Option<i64> {
     let proxies = Proxies::new(&[world.cluster.members[0].clients, free_port()]);
     let through = format!("127.0.0.1:{}", proxies.port(0));
