@@ -1,8 +1,8 @@
 //! How does a command run while its lock is held, and not a moment longer?
 //!
-//! Three processes: `tenure run` holds the lock (`front.rs`, `queue.rs`, `under.rs`); its child, the watchdog, knows until
-//! when, and is the parent of the command (`watchdog.rs`); `start.rs` becomes the command. Whoever of them stops, dies or
-//! starves, the others end everything in time. `docs/guides/run.md` says what that covers.
+//! Three processes: `tenure run` holds the lock (`front.rs`, `queue.rs`, `under.rs`); its child, the watchdog, knows
+//! until when, and is the parent of the command (`watchdog.rs`); `start.rs` becomes the command. Whoever of them stops,
+//! dies or starves, the others end everything in time. `docs/guides/run.md` says what that covers.
 
 mod codes;
 mod front;

@@ -166,7 +166,8 @@ impl<'a> Under<'a> {
 
     /// The watchdog was killed: what was below it is below us now.
     async fn alone(&mut self, link: &Link) -> u64 {
-        if self.lost.is_none() {
+        // Without a command there was nothing to watch: it could not start, and has said why.
+        if self.lost.is_none() && self.group.is_some() {
             self.voice.unusual("the watchdog was killed: everything that it watched is killed too");
             let cause = "the watchdog was killed".to_owned();
             self.lost = Some(Lost { at_us: now_us(), cause, word: "watchdog_killed" });

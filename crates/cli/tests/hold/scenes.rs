@@ -194,3 +194,18 @@ fn one_that_forks_and_ends_as_fast_as_it_can_is_caught() {
     wait("a while passes", || (os::now_us() > granted_us + 200_000).then_some(()));
     assert_eq!(count(), hopped, "nobody hops on");
 }
+
+#[test]
+fn a_run_within_a_run_goes_with_the_outer_one() {
+    let world = World::new(1);
+    let addresses = world.addresses();
+    let mut command = Command::new(crate::common::TENURE);
+    let inner = [crate::common::TENURE, "run", "inner", "--ttl", "1h", "--addr", &addresses, "--"];
+    command.args(["run", "outer", "--ttl", "3s", "--addr", &addresses, "--"]).args(inner);
+    command.args(job::program());
+    let held = Held::spawn(command, crate::world::scratch(), Role::Family);
+    held.runs(3);
+    held.signal(Signal::KILL);
+    let _guard = world.next("outer");
+    assert!(!held.record().pids.iter().any(|pid| is_alive(*pid)));
+}

@@ -96,3 +96,22 @@ fn a_signal_to_the_watchdog_ends_nothing() {
     held.signal(Signal::TERM);
     assert_eq!(held.ended().code(), Some(143));
 }
+
+#[test]
+fn what_tenure_was_started_to_ignore_the_command_ignores_too() {
+    let world = World::new(1);
+    let addresses = world.addresses();
+    let mut command = std::process::Command::new("sh");
+    let tenure = crate::common::TENURE;
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", tenure]);
+    command.args(["run", "nohup", "--addr", &addresses, "--"]).args(crate::job::program());
+    let mut held = Held::spawn(command, crate::world::scratch(), Role::Plain);
+    held.runs(1);
+    held.signal(Signal::HUP);
+    let pid = Pid::from_raw(i32::try_from(held.record().pids[0]).unwrap()).unwrap();
+    kill_process(pid, Signal::HUP).unwrap();
+    let before = held.record().last_us();
+    wait("it runs on", || (held.record().last_us() > before + 100_000).then_some(()));
+    held.signal(Signal::TERM);
+    assert_eq!(held.ended().code(), Some(143));
+}
