@@ -7,6 +7,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
+use crate::failure::Failure;
+use crate::reach::Place;
+
 use super::link::Heard;
 use super::queue::acquire;
 use super::times::Times;
@@ -15,15 +18,17 @@ use super::voice::Voice;
 use super::{Run, codes, resolve, signals};
 
 /// Runs the command under the lock; the exit code.
-pub(super) fn run(flags: &Run) -> u8 {
-    let events = match flags.events.as_ref().map(File::create).transpose() {
-        Ok(events) => events,
-        Err(error) => {
-            eprintln!("error: cannot write to --events: {error}");
-            return codes::USAGE;
-        }
-    };
-    let mut voice = Voice::new(&flags.lock, flags.output, events);
+pub(super) fn run(flags: &Run) -> Result<u8, Failure> {
+    let place = flags.reach.place()?;
+    let builder = place.builder()?;
+    let events = flags.events.as_ref().map(File::create).transpose();
+    let events =
+        events.map_err(|error| Failure::arguments(format!("cannot write to --events: {error}")))?;
+    let mut voice = Voice::new(&flags.lock, flags.reach.output, events);
+    Ok(run_at(flags, &place, builder, &mut voice))
+}
+
+fn run_at(flags: &Run, place: &Place, builder: tenure::Builder, voice: &mut Voice) -> u8 {
     let times = match Times::new(flags.ttl, flags.grace) {
         Ok(times) => times,
         Err(text) => {
@@ -46,12 +51,12 @@ pub(super) fn run(flags: &Run) -> u8 {
     };
     let code = runtime.block_on(async {
         let asked = Instant::now();
-        let guard = match acquire(flags, &times, &mut voice, &mut heard).await {
+        let guard = match acquire(flags, builder, &times, voice, &mut heard).await {
             Ok(guard) => guard,
             Err(code) => return code,
         };
-        let job = Job { flags, times, waited: asked.elapsed() };
-        Under::new(job, guard, &mut voice).run(tell, heard).await
+        let job = Job { flags, place, times, waited: asked.elapsed() };
+        Under::new(job, guard, voice).run(tell, heard).await
     });
     // Whatever is still on its way to the cluster is of no use to anybody.
     runtime.shutdown_background();

@@ -47,7 +47,7 @@ impl Link {
     /// Starts the watchdog with these variables in its environment, and so in the command's.
     pub(super) fn start(
         task: &Task,
-        environment: &[(&str, String)],
+        environment: &[(&str, OsString)],
         heard: UnboundedSender<Heard>,
     ) -> io::Result<Self> {
         let others = tree::below(getpid());
@@ -59,7 +59,7 @@ impl Link {
         let mut command = Command::new(SELF);
         // Whoever signals `tenure` by its name does not mean the one who stands in for it.
         command.arg0("watchdog").arg(WATCHDOG).args(task.arguments());
-        command.envs(environment.iter().map(|(name, value)| (name, OsString::from(value))));
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         let mut child = command.process_group(0).spawn()?;
         let watchdog = Pid::from_child(&child);
         let stream = accept(&listener, &mut child)?;

@@ -8,7 +8,6 @@ mod codes;
 mod front;
 mod link;
 mod queue;
-mod reach;
 mod reaper;
 mod refuse;
 mod resolve;
@@ -31,7 +30,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use rustix::process::Pid;
 
-use crate::run::Output;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::reach::Reach;
+use crate::span;
 
 /// The binary that runs, also after its file was replaced.
 const SELF: &str = "/proc/self/exe";
@@ -39,23 +41,6 @@ const SELF: &str = "/proc/self/exe";
 const WATCHDOG: &str = "__watchdog";
 const START: &str = "__start";
 const USHER: &str = "__usher";
-
-/// Shown by `tenure run --help`, before anything else.
-pub(crate) const EXAMPLES: &str = "Run a command while holding a lock
-
-  tenure run deploy -- ./migrate.sh           wait your turn
-  tenure run nightly --wait 0 -- ./report     skip if someone else has it
-  tenure run workers --slots 8 -- ./worker    be one of eight
-  tenure run cache --shared -- ./read         together with other readers
-
-The command and everything it starts has ended before anyone else can have the lock: also if `tenure` is \
-stopped or killed, the cluster cannot be reached, or the command ignores SIGTERM. It finds TENURE_LOCK, \
-TENURE_TOKEN, TENURE_LEASE and TENURE_ADDR in its environment; give the token to what the lock protects.";
-
-/// Shown at the end of `tenure run --help`.
-pub(crate) const EXIT_CODES: &str = "Exit codes: the command's own; 128+n if signal n ended it; 126, 127 not \
-executable, not found; 69 unreachable; 74 unknown; 75 not acquired; 76 lost, the command was stopped; \
-2 wrong arguments";
 
 /// Flags of `tenure run`.
 #[derive(Args)]
@@ -67,13 +52,13 @@ pub(crate) struct Run {
     #[arg(value_name = "COMMAND", required = true, last = true)]
     command: Vec<OsString>,
     /// Queue at most this long; 0 tries once [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = times::parse)]
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
     wait: Option<Duration>,
-    /// How long the lock outlives this process, 1s to 1h
-    #[arg(long, value_name = "TIME", value_parser = times::parse, default_value = "15s")]
+    /// How long the lock outlives us if we are killed: 1s to 1h
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "15s")]
     ttl: Duration,
     /// From SIGTERM to SIGKILL on loss [default: a third of ttl, at most 5s]
-    #[arg(long, value_name = "TIME", value_parser = times::parse)]
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
     grace: Option<Duration>,
     /// Together with others who share it
     #[arg(long, conflicts_with = "slots")]
@@ -84,20 +69,17 @@ pub(crate) struct Run {
     /// What happens to the command while a renewal is late
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     on_doubt: OnDoubt,
-    /// What others see beside the lock, such as "release 5.2"
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    note: String,
+    /// Say this to whoever looks at the lock, such as "release 5.2"
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    metadata: String,
     /// Exit with this code instead of 75 if the lock was not acquired
     #[arg(long, value_name = "N", default_value_t = codes::NOT_ACQUIRED)]
     held_code: u8,
-    /// How to say what happens
-    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    output: Output,
     /// Write one JSON object per event to this file
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
     #[command(flatten)]
-    reach: reach::Reach,
+    pub(crate) reach: Reach,
 }
 
 /// What happens to the command while the lock is doubtful.
@@ -111,8 +93,8 @@ enum OnDoubt {
 }
 
 /// `tenure run`
-pub(crate) fn run(flags: &Run) -> ExitCode {
-    ExitCode::from(front::run(flags))
+pub(crate) fn run(flags: &Run) -> Result<Exit, Failure> {
+    front::run(flags).map(Exit::Command)
 }
 
 /// If this process was started by one of ours to be something else than `tenure run`: is that.

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
-use tenure::{Client, Error, Guard, LockAsk};
+use tenure::{Builder, Client, Error, Guard, LockAsk};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::span;
+
 use super::link::Heard;
 use super::refuse::refuse;
-use super::times::{Times, age};
+use super::times::Times;
 use super::voice::Voice;
 use super::waiting::View;
 use super::{Run, codes};
@@ -28,13 +30,14 @@ const LEAVE_STEP: Duration = Duration::from_millis(20);
 /// Waits for the lock, or says why not; then the code to end with.
 pub(super) async fn acquire(
     flags: &Run,
+    builder: Builder,
     times: &Times,
     voice: &mut Voice,
     heard: &mut UnboundedReceiver<Heard>,
 ) -> Result<Guard, u8> {
     let until = flags.wait.map(|wait| Instant::now() + wait);
     let client = tokio::select! {
-        client = flags.reach.builder().connect() => client,
+        client = builder.connect() => client,
         signal = given_up(heard) => {
             voice.unusual("given up before a member answered");
             return Err(voice.ended("signal", codes::by_signal(signal)));
@@ -72,7 +75,7 @@ pub(super) async fn acquire(
 
 fn ask(client: &Client, flags: &Run, times: &Times, wait: Option<Duration>) -> LockAsk {
     let ask = client.lock(&flags.lock).ttl(flags.ttl).grace(times.grace);
-    let ask = ask.metadata(flags.note.clone());
+    let ask = ask.metadata(flags.metadata.clone());
     let ask = match (flags.shared, flags.slots) {
         (true, _) => ask.shared(),
         (false, Some(slots)) => ask.slots(slots),
@@ -149,7 +152,7 @@ impl Queue<'_> {
         match (left, ahead) {
             (false, _) => voice.unusual(&format!(
                 "gave up lock `{lock}`; its place goes with its lease, within {}",
-                age(self.flags.ttl)
+                span::shown(self.flags.ttl)
             )),
             (true, Some(ahead)) => {
                 voice.unusual(&format!("left the queue of lock `{lock}`, {ahead} was ahead"));

@@ -3,7 +3,10 @@
 use serde_json::json;
 use tenure::{Error, Refusal};
 
-use super::times::age;
+use crate::exit::Exit;
+use crate::failure::chain;
+use crate::span::shown;
+
 use super::voice::Voice;
 use super::waiting::View;
 use super::{Run, codes};
@@ -17,7 +20,7 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
             ("held", flags.held_code)
         }
         Error::Refused(Refusal::WaitTimeout) => {
-            let waited = age(flags.wait.unwrap_or_default());
+            let waited = shown(flags.wait.unwrap_or_default());
             voice.error(&format!("lock `{lock}` is held; waited {waited}"));
             ("wait_timeout", flags.held_code)
         }
@@ -31,20 +34,20 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
         }
         Error::Unavailable | Error::Unreachable { .. } => {
             unreachable(voice, error);
-            ("unreachable", codes::UNREACHABLE)
+            ("unreachable", Exit::Unreachable.code())
         }
         Error::Unknown { .. } => {
             voice.error(&format!("lock `{lock}`: {error}"));
             voice.detail("effect", "unknown: it may be held until its lease runs out");
-            ("unknown", codes::UNKNOWN)
+            ("unknown", Exit::Unknown.code())
         }
         Error::Pace(wrong) => {
             voice.error(&wrong.to_string());
             ("usage", codes::USAGE)
         }
         other => {
-            voice.error(&format!("lock `{lock}`: {}", crate::run::chain(other)));
-            ("refused", codes::REFUSED)
+            voice.error(&format!("lock `{lock}`: {}", chain(other)));
+            ("refused", Exit::of(other).code())
         }
     };
     if let Some(view) = view.filter(|_| matches!(outcome, "held" | "wait_timeout")) {
@@ -68,5 +71,5 @@ fn unreachable(voice: &mut Voice, error: &Error) {
         voice.detail("tried", &tried.join(" · "));
     }
     voice.detail("effect", "none: no lock was asked for, the command did not start");
-    voice.detail("try", "--connect-timeout 5m, to keep trying");
+    voice.detail("try", "tenure doctor, or --connect-timeout 5m to keep trying");
 }

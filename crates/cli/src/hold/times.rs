@@ -5,6 +5,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tenure::{Moment, Pace};
 
+use crate::span::shown;
+
 /// The usual time from SIGTERM to SIGKILL is a third of the ttl, but nobody waits longer than this.
 const GRACE_MAX: Duration = Duration::from_secs(5);
 /// What is left for SIGKILL to take effect, before the cluster can give the lock away: a kernel ends a process within
@@ -35,14 +37,14 @@ impl Times {
     /// The times of a ttl; a sentence if the grace does not fit it.
     pub(super) fn new(ttl: Duration, grace: Option<Duration>) -> Result<Self, String> {
         if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&ttl) {
-            return Err(format!("a ttl of {} is not between 1s and 1h", age(ttl)));
+            return Err(format!("a ttl of {} is not between 1s and 1h", shown(ttl)));
         }
         let pace = Pace::new(ttl).map_err(|error| error.to_string())?;
         let most = most(&pace);
         let grace = grace.unwrap_or((ttl / 3).min(GRACE_MAX).min(most));
         if grace > most {
             let enough = enough(grace);
-            let (grace, ttl, most) = (age(grace), age(ttl), age(most));
+            let (grace, ttl, most) = (shown(grace), shown(ttl), shown(most));
             return Err(format!(
                 "grace {grace} does not fit ttl {ttl} (at most {most}); try --ttl {enough}s"
             ));
@@ -100,42 +102,6 @@ pub(super) fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A duration as people write it: `30s`, `500ms`, `2m`, `1h`; a bare `0` needs no unit.
-pub(super) fn parse(text: &str) -> Result<Duration, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = match number.parse() {
-        Ok(number) if digits <= 9 => number,
-        _ => return Err("a time is a number and its unit, such as 30s, 500ms, 2m or 1h".to_owned()),
-    };
-    let unit_ms = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "" if number == 0 => 1,
-        "" => return Err(format!("`{number}` has no unit; try {number}s")),
-        _ => return Err(format!("`{unit}` is no unit of time; there are ms, s, m and h")),
-    };
-    Ok(Duration::from_millis(number * unit_ms))
-}
-
-/// A duration as people read it: `4m12s`, `31s`, `1.2s`, `40ms`.
-pub(super) fn age(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds {
-        0 if time < Duration::from_millis(100) => format!("{}ms", time.as_millis()),
-        0..10 => {
-            let tenths = time.as_millis() / 100;
-            let (whole, tenth) = (tenths / 10, tenths % 10);
-            if tenth == 0 { format!("{whole}s") } else { format!("{whole}.{tenth}s") }
-        }
-        10..60 => format!("{seconds}s"),
-        60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        _ => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,15 +133,5 @@ mod tests {
     fn the_usual_grace_is_a_third_of_the_ttl_and_at_most_five_seconds() {
         assert_eq!(Times::new(Duration::from_secs(3), None).unwrap().grace, Duration::from_secs(1));
         assert_eq!(Times::new(Duration::from_secs(60), None).unwrap().grace, GRACE_MAX);
-    }
-
-    #[test]
-    fn times_are_read_and_written_as_people_do() {
-        assert_eq!(parse("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(parse("0"), Ok(Duration::ZERO));
-        assert_eq!(parse("5").unwrap_err(), "`5` has no unit; try 5s");
-        assert!(parse("s").is_err() && parse("1d").is_err() && parse("").is_err());
-        let ages = [252_000, 31_000, 1_200, 40, 3_720_000, 7_000].map(Duration::from_millis);
-        assert_eq!(ages.map(age), ["4m12s", "31s", "1.2s", "40ms", "1h02m", "7s"]);
     }
 }

@@ -12,8 +12,12 @@ use tenure::{Cause, Guard, Standing};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
+use crate::failure::quoted;
+use crate::reach::Place;
+use crate::span::shown;
+
 use super::link::{Heard, Link};
-use super::times::{Deadlines, Times, age, now_us, us};
+use super::times::{Deadlines, Times, now_us, us};
 use super::voice::{Voice, processes};
 use super::watchdog::Task;
 use super::words::{End, Order, Report};
@@ -29,6 +33,7 @@ const LOOKS: usize = 3;
 /// What runs, and how.
 pub(super) struct Job<'a> {
     pub(super) flags: &'a Run,
+    pub(super) place: &'a Place,
     pub(super) times: Times,
     /// How long it took to get the lock.
     pub(super) waited: Duration,
@@ -111,12 +116,21 @@ impl<'a> Under<'a> {
             freeze: flags.on_doubt == OnDoubt::Freeze,
             command: flags.command.clone(),
         };
-        let environment = [
-            ("TENURE_LOCK", flags.lock.clone()),
-            ("TENURE_TOKEN", self.guard.token().to_string()),
-            ("TENURE_LEASE", lease),
-            ("TENURE_ADDR", flags.reach.addresses()),
+        let place = self.job.place;
+        let mut environment = vec![
+            ("TENURE_LOCK", flags.lock.clone().into()),
+            ("TENURE_TOKEN", self.guard.token().to_string().into()),
+            ("TENURE_LEASE", lease.into()),
+            ("TENURE_ADDR", place.addresses.join(",").into()),
         ];
+        // What was said in flags, for the command's own use of the cluster.
+        if let Some(tls) = &place.tls {
+            environment.push(("TENURE_CLIENT_TLS_CA", tls.ca.clone().into_os_string()));
+            for (cert, key) in &tls.own {
+                environment.push(("TENURE_CLIENT_TLS_CERT", cert.clone().into_os_string()));
+                environment.push(("TENURE_CLIENT_TLS_KEY", key.clone().into_os_string()));
+            }
+        }
         Link::start(&task, &environment, tell)
     }
 
@@ -188,7 +202,7 @@ impl<'a> Under<'a> {
 
     fn lose(&mut self, cause: Option<Cause>) {
         let lock = &self.job.flags.lock;
-        let ttl = age(self.job.times.pace.ttl());
+        let ttl = shown(self.job.times.pace.ttl());
         let silent = "no renewal was acknowledged in time".to_owned();
         let text = match cause {
             Some(cause @ Cause::Unreachable { .. }) => format!("{cause}, half of ttl {ttl}"),
@@ -207,7 +221,7 @@ impl<'a> Under<'a> {
         let lock = &self.job.flags.lock;
         match standing {
             Standing::Doubtful => {
-                let silent = age(self.job.times.pace.doubtful_after());
+                let silent = shown(self.job.times.pace.doubtful_after());
                 self.voice.unusual(&format!(
                     "lock `{lock}` doubtful: no renewal acknowledged for {silent}, trying other members"
                 ));
@@ -234,7 +248,7 @@ impl<'a> Under<'a> {
         }
         link.order(Order::Signal(signal));
         if signal == SIGTERM {
-            let grace = age(self.job.times.grace);
+            let grace = shown(self.job.times.grace);
             let name = self.name();
             self.voice.unusual(&format!("SIGTERM passed on to {name}, SIGKILL in {grace}"));
             link.order(Order::Terminate);
@@ -287,7 +301,7 @@ impl<'a> Under<'a> {
         if !self.jobs || ![SIGTSTP, SIGTTIN, SIGTTOU].contains(&signal) {
             return;
         }
-        let left = age(Duration::from_micros(self.deadlines.lost_us.saturating_sub(now_us())));
+        let left = shown(Duration::from_micros(self.deadlines.lost_us.saturating_sub(now_us())));
         let lock = &self.job.flags.lock;
         self.voice.unusual(&format!(
             "{} stopped: lock `{lock}` is lost and the command killed in {left}, unless continued",
@@ -297,7 +311,7 @@ impl<'a> Under<'a> {
     }
 
     fn say_stopping(&mut self, lost: bool, count: usize, killed: usize, grace: Duration) {
-        let (name, grace) = (self.name(), age(grace));
+        let (name, grace) = (self.name(), shown(grace));
         if killed > 0 {
             self.voice.unusual(&format!("SIGKILL to {} that stood still", processes(killed)));
         }
@@ -321,18 +335,18 @@ impl<'a> Under<'a> {
 
     async fn finish_lost(self, lost: Lost, gone_us: u64) -> u8 {
         let (lock, token) = (self.job.flags.lock.clone(), self.guard.token());
-        let took = age(Duration::from_micros(gone_us.saturating_sub(lost.at_us)));
+        let took = shown(Duration::from_micros(gone_us.saturating_sub(lost.at_us)));
         let free_us = self.job.times.handed_over_us(&self.deadlines);
         let voice = self.voice;
         match free_us.checked_sub(gone_us) {
             Some(margin_us) => {
-                let margin = age(Duration::from_micros(margin_us));
+                let margin = shown(Duration::from_micros(margin_us));
                 voice.unusual(&format!(
                     "stopped in {took}, at least {margin} before anyone else can start"
                 ));
             }
             None => {
-                let late = age(Duration::from_micros(gone_us - free_us));
+                let late = shown(Duration::from_micros(gone_us - free_us));
                 voice.unusual(&format!(
                     "stopped in {took}, TOO LATE by up to {late}: this machine or process was frozen ({})",
                     lost.cause
@@ -343,7 +357,7 @@ impl<'a> Under<'a> {
             "effect",
             &format!("the command was cut short; a fence refuses token {token} once it has seen a newer one"),
         );
-        voice.detail("look", &format!("tenure history {lock}"));
+        voice.detail("look", &format!("tenure history {}", quoted(&lock)));
         let margin_us = i128::from(free_us) - i128::from(gone_us);
         let margin_us = i64::try_from(margin_us).unwrap_or(i64::MIN);
         voice.event("stopped", &json!({ "cause": lost.word, "margin_us": margin_us }));
@@ -365,14 +379,14 @@ impl<'a> Under<'a> {
         };
         match released {
             Ok(()) => {
-                voice.usual(&format!("{ended}lock `{lock}` released after {}", age(held)));
+                voice.usual(&format!("{ended}lock `{lock}` released after {}", shown(held)));
                 voice.event(
                     "released",
                     &json!({ "held_ms": u64::try_from(held.as_millis()).unwrap_or(u64::MAX) }),
                 );
             }
             Err(error) => {
-                let ttl = age(self.job.times.pace.ttl());
+                let ttl = shown(self.job.times.pace.ttl());
                 voice.unusual(&format!(
                     "{ended}lock `{lock}` not given back: {error}; it is free within {ttl}"
                 ));

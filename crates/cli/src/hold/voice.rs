@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::run::Output;
+use crate::output::Output;
 
 /// How long what was said last may take to be written.
 const FLUSH: Duration = Duration::from_secs(1);

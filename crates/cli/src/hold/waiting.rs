@@ -1,11 +1,12 @@
 //! What does somebody see who waits for a lock?
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use tenure::Explanation;
 
-use super::times::age;
+use crate::failure::quoted;
+use crate::output::{bytes, clean};
+use crate::span::ms;
+
 use super::voice::detail;
 
 /// Places before ours that are worth a line each.
@@ -51,13 +52,17 @@ impl View {
         let mut lines = Vec::new();
         let holders = self.told.lock.as_ref().map(|it| &it.holders[..]).unwrap_or_default();
         if let Some(holder) = holders.first() {
-            let mut text =
-                format!("{} for {}, token {}", holder.client, ms(holder.held_ms), holder.token);
+            let mut text = format!(
+                "{} for {}, token {}",
+                clean(&holder.client),
+                ms(holder.held_ms),
+                holder.token
+            );
             if let Some(renewed) = holder.renewed_ms {
                 text.push_str(&format!(", renewed {} ago", ms(renewed)));
             }
             if !holder.metadata.is_empty() {
-                text.push_str(&format!(": {:?}", String::from_utf8_lossy(&holder.metadata)));
+                text.push_str(&format!(": \"{}\"", bytes(&holder.metadata)));
             }
             if holders.len() > 1 {
                 text.push_str(&format!(", and {} more", holders.len() - 1));
@@ -66,12 +71,13 @@ impl View {
         }
         for (at, waiter) in self.told.ahead.iter().take(SHOWN).enumerate() {
             let word = if at == 0 { "ahead" } else { "" };
-            let text = format!("{}, waiting {}", waiter.client, ms(waiter.waiting_ms));
+            let text = format!("{}, waiting {}", clean(&waiter.client), ms(waiter.waiting_ms));
             lines.push(detail(word, &text));
         }
         if let Some(freed) = &self.told.freed {
             let left = ms(freed.in_ms);
-            let silent = holders.first().map_or("its holder", |it| it.client.as_str());
+            let silent = holders.first();
+            let silent = silent.map_or_else(|| "its holder".to_owned(), |it| clean(&it.client));
             lines.push(detail(
                 "free",
                 &match freed.at_latest {
@@ -80,7 +86,7 @@ impl View {
                 },
             ));
         }
-        lines.push(detail("look", &format!("tenure explain {}", self.lock)));
+        lines.push(detail("look", &format!("tenure explain {}", quoted(&self.lock))));
         lines
     }
 
@@ -92,8 +98,4 @@ impl View {
         });
         json!({ "revision": revision, "ahead": self.ahead, "holder": holder })
     }
-}
-
-fn ms(ms: u64) -> String {
-    age(Duration::from_millis(ms))
 }

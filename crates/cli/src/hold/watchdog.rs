@@ -29,6 +29,8 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use crate::span::shown;
+
 use super::reaper::{Change, Reaper};
 use super::times::{Deadlines, now_us};
 use super::tree::{self, State};
@@ -253,7 +255,7 @@ impl Watchdog {
         self.tell(Report::Stopping { lost, processes, killed, kill_in_us });
         if !self.link.open {
             let (whom, grace) =
-                (voice::processes(processes), times::age(Duration::from_micros(kill_in_us)));
+                (voice::processes(processes), shown(Duration::from_micros(kill_in_us)));
             eprintln!("tenure: `tenure run` is gone: SIGTERM to {whom}, SIGKILL in {grace}");
         }
     }

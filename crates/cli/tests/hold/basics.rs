@@ -37,7 +37,7 @@ fn the_exit_code_is_the_commands_own() {
 #[test]
 fn a_lock_that_somebody_else_has_is_code_75_and_who_has_it() {
     let world = World::new(1);
-    let held = world.hold("busy", &["--client", "ana", "--note", "release 5.2"], Role::Plain);
+    let held = world.hold("busy", &["--client", "ana", "--metadata", "release 5.2"], Role::Plain);
     let ran = world.run("busy", &["--wait", "0"], &["true"]);
     assert_eq!(ran.code, Some(75));
     assert!(ran.err.starts_with("error: lock `busy` is held\n  held by  ana for "), "{}", ran.err);
@@ -101,7 +101,7 @@ fn times_that_do_not_fit_are_refused_before_anything_is_asked() {
     let said = run(&["--grace", "9s"]);
     assert_eq!(said, "error: grace 9s does not fit ttl 15s (at most 7s); try --ttl 20s\n");
     assert!(run(&["--ttl", "500ms"]).contains("not between 1s and 1h"));
-    assert!(run(&["--wait", "5"]).contains("try 5s"));
+    assert!(run(&["--wait", "5"]).contains("`5` is no time"));
     assert!(run(&["--shared", "--slots", "3"]).contains("cannot be used with"));
 }
 
@@ -112,7 +112,7 @@ fn help_teaches_by_example() {
     let first: Vec<&str> = said.lines().take(3).collect();
     assert_eq!(first[0], "Run a command while holding a lock");
     assert!(first[2].starts_with("  tenure run deploy -- ./migrate.sh"), "{said}");
-    assert!(said.contains("76 lost, the command was stopped"), "{said}");
+    assert!(said.contains("75 if not acquired, 76 if lost"), "{said}");
 }
 
 #[test]
