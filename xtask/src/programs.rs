@@ -17,6 +17,8 @@ pub(crate) const BENCH: &str = "tenure-bench";
 pub(crate) const CLI: &str = "tenure-cli";
 /// The tests that do everything to real members.
 pub(crate) const PROCESSES: &str = "processes";
+/// The tests that do everything to `tenure run`.
+pub(crate) const HOLD: &str = "hold";
 
 /// Arguments that go to the program as they are.
 #[derive(clap::Args)]
@@ -70,6 +72,13 @@ pub(crate) fn processes_command(repo: &Repo) -> Command {
 pub(crate) fn sdk_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
     command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", "sdk"]);
+    command
+}
+
+/// The scenarios of `tenure run`, by themselves.
+pub(crate) fn hold_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", HOLD]);
     command
 }
 

@@ -25,6 +25,8 @@ pub(crate) enum Exit {
     Config,
     /// A signal ended it.
     Signal(u8),
+    /// The code of a command that was run.
+    Command(u8),
 }
 
 /// Every code with its meaning, for `docs/reference/cli.md` and `tenure help exit`.
@@ -44,7 +46,7 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
 
 impl Exit {
     /// The number.
-    pub(crate) fn code(self) -> u8 {
+    pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::Refused => 1,
@@ -56,6 +58,7 @@ impl Exit {
             Self::NotAllowed => 77,
             Self::Config => 78,
             Self::Signal(number) => 128_u8.saturating_add(number),
+            Self::Command(code) => code,
         }
     }
 

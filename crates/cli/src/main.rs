@@ -10,6 +10,7 @@ mod elect;
 mod exit;
 mod failure;
 mod force;
+mod hold;
 mod key;
 mod lease;
 mod lock;
@@ -38,10 +39,10 @@ use output::Output;
 
 /// A lock that stops you in time.
 ///
-///   tenure dev                    one durable member on this machine
-///   tenure lock deploy            second terminal: your first lock, until Ctrl-C
-///   tenure lock deploy            third terminal: says whom it waits for
-///   tenure explain deploy         who has it, who waits, when it can be free
+///   tenure dev                          one durable member on this machine
+///   tenure run deploy -- sleep 30       second terminal: your first lock
+///   tenure run deploy -- sleep 30       third terminal: says whom it waits for
+///   tenure explain deploy               who has it, who waits, when it can be free
 #[derive(Parser)]
 #[command(name = "tenure", version, arg_required_else_help = true, verbatim_doc_comment)]
 #[command(disable_help_subcommand = true, infer_subcommands = false)]
@@ -56,6 +57,20 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run a command while holding a lock
+    ///
+    ///   tenure run deploy -- ./migrate.sh           wait your turn
+    ///   tenure run nightly --wait 0 -- ./report     skip if someone else has it
+    ///   tenure run workers --slots 8 -- ./worker    be one of eight
+    ///   tenure run cache --shared -- ./read         together with other readers
+    ///
+    /// The command and everything it starts has ended before anyone else can have the lock: also if `tenure`
+    /// is stopped or killed, no member can be reached, or the command ignores SIGTERM. It finds TENURE_LOCK,
+    /// TENURE_TOKEN, TENURE_LEASE and TENURE_ADDR in its environment: give the token to what the lock protects.
+    ///
+    /// Ends with the command's code; 75 if not acquired, 76 if lost. All codes: `tenure help exit`.
+    #[command(verbatim_doc_comment)]
+    Run(hold::Run),
     /// Wait for a lock and hold it until Ctrl-C
     ///
     ///   tenure lock deploy                      wait your turn
@@ -243,6 +258,9 @@ enum ConfigCommand {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = hold::inside() {
+        return code;
+    }
     let (output, done) = run(&Arguments::parse().command);
     match done {
         Ok(exit) => exit.into(),
@@ -252,6 +270,7 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
     match command {
+        Command::Run(flags) => (flags.reach.output, hold::run(flags)),
         Command::Lock(flags) => (flags.reach.output, lock::lock(flags)),
         Command::Try(flags) => (flags.reach.output, lock::try_lock(flags)),
         Command::Unlock(flags) => (flags.reach.output, unlock::unlock(flags)),

@@ -14,7 +14,7 @@ use v1::request::Command;
 use crate::ask::{Ask, LockAsk};
 use crate::clock;
 use crate::error::{Error, strange};
-use crate::life::{Asking, Cause, Farewell, Life, Pace, Standing};
+use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Standing};
 use crate::shared::{Identity, Shared};
 use crate::signal::Signal;
 
@@ -47,6 +47,8 @@ pub(crate) struct Held {
     pub(crate) handle: Handle,
     life: Mutex<Life>,
     standing: watch::Sender<Standing>,
+    /// From when on it counts as lost, if nothing newer is acknowledged.
+    until: watch::Sender<Moment>,
     /// Who waits to hear that a grant is lost.
     signals: Mutex<BTreeMap<Token, Arc<Signal>>>,
     seqs: Mutex<Seqs>,
@@ -178,8 +180,9 @@ impl Held {
             id: convert::lease_from(granted.lease)?,
             created: convert::revision_from(granted.created)?,
             handle: convert::handle_from(granted.lease_slot, granted.lease_generation)?,
-            life: Mutex::new(life),
             standing: watch::Sender::new(Standing::Valid),
+            until: watch::Sender::new(life.lost_at()),
+            life: Mutex::new(life),
             signals: Mutex::default(),
             seqs: Mutex::default(),
             room: Arc::new(Semaphore::new(WINDOW)),
@@ -232,12 +235,18 @@ impl Held {
     /// Does something with its life; everyone who relies on what is lost by it is told.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Life) -> T) -> T {
         let now = clock::read();
-        let (done, losses, standing) = {
+        let (done, losses, standing, until) = {
             let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
             let done = act(&mut life);
             let standing = life.standing(now);
-            (done, life.losses().collect::<Vec<_>>(), standing)
+            (done, life.losses().collect::<Vec<_>>(), standing, life.lost_at())
         };
+        // Only ever later: somebody slower than whoever saw the newest renewal does not undo it.
+        self.until.send_if_modified(|known| {
+            let later = until > *known;
+            *known = until.max(*known);
+            later
+        });
         if !losses.is_empty() {
             let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
             for (token, cause) in losses {
@@ -260,6 +269,10 @@ impl Held {
 
     pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.subscribe()
+    }
+
+    pub(crate) fn until(&self) -> watch::Receiver<Moment> {
+        self.until.subscribe()
     }
 
     /// Somebody wants to hear of the loss of a grant.
