@@ -21,6 +21,9 @@ mod fetch;
 mod figures;
 mod founding;
 mod home;
+#[cfg(feature = "virtual-time")]
+#[doc(hidden)]
+pub mod inside;
 mod join;
 mod lineage;
 mod member;

@@ -112,6 +112,9 @@ pub struct Member {
     feed: Arc<Feed>,
     meters: Arc<Meters>,
     tally: Arc<Tally>,
+    /// Rung when something was put into the inbox; inside a test the loop is a task that listens for it.
+    #[cfg(feature = "virtual-time")]
+    pub(crate) bell: Arc<tokio::sync::Notify>,
 }
 
 /// Whether a member runs, and why not.
@@ -202,6 +205,8 @@ impl Member {
             feed: Arc::default(),
             meters: Arc::default(),
             tally: Arc::default(),
+            #[cfg(feature = "virtual-time")]
+            bell: Arc::default(),
         };
         (member, events)
     }
@@ -398,10 +403,14 @@ impl Member {
     /// Events to a member that has ended are dropped, and their senders with them.
     pub(crate) fn tell(&self, event: Event) {
         let _ = self.inbox.send(event);
+        #[cfg(feature = "virtual-time")]
+        self.bell.notify_one();
     }
 
     /// The same, for those who must not wait.
     pub(crate) fn try_tell(&self, event: Event) -> Result<(), NotTaken> {
+        #[cfg(feature = "virtual-time")]
+        self.bell.notify_one();
         self.inbox.try_send(event).map_err(|error| match error {
             TrySendError::Full(event) => NotTaken::Full(Box::new(event)),
             TrySendError::Disconnected(event) => NotTaken::Ended(Box::new(event)),

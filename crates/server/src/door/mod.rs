@@ -104,18 +104,7 @@ impl Doors {
         let port = tokio::net::TcpListener::from_std(port)?;
         let open = watch::Sender::new(true);
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let house = Arc::new(House {
-            http1: protocols().http1_only(),
-            http2: protocols().http2_only(),
-            router: grpc::routes(edge).reset_fallback().merge(http::routes(
-                edge,
-                hosts,
-                ws::routes(edge),
-            )),
-            tls,
-            room: room.clone(),
-            open: open.subscribe(),
-        });
+        let house = Arc::new(House::new(edge, hosts, tls, (room.clone(), open.subscribe())));
         edge.runtime().spawn(accept(port, house));
         Ok(Self { open, room })
     }
@@ -131,6 +120,57 @@ impl Doors {
     /// Lets nobody in any more, and those inside finish what they are at.
     pub(crate) fn close(&self) {
         self.open.send_replace(false);
+    }
+}
+
+impl House {
+    fn new(
+        edge: &Edge,
+        hosts: Hosts,
+        tls: Option<Arc<Tls>>,
+        (room, open): (Arc<Semaphore>, watch::Receiver<bool>),
+    ) -> Self {
+        let http = http::routes(edge, hosts, ws::routes(edge));
+        Self {
+            http1: protocols().http1_only(),
+            http2: protocols().http2_only(),
+            router: grpc::routes(edge).reset_fallback().merge(http),
+            tls,
+            room,
+            open,
+        }
+    }
+}
+
+/// The doors of a member inside a test: they open onto pipes.
+#[cfg(feature = "virtual-time")]
+pub(crate) struct Inside {
+    house: Arc<House>,
+    // As long as this is there they are open.
+    _open: watch::Sender<bool>,
+}
+
+#[cfg(feature = "virtual-time")]
+impl Inside {
+    pub(crate) fn open(edge: &Edge, hosts: Hosts) -> Self {
+        let open = watch::Sender::new(true);
+        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Self {
+            house: Arc::new(House::new(edge, hosts, None, (room, open.subscribe()))),
+            _open: open,
+        }
+    }
+
+    /// Serves one connection until it ends.
+    pub(crate) fn serve(
+        &self,
+        stream: tokio::io::DuplexStream,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let house = self.house.clone();
+        async move {
+            // A client that goes away is no event.
+            let _ = hear(stream, &house).await;
+        }
     }
 }
 
