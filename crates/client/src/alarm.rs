@@ -33,7 +33,7 @@ mod timer {
         /// Rings at this moment and not at the one before; at once if it is over.
         pub(crate) fn set(&self, at: Moment) {
             // A microsecond more: rounding must not make it ring too early.
-            let at = if at > clock::read().boot { at.micros() + 1 } else { 1 };
+            let at = if at > clock::boot() { at.micros() + 1 } else { 1 };
             let value = Timespec {
                 tv_sec: i64::try_from(at / 1_000_000).unwrap_or(i64::MAX),
                 tv_nsec: i64::try_from(at % 1_000_000 * 1_000).unwrap_or(0),
@@ -89,7 +89,7 @@ mod steps {
         pub(crate) fn wait(&self) {
             let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
             loop {
-                let left = at.map(|at| at.since(clock::read().boot));
+                let left = at.map(|at| at.since(clock::boot()));
                 at = match left {
                     Some(Duration::ZERO) => {
                         *at = None;
@@ -117,19 +117,19 @@ mod tests {
 
     #[test]
     fn both_kinds_ring_at_their_moment_and_at_once_when_it_is_over() {
-        let soon = clock::read().boot + Duration::from_millis(60);
+        let soon = clock::boot() + Duration::from_millis(60);
         let timer = Alarm::new().unwrap();
         timer.set(soon);
         timer.wait();
-        assert!(clock::read().boot >= soon);
+        assert!(clock::boot() >= soon);
         timer.set(Moment::from_micros(1));
         timer.wait();
 
-        let soon = clock::read().boot + Duration::from_millis(60);
+        let soon = clock::boot() + Duration::from_millis(60);
         let steps = Arc::new(steps::Alarm::new().unwrap());
         steps.set(soon);
         steps.wait();
-        assert!(clock::read().boot >= soon);
+        assert!(clock::boot() >= soon);
         // Somebody else sets it while a thread waits for nothing.
         let other = steps.clone();
         let waiting = std::thread::spawn(move || other.wait());

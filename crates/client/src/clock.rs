@@ -17,12 +17,20 @@ pub(crate) fn read() -> Reading {
     }
     // The one that stops in sleep goes first: read in this order the difference is never too small.
     let awake = awake();
-    Reading { boot: boot(), awake }
+    Reading { boot: counting(), awake }
 }
 
-/// The clock that goes on while the machine sleeps.
+/// The clock that goes on while the machine sleeps: the one that decides.
+pub(crate) fn boot() -> Moment {
+    #[cfg(feature = "virtual-time")]
+    if let Some(reading) = crate::virtual_time::read() {
+        return reading.boot;
+    }
+    counting()
+}
+
 #[cfg(target_os = "linux")]
-fn boot() -> Moment {
+fn counting() -> Moment {
     moment(clock_gettime(ClockId::Boottime))
 }
 
@@ -31,9 +39,9 @@ fn awake() -> Moment {
     moment(clock_gettime(ClockId::Monotonic))
 }
 
-/// The clock that goes on while the machine sleeps: on this system the one of this name does.
+/// On this system the one of this name goes on while the machine sleeps.
 #[cfg(target_os = "macos")]
-fn boot() -> Moment {
+fn counting() -> Moment {
     moment(clock_gettime(ClockId::Monotonic))
 }
 
@@ -44,19 +52,19 @@ fn awake() -> Moment {
     use std::sync::OnceLock;
     use std::time::Instant;
     static BEGAN: OnceLock<(Instant, Moment)> = OnceLock::new();
-    let (instant, moment) = *BEGAN.get_or_init(|| (Instant::now(), boot()));
+    let (instant, moment) = *BEGAN.get_or_init(|| (Instant::now(), counting()));
     moment + instant.elapsed()
 }
 
 /// A number nobody can guess.
-pub fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the system has randomness, or nothing here is safe");
     u64::from_le_bytes(bytes)
 }
 
 /// A time between half and the whole of this one, so that many do not try at the same moment.
-pub fn jittered(time: std::time::Duration) -> std::time::Duration {
+pub(crate) fn jittered(time: std::time::Duration) -> std::time::Duration {
     let half = time / 2;
     let span = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
     half + std::time::Duration::from_micros(random() % span)

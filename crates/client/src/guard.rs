@@ -89,19 +89,17 @@ impl Guard {
         (locks, at): (Vec<Lock>, Revision),
         turns: Vec<OwnedSemaphorePermit>,
     ) -> Result<Self, Error> {
+        // It is listened before there is anything to lose.
+        let lost = Arc::new(Signal::default());
+        locks.iter().for_each(|lock| held.listen(lock.token, lost.clone()));
         let now = clock::read();
-        let granted = held.with(|life| {
+        let granted = held.with_at(now, |life| {
             locks.iter().try_for_each(|lock| life.granted(&lock.name, lock.token, at, now))
         });
-        let lost = Arc::new(Signal::default());
-        let tokens: Vec<Token> = locks.iter().map(|lock| lock.token).collect();
-        let inner = Some(Arc::new(Inner { held: held.clone(), own, turns }));
-        let guard = Self { inner, locks, lost: lost.clone() };
+        let inner = Some(Arc::new(Inner { held, own, turns }));
+        let guard = Self { inner, locks, lost };
         // Dropping the guard gives everything back: no work has begun.
         granted.map_err(|cause| Error::Lost { cause })?;
-        for token in tokens {
-            held.listen(token, lost.clone());
-        }
         Ok(guard)
     }
 
@@ -169,7 +167,8 @@ impl Guard {
 
     fn checked(&self) -> Result<(), Cause> {
         let now = clock::read();
-        let each = |lock: &Lock| self.inner().held.with(|life| life.check_grant(lock.token, now));
+        let each =
+            |lock: &Lock| self.inner().held.with_at(now, |life| life.check_grant(lock.token, now));
         self.locks.iter().try_for_each(each)
     }
 
@@ -433,7 +432,7 @@ impl Inner {
             own && tokens.iter().all(|it| held.with(|life| life.check_grant(*it, now)).is_ok());
         let done = if whole {
             held.with(|life| tokens.iter().for_each(|token| life.stopped(*token)));
-            held.revoke().await
+            Box::pin(held.revoke()).await
         } else {
             held.farewell(tokens).await
         };

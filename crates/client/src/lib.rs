@@ -24,7 +24,6 @@ mod client;
 mod clock;
 mod contract;
 mod election;
-#[doc(hidden)]
 pub mod engine;
 mod error;
 mod guard;
@@ -39,7 +38,6 @@ mod shared;
 mod signal;
 mod tls;
 #[cfg(feature = "virtual-time")]
-#[doc(hidden)]
 pub mod virtual_time;
 mod wait;
 mod watch;

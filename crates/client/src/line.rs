@@ -160,7 +160,7 @@ impl Line {
         let heard = Arc::new(Heard {
             asks: Mutex::default(),
             leader: watch::Sender::new(leader),
-            newest_us: AtomicU64::new(clock::read().boot.micros()),
+            newest_us: AtomicU64::new(clock::boot().micros()),
             over: watch::Sender::new(false),
         });
         tokio::spawn(read(from, heard.clone(), shared.clone()));
@@ -172,7 +172,7 @@ impl Line {
     pub(crate) fn ask(&self, mut request: v1::Request) -> Option<Asked> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         request.id = id;
-        let post = Arc::new(Post::new(clock::read().boot));
+        let post = Arc::new(Post::new(clock::boot()));
         {
             let mut asks = self.heard.lock();
             if asks.closed {
@@ -232,12 +232,12 @@ impl Heard {
     /// Whether nothing at all was heard for long.
     fn is_silent(&self) -> bool {
         let newest = Moment::from_micros(self.newest_us.load(Ordering::Relaxed));
-        clock::read().boot.since(newest) >= TRY
+        clock::boot().since(newest) >= TRY
     }
 
     /// Whether nothing was heard for long although an answer was owed all the time.
     fn is_overdue(&self) -> bool {
-        let now = clock::read().boot;
+        let now = clock::boot();
         let owed = |post: &Arc<Post>| post.owed_since().is_some_and(|at| now.since(at) >= TRY);
         self.is_silent() && self.lock().by_id.values().any(owed)
     }
@@ -336,7 +336,7 @@ async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, share
         let Some(shared) = shared.upgrade() else { break };
         #[cfg(feature = "virtual-time")]
         shared.pause.over().await;
-        heard.newest_us.store(clock::read().boot.micros(), Ordering::Relaxed);
+        heard.newest_us.store(clock::boot().micros(), Ordering::Relaxed);
         if let Some(leader) = message.leader {
             heard.leader.send_replace(leader.into());
         }

@@ -40,7 +40,7 @@ pub(crate) async fn run(shared: Weak<Shared>) {
         };
         // Only the bell keeps the client from going: it is asked for in short steps.
         let step = sleep.min(Duration::from_secs(1));
-        let next = clock::read().boot + step;
+        let next = clock::boot() + step;
         strong.next_beat_us.store(next.micros(), Ordering::SeqCst);
         tokio::select! {
             () = rung => {}
@@ -68,7 +68,7 @@ fn beat(shared: &Arc<Shared>, turn: &mut usize) -> Duration {
             });
         }
     }
-    let now = clock::read().boot;
+    let now = clock::boot();
     let next = leases.iter().filter_map(|lease| {
         let now = clock::read();
         lease.with(|life| life.check(now).is_ok().then(|| life.due()))

@@ -88,6 +88,13 @@ pub(crate) enum Identity {
     Seq { seq: u64, done: u64 },
 }
 
+/// Whether a request that was not answered may have taken effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Doubt {
+    No,
+    Yes,
+}
+
 impl Identity {
     /// A new key.
     pub(crate) fn key() -> Self {
@@ -215,15 +222,35 @@ impl Shared {
         identity: Identity,
         within: Duration,
     ) -> Result<(Answer, i64), Error> {
-        let (began, mut doubt) = (Instant::now(), false);
+        self.call_doubting(command, identity, within, &mut Doubt::No).await
+    }
+
+    /// The same for what does no harm twice; tells whether it may have happened more than once.
+    pub(crate) async fn call_twice(&self, command: Command) -> (Result<Answer, Error>, Doubt) {
+        let (mut doubt, within) = (Doubt::No, self.settings.timeout);
+        let answer = self.call_doubting(command, Identity::Harmless, within, &mut doubt).await;
+        (answer.map(|(answer, _)| answer), doubt)
+    }
+
+    async fn call_doubting(
+        &self,
+        command: Command,
+        identity: Identity,
+        within: Duration,
+        doubt: &mut Doubt,
+    ) -> Result<(Answer, i64), Error> {
+        let began = Instant::now();
         let until = began + within;
         let unknown = || Error::Unknown { request: identity.id(), waited: began.elapsed() };
         let request = identity.request(command);
         let (mut pause, mut tries) = (PAUSE_MIN, 0_u32);
         loop {
             tries += 1;
-            let given_up = |doubt| if doubt { unknown() } else { Error::Unavailable };
-            let Some(line) = self.line(until).await else { return Err(given_up(doubt)) };
+            let given_up = |doubt| match doubt {
+                Doubt::Yes => unknown(),
+                Doubt::No => Error::Unavailable,
+            };
+            let Some(line) = self.line(until).await else { return Err(given_up(*doubt)) };
             let mut request = request.clone();
             request.deadline_ms = ms(until.saturating_duration_since(Instant::now()).min(MEMBER));
             let Some(mut asked) = line.ask(request) else {
@@ -239,7 +266,7 @@ impl Shared {
                             return Err(error);
                         }
                         Meaning::Again { after: asked } => after = asked,
-                        Meaning::Doubt => doubt = true,
+                        Meaning::Doubt => *doubt = Doubt::Yes,
                     },
                     Some(result) => {
                         self.earn();
@@ -247,14 +274,14 @@ impl Shared {
                     }
                     None => return Err(crate::error::strange()),
                 },
-                Ok(Said::Gone) => doubt = true,
+                Ok(Said::Gone) => *doubt = Doubt::Yes,
                 Ok(_) => return Err(crate::error::strange()),
-                Err(_) => doubt = true,
+                Err(_) => *doubt = Doubt::Yes,
             }
             // Every request here may be sent again: it is recognised, or does no harm twice.
             // Everyone tries twice: that is a leader that changed. Beyond it is what the budget is for.
             if Instant::now() >= until || tries > 1 && !self.spend() {
-                return Err(given_up(doubt));
+                return Err(given_up(*doubt));
             }
             tokio::time::sleep(clock::jittered(pause).max(after)).await;
             pause = (pause * 2).min(PAUSE_MAX);

@@ -39,12 +39,14 @@ type Granted = (Vec<Lock>, Revision);
 pub(crate) async fn under(held: Arc<Held>, ask: Ask) -> Result<Guard, Error> {
     let until = deadline(ask.wait);
     let turns = turns(&held, &ask, until).await?;
-    let mut leaving = Leaving { held: held.clone(), ask: Some((ask.clone(), turns)), sent: None };
+    let mut leaving = Leaving { held: held.clone(), ask: Some(ask), turns, sent: None };
+    let ask = leaving.ask.as_ref().expect("it was put in above");
     let numbers = Some(&mut leaving.sent);
-    let stood = Stand { held: &held, ask: &ask, numbers, until }.run(None).await;
+    let stood = Stand { held: &held, ask, numbers, until }.run(None).await;
     match stood {
         Ok(granted) => {
-            let (_, turns) = leaving.ask.take().expect("it was put in above");
+            leaving.ask = None;
+            let turns = std::mem::take(&mut leaving.turns);
             Guard::new(held, false, granted, turns)
         }
         Err(error) => {
@@ -161,7 +163,8 @@ impl Drop for Orphan {
 /// A place that is left in the background if nobody waits for it any more.
 struct Leaving {
     held: Arc<Held>,
-    ask: Option<(Ask, Vec<OwnedSemaphorePermit>)>,
+    ask: Option<Ask>,
+    turns: Vec<OwnedSemaphorePermit>,
     sent: Option<Numbered>,
 }
 
@@ -175,8 +178,8 @@ impl Drop for Leaving {
     fn drop(&mut self) {
         // First the number: what is sent from here on tells the cluster that the ask was given up, if it still comes.
         self.sent = None;
-        if let Some((ask, turns)) = self.ask.take() {
-            let held = self.held.clone();
+        if let Some(ask) = self.ask.take() {
+            let (held, turns) = (self.held.clone(), std::mem::take(&mut self.turns));
             self.held.shared.runtime.spawn(async move {
                 // If it cannot be said, the place goes with its lease.
                 let _ = leave(&held, &ask).await;
@@ -216,8 +219,10 @@ async fn turns(
     until: Option<Instant>,
 ) -> Result<Vec<OwnedSemaphorePermit>, Error> {
     // In one order, so that two asks never wait for each other.
-    let names: std::collections::BTreeSet<&String> = ask.locks.iter().collect();
-    let mut turns = Vec::new();
+    let mut names: Vec<&String> = ask.locks.iter().collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut turns = Vec::with_capacity(names.len());
     for name in names {
         let turn = held.turn(name);
         if let Ok(free) = turn.clone().try_acquire_owned() {
@@ -346,7 +351,7 @@ impl Stand<'_> {
         if let Some(sent) = &mut self.numbers {
             **sent = None;
         }
-        match leave(self.held, self.ask).await {
+        match Box::pin(leave(self.held, self.ask)).await {
             // Nothing is held and nothing stands: for one who did not want to wait, as if it had not been asked.
             Ok(()) if self.ask.wait == Wait::No => Error::Unavailable,
             Ok(()) => Error::Refused(Refusal::WaitTimeout),

@@ -3,7 +3,7 @@
 //! Three members on loopback that sync every write; the leader, its doors and all clients share this
 //! process. A cycle is an acquire and a release, each waited for.
 
-mod cpu;
+pub(crate) mod cpu;
 mod handover;
 mod http;
 pub(crate) mod session;
