@@ -1,6 +1,7 @@
 //! Do `top` and the tour look right in a real terminal, and leave it as it was?
 
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use tenure_server::os;
 
@@ -14,7 +15,8 @@ struct Terminal {
 impl Terminal {
     /// Nothing without tmux, which is installed where that is allowed. In CI it must be there.
     fn open(columns: u16, rows: u16) -> Option<Self> {
-        if !there() && !installed() {
+        static THERE: OnceLock<bool> = OnceLock::new();
+        if !THERE.get_or_init(|| there() || installed()) {
             assert!(std::env::var_os("CI").is_none(), "tmux cannot be installed");
             eprintln!("SKIPPED: there is no tmux");
             return None;
