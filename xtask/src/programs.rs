@@ -66,6 +66,13 @@ pub(crate) fn processes_command(repo: &Repo) -> Command {
     command
 }
 
+/// The tests of real clients of real members, of the whole workspace for the same reason.
+pub(crate) fn sdk_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", "sdk"]);
+    command
+}
+
 /// One benchmark.
 pub(crate) fn bench_command(repo: &Repo, name: &str) -> Command {
     let mut command = cargo(repo, "run");

@@ -116,8 +116,8 @@ impl LockAsk {
         Self { under: Under::Existing(held), ask: Ask::new(locks) }
     }
 
-    pub(crate) fn own(shared: Arc<Shared>, lock: String) -> Self {
-        Self { under: Under::Own(shared), ask: Ask::new(vec![lock]) }
+    pub(crate) fn own(shared: Arc<Shared>, locks: Vec<String>) -> Self {
+        Self { under: Under::Own(shared), ask: Ask::new(locks) }
     }
 
     /// Together with other shared holders, never with an exclusive one.

@@ -16,6 +16,7 @@ use crate::clock;
 use crate::error::{Error, strange};
 use crate::life::{Asking, Cause, Farewell, Life, Pace, Standing};
 use crate::shared::{Identity, Shared};
+use crate::signal::Signal;
 
 /// Requests of one lease that may be unanswered: some less than the cluster allows.
 const WINDOW: usize = 200;
@@ -47,7 +48,7 @@ pub(crate) struct Held {
     life: Mutex<Life>,
     standing: watch::Sender<Standing>,
     /// Who waits to hear that a grant is lost.
-    signals: Mutex<BTreeMap<Token, watch::Sender<Option<Cause>>>>,
+    signals: Mutex<BTreeMap<Token, Arc<Signal>>>,
     seqs: Mutex<Seqs>,
     room: Arc<Semaphore>,
     /// Locks asked for or held here: a second ask waits inside the process.
@@ -241,7 +242,7 @@ impl Held {
             let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
             for (token, cause) in losses {
                 if let Some(signal) = signals.get(&token) {
-                    signal.send_if_modified(|told| told.is_none() && told.replace(cause).is_none());
+                    signal.fire(cause);
                 }
             }
         }
@@ -262,7 +263,7 @@ impl Held {
     }
 
     /// Somebody wants to hear of the loss of a grant.
-    pub(crate) fn listen(&self, token: Token, signal: watch::Sender<Option<Cause>>) {
+    pub(crate) fn listen(&self, token: Token, signal: Arc<Signal>) {
         self.signals.lock().unwrap_or_else(PoisonError::into_inner).insert(token, signal);
         // It may be lost already.
         self.with(|_| ());
@@ -395,17 +396,11 @@ impl Seq {
     }
 }
 
-impl Seq {
-    /// The request is given up for ever: every later one says so.
-    pub(crate) fn abandon(&self) {
-        let mut seqs = self.held.seqs.lock().unwrap_or_else(PoisonError::into_inner);
-        seqs.open.remove(&self.number);
-    }
-}
-
 impl Drop for Seq {
     fn drop(&mut self) {
-        self.abandon();
+        // Answered, or given up for ever: every later request says so.
+        let mut seqs = self.held.seqs.lock().unwrap_or_else(PoisonError::into_inner);
+        seqs.open.remove(&self.number);
     }
 }
 

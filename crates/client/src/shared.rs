@@ -1,7 +1,7 @@
 //! What do a client, its leases and its tasks share?
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,8 +18,10 @@ use crate::error::{Error, Meaning, RequestId};
 use crate::keeper::{Keeper, Lines};
 use crate::lease::Held;
 use crate::life::{Cause, Moment};
-use crate::line::{Line, Said};
+use crate::line::Line;
+use crate::post::Said;
 use crate::renew;
+use crate::tls::{Files, Trust};
 use crate::watchdog::Watchdog;
 
 /// How long a member may look for a leader before it says that it does not know.
@@ -44,8 +46,7 @@ pub(crate) struct Settings {
     pub(crate) ttl: Duration,
     pub(crate) window: Option<Duration>,
     pub(crate) grace: Duration,
-    /// How members are recognised and how we show who we are, if not in plain.
-    pub(crate) tls: Option<tonic::transport::ClientTlsConfig>,
+    pub(crate) tls: Files,
 }
 
 /// Which life of which cluster: another one knows nothing of our leases, even if its numbers look the same.
@@ -59,15 +60,21 @@ pub(crate) struct ClusterLife {
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) runtime: runtime::Handle,
+    pub(crate) trust: Option<Trust>,
     pub(crate) lines: watch::Receiver<Lines>,
     leases: Mutex<BTreeMap<Handle, Weak<Held>>>,
     pub(crate) renew: Notify,
+    /// When leases are looked at for renewal next, in microseconds of our clock; far away while that is not known.
+    pub(crate) next_beat_us: AtomicU64,
     pub(crate) watchdog: Watchdog,
     budget: AtomicI64,
     /// The cluster we belong to, from the first welcome on.
     life: Mutex<Option<ClusterLife>>,
     /// For tests: renewals are not sent.
     pub(crate) mute: AtomicBool,
+    /// For tests: nothing runs.
+    #[cfg(feature = "virtual-time")]
+    pub(crate) pause: crate::virtual_time::Pause,
 }
 
 /// How a request is recognised when it is sent again.
@@ -110,20 +117,27 @@ impl Shared {
     pub(crate) fn start(settings: Settings, runtime: runtime::Handle) -> Result<Arc<Self>, Error> {
         let setup = |error: std::io::Error| Error::Setup(error.to_string());
         let watchdog = Watchdog::new().map_err(setup)?;
+        let trust = Trust::load(&settings.tls).map_err(Error::Setup)?;
         let publish = watch::Sender::new(Lines::default());
         let shared = Arc::new(Self {
             settings,
             runtime,
+            trust,
             lines: publish.subscribe(),
             leases: Mutex::default(),
             renew: Notify::new(),
+            next_beat_us: AtomicU64::new(u64::MAX),
             watchdog,
             budget: AtomicI64::new(BUDGET),
             life: Mutex::default(),
             mute: AtomicBool::new(false),
+            #[cfg(feature = "virtual-time")]
+            pause: Default::default(),
         });
         let weak = Arc::downgrade(&shared);
-        shared.watchdog.start(weak.clone()).map_err(setup)?;
+        let looked_after = weak.clone();
+        let look = move || Some(looked_after.upgrade()?.look_after());
+        shared.watchdog.start(look).map_err(setup)?;
         let known = shared.settings.addresses.clone();
         shared.runtime.spawn(Keeper::new(weak.clone(), known, publish).run());
         shared.runtime.spawn(renew::run(weak));
@@ -174,8 +188,14 @@ impl Shared {
 
     /// A session, as soon as there is one.
     pub(crate) async fn line(&self, until: Instant) -> Option<Arc<Line>> {
-        let mut lines = self.lines.clone();
         let there = |lines: &Lines| lines.first.as_ref().is_some_and(|line| !line.is_over());
+        {
+            let lines = self.lines.borrow();
+            if there(&lines) {
+                return lines.first.clone();
+            }
+        }
+        let mut lines = self.lines.clone();
         let waited = tokio::time::timeout_at(until, lines.wait_for(there)).await;
         waited.ok()?.ok()?.first.clone()
     }
@@ -211,7 +231,7 @@ impl Shared {
                 continue;
             };
             let mut after = Duration::ZERO;
-            match tokio::time::timeout_at(until, line.answer(&mut asked)).await {
+            match tokio::time::timeout_at(until, asked.next()).await {
                 Ok(Said::Answer(answer)) => match answer.result {
                     Some(Answer::Error(error)) => match Meaning::of(error) {
                         Meaning::No(error) => {
@@ -269,8 +289,12 @@ impl Shared {
 
     pub(crate) fn register(&self, lease: &Arc<Held>) {
         self.lock().insert(lease.handle, Arc::downgrade(lease));
-        self.watchdog.wake();
-        self.renew.notify_one();
+        let (due, lost_at) = lease.with(|life| (life.due(), life.lost_at()));
+        // Whoever would look too late is told; with thousands of leases that is seldom.
+        self.watchdog.wake_before(lost_at);
+        if due.micros() < self.next_beat_us.load(Ordering::SeqCst) {
+            self.renew.notify_one();
+        }
     }
 
     pub(crate) fn forget(&self, handle: Handle) {
@@ -301,6 +325,10 @@ impl Shared {
 
     /// Looks whether any lease is over, and tells when to look again.
     pub(crate) fn look_after(&self) -> Option<Moment> {
+        #[cfg(feature = "virtual-time")]
+        if self.pause.is_on() {
+            return None;
+        }
         let mut next = None;
         for lease in self.held() {
             let now = clock::read();

@@ -1,5 +1,6 @@
 //! How is a long run cut into chunks, and where are its totals kept?
 
+mod clients;
 mod processes;
 
 use std::collections::BTreeMap;
@@ -41,6 +42,11 @@ What the long runs did. `cargo xtask campaign` adds the rows.
   real members, leaders and followers in turn, killed under load: all that was `acknowledged` was there afterwards,
   done once, with `grants` in order and one at a time.
 - `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
+- `sdk`: three client processes take one lock in turns while leaders are killed, stopped and cut off, majorities
+  stopped, and the holder itself stopped, cut off and swallowed: two guards that were valid by their own checks at
+  once would be a violation. The `controls` ignore their losses, and must overlap.
+- `losses`: leaders killed one after another under leases of 15 s that clients keep alive: any that is `lost` is a
+  violation.
 
 | campaign | commit | totals |
 |---|---|---|
@@ -65,6 +71,9 @@ pub(crate) struct Args {
     /// How often to run every scenario
     #[arg(long, default_value_t = 20)]
     rounds: u64,
+    /// How many scripted runs of clients
+    #[arg(long, default_value_t = 200)]
+    runs: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -78,6 +87,10 @@ enum Name {
     Kills,
     /// Every scenario of real processes, again and again
     Processes,
+    /// Clients that take a lock in turns while everything is done to them and to members
+    Sdk,
+    /// Leaders killed under leases that clients keep alive
+    Losses,
 }
 
 /// The rows that were there, and the one that a campaign is about to add.
@@ -121,6 +134,8 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         Name::Sim => long(repo, &CLUSTERS, args.from, args.seeds),
         Name::Kills => processes::kills(repo, args.kills),
         Name::Processes => processes::scenarios(repo, args.rounds),
+        Name::Sdk => clients::run(repo, &clients::SDK, args.runs),
+        Name::Losses => clients::run(repo, &clients::LOSSES, args.kills),
     }
 }
 

@@ -105,7 +105,7 @@ fn flags_beat_variables_which_beat_the_file() {
     assert!(wrong.code == 78 && wrong.err.contains("client.toml\" line 2: "), "{wrong:?}");
     let wrong = with(&[], &["locks", "--addr", "http://here"]);
     assert!(wrong.code == 78 && wrong.err.contains("`http://here` is no address"), "{wrong:?}");
-    let wrong = run_with(&[("TENURE_CLIENT_TLS_CA", "/nowhere.pem")], &["locks"]);
+    let wrong = run_with(&[("TENURE_CA", "/nowhere.pem")], &["locks"]);
     assert!(wrong.code == 78 && wrong.err.contains("cannot read \"/nowhere.pem\""), "{wrong:?}");
     let gone = with(&[], &["locks", "--client-config", "/nowhere.toml"]);
     assert_eq!(gone.code, 78, "{gone:?}");
