@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::stage::{TENURE, at, ended, member, objects, ok, refused, run, run_with};
+use crate::stage::{Live, Member, TENURE, at, ended, member, objects, ok, refused, run, run_with};
 
 #[test]
 fn wrong_arguments_are_refused_before_anything_is_sent() {
@@ -60,6 +60,21 @@ fn nobody_reached_means_nothing_happened() {
     let json = ["locks", "--connect-timeout", "300ms", "--output", "json"];
     let said = objects(&at("127.0.0.1:1", &json).err);
     assert_eq!((&said[0]["error"]["effect"], &said[0]["exit_code"]), (&"none".into(), &69.into()));
+}
+
+#[test]
+fn an_unanswered_request_may_have_happened() {
+    let gone = Member::found("gone");
+    let addr = gone.addr.clone();
+    let lease = |client| at(&addr, &["lease", "grant", "--ttl", "1h", "--client", client]).out;
+    let (holder, waiter) = (lease("holder"), lease("waiter"));
+    assert_eq!(at(&addr, &["try", "l", "--lease", holder.trim()]).code, 0);
+    let mut waiting = Live::start_at(&addr, &["lock", "l", "--lease", waiter.trim()]);
+    waiting.says("waiting for lock `l`");
+    drop(gone);
+    assert_eq!(waiting.ends(), Some(74), "{:?}", waiting.said());
+    waiting.says("effect   unknown: it may have happened");
+    waiting.says("--request-id");
 }
 
 #[test]
