@@ -102,6 +102,12 @@ pub(crate) fn cluster_mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> 
 
 /// `cargo xtask bench`
 pub(crate) fn bench(repo: &Repo, named: &Named) -> Result<ExitCode> {
+    // What is started must be there.
+    if named.name == "start" {
+        let mut build = cargo(repo, "build");
+        build.args(["--profile", "release", "--package", CLI]);
+        anyhow::ensure!(build.status()?.success(), "the binary does not build");
+    }
     start(repo, BENCH, bench_command(repo, &named.name), &named.args)
 }
 

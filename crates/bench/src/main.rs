@@ -6,6 +6,7 @@ mod core;
 mod doors;
 mod figure;
 mod memory;
+mod start;
 
 use std::path::PathBuf;
 
@@ -51,6 +52,15 @@ enum Workload {
         #[arg(long, value_enum, default_value = "text")]
         output: Output,
     },
+    /// The binary: its size, and how soon commands that only print have done so
+    Start {
+        /// Which binary
+        #[arg(default_value = "target/release/tenure")]
+        binary: PathBuf,
+        /// How to print the figures
+        #[arg(long, value_enum, default_value = "text")]
+        output: Output,
+    },
     /// Runs one of the other members until its input ends; started by `cluster`
     #[command(hide = true)]
     Follow {
@@ -82,6 +92,7 @@ fn main() -> Result<()> {
         Workload::Core { quick, output } => print(&core::run(quick)?, output),
         Workload::Cluster { quick, output } => print(&cluster::run(quick)?, output),
         Workload::Doors { quick, output } => print(&doors::run(quick)?, output),
+        Workload::Start { binary, output } => print(&start::run(&binary)?, output),
         Workload::Follow { at, dir, addresses } => cluster::follow(at, &dir, &addresses)?,
         Workload::Memory { kind, count } => println!("{}", memory::bytes_per_object(kind, count)?),
     }

@@ -364,6 +364,10 @@ impl Inner {
 }
 
 impl Cancellation {
+    pub(crate) fn of(lost: watch::Receiver<Option<Cause>>) -> Self {
+        Self { lost }
+    }
+
     /// Whether the work must stop.
     ///
     /// ```no_run

@@ -21,7 +21,10 @@ mod ask;
 pub mod blocking;
 mod client;
 mod clock;
+mod contract;
 mod election;
+#[doc(hidden)]
+pub mod engine;
 mod error;
 mod guard;
 mod keeper;
@@ -31,6 +34,9 @@ mod life;
 mod line;
 mod renew;
 mod shared;
+#[cfg(feature = "virtual-time")]
+#[doc(hidden)]
+pub mod virtual_time;
 mod wait;
 mod watch;
 mod watchdog;

@@ -126,6 +126,8 @@ impl Line {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
+        #[cfg(feature = "virtual-time")]
+        let endpoint = crate::virtual_time::Reached { endpoint, address };
         let channel = endpoint.connect().await.map_err(|error| deepest(&error))?;
         let (to, requests) = mpsc::unbounded_channel();
         let said = v1::SessionRequest { hello: Some(hello), requests: Vec::new() };
@@ -278,6 +280,8 @@ async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, share
         };
         let Ok(Some(message)) = message else { break };
         let Some(shared) = shared.upgrade() else { break };
+        #[cfg(feature = "virtual-time")]
+        shared.pause.over().await;
         heard.newest_us.store(clock::read().boot.micros(), Ordering::Relaxed);
         if let Some(leader) = message.leader {
             heard.leader.send_replace(leader.into());

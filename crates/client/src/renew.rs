@@ -29,6 +29,8 @@ pub(crate) async fn run(shared: Weak<Shared>) {
     let mut turn = 0_usize;
     loop {
         let Some(strong) = shared.upgrade() else { return };
+        #[cfg(feature = "virtual-time")]
+        strong.pause.over().await;
         let sleep = beat(&strong, &mut turn);
         let rung = async {
             strong.renew.notified().await;

@@ -66,6 +66,9 @@ pub(crate) struct Shared {
     life: Mutex<Option<ClusterLife>>,
     /// For tests: renewals are not sent.
     pub(crate) mute: AtomicBool,
+    /// For tests: nothing runs.
+    #[cfg(feature = "virtual-time")]
+    pub(crate) pause: crate::virtual_time::Pause,
 }
 
 /// How a request is recognised when it is sent again.
@@ -119,9 +122,13 @@ impl Shared {
             budget: AtomicI64::new(BUDGET),
             life: Mutex::default(),
             mute: AtomicBool::new(false),
+            #[cfg(feature = "virtual-time")]
+            pause: Default::default(),
         });
         let weak = Arc::downgrade(&shared);
-        shared.watchdog.start(weak.clone()).map_err(setup)?;
+        let looked_after = weak.clone();
+        let look = move || Some(looked_after.upgrade()?.look_after());
+        shared.watchdog.start(look).map_err(setup)?;
         let known = shared.settings.addresses.clone();
         shared.runtime.spawn(Keeper::new(weak.clone(), known, publish).run());
         shared.runtime.spawn(renew::run(weak));
@@ -299,6 +306,10 @@ impl Shared {
 
     /// Looks whether any lease is over, and tells when to look again.
     pub(crate) fn look_after(&self) -> Option<Moment> {
+        #[cfg(feature = "virtual-time")]
+        if self.pause.is_on() {
+            return None;
+        }
         let mut next = None;
         for lease in self.held() {
             let now = clock::read();

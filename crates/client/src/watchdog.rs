@@ -4,8 +4,8 @@
 //! over is lost, and everyone who relies on it told, even if no task of the runtime runs.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::fd::OwnedFd;
@@ -16,7 +16,6 @@ use rustix::time::{
 
 use crate::clock;
 use crate::life::Moment;
-use crate::shared::Shared;
 
 /// A moment that is over.
 const NOW: Moment = Moment::from_micros(1);
@@ -32,17 +31,35 @@ struct Timer {
     clock: OwnedFd,
     /// How often somebody wanted the thread to look.
     wakes: AtomicU64,
+    /// In virtual time there is no thread: what would wake it wakes a task.
+    #[cfg(feature = "virtual-time")]
+    bell: Arc<tokio::sync::Notify>,
 }
 
 impl Watchdog {
     pub(crate) fn new() -> io::Result<Self> {
         let clock = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
-        Ok(Self { timer: Arc::new(Timer { clock, wakes: AtomicU64::new(0) }) })
+        let timer = Timer {
+            clock,
+            wakes: AtomicU64::new(0),
+            #[cfg(feature = "virtual-time")]
+            bell: Arc::default(),
+        };
+        Ok(Self { timer: Arc::new(timer) })
     }
 
-    /// Starts the thread. It ends when the client does.
-    pub(crate) fn start(&self, shared: Weak<Shared>) -> io::Result<()> {
+    /// Starts the thread. Whenever it wakes it looks, and hears when to look again, or that there is nothing to look
+    /// after any more.
+    pub(crate) fn start(
+        &self,
+        mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static,
+    ) -> io::Result<()> {
         let timer = self.timer.clone();
+        #[cfg(feature = "virtual-time")]
+        if crate::virtual_time::read().is_some() {
+            crate::virtual_time::look(timer.bell.clone(), look);
+            return Ok(());
+        }
         let work = move || {
             loop {
                 let mut fired = [0; 8];
@@ -51,9 +68,7 @@ impl Watchdog {
                     std::thread::sleep(WITHOUT_TIMER);
                 }
                 let before = timer.wakes.load(Ordering::SeqCst);
-                let Some(shared) = shared.upgrade() else { return };
-                let next = shared.look_after();
-                drop(shared);
+                let Some(next) = look() else { return };
                 if let Some(next) = next {
                     set(&timer.clock, next);
                 }
@@ -71,6 +86,8 @@ impl Watchdog {
     pub(crate) fn wake(&self) {
         self.timer.wakes.fetch_add(1, Ordering::SeqCst);
         set(&self.timer.clock, NOW);
+        #[cfg(feature = "virtual-time")]
+        self.timer.bell.notify_one();
     }
 }
 
