@@ -125,10 +125,10 @@ impl<'a> Under<'a> {
         ];
         // What was said in flags, for the command's own use of the cluster.
         if let Some(tls) = &place.tls {
-            environment.push(("TENURE_CLIENT_TLS_CA", tls.ca.clone().into_os_string()));
-            for (cert, key) in &tls.own {
-                environment.push(("TENURE_CLIENT_TLS_CERT", cert.clone().into_os_string()));
-                environment.push(("TENURE_CLIENT_TLS_KEY", key.clone().into_os_string()));
+            environment.push(("TENURE_CA", tls.ca.clone().into_os_string()));
+            if let Some((cert, key)) = &tls.own {
+                environment.push(("TENURE_CERT", cert.clone().into_os_string()));
+                environment.push(("TENURE_KEY", key.clone().into_os_string()));
             }
         }
         Link::start(&task, &environment, tell)
