@@ -17,20 +17,21 @@ pub(crate) fn read() -> Reading {
     }
     // The one that stops in sleep goes first: read in this order the difference is never too small.
     let awake = awake();
-    Reading { boot: counting(), awake }
+    Reading { boot: never_stops(), awake }
 }
 
-/// The clock that goes on while the machine sleeps: the one that decides.
+/// Only the one that decides.
 pub(crate) fn boot() -> Moment {
     #[cfg(feature = "virtual-time")]
     if let Some(reading) = crate::virtual_time::read() {
         return reading.boot;
     }
-    counting()
+    never_stops()
 }
 
+/// The clock that goes on while the machine sleeps.
 #[cfg(target_os = "linux")]
-fn counting() -> Moment {
+fn never_stops() -> Moment {
     moment(clock_gettime(ClockId::Boottime))
 }
 
@@ -39,9 +40,9 @@ fn awake() -> Moment {
     moment(clock_gettime(ClockId::Monotonic))
 }
 
-/// On this system the one of this name goes on while the machine sleeps.
+/// The clock that goes on while the machine sleeps: on this system the one of this name does.
 #[cfg(target_os = "macos")]
-fn counting() -> Moment {
+fn never_stops() -> Moment {
     moment(clock_gettime(ClockId::Monotonic))
 }
 
@@ -52,7 +53,7 @@ fn awake() -> Moment {
     use std::sync::OnceLock;
     use std::time::Instant;
     static BEGAN: OnceLock<(Instant, Moment)> = OnceLock::new();
-    let (instant, moment) = *BEGAN.get_or_init(|| (Instant::now(), counting()));
+    let (instant, moment) = *BEGAN.get_or_init(|| (Instant::now(), never_stops()));
     moment + instant.elapsed()
 }
 

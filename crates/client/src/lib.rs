@@ -22,6 +22,7 @@ mod ask;
 pub mod blocking;
 mod client;
 mod clock;
+mod contract;
 mod election;
 pub mod engine;
 mod error;

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tenure_wire::v1;
 use tenure_wire::v1::session_service_client::SessionServiceClient;
 use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
 use tokio_stream::Stream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
@@ -321,6 +322,7 @@ impl Drop for Asked {
 async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, shared: Weak<Shared>) {
     let mut over = heard.over.subscribe();
     let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let message = tokio::select! {
             message = from.message() => message,
