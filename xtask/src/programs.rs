@@ -68,10 +68,17 @@ pub(crate) fn processes_command(repo: &Repo) -> Command {
     command
 }
 
+/// The tests of real clients of real members, of the whole workspace for the same reason.
+pub(crate) fn sdk_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", "sdk"]);
+    command
+}
+
 /// The scenarios of `tenure run`, by themselves.
 pub(crate) fn hold_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
-    command.args(["--package", CLI, "--test", HOLD]);
+    command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", HOLD]);
     command
 }
 

@@ -33,13 +33,13 @@ pub(crate) struct Reach {
     /// Look for members, and wait for answers, at most this long [env: TENURE_CONNECT_TIMEOUT] [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     pub(crate) connect_timeout: Option<Duration>,
-    /// Speak TLS; this authority signed the members' certificates [env: TENURE_CLIENT_TLS_CA]
+    /// Speak TLS; this authority signed the members' certificates [env: TENURE_CA]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Show this certificate to members [env: TENURE_CLIENT_TLS_CERT]
+    /// Show this certificate to members [env: TENURE_CERT]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The private key of --tls-cert [env: TENURE_CLIENT_TLS_KEY]
+    /// The private key of --tls-cert [env: TENURE_KEY]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Read what is not said here from this file [env: TENURE_CLIENT_CONFIG] [default: ~/.config/tenure/client.toml]
@@ -137,9 +137,9 @@ impl Reach {
         let path = |flag: &Option<PathBuf>, name: &str, file: Option<PathBuf>| {
             flag.clone().or_else(|| variable(name).map(PathBuf::from)).or(file)
         };
-        let ca = path(&self.tls_ca, "TENURE_CLIENT_TLS_CA", file.tls.ca);
-        let cert = path(&self.tls_cert, "TENURE_CLIENT_TLS_CERT", file.tls.cert);
-        let key = path(&self.tls_key, "TENURE_CLIENT_TLS_KEY", file.tls.key);
+        let ca = path(&self.tls_ca, "TENURE_CA", file.tls.ca);
+        let cert = path(&self.tls_cert, "TENURE_CERT", file.tls.cert);
+        let key = path(&self.tls_key, "TENURE_KEY", file.tls.key);
         let addr = self.addr.clone().or_else(|| variable("TENURE_ADDR"));
         let addresses = match (addr, file.addr) {
             (Some(list), _) | (None, Some(Addresses::One(list))) => split(&list),
@@ -193,9 +193,9 @@ impl Place {
             builder = builder.name(name);
         }
         if let Some(tls) = &self.tls {
-            builder = builder.tls(pem(&tls.ca)?);
+            builder = builder.ca(&tls.ca);
             if let Some((cert, key)) = &tls.own {
-                builder = builder.identity(pem(cert)?, pem(key)?);
+                builder = builder.identity(cert, key);
             }
         }
         Ok(builder)

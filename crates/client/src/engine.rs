@@ -2,6 +2,7 @@
 //!
 //! For `tenure-backends`, which has no promise of its own to make about time: the life of a lease, the clock and the
 //! watchdog are the client's. Nothing here is part of the SDK's interface.
+#![doc(hidden)]
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +15,18 @@ use tokio::sync::watch;
 use crate::clock;
 use crate::guard::Cancellation;
 use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Standing};
+use crate::signal::Signal;
 use crate::watchdog;
 
-pub use crate::clock::{jittered, random};
+/// A number nobody can guess.
+pub fn random() -> u64 {
+    clock::random()
+}
+
+/// A time between half and the whole of this one, so that many do not try at the same moment.
+pub fn jittered(time: Duration) -> Duration {
+    clock::jittered(time)
+}
 
 /// The clock that decides, read now.
 pub fn now() -> Moment {
@@ -34,7 +44,7 @@ pub struct Ask {
 pub struct Hold {
     token: Token,
     life: Mutex<Life>,
-    lost: watch::Sender<Option<Cause>>,
+    lost: Arc<Signal>,
     standing: watch::Sender<Standing>,
     /// The work has stopped: whatever is heard from now on concerns nobody.
     over: AtomicBool,
@@ -57,7 +67,7 @@ impl Ask {
         Ok(Arc::new(Hold {
             token: self.token,
             life: Mutex::new(life),
-            lost: watch::Sender::new(None),
+            lost: Arc::default(),
             standing: watch::Sender::new(Standing::Valid),
             over: AtomicBool::new(false),
         }))
@@ -80,7 +90,7 @@ impl Hold {
             return done;
         }
         if let Standing::Lost(cause) = standing {
-            self.lost.send_if_modified(|told| told.is_none() && told.replace(cause).is_none());
+            self.lost.fire(cause);
         }
         self.standing.send_if_modified(|known| {
             let changed = *known != standing && !matches!(known, Standing::Lost(_));
@@ -111,7 +121,7 @@ impl Hold {
 
     /// Tells work when to stop.
     pub fn cancellation(&self) -> Cancellation {
-        Cancellation::of(self.lost.subscribe())
+        Cancellation::of(self.lost.clone())
     }
 
     /// Whether a renewal shall be sent now; its number, if so. Time counts from here.

@@ -17,13 +17,13 @@
 #[macro_use]
 mod plant;
 mod admin;
+mod alarm;
 mod ask;
 pub mod blocking;
 mod client;
 mod clock;
 mod contract;
 mod election;
-#[doc(hidden)]
 pub mod engine;
 mod error;
 mod guard;
@@ -32,10 +32,12 @@ mod key;
 mod lease;
 mod life;
 mod line;
+mod post;
 mod renew;
 mod shared;
+mod signal;
+mod tls;
 #[cfg(feature = "virtual-time")]
-#[doc(hidden)]
 pub mod virtual_time;
 mod wait;
 mod watch;

@@ -4,6 +4,7 @@
 //! force on that thread, the client's clock is the runtime's, and its watchdog is a task: time passes when the
 //! test says so, or when nobody has anything to do before the next timer. For `tenure-testkit`; nothing here is
 //! part of the SDK's interface.
+#![doc(hidden)]
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -52,25 +53,23 @@ fn dialler(address: &str) -> Option<Dialler> {
     DIALLERS.with_borrow(|all| all.iter().find(known).map(|(_, dial)| dial.clone()))
 }
 
-/// An endpoint that may be at the other end of a pipe.
-pub(crate) struct Reached<'a> {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) address: &'a str,
+/// Whether an address is at the other end of a pipe.
+pub(crate) fn reaches(address: &str) -> bool {
+    dialler(address).is_some()
 }
 
-impl Reached<'_> {
-    pub(crate) async fn connect(self) -> Result<Channel, tonic::transport::Error> {
-        if dialler(self.address).is_none() {
-            return self.endpoint.connect().await;
-        }
-        let address = self.address.to_owned();
-        let connector = tower::service_fn(move |_| {
-            let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
-            let stream = dialler(&address).and_then(|dial| dial(&address)).ok_or_else(refused);
-            async move { stream.map(TokioIo::new) }
-        });
-        self.endpoint.connect_with_connector(connector).await
-    }
+/// Connects through a pipe.
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    address: &str,
+) -> Result<Channel, tonic::transport::Error> {
+    let address = address.to_owned();
+    let connector = tower::service_fn(move |_| {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let stream = dialler(&address).and_then(|dial| dial(&address)).ok_or_else(refused);
+        async move { stream.map(TokioIo::new) }
+    });
+    endpoint.connect_with_connector(connector).await
 }
 
 /// Whether a client is paused, as a process that was stopped.

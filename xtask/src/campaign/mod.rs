@@ -1,5 +1,6 @@
 //! How is a long run cut into chunks, and where are its totals kept?
 
+mod clients;
 mod hold;
 mod processes;
 
@@ -49,6 +50,11 @@ What the long runs did. `cargo xtask campaign` adds the rows.
 - `storm`: twenty `tenure run` of one job while clients and members are killed at random: how often two were at work
   at once (`violations`), and the `longest_ms` that one of them had to wait for its turn.
 - `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
+- `sdk`: three client processes take one lock in turns while leaders are killed, stopped and cut off, majorities
+  stopped, and the holder itself stopped, cut off and swallowed: two guards that were valid by their own checks at
+  once would be a violation. The `controls` ignore their losses, and must overlap.
+- `losses`: leaders killed one after another under leases of 15 s that clients keep alive: any that is `lost` is a
+  violation.
 
 | campaign | commit | totals |
 |---|---|---|
@@ -73,9 +79,9 @@ pub(crate) struct Args {
     /// How often to run every scenario
     #[arg(long, default_value_t = 20)]
     rounds: u64,
-    /// How often to do each thing to `tenure run`
-    #[arg(long, default_value_t = 50)]
-    runs: u64,
+    /// How many scripted runs of clients (200 if not said), or how often to do each thing to `tenure run` (50)
+    #[arg(long)]
+    runs: Option<u64>,
     /// How long a storm lasts
     #[arg(long, default_value_t = 5)]
     minutes: u64,
@@ -92,6 +98,10 @@ enum Name {
     Kills,
     /// Every scenario of real processes, again and again
     Processes,
+    /// Clients that take a lock in turns while everything is done to them and to members
+    Sdk,
+    /// Leaders killed under leases that clients keep alive
+    Losses,
     /// `tenure run` stopped, killed, cut off: what is left of its command at the next grant
     Run,
     /// Twenty `tenure run` of one job while clients and members are killed
@@ -139,7 +149,9 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         Name::Sim => long(repo, &CLUSTERS, args.from, args.seeds),
         Name::Kills => processes::kills(repo, args.kills),
         Name::Processes => processes::scenarios(repo, args.rounds),
-        Name::Run => hold::runs(repo, args.runs),
+        Name::Sdk => clients::run(repo, &clients::SDK, args.runs.unwrap_or(200)),
+        Name::Losses => clients::run(repo, &clients::LOSSES, args.kills),
+        Name::Run => hold::runs(repo, args.runs.unwrap_or(50)),
         Name::Storm => hold::storm(repo, args.minutes),
     }
 }

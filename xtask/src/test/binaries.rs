@@ -40,7 +40,6 @@ pub(crate) struct Binary {
 
 /// What became of one program.
 pub(crate) struct Ended {
-    pub(crate) name: String,
     pub(crate) tests: Tests,
     /// Why it did not pass, if it did not.
     pub(crate) problem: Option<String>,
@@ -141,7 +140,7 @@ fn closed(log: &mut Log, running: Running, problem: Option<String>) -> Result<En
         "  {}: {} passed, {} failed, in {seconds}s",
         binary.name, tests.passed, tests.failed
     ));
-    Ok(Ended { name: binary.name, tests, problem })
+    Ok(Ended { tests, problem })
 }
 
 #[cfg(test)]
@@ -184,7 +183,7 @@ mod tests {
         let all =
             vec![binary("selftest-true", "/bin/true"), binary("selftest-false", "/bin/false")];
         let mut ended = run(&repo, &mut log, all).unwrap();
-        ended.sort_by(|a, b| b.name.cmp(&a.name));
+        ended.sort_by_key(|each| each.problem.is_some());
         assert_eq!(ended[0].problem, None);
         assert!(ended[1].problem.as_ref().unwrap().starts_with("selftest-false: "));
     }

@@ -24,6 +24,9 @@ async fn tasks_never_overlap_tokens_only_grow_and_no_event_is_missed() {
     let tokens = contend(|| locks(&server, LONG), 6, 6, Guard::token).await;
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     wakes(&locks(&server, LONG), &locks(&server, LONG), LONG).await;
+    // Nobody writes between the pages of another.
+    let lines = crate::lock_over_etcd::run(&locks(&server, LONG)).await.unwrap();
+    assert_eq!(lines, ["page 1", "page 2"].repeat(3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -46,6 +46,13 @@ pub(crate) async fn status(
             }
         }
     }
+    // One that follows may know who leads before it says so of the member.
+    let leader = status.leader.as_ref().map_or(0, |leader| leader.member_id);
+    for member in status.members.iter_mut().filter_map(|it| it.member.as_mut()) {
+        if leader != 0 && member.member_id == leader {
+            member.role = v1::Role::Leader.into();
+        }
+    }
     Ok(status)
 }
 

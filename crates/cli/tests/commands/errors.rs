@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::stage::{TENURE, at, ended, member, objects, ok, refused, run, run_with};
+use crate::stage::{Live, Member, TENURE, at, ended, member, objects, ok, refused, run, run_with};
 
 #[test]
 fn wrong_arguments_are_refused_before_anything_is_sent() {
@@ -63,6 +63,21 @@ fn nobody_reached_means_nothing_happened() {
 }
 
 #[test]
+fn an_unanswered_request_may_have_happened() {
+    let gone = Member::found("gone");
+    let addr = gone.addr.clone();
+    let lease = |client| at(&addr, &["lease", "grant", "--ttl", "1h", "--client", client]).out;
+    let (holder, waiter) = (lease("holder"), lease("waiter"));
+    assert_eq!(at(&addr, &["try", "l", "--lease", holder.trim()]).code, 0);
+    let mut waiting = Live::start_at(&addr, &["lock", "l", "--lease", waiter.trim()]);
+    waiting.says("waiting for lock `l`");
+    drop(gone);
+    assert_eq!(waiting.ends(), Some(74), "{:?}", waiting.said());
+    waiting.says("effect   unknown: it may have happened");
+    waiting.says("--request-id");
+}
+
+#[test]
 fn flags_beat_variables_which_beat_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("client.toml");
@@ -90,7 +105,7 @@ fn flags_beat_variables_which_beat_the_file() {
     assert!(wrong.code == 78 && wrong.err.contains("client.toml\" line 2: "), "{wrong:?}");
     let wrong = with(&[], &["locks", "--addr", "http://here"]);
     assert!(wrong.code == 78 && wrong.err.contains("`http://here` is no address"), "{wrong:?}");
-    let wrong = run_with(&[("TENURE_CLIENT_TLS_CA", "/nowhere.pem")], &["locks"]);
+    let wrong = run_with(&[("TENURE_CA", "/nowhere.pem")], &["locks"]);
     assert!(wrong.code == 78 && wrong.err.contains("cannot read \"/nowhere.pem\""), "{wrong:?}");
     let gone = with(&[], &["locks", "--client-config", "/nowhere.toml"]);
     assert_eq!(gone.code, 78, "{gone:?}");

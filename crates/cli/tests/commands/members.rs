@@ -64,10 +64,13 @@ impl Three {
 #[test]
 fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
     let mut three = Three::found();
-    let status = three.ok(&["cluster", "status"]);
+    // Whoever is asked may not have heard yet who was elected.
+    let status = wait("one leads", || {
+        let status = three.ok(&["cluster", "status"]);
+        let leads = status.lines().filter(|line| line.contains(" leader ")).count();
+        (leads == 1 && status.matches(" follower ").count() == 2).then_some(status)
+    });
     assert!(status.contains("survives 1 failure,"), "{status}");
-    let leads = status.lines().filter(|line| line.contains(" leader ")).count();
-    assert_eq!((leads, status.matches(" follower ").count()), (1, 2), "{status}");
     assert_eq!(three.json(&["cluster", "status"])[0]["members"].as_array().unwrap().len(), 3);
     let names: Vec<String> = three
         .json(&["cluster", "members"])

@@ -37,20 +37,24 @@ pub(crate) struct Member {
 /// One member that most tests share, each with names of its own.
 pub(crate) fn member() -> &'static Member {
     static SHARED: OnceLock<Member> = OnceLock::new();
-    SHARED.get_or_init(|| {
+    SHARED.get_or_init(|| Member::found("solo"))
+}
+
+impl Member {
+    /// A cluster of one.
+    pub(crate) fn found(name: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (clients, members) = (free_port(), free_port());
-        let bootstrap = format!("solo=127.0.0.1:{members}");
-        let (child, addr) =
-            serve(dir.path(), "solo", clients, members, &["--bootstrap", &bootstrap]);
-        let stdin = Mutex::new(child);
-        let member = Member { _stdin: stdin, _dir: dir, addr };
+        let bootstrap = format!("{name}=127.0.0.1:{members}");
+        let more = ["--bootstrap", &bootstrap];
+        let (stdin, addr) = serve(dir.path(), name, clients, members, &more);
+        let member = Self { _stdin: Mutex::new(stdin), _dir: dir, addr };
         wait("the member serves", || {
             let ran = at(&member.addr, &["cluster", "status", "--connect-timeout", "5s"]);
             ran.out.contains("1 of 1 members up").then_some(())
         });
         member
-    })
+    }
 }
 
 /// Starts a member; it lives as long as what is returned first.
@@ -163,8 +167,12 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_at(&member().addr, arguments)
+    }
+
+    pub(crate) fn start_at(addr: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(TENURE);
-        command.args(arguments).env_clear().env("TENURE_ADDR", &member().addr);
+        command.args(arguments).env_clear().env("TENURE_ADDR", addr);
         command.env("TENURE_CONNECT_TIMEOUT", "30s").stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));

@@ -14,7 +14,7 @@ pub(super) struct Addresses {
 }
 
 /// A connection that counts until it is dropped.
-pub(super) struct Inside {
+pub(super) struct Counted {
     of: Addresses,
     address: IpAddr,
 }
@@ -25,14 +25,14 @@ impl Addresses {
     }
 
     /// Counts a connection; nothing if its address has as many as it may.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<Inside> {
+    pub(super) fn enter(&self, address: IpAddr) -> Option<Counted> {
         let mut inside = self.inside();
         let count = inside.entry(address).or_default();
         if *count >= self.max {
             return None;
         }
         *count += 1;
-        Some(Inside { of: self.clone(), address })
+        Some(Counted { of: self.clone(), address })
     }
 
     fn inside(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
@@ -40,7 +40,7 @@ impl Addresses {
     }
 }
 
-impl Drop for Inside {
+impl Drop for Counted {
     fn drop(&mut self) {
         let mut inside = self.of.inside();
         if let Some(count) = inside.get_mut(&self.address) {

@@ -38,7 +38,7 @@ use crate::edge::{Edge, deadline_us};
 use crate::os;
 use crate::say;
 use crate::tls::Tls;
-use addresses::{Addresses, Inside};
+use addresses::{Addresses, Counted};
 use first::{First, Rewound};
 
 pub(crate) use http::Hosts;
@@ -146,6 +146,7 @@ impl House {
 #[cfg(feature = "virtual-time")]
 pub(crate) struct Inside {
     house: Arc<House>,
+    addresses: Addresses,
     // As long as this is there they are open.
     _open: watch::Sender<bool>,
 }
@@ -157,6 +158,7 @@ impl Inside {
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         Self {
             house: Arc::new(House::new(edge, hosts, None, (room, open.subscribe()))),
+            addresses: Addresses::new(PER_ADDRESS_MAX),
             _open: open,
         }
     }
@@ -167,9 +169,15 @@ impl Inside {
         stream: tokio::io::DuplexStream,
     ) -> impl Future<Output = ()> + Send + 'static {
         let house = self.house.clone();
+        let addresses = self.addresses.clone();
         async move {
+            let Ok(room) = house.room.clone().acquire_owned().await else { return };
+            let Some(counted) = addresses.enter(std::net::Ipv4Addr::LOCALHOST.into()) else {
+                return;
+            };
+            let seat = Seat { _held: Arc::new((room, counted)), open: house.open.clone() };
             // A client that goes away is no event.
-            let _ = hear(stream, &house).await;
+            let _ = hear(stream, &house, seat).await;
         }
     }
 }
@@ -213,9 +221,9 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
                 continue;
             }
         };
-        let Some(inside) = addresses.enter(from.ip()) else { continue };
+        let Some(counted) = addresses.enter(from.ip()) else { continue };
         let house = house.clone();
-        let seat = Seat { _held: Arc::new((room, inside)), open: house.open.clone() };
+        let seat = Seat { _held: Arc::new((room, counted)), open: house.open.clone() };
         tokio::spawn(async move {
             // A client that goes away, or cannot speak, is no event.
             let _ = serve(stream, &house, seat).await;
@@ -226,7 +234,7 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
 /// What a connection holds for as long as it, or the socket it becomes, is there.
 #[derive(Clone)]
 pub(crate) struct Seat {
-    _held: Arc<(OwnedSemaphorePermit, Inside)>,
+    _held: Arc<(OwnedSemaphorePermit, Counted)>,
     open: watch::Receiver<bool>,
 }
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 #[path = "../support/bounded.rs"]
-mod bounded;
+pub(crate) mod bounded;
 
 use std::path::Path;
 use std::time::Duration;

@@ -4,9 +4,12 @@
 #[path = "../../../cli/tests/common/ports.rs"]
 mod ports;
 
+use std::io::{self, Read};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub(crate) use ports::free_port;
@@ -66,6 +69,36 @@ pub(crate) fn try_start_all(all: Vec<Settings>) -> Option<Vec<Running>> {
 /// The same, of members whose ports are theirs.
 pub(crate) fn start_all(all: Vec<Settings>) -> Vec<Running> {
     try_start_all(all).expect("the ports of this process are nobody else's")
+}
+
+/// Runs a program to its end, which must come in time; whoever is late is ended.
+pub(crate) fn output(command: &mut Command, within: Duration) -> io::Result<Output> {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    // Both are read while it runs, or it would wait for that.
+    let (stdout, stderr) = (read(stdout), read(stderr));
+    let until_us = os::now_us() + u64::try_from(within.as_micros()).unwrap();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if os::now_us() >= until_us {
+            child.kill()?;
+            child.wait()?;
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("not over in {within:?}")));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let said = |pipe: JoinHandle<io::Result<Vec<u8>>>| pipe.join().expect("it only reads");
+    Ok(Output { status, stdout: said(stdout)?, stderr: said(stderr)? })
+}
+
+fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<io::Result<Vec<u8>>> {
+    std::thread::spawn(move || {
+        let mut said = Vec::new();
+        pipe.read_to_end(&mut said).map(|_| said)
+    })
 }
 
 /// Stops a member, in time.
