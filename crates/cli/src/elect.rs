@@ -1,5 +1,6 @@
 //! How does a process lead for as long as it may, from a shell?
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::exit::Exit;
 use crate::failure::{Failure, quoted};
+use crate::hold::{self, Candidacy, OnDoubt};
 use crate::lock::millis;
 use crate::output::{self, Output};
 use crate::reach::{Cluster, Reach};
@@ -36,6 +38,15 @@ pub(crate) struct Elect {
     /// Do not campaign again after a loss: end with 76
     #[arg(long)]
     once: bool,
+    /// Run this while leading; it has ended before anybody else can lead
+    #[arg(value_name = "COMMAND", last = true)]
+    command: Vec<OsString>,
+    /// From SIGTERM to SIGKILL on loss [default: a third of ttl, at most 5s]
+    #[arg(long, value_name = "TIME", value_parser = span::parse, requires = "command")]
+    grace: Option<Duration>,
+    /// What happens to the command while a renewal is late
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t, requires = "command")]
+    on_doubt: OnDoubt,
     #[command(flatten)]
     pub(crate) reach: Reach,
 }
@@ -50,11 +61,24 @@ enum Ended {
 
 /// Campaigns, leads, and campaigns again.
 pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
+    if !flags.command.is_empty() {
+        return hold::lead(&Candidacy {
+            name: &flags.name,
+            value: &flags.value,
+            ttl: flags.ttl,
+            wait: flags.wait,
+            grace: flags.grace,
+            on_doubt: flags.on_doubt,
+            once: flags.once,
+            command: &flags.command,
+            reach: &flags.reach,
+        });
+    }
     flags.reach.with(async |cluster| {
         let mut asked = signals::listen()?;
         loop {
             let began = Instant::now();
-            say_who_leads(cluster, flags).await;
+            say_who_leads(cluster, &flags.name).await;
             let campaign = cluster.client.election(&flags.name);
             let campaigning = campaign.campaign_with(flags.value.clone(), |mut ask| {
                 if let Some(ttl) = flags.ttl {
@@ -104,7 +128,7 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
 }
 
 /// Waits until our candidacy, which is given up in the background, is gone.
-async fn left(cluster: &Cluster, name: &str) {
+pub(crate) async fn left(cluster: &Cluster, name: &str) {
     let until = Instant::now() + LEAVING;
     let we = cluster.client.name();
     while Instant::now() < until {
@@ -118,7 +142,7 @@ async fn left(cluster: &Cluster, name: &str) {
     }
 }
 
-/// What is done while leading. Whoever supervises a command puts it here: it must have stopped before this returns.
+/// Without a command, until somebody asks us to end.
 async fn while_leading(lead: &Leadership, asked: &mut Asked) -> Ended {
     tokio::select! {
         cause = lead.guard().lost() => Ended::Lost(cause),
@@ -126,11 +150,11 @@ async fn while_leading(lead: &Leadership, asked: &mut Asked) -> Ended {
     }
 }
 
-async fn say_who_leads(cluster: &Cluster, flags: &Elect) {
+pub(crate) async fn say_who_leads(cluster: &Cluster, name: &str) {
     if cluster.output != Output::Text {
         return;
     }
-    let Ok(Some(view)) = cluster.client.show(&flags.name).await else { return };
+    let Ok(Some(view)) = cluster.client.show(name).await else { return };
     let Some(leader) = view.holders.first() else { return };
     let (client, value) = (output::clean(&leader.client), output::bytes(&leader.metadata));
     let (held, waiting) = (span::ms(leader.held_ms), view.waiting);
@@ -138,11 +162,10 @@ async fn say_who_leads(cluster: &Cluster, flags: &Elect) {
         0 => "you are next".to_owned(),
         some => format!("{some} ahead of you"),
     };
-    let name = &flags.name;
     output::tell(&format!("tenure: `{name}` is led by {client} ({value}) for {held}; {place}\n"));
 }
 
-fn not_elected(name: &str, error: tenure::Error) -> Failure {
+pub(crate) fn not_elected(name: &str, error: tenure::Error) -> Failure {
     let failure = Failure::from(error);
     if failure.exit == Exit::NotAcquired {
         return failure.next(format!("tenure observe {}", quoted(name)));

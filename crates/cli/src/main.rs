@@ -129,8 +129,9 @@ enum Command {
     Lease(lease::Lease),
     /// Lead for as long as you may
     ///
-    ///   tenure elect billing --value 10.0.0.5:9000           campaign, lead, campaign again
-    ///   tenure elect billing --value 10.0.0.5:9000 --once    ends with 76 if leadership is lost
+    ///   tenure elect billing --value 10.0.0.5:9000                            campaign, lead, campaign again
+    ///   tenure elect billing --value 10.0.0.5:9000 -- ./billing --primary     run a command while leading
+    ///   tenure elect billing --value 10.0.0.5:9000 --once                     ends with 76 if leadership is lost
     #[command(verbatim_doc_comment)]
     Elect(elect::Elect),
     /// Print who leads, and every change of it

@@ -10,12 +10,11 @@ use tokio::time::Instant;
 use crate::failure::Failure;
 use crate::reach::Place;
 
-use super::link::Heard;
 use super::queue::acquire;
 use super::times::Times;
-use super::under::{Job, Under};
+use super::under::{Hold, Job, Under};
 use super::voice::Voice;
-use super::{Run, codes, resolve, signals};
+use super::{OnDoubt, Run, codes, resolve, signals};
 
 /// Runs the command under the lock; the exit code.
 pub(super) fn run(flags: &Run) -> Result<u8, Failure> {
@@ -42,7 +41,7 @@ fn run_at(flags: &Run, place: &Place, builder: tenure::Builder, voice: &mut Voic
         return voice.ended("not_started", code);
     }
     let (tell, mut heard) = unbounded_channel();
-    let runtime = match start(tell.clone()) {
+    let runtime = match start(tell) {
         Ok(runtime) => runtime,
         Err(error) => {
             voice.error(&format!("cannot start: {error}"));
@@ -55,8 +54,15 @@ fn run_at(flags: &Run, place: &Place, builder: tenure::Builder, voice: &mut Voic
             Ok(guard) => guard,
             Err(code) => return code,
         };
-        let job = Job { flags, place, times, waited: asked.elapsed() };
-        Under::new(job, guard, voice).run(tell, heard).await
+        let job = Job {
+            name: &flags.lock,
+            command: &flags.command,
+            freeze: flags.on_doubt == OnDoubt::Freeze,
+            place,
+            times,
+            waited: asked.elapsed(),
+        };
+        Under::new(job, Hold::Lock(guard), voice).run(&mut heard).await.code
     });
     // Whatever is still on its way to the cluster is of no use to anybody.
     runtime.shutdown_background();
@@ -64,11 +70,11 @@ fn run_at(flags: &Run, place: &Place, builder: tenure::Builder, voice: &mut Voic
 }
 
 /// From here on signals are heard, and the SDK has somewhere to run.
-fn start(tell: UnboundedSender<Heard>) -> io::Result<Runtime> {
+pub(super) fn start(tell: UnboundedSender<i32>) -> io::Result<Runtime> {
     let mut signals = signals::heard()?;
     let work = move || {
         for signal in signals.forever() {
-            let _ = tell.send(Heard::Signal(signal));
+            let _ = tell.send(signal);
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(work)?;

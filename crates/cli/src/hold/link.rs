@@ -12,7 +12,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::times::now_us;
 use super::tree::{self, Process};
@@ -24,17 +24,6 @@ use super::{SELF, WATCHDOG};
 const START: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(1);
 
-/// What `tenure run` hears while the command runs.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Heard {
-    /// It was sent a signal.
-    Signal(i32),
-    /// The watchdog says something.
-    Report(Report),
-    /// The watchdog is gone.
-    Silence,
-}
-
 /// The watchdog, as `tenure run` sees it.
 pub(super) struct Link {
     stream: UnixStream,
@@ -44,12 +33,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Starts the watchdog with these variables in its environment, and so in the command's.
+    /// Starts the watchdog with these variables in its environment, and so in the command's. What it says ends when it does.
     pub(super) fn start(
         task: &Task,
         environment: &[(&str, OsString)],
-        heard: UnboundedSender<Heard>,
-    ) -> io::Result<Self> {
+    ) -> io::Result<(Self, UnboundedReceiver<Report>)> {
         let others = tree::below(getpid());
         // If the watchdog is killed, everything below it comes to us.
         set_child_subreaper(Some(getpid()))?;
@@ -64,15 +52,15 @@ impl Link {
         let watchdog = Pid::from_child(&child);
         let stream = accept(&listener, &mut child)?;
         let reading = stream.try_clone()?;
+        let (tell, reports) = unbounded_channel();
         std::thread::spawn(move || {
             for line in BufReader::new(reading).lines().map_while(Result::ok) {
                 if let Some(report) = Report::parse(&line) {
-                    let _ = heard.send(Heard::Report(report));
+                    let _ = tell.send(report);
                 }
             }
-            let _ = heard.send(Heard::Silence);
         });
-        Ok(Self { stream, watchdog, others })
+        Ok((Self { stream, watchdog, others }, reports))
     }
 
     /// Tells the watchdog something. If it is gone, that is heard elsewhere.

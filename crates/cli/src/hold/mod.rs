@@ -6,6 +6,7 @@
 
 mod codes;
 mod front;
+mod lead;
 mod link;
 mod queue;
 mod reaper;
@@ -29,6 +30,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rustix::process::Pid;
+
+pub(crate) use lead::{Candidacy, lead};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -84,7 +87,7 @@ pub(crate) struct Run {
 
 /// What happens to the command while the lock is doubtful.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
-enum OnDoubt {
+pub(crate) enum OnDoubt {
     /// It goes on, until the lock is lost
     #[default]
     Continue,

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use crate::span;
 
-use super::link::Heard;
 use super::refuse::refuse;
 use super::times::Times;
 use super::voice::Voice;
@@ -33,7 +32,7 @@ pub(super) async fn acquire(
     builder: Builder,
     times: &Times,
     voice: &mut Voice,
-    heard: &mut UnboundedReceiver<Heard>,
+    heard: &mut UnboundedReceiver<i32>,
 ) -> Result<Guard, u8> {
     let until = flags.wait.map(|wait| Instant::now() + wait);
     let client = tokio::select! {
@@ -88,15 +87,13 @@ fn ask(client: &Client, flags: &Run, times: &Times, wait: Option<Duration>) -> L
 }
 
 /// Until a signal says that nobody wants to wait any more.
-async fn given_up(heard: &mut UnboundedReceiver<Heard>) -> i32 {
+pub(super) async fn given_up(heard: &mut UnboundedReceiver<i32>) -> i32 {
     loop {
         match heard.recv().await {
-            Some(Heard::Signal(SIGTSTP)) => {
+            Some(SIGTSTP) => {
                 let _ = kill_process(getpid(), Signal::STOP);
             }
-            Some(Heard::Signal(signal)) if [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&signal) => {
-                return signal;
-            }
+            Some(signal @ (SIGHUP | SIGINT | SIGQUIT | SIGTERM)) => return signal,
             _ => {}
         }
     }

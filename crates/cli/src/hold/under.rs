@@ -3,25 +3,26 @@
 //! It tells the watchdog of every renewal, passes signals on, says what happens, and gives the lock back once nothing
 //! of the command is left. The watchdog stops the command; this stops it too if the watchdog does not.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use serde_json::json;
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
-use tenure::{Cause, Guard, Standing};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tenure::{Cause, Error, Guard, Leadership, Standing};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
 use crate::failure::quoted;
 use crate::reach::Place;
 use crate::span::shown;
 
-use super::link::{Heard, Link};
+use super::link::Link;
 use super::times::{Deadlines, Times, now_us, us};
 use super::voice::{Voice, processes};
 use super::watchdog::Task;
 use super::words::{End, Order, Report};
-use super::{OnDoubt, Run, codes, signals, terminal};
+use super::{codes, signals, terminal};
 
 /// How long a lock that was lost is tried to be given back: it ends by itself.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -32,17 +33,59 @@ const LOOKS: usize = 3;
 
 /// What runs, and how.
 pub(super) struct Job<'a> {
-    pub(super) flags: &'a Run,
+    /// Of the lock, or of the election.
+    pub(super) name: &'a str,
+    pub(super) command: &'a [OsString],
+    /// Whether it is stopped while the lock is doubtful.
+    pub(super) freeze: bool,
     pub(super) place: &'a Place,
     pub(super) times: Times,
     /// How long it took to get the lock.
     pub(super) waited: Duration,
 }
 
+/// What is held while the command runs.
+pub(super) enum Hold {
+    Lock(Guard),
+    Lead(Box<Leadership>),
+}
+
+/// How it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Outcome {
+    pub(super) code: u8,
+    pub(super) lost: bool,
+}
+
+impl Hold {
+    fn guard(&self) -> &Guard {
+        match self {
+            Self::Lock(guard) => guard,
+            Self::Lead(lead) => lead.guard(),
+        }
+    }
+
+    /// The work has stopped.
+    async fn give_back(self) -> Result<(), Error> {
+        match self {
+            Self::Lock(guard) => guard.release().await,
+            Self::Lead(lead) => lead.resign().await,
+        }
+    }
+
+    /// What it is called: lock `deploy`.
+    fn named(&self, name: &str) -> String {
+        match self {
+            Self::Lock(_) => format!("lock `{name}`"),
+            Self::Lead(_) => format!("leadership of `{name}`"),
+        }
+    }
+}
+
 /// A command under its lock.
 pub(super) struct Under<'a> {
     job: Job<'a>,
-    guard: Guard,
+    hold: Hold,
     voice: &'a mut Voice,
     deadlines: Deadlines,
     began: Instant,
@@ -61,84 +104,91 @@ struct Lost {
 }
 
 impl<'a> Under<'a> {
-    pub(super) fn new(job: Job<'a>, guard: Guard, voice: &'a mut Voice) -> Self {
-        let deadlines = job.times.deadlines(*guard.valid_until().borrow());
+    pub(super) fn new(job: Job<'a>, hold: Hold, voice: &'a mut Voice) -> Self {
+        let deadlines = job.times.deadlines(*hold.guard().valid_until().borrow());
         let began = Instant::now();
         let (group, jobs, end, lost) = (None, false, None, None);
-        Self { job, guard, voice, deadlines, began, group, jobs, end, lost }
+        Self { job, hold, voice, deadlines, began, group, jobs, end, lost }
     }
 
     /// Runs the command to its end, and the lock to its.
-    pub(super) async fn run(
-        mut self,
-        tell: UnboundedSender<Heard>,
-        mut heard: UnboundedReceiver<Heard>,
-    ) -> u8 {
+    pub(super) async fn run(mut self, heard: &mut UnboundedReceiver<i32>) -> Outcome {
         self.say_acquired();
-        let link = match self.start(tell) {
-            Ok(link) => link,
+        let (link, mut reports) = match self.start() {
+            Ok(started) => started,
             Err(error) => {
                 self.voice.error(&format!("cannot start the watchdog: {error}"));
                 self.voice.detail("effect", "none: the command did not start");
-                let _ = tokio::time::timeout(FAREWELL, self.guard.release()).await;
-                return self.voice.ended("not_started", codes::REFUSED);
+                let _ = tokio::time::timeout(FAREWELL, self.hold.give_back()).await;
+                let code = self.voice.ended("not_started", codes::REFUSED);
+                return Outcome { code, lost: false };
             }
         };
-        let gone_us = self.supervise(&link, &mut heard).await;
+        let gone_us = self.supervise(&link, &mut reports, heard).await;
         self.finish(gone_us).await
     }
 
     fn say_acquired(&mut self) {
-        let Job { flags, waited, .. } = &self.job;
-        let token = self.guard.token();
-        let slot = self.guard.slot().map_or(String::new(), |slot| format!(", slot {slot}"));
-        self.voice.usual(&format!("lock `{}` acquired, token {token}{slot}", flags.lock));
+        let Job { name, waited, .. } = &self.job;
+        let guard = self.hold.guard();
+        let token = guard.token();
+        let slot = guard.slot().map_or(String::new(), |slot| format!(", slot {slot}"));
+        let (text, event) = match &self.hold {
+            Hold::Lock(_) => (format!("lock `{name}` acquired, token {token}{slot}"), "acquired"),
+            Hold::Lead(_) => (format!("elected leader of `{name}`, token {token}"), "elected"),
+        };
+        self.voice.usual(&text);
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         self.voice.event(
-            "acquired",
+            event,
             &json!({
                 "token": token.to_string(),
-                "lease": self.guard.lease().to_string(),
-                "slot": self.guard.slot(),
+                "lease": guard.lease().to_string(),
+                "slot": guard.slot(),
                 "waited_ms": waited_ms,
             }),
         );
     }
 
-    fn start(&self, tell: UnboundedSender<Heard>) -> std::io::Result<Link> {
-        let flags = self.job.flags;
-        let lease = self.guard.lease().to_string();
+    fn start(&self) -> std::io::Result<(Link, UnboundedReceiver<Report>)> {
+        let (job, guard) = (&self.job, self.hold.guard());
+        let lease = guard.lease().to_string();
         let task = Task {
             // The lease's id was drawn at random: nobody else has the same.
             socket: format!("run-{}-{lease}", std::process::id()),
             deadlines: self.deadlines,
-            grace_us: us(self.job.times.grace),
-            freeze: flags.on_doubt == OnDoubt::Freeze,
-            command: flags.command.clone(),
+            grace_us: us(job.times.grace),
+            freeze: job.freeze,
+            command: job.command.to_vec(),
         };
-        let place = self.job.place;
         let mut environment = vec![
-            ("TENURE_LOCK", flags.lock.clone().into()),
-            ("TENURE_TOKEN", self.guard.token().to_string().into()),
+            ("TENURE_LOCK", job.name.into()),
+            ("TENURE_TOKEN", guard.token().to_string().into()),
             ("TENURE_LEASE", lease.into()),
-            ("TENURE_ADDR", place.addresses.join(",").into()),
+            ("TENURE_ADDR", job.place.addresses.join(",").into()),
         ];
         // What was said in flags, for the command's own use of the cluster.
-        if let Some(tls) = &place.tls {
+        if let Some(tls) = &job.place.tls {
             environment.push(("TENURE_CA", tls.ca.clone().into_os_string()));
             if let Some((cert, key)) = &tls.own {
                 environment.push(("TENURE_CERT", cert.clone().into_os_string()));
                 environment.push(("TENURE_KEY", key.clone().into_os_string()));
             }
         }
-        Link::start(&task, &environment, tell)
+        Link::start(&task, &environment)
     }
 
     /// Until nothing of the command is left; the moment at which that was so.
-    async fn supervise(&mut self, link: &Link, heard: &mut UnboundedReceiver<Heard>) -> u64 {
-        let mut until = self.guard.valid_until();
-        let mut standings = self.guard.standings();
-        let stop = self.guard.cancellation();
+    async fn supervise(
+        &mut self,
+        link: &Link,
+        reports: &mut UnboundedReceiver<Report>,
+        heard: &mut UnboundedReceiver<i32>,
+    ) -> u64 {
+        let guard = self.hold.guard();
+        let mut until = guard.valid_until();
+        let mut standings = guard.standings();
+        let stop = guard.cancellation();
         loop {
             let overdue = self.overdue_in();
             tokio::select! {
@@ -157,12 +207,12 @@ impl<'a> Under<'a> {
                     let standing = *standings.borrow_and_update();
                     self.say_standing(standing);
                 }
-                it = heard.recv() => match it {
-                    Some(Heard::Signal(signal)) => self.signalled(signal, link),
-                    Some(Heard::Report(Report::Gone { at_us })) => return at_us,
-                    Some(Heard::Report(report)) => self.reported(report, link),
-                    Some(Heard::Silence) | None => return self.alone(link).await,
+                report = reports.recv() => match report {
+                    Some(Report::Gone { at_us }) => return at_us,
+                    Some(report) => self.reported(report, link),
+                    None => return self.alone(link).await,
                 },
+                Some(signal) = heard.recv() => self.signalled(signal, link),
                 () = tokio::time::sleep(overdue.unwrap_or(FAREWELL)), if overdue.is_some() => {
                     // The watchdog should have done it.
                     link.kill_all();
@@ -201,7 +251,7 @@ impl<'a> Under<'a> {
     }
 
     fn lose(&mut self, cause: Option<Cause>) {
-        let lock = &self.job.flags.lock;
+        let what = self.what();
         let ttl = shown(self.job.times.pace.ttl());
         let silent = "no renewal was acknowledged in time".to_owned();
         let text = match cause {
@@ -210,25 +260,25 @@ impl<'a> Under<'a> {
             None => silent,
         };
         let word = cause.map_or("local_stall", |it| it.word());
-        self.voice.unusual(&format!("lock `{lock}` lost: {text}"));
-        let token = self.guard.token().to_string();
+        self.voice.unusual(&format!("{what} lost: {text}"));
+        let token = self.hold.guard().token().to_string();
         self.voice.event("lost", &json!({ "token": token, "cause": word }));
         let at_us = now_us().min(self.deadlines.lost_us);
         self.lost = Some(Lost { at_us, cause: text, word });
     }
 
     fn say_standing(&mut self, standing: Standing) {
-        let lock = &self.job.flags.lock;
+        let what = self.what();
         match standing {
             Standing::Doubtful => {
                 let silent = shown(self.job.times.pace.doubtful_after());
                 self.voice.unusual(&format!(
-                    "lock `{lock}` doubtful: no renewal acknowledged for {silent}, trying other members"
+                    "{what} doubtful: no renewal acknowledged for {silent}, trying other members"
                 ));
                 self.voice.event("doubtful", &json!({}));
             }
             Standing::Valid => {
-                self.voice.unusual(&format!("lock `{lock}` sure again"));
+                self.voice.unusual(&format!("{what} sure again"));
                 self.voice.event("sure", &json!({}));
             }
             Standing::Lost(_) => {}
@@ -279,7 +329,7 @@ impl<'a> Under<'a> {
             Report::Stopping { lost, processes: count, killed, kill_in_us } => {
                 if lost && self.lost.is_none() {
                     // The watchdog's word counts: it has begun, and nothing undoes that.
-                    let cause = match self.guard.standing() {
+                    let cause = match self.hold.guard().standing() {
                         Standing::Lost(cause) => Some(cause),
                         _ => None,
                     };
@@ -302,9 +352,9 @@ impl<'a> Under<'a> {
             return;
         }
         let left = shown(Duration::from_micros(self.deadlines.lost_us.saturating_sub(now_us())));
-        let lock = &self.job.flags.lock;
+        let what = self.what();
         self.voice.unusual(&format!(
-            "{} stopped: lock `{lock}` is lost and the command killed in {left}, unless continued",
+            "{} stopped: {what} is lost and the command killed in {left}, unless continued",
             self.name()
         ));
         let _ = kill_process(getpid(), Signal::STOP);
@@ -326,15 +376,15 @@ impl<'a> Under<'a> {
     }
 
     /// Nothing is left: says what became of the command and of the lock.
-    async fn finish(mut self, gone_us: u64) -> u8 {
+    async fn finish(mut self, gone_us: u64) -> Outcome {
         match self.lost.take() {
-            Some(lost) => self.finish_lost(lost, gone_us).await,
-            None => self.finish_held().await,
+            Some(lost) => Outcome { code: self.finish_lost(lost, gone_us).await, lost: true },
+            None => Outcome { code: self.finish_held().await, lost: false },
         }
     }
 
     async fn finish_lost(self, lost: Lost, gone_us: u64) -> u8 {
-        let (lock, token) = (self.job.flags.lock.clone(), self.guard.token());
+        let token = self.hold.guard().token();
         let took = shown(Duration::from_micros(gone_us.saturating_sub(lost.at_us)));
         let free_us = self.job.times.handed_over_us(&self.deadlines);
         let voice = self.voice;
@@ -357,20 +407,20 @@ impl<'a> Under<'a> {
             "effect",
             &format!("the command was cut short; a fence refuses token {token} once it has seen a newer one"),
         );
-        voice.detail("look", &format!("tenure history {}", quoted(&lock)));
+        voice.detail("look", &format!("tenure history {}", quoted(self.job.name)));
         let margin_us = i128::from(free_us) - i128::from(gone_us);
         let margin_us = i64::try_from(margin_us).unwrap_or(i64::MIN);
         voice.event("stopped", &json!({ "cause": lost.word, "margin_us": margin_us }));
         // The work has stopped: nobody needs to wait until the lease runs out.
-        let _ = tokio::time::timeout(FAREWELL, self.guard.release()).await;
+        let _ = tokio::time::timeout(FAREWELL, self.hold.give_back()).await;
         voice.ended("lost", codes::LOST)
     }
 
     async fn finish_held(self) -> u8 {
         let name = self.name();
-        let (lock, held) = (self.job.flags.lock.clone(), self.began.elapsed());
+        let (what, held) = (self.what(), self.began.elapsed());
         let (voice, end) = (self.voice, self.end);
-        let released = self.guard.release().await;
+        let released = self.hold.give_back().await;
         let ended = match end {
             Some(End::Signal(signal)) => {
                 format!("{name} ended by {}, ", signals::name(signal))
@@ -379,7 +429,7 @@ impl<'a> Under<'a> {
         };
         match released {
             Ok(()) => {
-                voice.usual(&format!("{ended}lock `{lock}` released after {}", shown(held)));
+                voice.usual(&format!("{ended}{what} released after {}", shown(held)));
                 voice.event(
                     "released",
                     &json!({ "held_ms": u64::try_from(held.as_millis()).unwrap_or(u64::MAX) }),
@@ -388,7 +438,7 @@ impl<'a> Under<'a> {
             Err(error) => {
                 let ttl = shown(self.job.times.pace.ttl());
                 voice.unusual(&format!(
-                    "{ended}lock `{lock}` not given back: {error}; it is free within {ttl}"
+                    "{ended}{what} not given back: {error}; it is free within {ttl}"
                 ));
                 voice.event("not_released", &json!({ "message": error.to_string() }));
             }
@@ -401,6 +451,10 @@ impl<'a> Under<'a> {
     }
 
     fn name(&self) -> String {
-        self.job.flags.command[0].display().to_string()
+        self.job.command[0].display().to_string()
+    }
+
+    fn what(&self) -> String {
+        self.hold.named(self.job.name)
     }
 }

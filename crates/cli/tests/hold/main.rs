@@ -6,6 +6,7 @@ mod common;
 mod doubt;
 mod frozen;
 mod job;
+mod lead;
 mod peers;
 mod scenes;
 mod signals;
