@@ -3,9 +3,12 @@
 mod backup;
 mod demo;
 mod dev;
+mod fence;
+mod guard;
 mod restore;
 mod run;
 mod serve;
+mod store;
 
 use std::process::ExitCode;
 
@@ -42,6 +45,14 @@ enum Command {
     /// leases and locks are gone, every new token is above every old one, and nothing is granted
     /// before the longest old lease would have run out.
     Restore(restore::Restore),
+    /// Start a store that refuses stale tokens
+    ///
+    /// Every write names a lock and the token of its grant. What was acknowledged is on the disk:
+    /// `curl -X PUT --data hi -H 'Fencing-Token: 1' 'http://127.0.0.1:8000/v1/data/page?lock=wiki'`.
+    Store(store::Store),
+    /// Put a fence before something that knows nothing of tokens
+    #[command(subcommand)]
+    Fence(fence::Fence),
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -64,6 +75,8 @@ fn main() -> ExitCode {
         Command::Serve(flags) => serve::run(&flags),
         Command::Backup(flags) => backup::run(&flags),
         Command::Restore(flags) => restore::run(&flags),
+        Command::Store(flags) => store::run(&flags),
+        Command::Fence(command) => fence::run(&command),
         Command::Config(ConfigCommand::Check(flags)) => serve::check(&flags),
         Command::Demo => demo::run(),
     }
