@@ -66,6 +66,13 @@ pub(crate) fn processes_command(repo: &Repo) -> Command {
     command
 }
 
+/// The scenarios of the store and the proxy.
+pub(crate) fn guarded_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", "guarded"]);
+    command
+}
+
 /// One benchmark.
 pub(crate) fn bench_command(repo: &Repo, name: &str) -> Command {
     let mut command = cargo(repo, "run");

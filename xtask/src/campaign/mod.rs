@@ -1,5 +1,6 @@
 //! How is a long run cut into chunks, and where are its totals kept?
 
+mod guarded;
 mod processes;
 
 use std::collections::BTreeMap;
@@ -41,6 +42,9 @@ What the long runs did. `cargo xtask campaign` adds the rows.
   real members, leaders and followers in turn, killed under load: all that was `acknowledged` was there afterwards,
   done once, with `grants` in order and one at a time.
 - `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
+- `gate`: a store, then a proxy, killed in the middle of writes: no floor fell, no acknowledged write was lost, no lower token came after a higher.
+- `set`: five clients add numbers under a lock through the store, while they are paused and leaders are killed and cut off; then the same
+  without a fence, which loses some.
 
 | campaign | commit | totals |
 |---|---|---|
@@ -62,6 +66,9 @@ pub(crate) struct Args {
     /// How many members to kill
     #[arg(long, default_value_t = 50)]
     kills: u64,
+    /// How many numbers to add
+    #[arg(long, default_value_t = 20_000)]
+    adds: u64,
     /// How often to run every scenario
     #[arg(long, default_value_t = 20)]
     rounds: u64,
@@ -78,6 +85,10 @@ enum Name {
     Kills,
     /// Every scenario of real processes, again and again
     Processes,
+    /// A store and a proxy killed in the middle of writes
+    Gate,
+    /// Five clients add numbers through the store while everything fails; and without a fence
+    Set,
 }
 
 /// The rows that were there, and the one that a campaign is about to add.
@@ -121,6 +132,8 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         Name::Sim => long(repo, &CLUSTERS, args.from, args.seeds),
         Name::Kills => processes::kills(repo, args.kills),
         Name::Processes => processes::scenarios(repo, args.rounds),
+        Name::Gate => guarded::kills(repo, args.kills),
+        Name::Set => guarded::set(repo, args.adds),
     }
 }
 
