@@ -1,7 +1,7 @@
 //! Is a request for us, or does a web page try to write through somebody's browser?
 //!
-//! A page can make a browser send requests to loopback, also under a name of its own that it lets point there. So the
-//! `Host` must be an address, `localhost` or a name that was given, and an `Origin` must be the very host that is asked.
+//! A page can make a browser send requests to loopback, also under a name of its own that it lets point there. So
+//! the `Host` must be an address, `localhost` or a name that was given, and an `Origin` the very host that is asked.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

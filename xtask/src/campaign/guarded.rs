@@ -35,7 +35,12 @@ pub(super) fn set(repo: &Repo, adds: u64) -> Result<ExitCode> {
     run(repo, "set", SET, ("TENURE_ADDS", adds))
 }
 
-fn run(repo: &Repo, campaign: &str, scenarios: &[Scenario], (name, number): (&str, u64)) -> Result<ExitCode> {
+fn run(
+    repo: &Repo,
+    campaign: &str,
+    scenarios: &[Scenario],
+    (name, number): (&str, u64),
+) -> Result<ExitCode> {
     Workspace::load(repo)?.require(CLI)?;
     let mut record = Record::open(repo)?;
     for (scenario, word) in scenarios {
@@ -45,7 +50,8 @@ fn run(repo: &Repo, campaign: &str, scenarios: &[Scenario], (name, number): (&st
         let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
         let text = String::from_utf8_lossy(&output.stdout);
         // The word may stand behind what the test runner says about the test.
-        let lines = text.lines().filter_map(|line| line.find(&format!("{word} ")).map(|at| &line[at..]));
+        let lines =
+            text.lines().filter_map(|line| line.find(&format!("{word} ")).map(|at| &line[at..]));
         let mut lines = lines.filter(|line| line.contains(" violations="));
         let line = lines.find(|line| said::fields(word, line).is_some());
         if let Some(line) = line {

@@ -42,9 +42,10 @@ What the long runs did. `cargo xtask campaign` adds the rows.
   real members, leaders and followers in turn, killed under load: all that was `acknowledged` was there afterwards,
   done once, with `grants` in order and one at a time.
 - `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
-- `gate`: a store, then a proxy, killed in the middle of writes: no floor fell, no acknowledged write was lost, no lower token came after a higher.
-- `set`: five clients add numbers under a lock through the store, while they are paused and leaders are killed and cut off; then the same
-  without a fence, which loses some.
+- `gate`: a store, then a proxy, killed in the middle of writes: no floor fell, no acknowledged write was lost, no lower
+  token came after a higher.
+- `set`: five clients add numbers under a lock through the store, while they are paused and leaders are killed and cut
+  off; then the same without a fence, which loses some.
 
 | campaign | commit | totals |
 |---|---|---|

@@ -14,7 +14,11 @@ fn a_store_starts_serves_and_stops() {
     let data = dir.path().join("store");
     let second = tenure(&["store", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
     assert_eq!(second.code, Some(1), "{}", second.err);
-    assert!(second.err.contains("another store uses it") && second.err.contains("; try "), "{}", second.err);
+    assert!(
+        second.err.contains("another store uses it") && second.err.contains("; try "),
+        "{}",
+        second.err
+    );
     let process = store.process.as_mut().unwrap();
     process.signal("-TERM");
     assert!(process.ended().success(), "{}", process.words());
@@ -29,9 +33,22 @@ fn a_store_starts_serves_and_stops() {
 fn what_cannot_be_is_said_in_one_line() {
     let open = tenure(&["store", "--data", "/nowhere/at/all", "--listen", "0.0.0.0:0"]);
     assert_eq!(open.code, Some(78), "{}", open.err);
-    assert!(open.err.starts_with("error: 0.0.0.0:0 is reached from other machines"), "{}", open.err);
+    assert!(
+        open.err.starts_with("error: 0.0.0.0:0 is reached from other machines"),
+        "{}",
+        open.err
+    );
     assert!(open.err.contains("--insecure") && open.err.lines().count() == 1, "{}", open.err);
-    let plain = ["fence", "proxy", "--resource", "l", "--data", "/nowhere/at/all", "--listen", "127.0.0.1:0"];
+    let plain = [
+        "fence",
+        "proxy",
+        "--resource",
+        "l",
+        "--data",
+        "/nowhere/at/all",
+        "--listen",
+        "127.0.0.1:0",
+    ];
     let tls = tenure(&[&plain[..], &["--upstream", "https://localhost"]].concat());
     assert_eq!(tls.code, Some(78), "{}", tls.err);
     assert!(tls.err.contains("only http://"), "{}", tls.err);

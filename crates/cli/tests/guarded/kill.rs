@@ -103,13 +103,20 @@ impl Load {
                 return Some(format!("{number} was refused, and is there"));
             }
         }
-        let lost = told.iter().find(|(number, told)| **told == Told::Done && !seen.contains_key(number));
+        let lost =
+            told.iter().find(|(number, told)| **told == Told::Done && !seen.contains_key(number));
         lost.map(|(number, _)| format!("{number} was acknowledged, and is lost"))
     }
 }
 
 /// Kills a guardian again and again while others write through it.
-fn kill_under_load(guardian: &mut Guardian, kills: usize, path: &str, floor_path: &str, load: &Load) {
+fn kill_under_load(
+    guardian: &mut Guardian,
+    kills: usize,
+    path: &str,
+    floor_path: &str,
+    load: &Load,
+) {
     let to = guardian.address;
     let floor = || {
         let said = call(to, "GET", floor_path, None, "");
@@ -125,18 +132,25 @@ fn kill_under_load(guardian: &mut Guardian, kills: usize, path: &str, floor_path
             let mut last = 0;
             for _ in 0..kills {
                 let until = load.acknowledged.load(Ordering::SeqCst) + BETWEEN;
-                wait("writes go on", || (load.acknowledged.load(Ordering::SeqCst) >= until).then_some(()));
+                wait("writes go on", || {
+                    (load.acknowledged.load(Ordering::SeqCst) >= until).then_some(())
+                });
                 guardian.kill();
                 let acknowledged = load.highest.load(Ordering::SeqCst);
                 guardian.again();
                 let now = floor();
-                assert!(now >= acknowledged, "the floor is {now}, and {acknowledged} was acknowledged");
+                assert!(
+                    now >= acknowledged,
+                    "the floor is {now}, and {acknowledged} was acknowledged"
+                );
                 assert!(now >= last, "the floor fell from {last} to {now}");
                 last = now;
                 bar.inc(1);
             }
             let until = load.acknowledged.load(Ordering::SeqCst) + BETWEEN;
-            wait("writes go on", || (load.acknowledged.load(Ordering::SeqCst) >= until).then_some(()));
+            wait("writes go on", || {
+                (load.acknowledged.load(Ordering::SeqCst) >= until).then_some(())
+            });
         }));
         load.stop.store(true, Ordering::SeqCst);
         if let Err(panic) = killed {

@@ -2,9 +2,9 @@
 
 #[path = "../../../gate/tests/gate/calls.rs"]
 mod calls;
+mod command;
 #[path = "../common/mod.rs"]
 mod common;
-mod command;
 mod kill;
 mod set;
 #[path = "../../../gate/tests/gate/upstream.rs"]

@@ -1,8 +1,8 @@
 //! Do five clients that add numbers to a set under a lock lose any, while they are paused and leaders die?
 //!
-//! Each client is a process. Again and again one stops itself between reading and writing, for as long as it takes until others
-//! have gone on; then it writes without looking. With the store's fence nothing is lost; with clients that all say the same
-//! token, so that there is none, something is.
+//! Each client is a process. Again and again one stops itself between reading and writing, for as long as it takes until
+//! others have gone on; then it writes without looking. With the store's fence nothing is lost; with clients that all say
+//! the same token, so that there is none, something is.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -18,8 +18,8 @@ use tenure::{Client, Guard};
 
 use crate::Guardian;
 use crate::calls::{Answer, Connection, call};
-use crate::common::proxy::Road;
 use crate::common::Cluster;
+use crate::common::proxy::Road;
 
 /// Says to a process of this binary that it is a client, and which.
 const CLIENT: &str = "TENURE_SET_CLIENT";
@@ -47,12 +47,17 @@ struct Plan {
 impl Plan {
     fn to_text(&self) -> String {
         let Self { cluster, store, number, adds, buckets, pause_every, fenced, said } = self;
-        format!("{cluster}|{store}|{number}|{adds}|{buckets}|{pause_every}|{fenced}|{}", said.display())
+        format!(
+            "{cluster}|{store}|{number}|{adds}|{buckets}|{pause_every}|{fenced}|{}",
+            said.display()
+        )
     }
 
     fn parse(text: &str) -> Self {
         let words: Vec<&str> = text.split('|').collect();
-        let [cluster, store, number, adds, buckets, pause_every, fenced, said] = words[..] else { panic!("{text}") };
+        let [cluster, store, number, adds, buckets, pause_every, fenced, said] = words[..] else {
+            panic!("{text}")
+        };
         let count = |text: &str| text.parse().unwrap();
         Self {
             cluster: cluster.to_owned(),
@@ -80,9 +85,15 @@ impl Adder {
     fn run(plan: Plan) {
         let said = File::options().create(true).append(true).open(&plan.said).unwrap();
         let mut adder = Self { plan, said, store: None, done: 0, paused_at: 0 };
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
-            let builder = Client::builder().addresses(&adder.plan.cluster).name(format!("c{}", adder.plan.number));
+            let builder = Client::builder()
+                .addresses(&adder.plan.cluster)
+                .name(format!("c{}", adder.plan.number));
             let client = builder.timeout(Duration::from_secs(30)).connect().await.unwrap();
             while adder.done < adder.plan.adds {
                 // Nobody leads for a while when a leader was killed.
@@ -168,7 +179,8 @@ impl Process {
     }
 
     fn is_stopped(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let stat =
+            fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
         stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
     }
 
@@ -249,11 +261,13 @@ fn run(dir: &Path, adds: usize, fenced: bool) -> Shown {
         fenced,
         said: dir.join(format!("client-{number}")),
     };
-    let mut clients: Vec<Process> = (0..CLIENTS).map(|number| Process::start(&plan(number))).collect();
+    let mut clients: Vec<Process> =
+        (0..CLIENTS).map(|number| Process::start(&plan(number))).collect();
     let every = (adds / 3).clamp(1, 1_000);
     let mut faults = Faults { cluster, every, next: every, kills: 0, partitions: 0 };
     let style = "{bar:40} {pos}/{len} numbers, {elapsed} gone, {eta} left";
-    let bar = ProgressBar::new(adds as u64).with_style(ProgressStyle::with_template(style).unwrap());
+    let bar =
+        ProgressBar::new(adds as u64).with_style(ProgressStyle::with_template(style).unwrap());
     let mut pauses = 0;
     while clients.iter().any(|client| !client.ended) {
         let added = look(&mut clients, &mut pauses, &bar);

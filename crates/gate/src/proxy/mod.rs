@@ -1,8 +1,8 @@
 //! How is a service guarded that knows nothing of tokens?
 //!
-//! A reverse proxy on the layer of `tenure_fence::http`: a request needs the token of the lock in `Fencing-Token`; the floor
-//! rises durably before a request goes on; whoever raises it waits until every request that was let through with a lower
-//! token has ended, and is answered 503 if that takes too long. One proxy per resource, and no other way to it.
+//! A reverse proxy on the layer of `tenure_fence::http`: a request needs the token of the lock in `Fencing-Token`; the
+//! floor rises durably before a request goes on; whoever raises it waits until every request that was let through with
+//! a lower token has ended, and is answered 503 if that takes too long. One proxy per resource, and no way around it.
 //!
 //! **Not covered:** a service that works on after its connection was cut, and whoever reaches it around the proxy.
 

@@ -19,7 +19,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        // A megabyte arrives in one piece on any network; a value is read as a whole, so it must fit in memory many times.
+        // A megabyte arrives in no time on any network; values are read whole, so many must fit in memory.
         Self {
             body_bytes_max: 1024 * 1024,
             value_bytes_max: 8 * 1024 * 1024,

@@ -1,7 +1,7 @@
 //! How are floors and data kept so that they change together?
 //!
-//! In one file of an embedded transactional engine. One [`Turn`] is one transaction: it looks at each ask in the light of
-//! those before, and either all that it admitted is durable when it ends, or none of it.
+//! In one file of an embedded transactional engine. One [`Turn`] is one transaction: it looks at each ask in the light
+//! of those before, and either all that it admitted is durable when it ends, or none of it.
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;

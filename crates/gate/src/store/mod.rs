@@ -9,7 +9,7 @@
 //! # let data = dir.path().join("data");
 //! use tenure_gate::store::{Settings, start};
 //! let store = start(Settings { listen: "127.0.0.1:0".parse()?, ..Settings::new(data) })?;
-//! println!("curl -X PUT --data hello -H 'Fencing-Token: 1043' 'http://{}/v1/data/greeting?lock=deploy'", store.address);
+//! println!("curl -X PUT --data hi -H 'Fencing-Token: 43' 'http://{}/v1/data/greeting?lock=deploy'", store.address);
 //! store.stop();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -1,8 +1,8 @@
 //! How does a client write that knows only one call?
 //!
 //! `POST /write` with `{"clientID":…,"fencingToken":{"key":…,"value":…},"data":…}` answers `{"success":true}`, or
-//! `{"success":false}` with a status that says why: 409 if the token is stale. Each write becomes one line of JSON at the end
-//! of the key that is called like the lock.
+//! `{"success":false}` with a status that says why: 409 if the token is stale. Each write becomes one line of JSON at
+//! the end of the key that is called like the lock.
 
 use axum::extract::{Request, State};
 use axum::response::Response;

@@ -3,11 +3,19 @@
 use crate::calls::{Connection, call};
 use crate::store::started;
 
-/// Requests and what they answer, line by line: `VERB path [token] [< body] => status [reason] [body]`.
+/// Requests and what they answer, line by line: `VERB path [token] [< body] => status [reason] [body]`. An answer may stand
+/// on a line of its own.
 fn check(script: &str) {
     let dir = tempfile::tempdir().unwrap();
     let store = started(dir.path(), |_| ());
-    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+    let mut whole: Vec<String> = Vec::new();
+    for line in script.lines().map(str::trim) {
+        match whole.last_mut() {
+            Some(last) if line.starts_with("=> ") => last.extend([" ", line]),
+            _ => whole.push(line.to_owned()),
+        }
+    }
+    for line in whole.iter().filter(|line| !line.is_empty()) {
         let (asked, expected) = line.split_once(" => ").unwrap();
         let (asked, body) = asked.split_once(" < ").unwrap_or((asked, ""));
         let mut words = asked.split_whitespace();
@@ -17,7 +25,9 @@ fn check(script: &str) {
         let said = connection.call(verb, path, &headers, body.as_bytes()).unwrap();
         let shown = match (said.reason(), path) {
             ("", _) => format!("{} {}", said.status, said.text()),
-            (reason, "/write") => format!("{} {reason} {}", said.status, said.text()),
+            (reason, "/write") if verb == "POST" => {
+                format!("{} {reason} {}", said.status, said.text())
+            }
             (reason, _) => format!("{} {reason}", said.status),
         };
         assert_eq!(shown.trim(), expected.trim(), "{line}");
@@ -66,9 +76,12 @@ fn the_forms_of_rest() {
         PUT /v1/data/dir/b%20c?lock=l/m 1 < x => 200 {"bytes":1}
         GET /v1/data/dir/b%20c => 200 x
         GET /v1/floors/l/m => 200 {"lock":"l/m","slot":null,"exclusive":"1","shared":"0","used":"1"}
-        GET /v1/data?prefix=dir/ => 200 {"keys":[{"key":"dir/b c","lock":"l/m","slot":null,"token":"1","bytes":1}],"more":false}
-        GET /v1/data?prefix=s&limit=1 => 200 {"keys":[{"key":"s0","lock":"pool","slot":0,"token":"3","bytes":1}],"more":true}
-        GET /v1/data?prefix=s&after=s0 => 200 {"keys":[{"key":"s1","lock":"pool","slot":1,"token":"2","bytes":1}],"more":false}
+        GET /v1/data?prefix=dir/
+            => 200 {"keys":[{"key":"dir/b c","lock":"l/m","slot":null,"token":"1","bytes":1}],"more":false}
+        GET /v1/data?prefix=s&limit=1
+            => 200 {"keys":[{"key":"s0","lock":"pool","slot":0,"token":"3","bytes":1}],"more":true}
+        GET /v1/data?prefix=s&after=s0
+            => 200 {"keys":[{"key":"s1","lock":"pool","slot":1,"token":"2","bytes":1}],"more":false}
 
         DELETE /v1/data/a?lock=l 9 => 200 {"deleted":true}
         DELETE /v1/data/a?lock=l 9 => 200 {"deleted":false}
@@ -85,25 +98,38 @@ fn the_one_call_of_those_who_know_no_other() {
     check(
         r#"
         POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":33},"data":"hi"} => 200 {"success":true}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":33},"data":"hi again"} => 200 {"success":true}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":33},"data":"hi again"}
+            => 200 {"success":true}
         POST /write < {"clientID":"c2","fencingToken":{"key":"l1","value":34},"data":"\"\n"} => 200 {"success":true}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":33},"data":"late"} => 409 STALE_TOKEN {"success":false}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"l2","value":1},"data":"other lock"} => 200 {"success":true}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"big","value":9007199254740996},"data":""} => 200 {"success":true}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"big","value":9007199254740995},"data":""} => 409 STALE_TOKEN {"success":false}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"big","value":"9007199254740996"},"data":""} => 200 {"success":true}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":34.0},"data":""} => 400 MALFORMED {"success":false}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":-1},"data":""} => 400 MALFORMED {"success":false}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":0},"data":""} => 400 NOT_A_TOKEN {"success":false}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":9223372036854775808},"data":""} => 400 NOT_A_TOKEN {"success":false}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"","value":35},"data":""} => 400 INVALID_NAME {"success":false}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":33},"data":"late"}
+            => 409 STALE_TOKEN {"success":false}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"l2","value":1},"data":"other lock"}
+            => 200 {"success":true}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"big","value":9007199254740996},"data":""}
+            => 200 {"success":true}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"big","value":9007199254740995},"data":""}
+            => 409 STALE_TOKEN {"success":false}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"big","value":"9007199254740996"},"data":""}
+            => 200 {"success":true}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":34.0},"data":""}
+            => 400 MALFORMED {"success":false}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":-1},"data":""}
+            => 400 MALFORMED {"success":false}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":0},"data":""}
+            => 400 NOT_A_TOKEN {"success":false}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":9223372036854775808},"data":""}
+            => 400 NOT_A_TOKEN {"success":false}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"","value":35},"data":""}
+            => 400 INVALID_NAME {"success":false}
         POST /write < {"clientID":"c1","fencingToken":{"value":35},"data":""} => 400 MALFORMED {"success":false}
         POST /write < {"clientID":"c1","data":""} => 400 MALFORMED {"success":false}
-        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":35},"data":"","more":1} => 400 MALFORMED {"success":false}
+        POST /write < {"clientID":"c1","fencingToken":{"key":"l1","value":35},"data":"","more":1}
+            => 400 MALFORMED {"success":false}
         POST /write < hello => 400 MALFORMED {"success":false}
-        GET /write => 405 UNKNOWN_VERB {"error":{"reason":"UNKNOWN_VERB","message":"the path does not take this verb","effect":"none","next":"look at docs/guides/store.md"}}
+        GET /write => 405 UNKNOWN_VERB
         GET /v1/floors/l1 => 200 {"lock":"l1","slot":null,"exclusive":"34","shared":"0","used":"34"}
-        GET /v1/data?prefix=l1 => 200 {"keys":[{"key":"l1","lock":"l1","slot":null,"token":"34","bytes":136}],"more":false}
+        GET /v1/data?prefix=l1
+            => 200 {"keys":[{"key":"l1","lock":"l1","slot":null,"token":"34","bytes":136}],"more":false}
         "#,
     );
 }
