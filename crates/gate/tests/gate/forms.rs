@@ -129,7 +129,7 @@ fn the_one_call_of_those_who_know_no_other() {
         GET /write => 405 UNKNOWN_VERB
         GET /v1/floors/l1 => 200 {"lock":"l1","slot":null,"exclusive":"34","shared":"0","used":"34"}
         GET /v1/data?prefix=l1
-            => 200 {"keys":[{"key":"l1","lock":"l1","slot":null,"token":"34","bytes":136}],"more":false}
+            => 200 {"keys":[{"key":"l1","lock":"l1","slot":null,"token":"34","bytes":137}],"more":false}
         "#,
     );
 }
