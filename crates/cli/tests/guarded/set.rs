@@ -1,8 +1,8 @@
 //! Do five clients that add numbers to a set under a lock lose any, while they are paused and leaders die?
 //!
-//! Each client is a process. Again and again one stops itself between reading and writing, for as long as it takes until
-//! others have gone on; then it writes without looking. With the store's fence nothing is lost; with clients that all say
-//! the same token, so that there is none, something is.
+//! Each client is a process. Again and again one stops itself between reading and writing, for as long as it takes
+//! until others have gone on; then it writes without looking. With the store's fence nothing is lost; with clients that
+//! all say the same token, so that there is none, something is.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

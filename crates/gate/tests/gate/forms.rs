@@ -3,8 +3,8 @@
 use crate::calls::{Connection, call};
 use crate::store::started;
 
-/// Requests and what they answer, line by line: `VERB path [token] [< body] => status [reason] [body]`. An answer may stand
-/// on a line of its own.
+/// Requests and what they answer, line by line: `VERB path [token] [< body] => status [reason] [body]`. An answer may
+/// stand on a line of its own.
 fn check(script: &str) {
     let dir = tempfile::tempdir().unwrap();
     let store = started(dir.path(), |_| ());
