@@ -115,7 +115,7 @@ fn requests_go_on_as_they_came_and_answers_back() {
 #[test]
 fn a_service_that_fails_is_told_apart_from_one_that_is_not_there() {
     let (dir, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
-    let timeout = Duration::from_millis(300);
+    let timeout = Duration::from_secs(2);
     let proxy = started(dir.path(), upstream.address, |settings| settings.timeout = timeout);
     assert_eq!(call(proxy.address, "POST", "/cut", Some(1), "").why(), (502, "UPSTREAM_BROKE_OFF"));
     assert_eq!(call(proxy.address, "POST", "/slow", Some(1), "").why(), (504, "UPSTREAM_TIMEOUT"));
