@@ -78,7 +78,14 @@ pub(crate) fn sdk_command(repo: &Repo) -> Command {
 /// The scenarios of `tenure run`, by themselves.
 pub(crate) fn hold_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
-    command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", HOLD]);
+    command.args(["--package", CLI, "--test", HOLD]);
+    command
+}
+
+/// The scenarios of the store and the proxy.
+pub(crate) fn guarded_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--package", CLI, "--test", "guarded"]);
     command
 }
 
