@@ -136,6 +136,7 @@ impl Promise for EfficiencyOnly {
 }
 
 mod sealed {
+    #[doc(hidden)]
     pub trait Sealed {}
     impl Sealed for super::Fenced {}
     impl Sealed for super::EfficiencyOnly {}

@@ -7,6 +7,7 @@ mod doors;
 mod figure;
 mod memory;
 mod sdk;
+mod start;
 
 use std::path::PathBuf;
 
@@ -48,6 +49,15 @@ enum Workload {
         /// Half a second for each measurement, to see that it runs
         #[arg(long)]
         quick: bool,
+        /// How to print the figures
+        #[arg(long, value_enum, default_value = "text")]
+        output: Output,
+    },
+    /// The binary: its size, and how soon commands that only print have done so
+    Start {
+        /// Which binary
+        #[arg(default_value = "target/release/tenure")]
+        binary: PathBuf,
         /// How to print the figures
         #[arg(long, value_enum, default_value = "text")]
         output: Output,
@@ -102,6 +112,7 @@ fn main() -> Result<()> {
         Workload::Core { quick, output } => print(&core::run(quick)?, output),
         Workload::Cluster { quick, output } => print(&cluster::run(quick)?, output),
         Workload::Doors { quick, output } => print(&doors::run(quick)?, output),
+        Workload::Start { binary, output } => print(&start::run(&binary)?, output),
         Workload::Sdk { quick, output } => print(&sdk::run(quick)?, output),
         Workload::Idle { address, leases, seconds } => sdk::idle(&address, leases, seconds)?,
         Workload::Follow { at, dir, addresses } => cluster::follow(at, &dir, &addresses)?,

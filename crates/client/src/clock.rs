@@ -58,14 +58,14 @@ fn awake() -> Moment {
 }
 
 /// A number nobody can guess.
-pub fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the system has randomness, or nothing here is safe");
     u64::from_le_bytes(bytes)
 }
 
 /// A time between half and the whole of this one, so that many do not try at the same moment.
-pub fn jittered(time: std::time::Duration) -> std::time::Duration {
+pub(crate) fn jittered(time: std::time::Duration) -> std::time::Duration {
     let half = time / 2;
     let span = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
     half + std::time::Duration::from_micros(random() % span)

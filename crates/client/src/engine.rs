@@ -2,6 +2,7 @@
 //!
 //! For `tenure-backends`, which has no promise of its own to make about time: the life of a lease, the clock and the
 //! watchdog are the client's. Nothing here is part of the SDK's interface.
+#![doc(hidden)]
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,15 @@ use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Standing};
 use crate::signal::Signal;
 use crate::watchdog;
 
-pub use crate::clock::{jittered, random};
+/// A number nobody can guess.
+pub fn random() -> u64 {
+    clock::random()
+}
+
+/// A time between half and the whole of this one, so that many do not try at the same moment.
+pub fn jittered(time: Duration) -> Duration {
+    clock::jittered(time)
+}
 
 /// The clock that decides, read now.
 pub fn now() -> Moment {

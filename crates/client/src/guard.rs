@@ -17,7 +17,7 @@ use v1::request::Command;
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::lease::Held;
-use crate::life::{Cause, Standing};
+use crate::life::{Cause, Moment, Standing};
 use crate::signal::Signal;
 
 /// One lock of a guard.
@@ -197,6 +197,20 @@ impl Guard {
     /// ```
     pub fn standings(&self) -> watch::Receiver<Standing> {
         self.inner().held.standing()
+    }
+
+    /// Follows until when the lock can be relied on if nothing more is acknowledged: later with every renewal.
+    ///
+    /// For a watchdog outside of this process, which must stop the work even if this process no longer runs.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: tenure::Guard) {
+    /// let mut until = guard.valid_until();
+    /// while until.changed().await.is_ok() { println!("until {:?}", *until.borrow_and_update()); }
+    /// # }
+    /// ```
+    pub fn valid_until(&self) -> watch::Receiver<Moment> {
+        self.inner().held.until()
     }
 
     /// Waits until the lock is lost, and tells why.

@@ -14,7 +14,7 @@ use v1::request::Command;
 use crate::ask::{Ask, LockAsk};
 use crate::clock;
 use crate::error::{Error, strange};
-use crate::life::{Asking, Cause, Farewell, Life, Pace, Reading, Standing};
+use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Reading, Standing};
 use crate::shared::{Doubt, Identity, Shared};
 use crate::signal::Signal;
 
@@ -50,6 +50,8 @@ pub(crate) struct Held {
     pub(crate) handle: Handle,
     life: Mutex<Life>,
     standing: watch::Sender<Standing>,
+    /// From when on it counts as lost, if nothing newer is acknowledged.
+    until: watch::Sender<Moment>,
     /// Who waits to hear that a grant is lost.
     signals: Mutex<BTreeMap<Token, Arc<Signal>>>,
     seqs: Mutex<Seqs>,
@@ -182,8 +184,9 @@ impl Held {
             id: convert::lease_from(granted.lease)?,
             created: convert::revision_from(granted.created)?,
             handle: convert::handle_from(granted.lease_slot, granted.lease_generation)?,
-            life: Mutex::new(life),
             standing: watch::Sender::new(Standing::Valid),
+            until: watch::Sender::new(life.lost_at()),
+            life: Mutex::new(life),
             signals: Mutex::default(),
             seqs: Mutex::default(),
             room: Arc::new(Semaphore::new(WINDOW)),
@@ -240,12 +243,18 @@ impl Held {
 
     /// The same for whoever has just read the clock.
     pub(crate) fn with_at<T>(&self, now: Reading, act: impl FnOnce(&mut Life) -> T) -> T {
-        let (done, losses, standing) = {
+        let (done, losses, standing, until) = {
             let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
             let done = act(&mut life);
             let standing = life.standing(now);
-            (done, life.losses().collect::<Vec<_>>(), standing)
+            (done, life.losses().collect::<Vec<_>>(), standing, life.lost_at())
         };
+        // Only ever later: somebody slower than whoever saw the newest renewal does not undo it.
+        self.until.send_if_modified(|known| {
+            let later = until > *known;
+            *known = until.max(*known);
+            later
+        });
         if !losses.is_empty() {
             let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
             for (token, cause) in losses {
@@ -268,6 +277,10 @@ impl Held {
 
     pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.subscribe()
+    }
+
+    pub(crate) fn until(&self) -> watch::Receiver<Moment> {
+        self.until.subscribe()
     }
 
     /// Somebody wants to hear of the loss of a grant, which is not known to the lease's life yet.

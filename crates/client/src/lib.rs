@@ -22,8 +22,8 @@ mod ask;
 pub mod blocking;
 mod client;
 mod clock;
+mod contract;
 mod election;
-#[doc(hidden)]
 pub mod engine;
 mod error;
 mod guard;
@@ -38,7 +38,6 @@ mod shared;
 mod signal;
 mod tls;
 #[cfg(feature = "virtual-time")]
-#[doc(hidden)]
 pub mod virtual_time;
 mod wait;
 mod watch;

@@ -4,6 +4,7 @@
 //! force on that thread, the client's clock is the runtime's, and its watchdog is a task: time passes when the
 //! test says so, or when nobody has anything to do before the next timer. For `tenure-testkit`; nothing here is
 //! part of the SDK's interface.
+#![doc(hidden)]
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -31,7 +31,7 @@ use crate::edge::{self, Delivery, Edge, Principal};
 use crate::lineage::{Incarnation, Lineage};
 use crate::member::{End, Event, Lead, Member};
 use crate::peer::{Net, Wire};
-use crate::waiting::Waiting;
+use crate::waiting::{Seen, Waiting};
 
 /// Virtual time begins here.
 const BEGIN_US: u64 = 1_000_000_000;
@@ -408,7 +408,7 @@ impl Seat {
                     up.replica.handle(Input::Persisted { number });
                     up.fresh = true;
                 }
-                other => up.perform(other),
+                other => up.perform(other, now_us),
             }
         }
         up.member.outbox().ring();
@@ -436,15 +436,20 @@ impl Up {
         self.replica.handle(input);
     }
 
-    fn perform(&mut self, output: Output) {
+    fn perform(&mut self, output: Output, now_us: u64) {
         match output {
-            Output::Answer { ticket, fate } => self.waiting.answer(ticket, fate),
+            Output::Answer { ticket, fate } => {
+                // Figures of hand-overs are nobody's business inside a test.
+                let (meters, freed) = (self.member.meters(), &mut Vec::new());
+                self.waiting.answer(ticket, fate, &mut Seen { now_us, meters, freed });
+            }
             Output::ReadReady { ticket } => self.waiting.read_ready(ticket, self.replica.machine()),
             Output::ReadFailed { ticket } => self.waiting.read_failed(ticket),
             Output::Changed { ticket, result } => self.waiting.changed(ticket, result),
             Output::Notices(notices) => self.member.outbox().put(Delivery::Notices(notices)),
             Output::Applied { .. } => {
-                self.member.feed().offer(&mut self.told, self.replica.machine());
+                let uncounted: Option<fn(_)> = None;
+                self.member.feed().offer(&mut self.told, self.replica.machine(), uncounted);
             }
             Output::Led { term, by } => self.member.set_lead(Lead { term, by }),
             Output::SendSnapshot { to, .. } => {

@@ -27,6 +27,7 @@ pub mod inside;
 mod join;
 mod lineage;
 mod member;
+mod meter;
 pub mod os;
 mod peer;
 mod pen;

@@ -5,7 +5,7 @@
 use super::{Found, Tree};
 
 /// Crates whose callers are not ours.
-const FOR_OTHERS: &[&str] = &["crates/client/src/"];
+const FOR_OTHERS: &[&str] = &["crates/client/src/", "crates/backends/src/", "crates/testkit/src/"];
 /// What can be public and has a page of its own.
 const KINDS: &[&str] =
     &["fn", "async", "const", "struct", "enum", "trait", "type", "static", "unsafe"];
@@ -18,6 +18,10 @@ pub(super) fn look(tree: &Tree) -> Found {
         }
         let Some(text) = tree.text(name) else { continue };
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        // A whole file that is not for others says so at its top.
+        if lines.contains(&"#![doc(hidden)]") {
+            continue;
+        }
         for (at, line) in lines.iter().enumerate() {
             let Some(item) = public(line) else { continue };
             let about = about(&lines[..at]);
@@ -74,6 +78,7 @@ mod tests {
     fn what_nobody_outside_sees_needs_none() {
         assert_eq!(fault("pub(crate) fn f() {}\npub use a::B;\npub mod c;\nfn g() {}"), "");
         assert_eq!(fault("/// For tests.\n#[doc(hidden)]\npub fn f() {}"), "");
+        assert_eq!(fault("//! For tests.\n#![doc(hidden)]\n\npub fn f() {}"), "");
         assert_eq!(faults(look, &[("crates/core/src/a.rs", "pub fn f() {}")]).join("\n"), "");
     }
 }

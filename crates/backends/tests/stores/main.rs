@@ -5,6 +5,10 @@
 #[path = "../../../cli/tests/common/ports.rs"]
 mod ports;
 
+#[path = "../../../../examples/lock_over_etcd.rs"]
+#[expect(dead_code, reason = "only its main is not called")]
+mod lock_over_etcd;
+
 mod etcd;
 mod redis;
 mod scenario;

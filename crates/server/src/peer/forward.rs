@@ -150,7 +150,7 @@ pub(super) fn take(net: &Arc<Net>, from: MemberId, forwarded: Forwarded) {
                 // If the link is gone, the other end knows that it will not hear from us.
                 kept.send(from, vec![Frame::new(&frame, false)]);
             });
-            let event = Event::Submit(Submission { requests, patience_us, done });
+            let event = Event::Submit(Submission::new(requests, patience_us, done));
             if let Err(not_taken) = net.member.try_tell(event)
                 && let Event::Submit(submission) = not_taken.back()
             {
