@@ -68,17 +68,24 @@ pub(crate) fn processes_command(repo: &Repo) -> Command {
     command
 }
 
-/// The tests of real clients of real members, of the whole workspace for the same reason.
+/// The tests of real clients of real members. Of one package: campaigns follow no layer that has compiled the rest.
 pub(crate) fn sdk_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
-    command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", "sdk"]);
+    command.args(["--package", CLI, "--test", "sdk"]);
     command
 }
 
 /// The scenarios of `tenure run`, by themselves.
 pub(crate) fn hold_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
-    command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", HOLD]);
+    command.args(["--package", CLI, "--test", HOLD]);
+    command
+}
+
+/// The scenarios of the store and the proxy.
+pub(crate) fn guarded_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--package", CLI, "--test", "guarded"]);
     command
 }
 

@@ -9,7 +9,9 @@ mod doctor;
 mod elect;
 mod exit;
 mod failure;
+mod fence;
 mod force;
+mod guard;
 mod hold;
 mod key;
 mod lease;
@@ -24,6 +26,7 @@ mod run;
 mod serve;
 mod signals;
 mod span;
+mod store;
 mod terminal;
 mod top;
 mod unlock;
@@ -191,6 +194,17 @@ enum Command {
     /// before the longest old lease would have run out.
     #[command(verbatim_doc_comment)]
     Restore(restore::Restore),
+    /// Start a store that refuses stale tokens
+    ///
+    /// Every write names a lock and the token of its grant. What was acknowledged is on the disk.
+    ///
+    ///   tenure store
+    ///   curl -X PUT --data hi -H 'Fencing-Token: 1' 'http://127.0.0.1:8000/v1/data/page?lock=wiki'
+    #[command(verbatim_doc_comment)]
+    Store(store::Store),
+    /// Put a fence before something that knows nothing of tokens
+    #[command(subcommand)]
+    Fence(fence::Fence),
     /// Say what is wrong with this machine and the cluster, and what to do
     ///
     ///   tenure doctor                             clocks, ports, TLS, quorum, disks
@@ -291,6 +305,8 @@ fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
         Command::Cluster(command) => (command.output(), cluster::run(command)),
         Command::Backup(flags) => (flags.reach.output, backup::run(flags)),
         Command::Restore(flags) => (flags.output, restore::run(flags)),
+        Command::Store(flags) => (Output::Text, store::run(flags)),
+        Command::Fence(command) => (Output::Text, fence::run(command)),
         Command::Doctor(flags) => (flags.reach.output, doctor::doctor(flags)),
         Command::Top(flags) => (flags.reach.output, top::top(flags)),
         Command::Plan(flags) => (flags.output, plan::plan(flags)),

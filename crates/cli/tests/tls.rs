@@ -67,6 +67,11 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
     let ca = papers[0].ca.to_str().unwrap();
     let locks = tenure(&["locks", "--addr", &address, "--tls-ca", ca]);
     assert!(locks.code == Some(0) && locks.out.contains("worker"), "{}{}", locks.out, locks.err);
+    let status = tenure(&["cluster", "status", "--addr", &address, "--tls-ca", ca]);
+    // Each of them says how its disk is, under TLS.
+    let told =
+        status.out.lines().filter(|line| line.contains("ms ") && !line.contains("down")).count();
+    assert!(status.code == Some(0) && told == 2, "{}{}", status.out, status.err);
     let short = ["--addr", &address, "--connect-timeout", "500ms"];
     assert_eq!(tenure(&[&["locks"], &short[..]].concat()).code, Some(69), "not in plain");
     start(&mut cluster, leader, &papers[leader], &[]);

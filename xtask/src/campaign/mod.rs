@@ -1,6 +1,7 @@
 //! How is a long run cut into chunks, and where are its totals kept?
 
 mod clients;
+mod guarded;
 mod hold;
 mod processes;
 
@@ -55,6 +56,10 @@ What the long runs did. `cargo xtask campaign` adds the rows.
   once would be a violation. The `controls` ignore their losses, and must overlap.
 - `losses`: leaders killed one after another under leases of 15 s that clients keep alive: any that is `lost` is a
   violation.
+- `gate`: a store, then a proxy, killed in the middle of writes: no floor fell, no acknowledged write was lost, no lower
+  token came after a higher.
+- `set`: five clients add numbers under a lock through the store, while they are paused and leaders are killed and cut
+  off; then the same without a fence, which loses some.
 
 | campaign | commit | totals |
 |---|---|---|
@@ -76,6 +81,9 @@ pub(crate) struct Args {
     /// How many members to kill
     #[arg(long, default_value_t = 50)]
     kills: u64,
+    /// How many numbers to add
+    #[arg(long, default_value_t = 20_000)]
+    adds: u64,
     /// How often to run every scenario
     #[arg(long, default_value_t = 20)]
     rounds: u64,
@@ -106,6 +114,10 @@ enum Name {
     Run,
     /// Twenty `tenure run` of one job while clients and members are killed
     Storm,
+    /// A store and a proxy killed in the middle of writes
+    Gate,
+    /// Five clients add numbers through the store while everything fails; and without a fence
+    Set,
 }
 
 /// The rows that were there, and the one that a campaign is about to add.
@@ -153,6 +165,8 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         Name::Losses => clients::run(repo, &clients::LOSSES, args.kills),
         Name::Run => hold::runs(repo, args.runs.unwrap_or(50)),
         Name::Storm => hold::storm(repo, args.minutes),
+        Name::Gate => guarded::kills(repo, args.kills),
+        Name::Set => guarded::set(repo, args.adds),
     }
 }
 

@@ -25,8 +25,15 @@ const LIMIT: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The programs that take longest start first, so that none of them is waited for alone.
-const SLOW: &[&str] =
-    &["cli-abuse", "server-lib", "server-http", "cli-sdk", "cli-backup", "client-lib"];
+const SLOW: &[&str] = &[
+    "cli-abuse",
+    "backends-stores",
+    "server-lib",
+    "server-http",
+    "cli-sdk",
+    "cli-backup",
+    "client-lib",
+];
 
 /// One program full of tests.
 #[derive(Debug, PartialEq)]

@@ -85,7 +85,7 @@ pub(crate) async fn outlives_its_ttl<B: Backend>(locks: &Locks<B>, ttl: Duration
     let guard = locks.lock("kept").await.unwrap();
     let mut standings = guard.standings();
     let lost = standings.wait_for(|it| matches!(it, Standing::Lost(_)));
-    let lost = tokio::time::timeout(ttl * 2, lost).await;
+    let lost = tokio::time::timeout(ttl * 5 / 4, lost).await;
     assert!(lost.is_err(), "lost without a reason: {:?}", guard.standing());
     guard.check().unwrap();
     guard.release().await.unwrap();

@@ -106,7 +106,7 @@ fn flags_beat_variables_which_beat_the_file() {
     let wrong = with(&[], &["locks", "--addr", "http://here"]);
     assert!(wrong.code == 78 && wrong.err.contains("`http://here` is no address"), "{wrong:?}");
     let wrong = run_with(&[("TENURE_CA", "/nowhere.pem")], &["locks"]);
-    assert!(wrong.code == 78 && wrong.err.contains("cannot read \"/nowhere.pem\""), "{wrong:?}");
+    assert!(wrong.code == 78 && wrong.err.contains("/nowhere.pem"), "{wrong:?}");
     let gone = with(&[], &["locks", "--client-config", "/nowhere.toml"]);
     assert_eq!(gone.code, 78, "{gone:?}");
 }
