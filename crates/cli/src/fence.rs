@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tenure_gate::proxy::{PORT, Reads, Settings, start};
 
-use crate::guard::{self, Fault};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::guard;
 
 /// What can be typed after `tenure fence`.
 #[derive(Subcommand)]
@@ -57,12 +58,8 @@ pub(crate) struct Proxy {
 }
 
 /// Runs what was typed until somebody stops it.
-pub(crate) fn run(command: &Fence) -> ExitCode {
+pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
     let Fence::Proxy(flags) = command;
-    guard::report(try_run(flags))
-}
-
-fn try_run(flags: &Proxy) -> Result<(), Fault> {
     let asked = guard::asked()?;
     let data = match &flags.data {
         Some(data) => data.clone(),
@@ -87,7 +84,7 @@ fn try_run(flags: &Proxy) -> Result<(), Fault> {
     eprintln!("ready. Ctrl-C stops. Leave no other way to the service.");
     asked.wait();
     proxy.stop();
-    Ok(())
+    Ok(Exit::Done)
 }
 
 /// A directory for each lock and slot, whatever characters are in its name.

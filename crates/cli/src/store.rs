@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use tenure_gate::store::{Limits, PORT, Settings, start};
 
-use crate::guard::{self, Fault};
+use crate::exit::Exit;
+use crate::failure::{Failure, chain};
+use crate::guard;
 
 /// Flags of `tenure store`.
 #[derive(Args)]
@@ -30,11 +31,7 @@ pub(crate) struct Store {
 }
 
 /// Runs a store until somebody stops it.
-pub(crate) fn run(flags: &Store) -> ExitCode {
-    guard::report(try_run(flags))
-}
-
-fn try_run(flags: &Store) -> Result<(), Fault> {
+pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
     let asked = guard::asked()?;
     let data = match &flags.data {
         Some(data) => data.clone(),
@@ -46,7 +43,7 @@ fn try_run(flags: &Store) -> Result<(), Fault> {
         hosts: flags.hosts.clone(),
         limits: Limits { bytes_max: flags.bytes_max, ..Limits::default() },
         on_end: Box::new(|broken| {
-            guard::end(&format!("the store cannot write: {}", guard::chain(broken)))
+            guard::end(&format!("the store cannot write: {}", chain(broken)))
         }),
         ..Settings::new(&data)
     })?;
@@ -56,5 +53,5 @@ fn try_run(flags: &Store) -> Result<(), Fault> {
     eprintln!("ready. Ctrl-C stops.");
     asked.wait();
     store.stop();
-    Ok(())
+    Ok(Exit::Done)
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use crate::cargo::shown;
 use crate::clock::Stopwatch;
@@ -118,39 +118,6 @@ impl Log {
         Ok(Finished { status, lines })
     }
 
-    /// Runs children side by side to their ends; each one's lines are kept together.
-    pub(crate) fn run_together(&mut self, commands: Vec<Command>) -> Result<Vec<Finished>> {
-        let started: Vec<_> = commands
-            .into_iter()
-            .map(|mut command| {
-                let name = shown(&command);
-                let child = thread::spawn(move || {
-                    command.env("CARGO_TERM_COLOR", "never").stdin(Stdio::null()).output()
-                });
-                (name, child)
-            })
-            .collect();
-        let mut all = Vec::new();
-        for (name, child) in started {
-            while !child.is_finished() {
-                self.show_progress();
-                thread::sleep(TICK);
-            }
-            let output = child.join().map_err(|_| anyhow!("the thread of {name} panicked"))?;
-            let output = output.with_context(|| format!("cannot start {name}"))?;
-            self.line(&format!("$ {name}"))?;
-            let mut lines = Vec::new();
-            for (stream, bytes) in [(Stream::Err, output.stderr), (Stream::Out, output.stdout)] {
-                for line in String::from_utf8_lossy(&bytes).lines() {
-                    self.line(line)?;
-                    lines.push((stream, line.to_owned()));
-                }
-            }
-            all.push(Finished { status: output.status, lines });
-        }
-        Ok(all)
-    }
-
     /// Keeps one line, and shows it to those who asked for everything.
     pub(crate) fn line(&mut self, line: &str) -> Result<()> {
         if is_message(line) {
@@ -164,6 +131,13 @@ impl Log {
         Ok(())
     }
 
+    /// Tells those who look at no terminal how far the layer is.
+    pub(crate) fn told(&self, line: &str) {
+        if self.show == Show::Progress && !std::io::stderr().is_terminal() {
+            println!("{line}");
+        }
+    }
+
     /// Takes the progress off the terminal, so that the next line starts clean.
     pub(crate) fn clear_progress(&self) {
         if self.progress_is_seen() {
@@ -171,7 +145,8 @@ impl Log {
         }
     }
 
-    fn show_progress(&self) {
+    /// Shows that the layer runs, and for how long.
+    pub(crate) fn show_progress(&self) {
         if self.progress_is_seen() {
             eprint!("\r\x1b[Klayer {}: running, {}s", self.layer, self.watch.elapsed().as_secs());
         }

@@ -1,5 +1,6 @@
 //! How do the layers of tests run, and what is said at the end?
 
+mod binaries;
 mod layer;
 mod log;
 

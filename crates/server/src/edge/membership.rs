@@ -39,7 +39,11 @@ impl Edge {
             let _ = done.send(ask(replica));
         }));
         match self.member().try_tell(look) {
-            Ok(()) => answer.await.map_err(|_| Failure::ShuttingDown),
+            Ok(()) => match tokio::time::timeout(super::WITHIN, answer).await {
+                Ok(answer) => answer.map_err(|_| Failure::ShuttingDown),
+                // The loop waits, for its disk most likely.
+                Err(_) => Err(Failure::Deadline),
+            },
             Err(NotTaken::Full(_)) => {
                 Err(Failure::Overloaded { retry_after_ms: super::load::RETRY_AFTER_MS })
             }

@@ -38,6 +38,7 @@ pub(crate) use read::Fresh;
 pub(crate) use session::Session;
 
 use crate::member::{Lead, Member, Undone};
+use crate::meter::{self, Asked};
 use crate::os;
 use crate::peer::Net;
 use crate::watch::Hub;
@@ -67,6 +68,7 @@ struct Inner {
     load: Load,
     cluster: String,
     hub: Hub,
+    asked: Arc<Asked>,
     insecure: bool,
 }
 
@@ -114,8 +116,11 @@ impl Edge {
         member.outbox().attend();
         runtime.spawn(outbox::spread(member.outbox().clone(), member.clone()));
         let hub = Hub::start(member.clone(), &runtime);
-        let load = Load::default();
-        Self { inner: Arc::new(Inner { member, net, runtime, load, cluster, hub, insecure }) }
+        member.tally().attend();
+        runtime.spawn(meter::count(member.tally().clone()));
+        let (load, asked) = (Load::default(), Arc::default());
+        let inner = Inner { member, net, runtime, load, cluster, hub, asked, insecure };
+        Self { inner: Arc::new(inner) }
     }
 
     /// The member behind it.
@@ -136,6 +141,11 @@ impl Edge {
     /// Where watches are.
     pub(crate) fn hub(&self) -> &Hub {
         &self.inner.hub
+    }
+
+    /// Where requests are counted.
+    pub(crate) fn asked(&self) -> &Arc<Asked> {
+        &self.inner.asked
     }
 
     /// Who leads, as far as this member knows.

@@ -8,8 +8,11 @@ use crate::said;
 use super::{Report, Stage};
 
 /// The workloads that run against three members, with a figure that each must tell.
-const OF_CLUSTERS: [(&str, &str); 2] =
-    [("cluster", "committed_per_s_1="), ("doors", "session_cycles_per_s_256x16=")];
+const OF_CLUSTERS: [(&str, &str); 3] = [
+    ("cluster", "committed_per_s_1="),
+    ("doors", "session_cycles_per_s_256x16="),
+    ("sdk", "sdk_share_256="),
+];
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     let finished = stage.log.run(bench_tried_command(stage.repo, "core"))?;
