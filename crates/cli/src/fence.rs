@@ -16,9 +16,13 @@ use crate::guard;
 pub(crate) enum Fence {
     /// Guard an HTTP service that knows nothing of tokens
     ///
+    ///   tenure fence proxy --upstream http://127.0.0.1:3000 --resource ledger
+    ///   curl -X POST -H 'Fencing-Token: 34' http://127.0.0.1:8001/pay
+    ///
     /// Every request needs the token of the lock in the header Fencing-Token; a stale one is refused
     /// with 412. Whoever comes with a larger token waits until those that were let in before have
     /// ended. Run one proxy per resource, and leave no other way to the service.
+    #[command(verbatim_doc_comment)]
     Proxy(Proxy),
 }
 
