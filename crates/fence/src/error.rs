@@ -1,0 +1,60 @@
+//! What can go wrong at a fence, and what may the caller conclude?
+
+use std::error::Error as StdError;
+
+use tenure_types::InvalidName;
+
+use crate::floors::Floors;
+use crate::rule::Refused;
+
+/// Why a fence did not do what was asked. `B` is what the store behind it reports.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error<B: StdError + 'static> {
+    /// The fence decided, and the answer is no. Nothing was changed.
+    #[error("refused by the fence")]
+    Refused(#[source] Refused),
+    /// No lock is called like that. Nothing was changed.
+    #[error("no lock has this name")]
+    Name(#[source] InvalidName),
+    /// What is kept as a floor is none. Nothing was changed, and nothing is accepted until somebody has looked.
+    #[error("the floor cannot be read: {0}")]
+    Unreadable(String),
+    /// The place keeps as many floors as it can. Nothing was changed.
+    #[error("there are {} floors here already", Floors::ENTRIES_MAX)]
+    Full,
+    /// The store failed. Unless it says otherwise the write may have happened: floor and data both, or neither.
+    #[error("the store behind the fence failed")]
+    Store(#[source] B),
+}
+
+impl<B: StdError + 'static> Error<B> {
+    /// The refusal, if it is one.
+    ///
+    /// ```
+    /// use tenure_fence::{Claim, Error, Floor, Token, Touch};
+    ///
+    /// let token = |number| Claim::new(Token::from_u64(number).unwrap());
+    /// let floor = Floor::default().admit(token(2), Touch::Raise).unwrap();
+    /// let error: Error<std::io::Error> = floor.admit(token(1), Touch::Write).unwrap_err().into();
+    /// assert_eq!(error.refused().unwrap().to_string(), "token 1 is stale: the floor is 2");
+    /// ```
+    pub fn refused(&self) -> Option<Refused> {
+        match self {
+            Self::Refused(refused) => Some(*refused),
+            _ => None,
+        }
+    }
+}
+
+impl<B: StdError + 'static> From<Refused> for Error<B> {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl<B: StdError + 'static> From<InvalidName> for Error<B> {
+    fn from(name: InvalidName) -> Self {
+        Self::Name(name)
+    }
+}

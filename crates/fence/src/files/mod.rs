@@ -1,0 +1,245 @@
+//! How does a directory of files refuse stale tokens?
+//!
+//! Data and floor are published together, by renaming one symbolic link:
+//!
+//! ```text
+//! DIR/current            -> versions/00000000000000000012      what everybody reads
+//!     versions/…12/floor    the floors that belong to this data
+//!     versions/…12/data  -> ../../data/00000000000000000012    DIR/current/data/… are the files
+//!     drafts/               data that is being written, by whoever
+//!     guard                 locked from looking at the floor until the link is renamed
+//! ```
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! # let token = tenure_fence::Token::from_u64(7).unwrap();
+//! let fence = tenure_fence::files::FileFence::open(dir.path())?;
+//! fence.write("ledger", token, |draft| std::fs::write(draft.path().join("balance"), "7"))?;  // refused if stale
+//! assert_eq!(std::fs::read_to_string(fence.data()?.unwrap().join("balance"))?, "7");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Every step is synced before the next: after a crash at any moment the link shows one whole version, and everything
+//! that was acknowledged is in it or in a later one. Whoever writes into `data` without the fence is not stopped by
+//! it, and the lock on `guard` is advisory and local: the directory belongs on a file system of one machine.
+
+mod disk;
+mod draft;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::claim::{Claim, LockSlot};
+use crate::floors::Floors;
+use crate::rule::{Floor, Touch};
+
+use self::disk::{names, sync_dir, write_synced};
+pub use self::draft::Draft;
+
+/// Published versions that stay: the current one, and the one that somebody may just be reading.
+const VERSIONS_KEPT: u64 = 2;
+
+/// Why it did not write, or may not have.
+pub type Error = crate::Error<Failure>;
+
+/// What happened to the files.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The draft was made from data that somebody replaced in the meantime, under the same token or as a shared
+    /// holder. Nothing was changed; do it again.
+    #[error("the data that the draft was made from has been replaced")]
+    Changed,
+    /// The caller's own function failed. Nothing was changed.
+    #[error("the draft could not be written")]
+    Draft(#[source] io::Error),
+    /// The disk failed. The write may have happened.
+    #[error("{what}")]
+    Disk {
+        /// What was being done, and where.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// A directory whose files refuse stale tokens.
+#[derive(Clone, Debug)]
+pub struct FileFence {
+    dir: PathBuf,
+}
+
+/// What the link shows.
+struct Current {
+    /// 0 before the first one.
+    version: u64,
+    floors: Floors,
+    data: Option<PathBuf>,
+}
+
+impl FileFence {
+    /// A fence in this directory, which is made if it is not there.
+    pub fn open(dir: impl Into<PathBuf>) -> Result<Self, Error> {
+        let fence = Self { dir: dir.into() };
+        for part in ["drafts", "data", "versions"] {
+            let path = fence.dir.join(part);
+            std::fs::create_dir_all(&path).map_err(disk("make", &path))?;
+        }
+        fence.guard()?;
+        sync_dir(&fence.dir)?;
+        Ok(fence)
+    }
+
+    /// Replaces the data with what `write` puts into the draft, or says why not.
+    ///
+    /// The draft is written without any lock, so that a slow or frozen writer holds up nobody. The floor is looked at
+    /// before, to spare the effort, and again when it is published, which is what counts.
+    pub fn write<'a>(
+        &self,
+        at: impl Into<LockSlot<'a>>,
+        claim: impl Into<Claim>,
+        write: impl FnOnce(&Draft) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let (at, claim) = (at.into(), claim.into());
+        let mut before = self.current()?;
+        before.floors.admit(at, claim, Touch::Write)?;
+        let draft = Draft::make(&self.dir, &self.guard()?, before.data)?;
+        write(&draft).map_err(|error| Error::Store(Failure::Draft(error)))?;
+        draft.sync()?;
+
+        let _guard = self.guard()?;
+        let mut current = self.current()?;
+        current.floors.admit(at, claim, Touch::Write)?;
+        if draft.was_made_from_previous() && current.version != before.version {
+            return Err(Error::Store(Failure::Changed));
+        }
+        let next = current.version + 1;
+        let data = self.data_path(next);
+        // A writer that was killed may have come this far.
+        disk::remove_if_there(&data)?;
+        draft.publish(&data)?;
+        self.publish(next, &current.floors, Some(&data))
+    }
+
+    /// Raises the floor and leaves the data, right after the lock was acquired: from then on nothing older is
+    /// accepted.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (token, older) = (tenure_fence::Token::from_u64(7).unwrap(), tenure_fence::Token::from_u64(6).unwrap());
+    /// let fence = tenure_fence::files::FileFence::open(dir.path())?;
+    /// fence.raise("ledger", token)?;
+    /// assert!(fence.write("ledger", older, |_| Ok(())).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn raise<'a>(&self, at: impl Into<LockSlot<'a>>, claim: impl Into<Claim>) -> Result<(), Error> {
+        let _guard = self.guard()?;
+        let mut current = self.current()?;
+        current.floors.admit(at.into(), claim.into(), Touch::Raise)?;
+        self.publish(current.version + 1, &current.floors, current.data.as_deref())
+    }
+
+    /// The directory with the data as it is now; nothing before the first write. It is never changed, and stays
+    /// until two more versions have been published.
+    pub fn data(&self) -> Result<Option<PathBuf>, Error> {
+        Ok(self.current()?.data)
+    }
+
+    /// The floor of a lock and slot.
+    pub fn floor<'a>(&self, at: impl Into<LockSlot<'a>>) -> Result<Floor, Error> {
+        Ok(self.current()?.floors.get(at.into()))
+    }
+
+    /// Waits until nobody else is between looking at the floor and renaming the link.
+    fn guard(&self) -> Result<File, Error> {
+        let path = self.dir.join("guard");
+        let file = File::options().create(true).append(true).open(&path).map_err(disk("open", &path))?;
+        file.lock().map_err(disk("lock", &path))?;
+        Ok(file)
+    }
+
+    /// Makes a version of floors and data, and lets the link show it. The guard is held.
+    fn publish(&self, version: u64, floors: &Floors, data: Option<&Path>) -> Result<(), Error> {
+        let versions = self.dir.join("versions");
+        let name = version_name(version);
+        let made = versions.join(&name);
+        disk::remove_if_there(&made)?;
+        std::fs::create_dir(&made).map_err(disk("make", &made))?;
+        if let Some(data) = data.and_then(Path::file_name) {
+            disk::link(&Path::new("../../data").join(data), &made.join("data"))?;
+        }
+        write_synced(&made.join("floor"), &floors.to_text())?;
+        sync_dir(&made)?;
+        sync_dir(&versions)?;
+
+        let (next, current) = (self.dir.join("next"), self.dir.join("current"));
+        disk::remove_if_there(&next)?;
+        disk::link(&Path::new("versions").join(&name), &next)?;
+        std::fs::rename(&next, &current).map_err(disk("rename", &next))?;
+        sync_dir(&self.dir)?;
+        // The write is done. What cannot be tidied up now is tried again after the next one.
+        let _ = self.tidy(version);
+        Ok(())
+    }
+
+    /// Removes old versions, data that no version has, and drafts of writers that are gone.
+    fn tidy(&self, newest: u64) -> Result<(), Error> {
+        let oldest = version_name((newest + 1).saturating_sub(VERSIONS_KEPT));
+        let (versions, data) = (self.dir.join("versions"), self.dir.join("data"));
+        for name in names(&versions)?.into_iter().filter(|name| *name < oldest) {
+            disk::remove_if_there(&versions.join(name))?;
+        }
+        let mut shown = Vec::new();
+        for name in names(&versions)? {
+            let link = std::fs::read_link(versions.join(name).join("data"));
+            shown.extend(link.ok().and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned())));
+        }
+        for name in names(&data)?.into_iter().filter(|name| !shown.contains(name)) {
+            disk::remove_if_there(&data.join(name))?;
+        }
+        draft::remove_abandoned(&self.dir)
+    }
+
+    fn current(&self) -> Result<Current, Error> {
+        // A version may be tidied away between looking at the link and reading it; then there is a newer one.
+        loop {
+            let link = self.dir.join("current");
+            let Some(target) = disk::read_link(&link)? else {
+                return Ok(Current { version: 0, floors: Floors::default(), data: None });
+            };
+            let unreadable = |what: &str| Error::Unreadable(format!("{}: {what}", link.display()));
+            let name = target.file_name().and_then(|name| name.to_str());
+            let version = name.and_then(|name| name.parse().ok()).filter(|it| *it > 0);
+            let version: u64 = version.ok_or_else(|| unreadable(&target.to_string_lossy()))?;
+            let made = self.dir.join("versions").join(version_name(version));
+            match std::fs::read_to_string(made.join("floor")) {
+                Ok(text) => {
+                    let floors = Floors::parse(&text).ok_or_else(|| unreadable(&text))?;
+                    let data = disk::read_link(&made.join("data"))?;
+                    let data = data.and_then(|it| Some(self.dir.join("data").join(it.file_name()?)));
+                    return Ok(Current { version, floors, data });
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    if disk::read_link(&link)? == Some(target) {
+                        return Err(unreadable("the version that it shows has no floor"));
+                    }
+                }
+                Err(error) => return Err(disk("read", &made)(error)),
+            }
+        }
+    }
+
+    fn data_path(&self, version: u64) -> PathBuf {
+        self.dir.join("data").join(version_name(version))
+    }
+}
+
+fn version_name(version: u64) -> String {
+    format!("{version:020}")
+}
+
+fn disk(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let what = format!("cannot {what} {}", path.display());
+    move |source| Error::Store(Failure::Disk { what, source })
+}

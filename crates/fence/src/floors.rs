@@ -1,0 +1,158 @@
+//! How are the floors of several locks and slots kept in one place?
+
+use std::collections::BTreeMap;
+use std::error::Error as StdError;
+
+use tenure_types::Name;
+
+use crate::claim::{Claim, LockSlot};
+use crate::error::Error;
+use crate::rule::{Floor, Touch};
+
+/// The floors beside one piece of data, one for each lock and slot that has written it.
+///
+/// ```
+/// use tenure_fence::{Claim, Error, Floors, Token, Touch};
+///
+/// let mut floors = Floors::default();
+/// let token = Token::from_u64(7).unwrap();
+/// floors.admit::<std::io::Error>("ledger".into(), Claim::new(token), Touch::Write)?;
+/// assert_eq!(floors.get("ledger".into()).exclusive, Some(token));
+/// # Ok::<(), Error<std::io::Error>>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Floors(BTreeMap<(Name, Option<u32>), Floor>);
+
+impl Floors {
+    /// How many there can be: more slots than semaphores in use have, and still read in no time.
+    pub const ENTRIES_MAX: usize = 1_024;
+
+    /// The floor of a lock and slot; an empty one if it was never here.
+    pub fn get(&self, at: LockSlot<'_>) -> Floor {
+        Name::new(at.lock)
+            .ok()
+            .and_then(|name| self.0.get(&(name, slot_of(at))).copied())
+            .unwrap_or_default()
+    }
+
+    /// Lets a claim in and remembers it, by [`Floor::admit`].
+    pub fn admit<B: StdError + 'static>(
+        &mut self,
+        at: LockSlot<'_>,
+        claim: Claim,
+        touch: Touch,
+    ) -> Result<(), Error<B>> {
+        let key = (Name::new(at.lock)?, slot_of(at));
+        let floor = self.0.get(&key).copied().unwrap_or_default();
+        let next = floor.admit(claim, touch)?;
+        if !self.0.contains_key(&key) && self.0.len() == Self::ENTRIES_MAX {
+            return Err(Error::Full);
+        }
+        self.0.insert(key, next);
+        Ok(())
+    }
+
+    /// One floor and what it is kept for.
+    #[cfg(feature = "http")]
+    pub(crate) fn one(at: LockSlot<'_>, floor: Floor) -> Result<Self, tenure_types::InvalidName> {
+        Ok(Self(BTreeMap::from([((Name::new(at.lock)?, at.slot), floor)])))
+    }
+
+    /// All of them as one line of ASCII without blanks, as it fits an object's metadata.
+    pub fn to_text(&self) -> String {
+        let entries = self.0.iter().map(|((lock, slot), floor)| {
+            let slot = slot.map_or("-".to_owned(), |slot| slot.to_string());
+            format!("{}:{slot}:{}", floor.to_text(), escape(lock))
+        });
+        entries.collect::<Vec<_>>().join(",")
+    }
+
+    /// Reads what [`Floors::to_text`] wrote, and nothing else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let entries = text.split(',').filter(|entry| !entry.is_empty());
+        let entries: Option<BTreeMap<_, _>> = entries.map(parse_entry).collect();
+        let floors = Self(entries?);
+        (floors.to_text() == text && floors.0.len() <= Self::ENTRIES_MAX).then_some(floors)
+    }
+}
+
+fn slot_of(at: LockSlot<'_>) -> Option<u32> {
+    if mutant!("slots_share_a_floor") { None } else { at.slot }
+}
+
+fn parse_entry(entry: &str) -> Option<((Name, Option<u32>), Floor)> {
+    let mut parts = entry.splitn(3, ':');
+    let floor = Floor::parse(parts.next()?)?;
+    let slot = match parts.next()? {
+        "-" => None,
+        slot => Some(slot.parse().ok()?),
+    };
+    let lock = Name::new(&unescape(parts.next()?)?).ok()?;
+    Some(((lock, slot), floor))
+}
+
+/// Everything but a few harmless characters as `%XX`.
+fn escape(lock: &str) -> String {
+    let mut text = String::with_capacity(lock.len());
+    for byte in lock.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+                text.push(char::from(byte));
+            }
+            other => text.push_str(&format!("%{other:02X}")),
+        }
+    }
+    text
+}
+
+fn unescape(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = [rest.next()?, rest.next()?];
+        let digits = std::str::from_utf8(&digits).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_types::Token;
+
+    fn admit(floors: &mut Floors, at: LockSlot<'_>, token: u64) -> Result<(), Error<std::fmt::Error>> {
+        floors.admit(at, Claim::new(Token::from_u64(token).unwrap()), Touch::Write)
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let mut floors = Floors::default();
+        assert_eq!(Floors::parse(&floors.to_text()), Some(floors.clone()));
+        let places = [("a/b c,d:e%", None), ("a/b c,d:e%", Some(0)), ("ключ", Some(7)), ("x", None)];
+        for (token, at) in (1..).zip(places) {
+            admit(&mut floors, at.into(), token).unwrap();
+        }
+        let text = floors.to_text();
+        assert!(text.bytes().all(|byte| byte.is_ascii_graphic()), "{text}");
+        assert_eq!(Floors::parse(&text), Some(floors));
+        for bad in ["x", &text[1..], &format!("{text},"), &text.replace(":7:", ":07:")] {
+            assert_eq!(Floors::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_and_no_more() {
+        let mut floors = Floors::default();
+        for slot in 0..1_024 {
+            admit(&mut floors, ("workers", slot).into(), 1).unwrap();
+        }
+        assert!(matches!(admit(&mut floors, "other".into(), 1), Err(Error::Full)));
+        admit(&mut floors, ("workers", 5).into(), 2).unwrap();
+        assert!(matches!(admit(&mut floors, "".into(), 2), Err(Error::Name(_))));
+    }
+}

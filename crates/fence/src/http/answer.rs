@@ -1,0 +1,147 @@
+//! What does a client read that was not let in?
+
+use std::fmt::Write as _;
+
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+
+use crate::claim::{LockSlot, Mode};
+use crate::rule::{Floor, Refused};
+
+use super::body::FencedBody;
+use super::turnstile::Denied;
+use super::verify::Unproven;
+
+/// The header in which a request names its token.
+pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
+
+/// The header in which a refusal names the floor: the smallest token that would have been let in.
+pub const FENCING_FLOOR: HeaderName = HeaderName::from_static("fencing-floor");
+
+/// An answer before it has a body.
+pub(super) struct Said {
+    status: StatusCode,
+    reason: &'static str,
+    message: String,
+    floor: Option<u64>,
+}
+
+impl Said {
+    pub(super) fn required() -> Self {
+        let message = "a header Fencing-Token with the token of the lock is needed".to_owned();
+        Self { status: StatusCode::PRECONDITION_REQUIRED, reason: "TOKEN_REQUIRED", message, floor: None }
+    }
+
+    pub(super) fn unproven(unproven: &Unproven) -> Self {
+        let (status, reason) = match unproven {
+            Unproven::Malformed => (StatusCode::BAD_REQUEST, "NOT_A_TOKEN"),
+            Unproven::Forged(_) => (StatusCode::FORBIDDEN, "FORGED_TOKEN"),
+        };
+        Self { status, reason, message: unproven.to_string(), floor: None }
+    }
+
+    pub(super) fn denied(denied: &Denied) -> Self {
+        let refused = match denied {
+            Denied::Refused(refused) => refused,
+            Denied::Busy(_) => return Self::unavailable("FENCE_BUSY", denied),
+            Denied::Keep(_) => return Self::unavailable("FENCE_FAILED", denied),
+        };
+        let (status, reason, floor) = match refused {
+            Refused::Stale { floor, .. } => {
+                (StatusCode::PRECONDITION_FAILED, "STALE_TOKEN", Some(floor.get()))
+            }
+            // One more than what has written.
+            Refused::Used { used, .. } => {
+                (StatusCode::PRECONDITION_FAILED, "TOKEN_USED", Some(used.get() + 1))
+            }
+            Refused::OtherIncarnation { .. } => (StatusCode::FORBIDDEN, "OTHER_INCARNATION", None),
+            Refused::Impossible { .. } => (StatusCode::BAD_REQUEST, "NOT_A_TOKEN", None),
+        };
+        Self { status, reason, message: refused.to_string(), floor }
+    }
+
+    fn unavailable(reason: &'static str, denied: &Denied) -> Self {
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, reason, message: denied.to_string(), floor: None }
+    }
+
+    pub(super) fn response<B>(&self, at: LockSlot<'_>) -> Response<FencedBody<B>> {
+        let mut text = format!(
+            r#"{{"error":{{"reason":"{}","message":{},"effect":"none","lock":{}"#,
+            self.reason,
+            quoted(&self.message),
+            quoted(at.lock)
+        );
+        if let Some(slot) = at.slot {
+            let _ = write!(text, r#","slot":{slot}"#);
+        }
+        if let Some(floor) = self.floor {
+            let _ = write!(text, r#","floor":"{floor}""#);
+        }
+        text.push_str("}}");
+        let mut response = json(self.status, text);
+        if let Some(floor) = self.floor {
+            response.headers_mut().insert(FENCING_FLOOR, HeaderValue::from(floor));
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// The floor, for whoever asks for it.
+pub(super) fn floor<B>(at: LockSlot<'_>, floor: Floor) -> Response<FencedBody<B>> {
+    let [x, s, u] = floor.numbers();
+    let slot = at.slot.map_or("null".to_owned(), |slot| slot.to_string());
+    let lock = quoted(at.lock);
+    let text = format!(r#"{{"lock":{lock},"slot":{slot},"exclusive":"{x}","shared":"{s}","used":"{u}"}}"#);
+    with_floor(json(StatusCode::OK, text), floor)
+}
+
+/// The floor was raised.
+pub(super) fn raised<B>(floor: Floor) -> Response<FencedBody<B>> {
+    let mut response = Response::new(FencedBody::said(String::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    with_floor(response, floor)
+}
+
+fn with_floor<B>(mut response: Response<B>, floor: Floor) -> Response<B> {
+    if let Some(floor) = floor.lowest(Mode::Exclusive) {
+        response.headers_mut().insert(FENCING_FLOOR, HeaderValue::from(floor.get()));
+    }
+    response
+}
+
+fn json<B>(status: StatusCode, text: String) -> Response<FencedBody<B>> {
+    let mut response = Response::new(FencedBody::said(text));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// A text as JSON has it.
+fn quoted(text: &str) -> String {
+    let mut to = String::with_capacity(text.len() + 2);
+    to.push('"');
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => to.extend(['\\', char]),
+            control if control.is_control() => {
+                let _ = write!(to, "\\u{:04x}", u32::from(control));
+            }
+            other => to.push(other),
+        }
+    }
+    to.push('"');
+    to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_quoted() {
+        assert_eq!(quoted("a\"b\\c\n\u{7f}é"), "\"a\\\"b\\\\c\\u000a\\u007fé\"");
+    }
+}

@@ -1,0 +1,156 @@
+//! Which token may write?
+//!
+//! The one rule, as a pure function. Every fence either calls it, or says the same in the language of its
+//! store and is held to it by tests that run both side by side.
+
+use tenure_types::{Epoch, Token};
+
+use crate::claim::{Claim, Incarnation, Mode, Times};
+
+/// What a resource remembers of one lock and slot.
+///
+/// `exclusive` and `shared` are two numbers because shared holders do not fence each other. `used` is for
+/// [`Times::Once`]: raising the floor right after acquiring must not use the token up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Floor {
+    /// The largest token accepted from an exclusive holder.
+    pub exclusive: Option<Token>,
+    /// The largest token accepted from a shared holder.
+    pub shared: Option<Token>,
+    /// The largest token that has written.
+    pub used: Option<Token>,
+    /// Which life of the cluster gave the tokens of the newest epoch seen, where that was proven.
+    pub incarnation: Option<Incarnation>,
+}
+
+/// What is done with an accepted token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touch {
+    /// Data changes.
+    Write,
+    /// Only the floor rises, so that nothing older is accepted from now on.
+    Raise,
+}
+
+/// Why a token was refused. Nothing was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// Somebody was granted the lock later, and has been here.
+    #[error("token {token} is stale: the floor is {floor}")]
+    Stale {
+        /// The token that came.
+        token: Token,
+        /// The smallest that would have been accepted.
+        floor: Token,
+    },
+    /// A token that may write once has written, or a later one has.
+    #[error("token {token} may write once, and {used} has written")]
+    Used {
+        /// The token that came.
+        token: Token,
+        /// The largest that has written.
+        used: Token,
+    },
+    /// The same epoch was seen under another incarnation: two restores of one backup are at work.
+    #[error("epoch {} belongs to incarnation {known}, not {said}", .epoch.get())]
+    OtherIncarnation {
+        /// The epoch of the token.
+        epoch: Epoch,
+        /// Whose it is, as far as this resource knows.
+        known: Incarnation,
+        /// Whose it was said to be.
+        said: Incarnation,
+    },
+    /// No cluster ever gives this number.
+    #[error("{token} is no token that a cluster gives")]
+    Impossible {
+        /// The number that came.
+        token: Token,
+    },
+}
+
+impl Floor {
+    /// The floor after this claim, or why it is refused.
+    ///
+    /// Whoever keeps the floor makes the result and the write durable together, before it answers.
+    pub fn admit(self, claim: Claim, touch: Touch) -> Result<Floor, Refused> {
+        let Claim { token, mode, times, incarnation } = claim;
+        let Some(epoch) = token.epoch().filter(|epoch| token >= first_of(*epoch)) else {
+            return Err(Refused::Impossible { token });
+        };
+        if let Some(floor) = self.lowest(mode)
+            && is_lower(token, floor)
+        {
+            return Err(Refused::Stale { token, floor });
+        }
+        let same_epoch = self.epoch() == Some(epoch) && !mutant!("incarnation_ignored");
+        if let (true, Some(known), Some(said)) = (same_epoch, self.incarnation, incarnation)
+            && known != said
+        {
+            return Err(Refused::OtherIncarnation { epoch, known, said });
+        }
+        if let (Touch::Write, Times::Once, Some(used)) = (touch, times, self.used)
+            && (token < used || token == used && !mutant!("once_accepts_equal"))
+        {
+            return Err(Refused::Used { token, used });
+        }
+        Ok(self.raised(claim, touch, epoch))
+    }
+
+    /// The smallest token that is accepted in this mode; none before any has been seen.
+    pub fn lowest(self, mode: Mode) -> Option<Token> {
+        match mode {
+            Mode::Exclusive if mutant!("exclusive_ignores_shared") => self.exclusive,
+            Mode::Exclusive => self.exclusive.max(self.shared),
+            Mode::Shared if mutant!("shared_fences_shared") => self.exclusive.max(self.shared),
+            Mode::Shared if mutant!("old_epoch_shared") => self.exclusive,
+            // A restore ends every lease: no shared holder of an earlier epoch is left.
+            Mode::Shared => self.exclusive.max(self.epoch().map(first_of)),
+        }
+    }
+
+    /// The newest epoch that has been seen.
+    pub fn epoch(self) -> Option<Epoch> {
+        self.exclusive.max(self.shared).and_then(Token::epoch)
+    }
+
+    fn raised(self, claim: Claim, touch: Touch, epoch: Epoch) -> Floor {
+        let token = Some(claim.token);
+        let mut next = self;
+        match claim.mode {
+            _ if mutant!("floor_not_raised") => {}
+            Mode::Exclusive => next.exclusive = token,
+            Mode::Shared if mutant!("shared_falls") => next.shared = token,
+            Mode::Shared => next.shared = self.shared.max(token),
+        }
+        if touch == Touch::Write || mutant!("raise_uses_up") {
+            next.used = self.used.max(token);
+        }
+        let keeps = self.epoch() == Some(epoch) || mutant!("incarnation_outlives_epoch");
+        next.incarnation = claim.incarnation.or(self.incarnation.filter(|_| keeps));
+        next
+    }
+}
+
+fn is_lower(token: Token, floor: Token) -> bool {
+    if mutant!("lower_accepted") {
+        return token.get() + 1 < floor.get();
+    }
+    if mutant!("equal_refused") {
+        return token <= floor;
+    }
+    if mutant!("compared_as_doubles") {
+        #[expect(clippy::cast_precision_loss, reason = "that is the planted bug")]
+        return (token.get() as f64) < floor.get() as f64;
+    }
+    if mutant!("compared_as_unpadded_text") {
+        return token.to_string() < floor.to_string();
+    }
+    token < floor
+}
+
+/// The first token that an epoch can give.
+fn first_of(epoch: Epoch) -> Token {
+    Token::new(epoch, 1).expect("every epoch has a first token")
+}

@@ -1,0 +1,351 @@
+//! Does an HTTP service behind the layer refuse the dead, and wait for the living?
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use tenure_fence::http::{
+    FENCING_FLOOR, FENCING_TOKEN, FenceLayer, FencedBody, FloorFile, Keep, Reads, Unproven, Verify, WELL_KNOWN,
+};
+use tenure_fence::{Claim, Floor, Incarnation, LockSlot, Token};
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tower::{Layer as _, ServiceExt as _};
+
+use crate::subject::{Said, Subject, claim};
+use crate::trials::{self, Size};
+
+/// A service that keeps a value, one fence for each lock and slot before it.
+struct Service<'a> {
+    runtime: &'a Runtime,
+    dir: PathBuf,
+    value: Arc<Mutex<Option<String>>>,
+    fences: Mutex<BTreeMap<String, FenceLayer>>,
+}
+
+/// Reads a whole claim, as a ticket would prove it.
+struct Everything;
+
+impl Verify for Everything {
+    fn verify(&self, text: &str, at: LockSlot<'_>) -> Result<Claim, Unproven> {
+        let mut words = text.split(' ');
+        let number = words.next().and_then(|word| word.parse().ok()).and_then(Token::from_u64);
+        let mut claim = Claim::new(number.ok_or(Unproven::Malformed)?);
+        for word in words {
+            claim = match (word, Incarnation::parse(word)) {
+                ("shared", _) => claim.shared(),
+                ("once", _) => claim.once(),
+                (_, Some(incarnation)) => claim.incarnation(incarnation),
+                _ => return Err(Unproven::Forged(format!("not of {at}"))),
+            };
+        }
+        Ok(claim)
+    }
+}
+
+fn text_of(claim: Claim) -> String {
+    let mut text = claim.token.to_string();
+    if claim.mode == tenure_fence::Mode::Shared {
+        text.push_str(" shared");
+    }
+    if claim.times == tenure_fence::Times::Once {
+        text.push_str(" once");
+    }
+    claim.incarnation.map(|incarnation| text.push_str(&format!(" {incarnation}")));
+    text
+}
+
+impl Service<'_> {
+    fn fence(&self, at: LockSlot<'_>) -> FenceLayer {
+        let name = format!("{}-{:?}", at.lock, at.slot);
+        let mut fences = self.fences.lock().unwrap();
+        let file = || FloorFile::open(self.dir.join(&name), at).unwrap();
+        // Whoever comes waits as long as it takes: what is tried here is order.
+        let make = || FenceLayer::waiting(at, file(), Duration::from_secs(600)).unwrap().verify(Everything);
+        fences.entry(name.clone()).or_insert_with(make).clone()
+    }
+
+    fn ask(&self, at: LockSlot<'_>, method: Method, path: &str, claim: Claim, value: &str) -> Result<(), Said> {
+        let kept = Arc::clone(&self.value);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let kept = Arc::clone(&kept);
+            async move {
+                let value = request.into_body().collect().await.unwrap().to_bytes();
+                *kept.lock().unwrap() = Some(String::from_utf8(value.to_vec()).unwrap());
+                Ok::<_, Infallible>(Response::new(Body::empty()))
+            }
+        });
+        let request = Request::builder().method(method).uri(path).header(FENCING_TOKEN, text_of(claim));
+        let request = request.body(Body::from(value.to_owned())).unwrap();
+        let fenced = self.fence(at).layer(service);
+        self.runtime.block_on(async { understand(fenced.oneshot(request).await.unwrap()).await })
+    }
+}
+
+async fn understand(response: Response<FencedBody<Body>>) -> Result<(), Said> {
+    let floor = response.headers().get(FENCING_FLOOR).map(|floor| floor.to_str().unwrap().parse().unwrap());
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    if status.is_success() {
+        return Ok(());
+    }
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    let reason = body.split('"').nth(5).unwrap().to_owned();
+    Err(match (status.as_u16(), reason.as_str()) {
+        (412, "STALE_TOKEN") => Said::Stale { floor: floor.unwrap() },
+        (412, "TOKEN_USED") => Said::Used,
+        (403, "OTHER_INCARNATION") => Said::OtherIncarnation,
+        (400, "NOT_A_TOKEN") => Said::Impossible,
+        _ => panic!("{status}: {body}"),
+    })
+}
+
+impl Subject for Service<'_> {
+    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
+        self.ask(at, Method::POST, "/value", claim, value)
+    }
+
+    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said> {
+        self.ask(at, Method::PUT, WELL_KNOWN, claim, "")
+    }
+
+    fn floor(&self, at: LockSlot<'_>) -> Floor {
+        self.runtime.block_on(self.fence(at).turnstile().floor())
+    }
+
+    fn read(&self) -> Option<String> {
+        self.value.lock().unwrap().clone()
+    }
+
+    fn write_unfenced(&self, value: &str) {
+        *self.value.lock().unwrap() = Some(value.to_owned());
+    }
+}
+
+#[test]
+fn a_service_behind_the_layer_refuses_the_dead() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = &Runtime::new().unwrap();
+    trials::all(Size { steps: 150, writes: 30 }, |name| Service {
+        runtime,
+        dir: {
+            let dir = dir.path().join(name);
+            std::fs::create_dir(&dir).unwrap();
+            dir
+        },
+        value: Arc::default(),
+        fences: Mutex::default(),
+    });
+}
+
+/// A floor that is kept nowhere, or cannot be.
+struct Memory {
+    floor: Floor,
+    broken: bool,
+}
+
+impl Keep for Memory {
+    fn load(&mut self) -> io::Result<Floor> {
+        Ok(self.floor)
+    }
+
+    fn keep(&mut self, floor: Floor) -> io::Result<()> {
+        if self.broken {
+            return Err(io::Error::other("no disk"));
+        }
+        self.floor = floor;
+        Ok(())
+    }
+}
+
+fn memory() -> Memory {
+    Memory { floor: Floor::default(), broken: false }
+}
+
+/// A handler that begins, says so, and ends when it is told to.
+#[derive(Clone, Default)]
+struct Slow {
+    begun: Arc<Notify>,
+    end: Arc<Notify>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Slow {
+    fn behind(&self, fence: FenceLayer) -> axum::Router {
+        async fn work(State(slow): State<Slow>, Extension(claim): Extension<Claim>) -> &'static str {
+            slow.log.lock().unwrap().push(format!("begin {}", claim.token));
+            slow.begun.notify_one();
+            slow.end.notified().await;
+            slow.log.lock().unwrap().push(format!("end {}", claim.token));
+            "done"
+        }
+        let read = axum::routing::get(async || "read").post(work);
+        axum::Router::new().route("/work", read).with_state(self.clone()).layer(fence)
+    }
+}
+
+fn request(method: Method, path: &str, tokens: &[&str]) -> Request<Body> {
+    let mut request = Request::builder().method(method).uri(path);
+    for token in tokens {
+        request = request.header(FENCING_TOKEN, *token);
+    }
+    request.body(Body::empty()).unwrap()
+}
+
+async fn answer(app: &axum::Router, request: Request<Body>) -> (StatusCode, String) {
+    let response = app.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn every_refusal_has_its_status() {
+    let slow = Slow::default();
+    slow.end.notify_one();
+    let app = slow.behind(FenceLayer::new("a \"lock\"", memory()).unwrap());
+    let post = |tokens: &[&str]| answer(&app, request(Method::POST, "/work", tokens));
+    assert_eq!(post(&["7"]).await, (StatusCode::OK, "done".to_owned()));
+    let (status, body) = post(&[]).await;
+    assert_eq!(status, StatusCode::PRECONDITION_REQUIRED);
+    assert!(body.starts_with(r#"{"error":{"reason":"TOKEN_REQUIRED","message":"a header"#), "{body}");
+    let (status, body) = post(&["6"]).await;
+    assert_eq!(status, StatusCode::PRECONDITION_FAILED);
+    let stale = r#"{"error":{"reason":"STALE_TOKEN","message":"token 6 is stale: the floor is 7","effect":"none","lock":"a \"lock\"","floor":"7"}}"#;
+    assert_eq!(body, stale);
+    for bad in [&["x"][..], &["7.0"], &["9223372036854775808"], &["7", "7"], &["281474976710656"]] {
+        assert_eq!(post(bad).await.0, StatusCode::BAD_REQUEST, "{bad:?}");
+    }
+    assert_eq!(answer(&app, request(Method::GET, "/work", &[])).await.0, StatusCode::PRECONDITION_REQUIRED);
+    let (status, floor) = answer(&app, request(Method::GET, WELL_KNOWN, &[])).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(floor, r#"{"lock":"a \"lock\"","slot":null,"exclusive":"7","shared":"0","used":"7"}"#);
+    assert_eq!(answer(&app, request(Method::PUT, WELL_KNOWN, &["8"])).await, (StatusCode::NO_CONTENT, String::new()));
+    assert_eq!(post(&["7"]).await.0, StatusCode::PRECONDITION_FAILED);
+
+    let forged = slow.behind(FenceLayer::new("lock", memory()).unwrap().verify(Everything));
+    let (status, body) = answer(&forged, request(Method::POST, "/work", &["7 stolen"])).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    assert!(body.contains("FORGED_TOKEN") && body.contains("not of `lock`"), "{body}");
+    let open = slow.behind(FenceLayer::new("lock", memory()).unwrap().reads(Reads::Open));
+    assert_eq!(answer(&open, request(Method::GET, "/work", &[])).await, (StatusCode::OK, "read".to_owned()));
+    assert_eq!(answer(&open, request(Method::POST, "/work", &[])).await.0, StatusCode::PRECONDITION_REQUIRED);
+
+    let broken = slow.behind(FenceLayer::new("lock", Memory { broken: true, ..memory() }).unwrap());
+    let (status, body) = answer(&broken, request(Method::POST, "/work", &["7"])).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(body.contains("FENCE_FAILED"), "{body}");
+    assert_eq!(slow.log.lock().unwrap().len(), 2, "nobody else was let in");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_raises_waits_until_the_lower_ones_have_ended() {
+    let slow = Slow::default();
+    let fence = FenceLayer::waiting("lock", memory(), Duration::from_secs(5)).unwrap();
+    let app = slow.behind(fence.clone());
+    let spawn = |token: &'static str| {
+        let app = app.clone();
+        tokio::spawn(async move { answer(&app, request(Method::POST, "/work", &[token])).await.0 })
+    };
+    let first = spawn("1");
+    slow.begun.notified().await;
+    let second = spawn("2");
+    // The floor rises at once, before the second is let in.
+    while fence.turnstile().floor().await.exclusive != Some(claim(2).token) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(answer(&app, request(Method::POST, "/work", &["1"])).await.0, StatusCode::PRECONDITION_FAILED);
+    let beside = spawn("2");
+    slow.end.notify_one();
+    assert_eq!(first.await.unwrap(), StatusCode::OK);
+    for _ in 0..2 {
+        slow.begun.notified().await;
+        slow.end.notify_one();
+    }
+    assert_eq!((second.await.unwrap(), beside.await.unwrap()), (StatusCode::OK, StatusCode::OK));
+    assert_eq!(slow.log.lock().unwrap()[..2], ["begin 1", "end 1"]);
+
+    // It does not wait for ever: 503, nothing done, and the floor stays where it was raised to.
+    let stuck = spawn("3");
+    slow.begun.notified().await;
+    assert_eq!(spawn("4").await.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(spawn("3").await.unwrap(), StatusCode::PRECONDITION_FAILED);
+    // A caller that goes away ends its request.
+    stuck.abort();
+    assert!(stuck.await.unwrap_err().is_cancelled());
+    slow.end.notify_one();
+    assert_eq!(spawn("4").await.unwrap(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_request_lasts_until_its_response_was_sent() {
+    let fence = FenceLayer::new("lock", memory()).unwrap();
+    let (sender, receiver) = tokio::sync::mpsc::channel::<Result<hyper::body::Frame<bytes::Bytes>, Infallible>>(1);
+    let receiver = Arc::new(Mutex::new(Some(receiver)));
+    let stream = async move || {
+        let mut receiver = receiver.lock().unwrap().take().expect("one request");
+        let stream = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
+        Body::new(http_body_util::StreamBody::new(stream))
+    };
+    let app = axum::Router::new().route("/", axum::routing::post(stream)).layer(fence.clone());
+    let response = app.oneshot(request(Method::POST, "/", &["1"])).await.unwrap();
+    let second = tokio::spawn({
+        let turnstile = fence.turnstile().clone();
+        async move { turnstile.raise(claim(2)).await }
+    });
+    while fence.turnstile().floor().await.exclusive != Some(claim(2).token) {
+        tokio::task::yield_now().await;
+    }
+    sender.send(Ok(hyper::body::Frame::data("part".into()))).await.unwrap();
+    assert!(!second.is_finished());
+    drop(sender);
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "part");
+    second.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn shared_holders_run_beside_each_other_and_not_beside_others() {
+    let fence = FenceLayer::waiting("lock", memory(), Duration::from_millis(1)).unwrap();
+    let enter = |claim: Claim| fence.turnstile().enter(claim, tenure_fence::Touch::Write);
+    let (five, six) = (enter(claim(5).shared()).await.unwrap(), enter(claim(6).shared()).await.unwrap());
+    let late = enter(claim(4).shared()).await.unwrap();
+    assert!(enter(claim(7)).await.unwrap_err().to_string().contains("have not ended"));
+    drop((five, six, late));
+    let alone = enter(claim(7)).await.unwrap();
+    assert_eq!(alone.claim(), claim(7));
+    assert!(enter(claim(8).shared()).await.unwrap_err().to_string().contains("have not ended"));
+    assert!(enter(claim(6).shared()).await.is_err(), "an exclusive holder came after it");
+    drop(alone);
+    // Waiting has not used the token up.
+    let fence = FenceLayer::waiting("lock", memory(), Duration::from_millis(1)).unwrap();
+    let enter = |claim: Claim| fence.turnstile().enter(claim, tenure_fence::Touch::Write);
+    let first = enter(claim(1).once()).await.unwrap();
+    enter(claim(2).once()).await.unwrap_err();
+    drop(first);
+    drop(enter(claim(2).once()).await.unwrap());
+    enter(claim(2).once()).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_restart_goes_on_from_the_floor_and_only_one_instance_guards() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |lock| FloorFile::open(dir.path().join("fence"), lock);
+    let fence = FenceLayer::new("lock", open("lock").unwrap()).unwrap();
+    fence.turnstile().raise(claim(5)).await.unwrap();
+    assert_eq!(open("lock").unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+    drop(fence);
+    let fence = FenceLayer::new("lock", open("lock").unwrap()).unwrap();
+    assert!(fence.turnstile().raise(claim(4)).await.is_err());
+    drop(fence);
+    // The floor of another lock, or something else, is no floor to go on from.
+    assert!(FenceLayer::new("other", open("other").unwrap()).is_err());
+    std::fs::write(dir.path().join("fence"), "").unwrap();
+    assert!(FenceLayer::new("lock", open("lock").unwrap()).is_err());
+}

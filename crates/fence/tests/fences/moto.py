@@ -1,0 +1,12 @@
+"""Something that speaks S3, one request at a time: its conditional puts look first and write then.
+
+Usage: moto.py PORT
+"""
+
+import sys
+
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+
+app = DomainDispatcherApplication(create_backend_app, service="s3")
+run_simple("127.0.0.1", int(sys.argv[1]), app, threaded=False)

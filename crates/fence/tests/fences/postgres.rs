@@ -1,0 +1,226 @@
+//! Does PostgreSQL refuse the dead?
+
+use std::sync::Mutex;
+
+use tenure_fence::postgres::{self, MIGRATION, PASS};
+use tenure_fence::{Claim, Floor, LockSlot};
+use tokio::runtime::Runtime;
+use tokio_postgres::{Client, NoTls};
+
+use crate::server;
+use crate::subject::{Said, Subject, claim, said, token};
+use crate::trials::{self, Size};
+
+/// A database, and connections that nobody uses just now.
+struct Database {
+    runtime: Runtime,
+    port: u16,
+    idle: Mutex<Vec<Client>>,
+}
+
+/// A table of its own with one row.
+struct Table<'a> {
+    database: &'a Database,
+    name: String,
+}
+
+impl Database {
+    fn connect(&self) -> Client {
+        self.connect_as("postgres")
+    }
+
+    fn connect_as(&self, user: &str) -> Client {
+        let settings = format!("host=127.0.0.1 port={} user={user} dbname=postgres", self.port);
+        self.runtime.block_on(async {
+            // The port is open before the server has started up.
+            let (client, connection) = loop {
+                match tokio_postgres::connect(&settings, NoTls).await {
+                    Ok(connected) => break connected,
+                    Err(error) if error.code().is_some_and(|code| code.code() == "57P03") => {
+                        tokio::task::yield_now().await;
+                    }
+                    Err(error) => panic!("{error:?}"),
+                }
+            };
+            tokio::spawn(connection);
+            client
+        })
+    }
+
+    fn with<T>(&self, work: impl AsyncFnOnce(&mut Client) -> T) -> T {
+        let idle = self.idle.lock().unwrap().pop();
+        let mut client = idle.unwrap_or_else(|| self.connect());
+        let done = self.runtime.block_on(work(&mut client));
+        self.idle.lock().unwrap().push(client);
+        done
+    }
+
+    fn run(&self, sql: &str) {
+        self.with(async |client| client.batch_execute(sql).await.unwrap());
+    }
+
+    /// The error code of SQL that shall fail.
+    fn refused(&self, sql: &str) -> String {
+        self.with(async |client| {
+            let error = client.batch_execute(sql).await.expect_err(sql);
+            let code = error.code().unwrap().code().to_owned();
+            client.batch_execute("rollback").await.unwrap();
+            code
+        })
+    }
+}
+
+impl Table<'_> {
+    fn update(&self) -> String {
+        format!("update {} set value = $1", self.name)
+    }
+}
+
+impl Subject for Table<'_> {
+    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
+        let written = self.database.with(async |client| {
+            let tx = client.transaction().await.unwrap();
+            postgres::check(&tx, at, claim).await?;
+            tx.execute(&self.update(), &[&value]).await.unwrap();
+            tx.commit().await.map_err(tenure_fence::Error::Store)
+        });
+        said(written)
+    }
+
+    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said> {
+        said(self.database.with(async |client| postgres::raise(client, at, claim).await))
+    }
+
+    fn floor(&self, at: LockSlot<'_>) -> Floor {
+        self.database.with(async |client| postgres::floor(client, at).await.unwrap())
+    }
+
+    fn read(&self) -> Option<String> {
+        let select = format!("select value from {}", self.name);
+        self.database.with(async |client| client.query_one(&select, &[]).await.unwrap().get(0))
+    }
+
+    fn write_unfenced(&self, value: &str) {
+        self.database.with(async |client| client.execute(&self.update(), &[&value]).await.unwrap());
+    }
+}
+
+#[test]
+fn postgres_refuses_the_dead() {
+    let Some(server) = server::or_skip("PostgreSQL", server::postgres()) else { return };
+    let runtime = Runtime::new().unwrap();
+    let database = &Database { runtime, port: server.port, idle: Mutex::default() };
+    database.run(MIGRATION);
+    trials::all(Size { steps: 300, writes: 40 }, |name| {
+        database.run(&format!("create table {name} (value text); insert into {name} values (null)"));
+        Table { database, name: name.to_owned() }
+    });
+    database.run(MIGRATION);
+    assert!(
+        database.with(async |client| postgres::floor(client, "scenario").await.unwrap()).exclusive.is_some(),
+        "migrating again keeps the floors"
+    );
+    a_protected_table_refuses_sql_written_by_hand(database);
+    whoever_comes_with_another_token_waits_for_the_transaction(database);
+    nobody_edits_a_floor_by_hand(database);
+    others_run_the_statement_themselves(database);
+}
+
+fn a_protected_table_refuses_sql_written_by_hand(database: &Database) {
+    database.run("create table ledger (id int primary key, paid bool); insert into ledger values (7, false)");
+    database.run("select tenure_fence.protect('ledger', 'by hand')");
+    let changes = [
+        "update ledger set paid = true where id = 7",
+        "insert into ledger values (8, true)",
+        "delete from ledger",
+        "truncate ledger",
+        "with gone as (delete from ledger returning id) select * from gone",
+    ];
+    for change in changes {
+        assert_eq!(database.refused(change), "TF428", "{change}");
+        assert_eq!(database.refused(&format!("begin; {change}; commit")), "TF428", "{change}");
+    }
+    let passing = |token: u64, rest: &str| format!("begin; select tenure_fence.pass('by hand', {token}); {rest}; commit");
+    for change in changes {
+        database.run(&passing(5, change));
+        database.run(&passing(5, "insert into ledger values (7, false)  on conflict do nothing"));
+    }
+    // A pass is for its own transaction, its own lock, and only while it stands.
+    assert_eq!(database.refused(changes[0]), "TF428");
+    assert_eq!(database.refused(&format!("begin; select tenure_fence.pass('other', 9); {}", changes[0])), "TF428");
+    let undone = "savepoint s; select tenure_fence.pass('by hand', 6); rollback to s; delete from ledger";
+    assert_eq!(database.refused(&format!("begin; {undone}")), "TF428");
+    let raised = "begin; select tenure_fence.raise_floor('by hand', 6)";
+    assert_eq!(database.refused(&format!("{raised}; delete from ledger")), "TF428");
+    database.run(&format!("{raised}; commit"));
+    assert_eq!(database.refused(&passing(5, changes[0])), "TF412");
+    for bad in ["0", "-1", "null", "281474976710656"] {
+        assert_eq!(database.refused(&format!("select tenure_fence.pass('by hand', {bad})")), "TF400");
+    }
+    assert_eq!(database.refused("select tenure_fence.pass('by hand', 9, mode => 'both')"), "22023");
+    database.run("select tenure_fence.unprotect('ledger'); delete from ledger");
+}
+
+fn whoever_comes_with_another_token_waits_for_the_transaction(database: &Database) {
+    database.run("create table slow (value int); insert into slow values (0)");
+    let (mut a, mut b) = (database.connect(), database.connect());
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    database.runtime.block_on(async {
+        let tx = a.transaction().await.unwrap();
+        postgres::check(&tx, "slow", token(1)).await.unwrap();
+        let second = tokio::spawn(async move {
+            let tx = b.transaction().await.unwrap();
+            postgres::check(&tx, "slow", token(2)).await.unwrap();
+            let seen: i32 = tx.query_one("select value from slow", &[]).await.unwrap().get(0);
+            tx.commit().await.unwrap();
+            seen
+        });
+        let watcher = database.connect_inside().await;
+        while watcher.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            assert!(!second.is_finished(), "nobody waited");
+        }
+        tx.execute("update slow set value = 1", &[]).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(second.await.unwrap(), 1, "what came before is done before");
+        let tx = a.transaction().await.unwrap();
+        let late = postgres::check(&tx, "slow", token(1)).await.unwrap_err();
+        assert_eq!(late.refused().unwrap().to_string(), "token 1 is stale: the floor is 2");
+    });
+}
+
+fn nobody_edits_a_floor_by_hand(database: &Database) {
+    database.run("create role clerk login; create table desk (value int); grant all on desk to clerk");
+    database.run("select tenure_fence.protect('desk', 'desk')");
+    let clerk = database.connect_as("clerk");
+    database.runtime.block_on(async {
+        clerk.batch_execute("begin; select tenure_fence.pass('desk', 3); insert into desk values (1); commit").await.unwrap();
+        for change in ["update tenure_fence.floor set exclusive = 1", "delete from tenure_fence.floor"] {
+            let error = clerk.batch_execute(change).await.unwrap_err();
+            assert_eq!(error.code().unwrap().code(), "42501", "{change}: insufficient privilege");
+        }
+    });
+}
+
+/// What users of other libraries do, with parameters of inferred types.
+fn others_run_the_statement_themselves(database: &Database) {
+    database.with(async |client| {
+        let pass = client.prepare(PASS).await.unwrap();
+        let row: &[&(dyn tokio_postgres::types::ToSql + Sync)] =
+            &[&"sqlx", &4i64, &-1i64, &"exclusive", &false, &None::<String>];
+        client.execute(&pass, row).await.unwrap();
+        let floor = postgres::floor(client, "sqlx").await.unwrap();
+        assert_eq!(floor.used, Some(token(4)));
+        let tx = client.transaction().await.unwrap();
+        let bad = postgres::check(&tx, "", claim(5)).await.unwrap_err();
+        assert!(matches!(bad, tenure_fence::Error::Name(_)), "{bad:?}");
+    });
+}
+
+impl Database {
+    async fn connect_inside(&self) -> Client {
+        let settings = format!("host=127.0.0.1 port={} user=postgres dbname=postgres", self.port);
+        let (client, connection) = tokio_postgres::connect(&settings, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+}

@@ -1,0 +1,111 @@
+//! Does Redis refuse the dead?
+
+use std::sync::Mutex;
+
+use redis::{Client, Connection, Value};
+use tenure_fence::redis::{self as fence, SCRIPT};
+use tenure_fence::{Claim, Error, Floor, LockSlot, padded};
+
+use crate::server;
+use crate::subject::{Said, Subject, claim, said, token};
+use crate::trials::{self, Size};
+
+struct Key<'a> {
+    client: &'a Client,
+    idle: Mutex<Vec<Connection>>,
+    name: String,
+}
+
+impl Key<'_> {
+    fn with<T>(&self, work: impl FnOnce(&mut Connection) -> T) -> T {
+        let idle = self.idle.lock().unwrap().pop();
+        let mut connection = idle.unwrap_or_else(|| self.client.get_connection().unwrap());
+        let done = work(&mut connection);
+        self.idle.lock().unwrap().push(connection);
+        done
+    }
+
+    fn set(&self, value: &str) -> redis::Cmd {
+        redis::cmd("SET").arg(&self.name).arg(value).to_owned()
+    }
+}
+
+impl Subject for Key<'_> {
+    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
+        let set = self.set(value);
+        let written = self.with(|db| fence::write(db, at, claim, &[&self.name], &[set]));
+        said(written).map(|answers| assert_eq!(answers, [Value::Okay]))
+    }
+
+    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said> {
+        said(self.with(|db| fence::raise(db, at, claim)))
+    }
+
+    fn floor(&self, at: LockSlot<'_>) -> Floor {
+        self.with(|db| fence::floor(db, at).unwrap())
+    }
+
+    fn read(&self) -> Option<String> {
+        self.with(|db| redis::cmd("GET").arg(&self.name).query(db).unwrap())
+    }
+
+    fn write_unfenced(&self, value: &str) {
+        self.with(|db| self.set(value).exec(db).unwrap());
+    }
+}
+
+#[test]
+fn redis_refuses_the_dead() {
+    let Some(server) = server::or_skip("Redis", server::redis()) else { return };
+    let client = &Client::open(format!("redis://127.0.0.1:{}/", server.port)).unwrap();
+    trials::all(Size { steps: 600, writes: 80 }, |name| Key {
+        client,
+        idle: Mutex::default(),
+        name: format!("{{{name}}}:data"),
+    });
+    let db = &mut client.get_connection().unwrap();
+    several_commands_are_one_step(db);
+    a_command_that_fails_leaves_the_floor_raised(db);
+    the_script_refuses_what_is_no_claim(db);
+}
+
+fn several_commands_are_one_step(db: &mut Connection) {
+    let commands = [
+        redis::cmd("SET").arg("{several}:a").arg("one two").to_owned(),
+        redis::cmd("RPUSH").arg("{several}:b").arg("x").arg("y").to_owned(),
+        redis::cmd("GET").arg("{several}:missing").to_owned(),
+        redis::cmd("GET").arg("{several}:a").to_owned(),
+    ];
+    let keys = ["{several}:a", "{several}:b", "{several}:missing"];
+    let answers = fence::write(db, "several", token(1), &keys, &commands).unwrap();
+    let text = Value::BulkString(b"one two".to_vec());
+    assert_eq!(answers, [Value::Okay, Value::Int(2), Value::Nil, text]);
+}
+
+fn a_command_that_fails_leaves_the_floor_raised(db: &mut Connection) {
+    redis::cmd("SET").arg("{failing}:a").arg("text").exec(db).unwrap();
+    let push = redis::cmd("RPUSH").arg("{failing}:a").arg("x").to_owned();
+    let failed = fence::write(db, "failing", token(2), &["{failing}:a"], &[push]).unwrap_err();
+    assert!(matches!(failed, Error::Store(_)), "{failed:?}");
+    assert_eq!(fence::floor(db, "failing").unwrap().exclusive, Some(token(2)));
+    let late = fence::write(db, "failing", claim(1), &[], &[]).unwrap_err();
+    assert_eq!(late.refused().map(Said::from), Some(Said::Stale { floor: 2 }));
+}
+
+/// What callers in other languages may get wrong.
+fn the_script_refuses_what_is_no_claim(db: &mut Connection) {
+    let key = fence::floor_key("bad");
+    let good = [padded(token(1)), "exclusive".into(), "many".into(), "write".into(), String::new()];
+    let mut eval = |words: &[String]| -> redis::RedisResult<Value> {
+        redis::cmd("EVAL").arg(SCRIPT).arg(1).arg(&key).arg(words).query(db)
+    };
+    let bad = [(0, "1"), (0, "000000000000000001x"), (0, "0000000000000000000"), (1, "both"), (2, ""), (3, "read")];
+    for (at, word) in bad {
+        let mut words = good.clone();
+        words[at] = word.to_owned();
+        let error = eval(&words).unwrap_err().to_string();
+        assert!(error.contains("FENCE"), "{word}: {error}");
+    }
+    assert!(eval(&good[..4]).is_err());
+    eval(&good).unwrap();
+}

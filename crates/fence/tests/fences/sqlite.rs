@@ -1,0 +1,136 @@
+//! Does SQLite refuse the dead?
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rusqlite::{Connection, TransactionBehavior};
+use tenure_fence::sqlite::{self, MIGRATION};
+use tenure_fence::{Claim, Error, Floor, LockSlot};
+
+use crate::subject::{Said, Subject, claim, said, token};
+use crate::trials::{self, Size};
+
+/// A database file of its own; every access is a connection of its own, as of another process.
+struct File(PathBuf);
+
+impl File {
+    fn make(path: PathBuf) -> Self {
+        let file = Self(path);
+        let db = file.connect();
+        db.pragma_update(None, "journal_mode", "wal").unwrap();
+        sqlite::migrate(&db).unwrap();
+        db.execute_batch("create table ledger (value text); insert into ledger values (null)").unwrap();
+        file
+    }
+
+    fn connect(&self) -> Connection {
+        let db = Connection::open(&self.0).unwrap();
+        db.busy_timeout(Duration::from_secs(60)).unwrap();
+        // What is looked at is who is let in, not the disk.
+        db.pragma_update(None, "synchronous", "off").unwrap();
+        db
+    }
+}
+
+impl Subject for File {
+    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
+        let mut db = self.connect();
+        let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        said(sqlite::check(&tx, at, claim))?;
+        tx.execute("update ledger set value = ?1", [value]).unwrap();
+        said(sqlite::commit(tx))
+    }
+
+    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said> {
+        said(sqlite::raise(&mut self.connect(), at, claim))
+    }
+
+    fn floor(&self, at: LockSlot<'_>) -> Floor {
+        sqlite::floor(&self.connect(), at).unwrap()
+    }
+
+    fn read(&self) -> Option<String> {
+        self.connect().query_row("select value from ledger", [], |row| row.get(0)).unwrap()
+    }
+
+    fn write_unfenced(&self, value: &str) {
+        self.connect().execute("update ledger set value = ?1", [value]).unwrap();
+    }
+}
+
+#[test]
+fn sqlite_refuses_the_dead() {
+    let dir = tempfile::tempdir().unwrap();
+    trials::all(Size { steps: 300, writes: 40 }, |name| File::make(dir.path().join(name)));
+}
+
+fn message(result: rusqlite::Result<()>) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[test]
+fn a_protected_table_refuses_sql_written_by_hand() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = File::make(dir.path().join("db"));
+    let db = file.connect();
+    db.execute_batch("create table \"it's\" (id integer primary key, paid integer)").unwrap();
+    for _ in 0..2 {
+        sqlite::protect(&db, "it's", "by 'hand'").unwrap();
+    }
+    let changes = [
+        "insert into \"it's\" values (7, 0)",
+        "insert or replace into \"it's\" values (7, 1)",
+        "update \"it's\" set paid = 1",
+        "update or ignore \"it's\" set paid = 1",
+        "delete from \"it's\"",
+    ];
+    let pass = |token: &str| format!("begin immediate; insert or ignore into tenure_fence_pass (lock, token) values ('by ''hand''', {token})");
+    let (end, undo) = ("delete from tenure_fence_pass; commit", "rollback");
+    for change in changes {
+        assert_eq!(message(db.execute_batch(change)), "TENURE_FENCE_NO_PASS", "{change}");
+        db.execute_batch(&format!("{}; {change}; {end}", pass("5"))).unwrap();
+    }
+    // A pass does not outlive its transaction, and is no longer one once it was given back.
+    assert!(message(db.execute_batch(&format!("{}; commit", pass("5")))).contains("FOREIGN KEY"));
+    db.execute_batch(undo).unwrap();
+    let after = format!("{}; delete from tenure_fence_pass; {}", pass("5"), changes[0]);
+    assert_eq!(message(db.execute_batch(&after)), "TENURE_FENCE_NO_PASS");
+    db.execute_batch(undo).unwrap();
+    assert_eq!(message(db.execute_batch(&pass("4"))), "TENURE_FENCE_STALE");
+    db.execute_batch(undo).unwrap();
+    for bad in ["0", "-1", "281474976710656", "'x'"] {
+        assert_eq!(message(db.execute_batch(&pass(bad))), "TENURE_FENCE_IMPOSSIBLE", "{bad}");
+        db.execute_batch(undo).unwrap();
+    }
+    let edits = [
+        "update tenure_fence_floor set exclusive = 1",
+        "delete from tenure_fence_floor",
+        "insert or replace into tenure_fence_floor (lock) values ('by ''hand''')",
+    ];
+    for edit in edits {
+        assert_eq!(message(db.execute_batch(edit)), "TENURE_FENCE_FLOOR_NEVER_FALLS", "{edit}");
+    }
+    let edit = format!("{}; update tenure_fence_pass set lock = 'other'", pass("5"));
+    assert_eq!(message(db.execute_batch(&edit)), "TENURE_FENCE_PASS_IS_NOT_CHANGED");
+    db.execute_batch(undo).unwrap();
+    // Without foreign keys nobody would look whether the pass was given back.
+    db.pragma_update(None, "foreign_keys", "off").unwrap();
+    assert_eq!(message(db.execute_batch(&pass("6"))), "TENURE_FENCE_FOREIGN_KEYS_OFF");
+}
+
+#[test]
+fn a_transaction_that_passed_ends_with_the_fences_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = File::make(dir.path().join("db"));
+    let mut db = file.connect();
+    let tx = db.transaction().unwrap();
+    sqlite::check(&tx, "ledger", token(2)).unwrap();
+    tx.execute("update ledger set value = 'B'", []).unwrap();
+    assert!(message(tx.commit()).contains("FOREIGN KEY"), "the pass was not given back");
+    // Nothing of it has happened, neither data nor floor.
+    assert_eq!((file.read(), file.floor("ledger".into())), (None, Floor::default()));
+    let tx = db.transaction().unwrap();
+    assert!(matches!(sqlite::check(&tx, "no\nname", claim(1)), Err(Error::Name(_))));
+    drop(tx);
+    db.execute_batch(MIGRATION).unwrap();
+}
