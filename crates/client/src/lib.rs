@@ -31,6 +31,7 @@ mod life;
 mod line;
 mod renew;
 mod shared;
+mod ticket;
 mod wait;
 mod watch;
 mod watchdog;

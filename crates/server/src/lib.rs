@@ -31,6 +31,7 @@ mod prefer;
 pub mod restore;
 pub mod say;
 mod start;
+mod ticket;
 pub mod tls;
 mod turn;
 #[doc(hidden)]

@@ -88,6 +88,26 @@ fn ledger() -> Resource<'static> {
     Resource::new("ledger").exclusive().holder("ana")
 }
 
+/// A ticket for the lock `ledger`, and keys that verify it.
+#[cfg(feature = "http")]
+pub(super) fn a_ticket_and_its_keys() -> (String, KeySet) {
+    let a = Member::new("a", 1);
+    (a.sign(&claims()), set_of(&[&a]))
+}
+
+/// Whatever those keys and that lock do not prove, by name and with the reason.
+#[cfg(feature = "http")]
+pub(super) fn forged_tickets() -> Vec<(&'static str, String, &'static str)> {
+    let (a, b) = (Member::new("a", 1), Member::new("b", 2));
+    let all = forgeries(&a, &b, &b).into_iter();
+    // A layer is for one lock as a whole, for everybody, and has never seen another key.
+    let plain = all.filter(|(_, _, resource, reason)| {
+        *resource == Resource::new("ledger") && *reason != "TICKET_KEY_RETIRED"
+    });
+    // No header can have that.
+    plain.filter(|(name, ..)| *name != "nothing").map(|(name, text, _, reason)| (name, text, reason)).collect()
+}
+
 #[test]
 fn a_ticket_proves_what_it_says() {
     let a = Member::new("a", 1);

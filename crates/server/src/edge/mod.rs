@@ -18,6 +18,7 @@ mod outbox;
 mod read;
 mod session;
 mod submit;
+mod ticket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,10 +37,12 @@ pub(crate) use membership::Cluster;
 pub(crate) use outbox::{Delivery, Mail, Outbox};
 pub(crate) use read::Fresh;
 pub(crate) use session::Session;
+pub(crate) use ticket::Signed;
 
 use crate::member::{Lead, Member, Undone};
 use crate::os;
 use crate::peer::Net;
+use crate::ticket::Keys;
 use crate::watch::Hub;
 use load::Load;
 use submit::{Batch, Reply};
@@ -68,6 +71,7 @@ struct Inner {
     cluster: String,
     hub: Hub,
     insecure: bool,
+    keys: Keys,
 }
 
 /// Why there is no outcome.
@@ -109,13 +113,17 @@ impl Edge {
         net: Arc<Net>,
         cluster: String,
         insecure: bool,
+        keys: Keys,
         runtime: Handle,
     ) -> Self {
         member.outbox().attend();
         runtime.spawn(outbox::spread(member.outbox().clone(), member.clone()));
         let hub = Hub::start(member.clone(), &runtime);
         let load = Load::default();
-        Self { inner: Arc::new(Inner { member, net, runtime, load, cluster, hub, insecure }) }
+        let inner = Inner { member, net, runtime, load, cluster, hub, insecure, keys };
+        let edge = Self { inner: Arc::new(inner) };
+        edge.runtime().spawn(crate::ticket::tend(edge.clone()));
+        edge
     }
 
     /// The member behind it.
