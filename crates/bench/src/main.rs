@@ -4,6 +4,7 @@ mod clock;
 mod cluster;
 mod core;
 mod doors;
+mod fence;
 mod figure;
 mod memory;
 
@@ -51,6 +52,15 @@ enum Workload {
         #[arg(long, value_enum, default_value = "text")]
         output: Output,
     },
+    /// A resource's check: tickets verified, first and again, and what the HTTP layer adds to a request
+    Fence {
+        /// A hundredth of the work, to see that it runs
+        #[arg(long)]
+        quick: bool,
+        /// How to print the figures
+        #[arg(long, value_enum, default_value = "text")]
+        output: Output,
+    },
     /// Runs one of the other members until its input ends; started by `cluster`
     #[command(hide = true)]
     Follow {
@@ -82,6 +92,7 @@ fn main() -> Result<()> {
         Workload::Core { quick, output } => print(&core::run(quick)?, output),
         Workload::Cluster { quick, output } => print(&cluster::run(quick)?, output),
         Workload::Doors { quick, output } => print(&doors::run(quick)?, output),
+        Workload::Fence { quick, output } => print(&fence::run(quick)?, output),
         Workload::Follow { at, dir, addresses } => cluster::follow(at, &dir, &addresses)?,
         Workload::Memory { kind, count } => println!("{}", memory::bytes_per_object(kind, count)?),
     }

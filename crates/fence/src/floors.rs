@@ -125,7 +125,11 @@ mod tests {
     use super::*;
     use tenure_types::Token;
 
-    fn admit(floors: &mut Floors, at: LockSlot<'_>, token: u64) -> Result<(), Error<std::fmt::Error>> {
+    fn admit(
+        floors: &mut Floors,
+        at: LockSlot<'_>,
+        token: u64,
+    ) -> Result<(), Error<std::fmt::Error>> {
         floors.admit(at, Claim::new(Token::from_u64(token).unwrap()), Touch::Write)
     }
 
@@ -133,7 +137,8 @@ mod tests {
     fn what_is_written_reads_back() {
         let mut floors = Floors::default();
         assert_eq!(Floors::parse(&floors.to_text()), Some(floors.clone()));
-        let places = [("a/b c,d:e%", None), ("a/b c,d:e%", Some(0)), ("ключ", Some(7)), ("x", None)];
+        let places =
+            [("a/b c,d:e%", None), ("a/b c,d:e%", Some(0)), ("ключ", Some(7)), ("x", None)];
         for (token, at) in (1..).zip(places) {
             admit(&mut floors, at.into(), token).unwrap();
         }

@@ -50,7 +50,8 @@ impl History {
         {
             return Answer::OtherIncarnation;
         }
-        let wrote = |(seen, how): &(Claim, Touch)| *how == Touch::Write && seen.token >= claim.token;
+        let wrote =
+            |(seen, how): &(Claim, Touch)| *how == Touch::Write && seen.token >= claim.token;
         if touch == Touch::Write && claim.times == Times::Once && self.0.iter().any(wrote) {
             return Answer::Used;
         }
@@ -116,7 +117,9 @@ fn disagreement(seed: u64) -> Option<String> {
         let expected = histories[which].answer(claim, touch);
         let said = answer_of(floors.admit(places[which], claim, touch));
         if said != expected {
-            return Some(format!("seed {seed} step {step}: {claim:?} {touch:?}: {said:?}, not {expected:?}"));
+            return Some(format!(
+                "seed {seed} step {step}: {claim:?} {touch:?}: {said:?}, not {expected:?}"
+            ));
         }
         if said != Answer::Accepted && floors != before {
             return Some(format!("seed {seed} step {step}: a refusal changed the floor"));

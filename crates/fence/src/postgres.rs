@@ -86,10 +86,14 @@ pub async fn raise<'a>(
 }
 
 /// The floor as the client sees it.
-pub async fn floor<'a>(client: &impl GenericClient, at: impl Into<LockSlot<'a>>) -> Result<Floor, Error> {
+pub async fn floor<'a>(
+    client: &impl GenericClient,
+    at: impl Into<LockSlot<'a>>,
+) -> Result<Floor, Error> {
     let at = at.into();
     let slot = at.number();
-    let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&at.lock, Type::TEXT), (&slot, Type::INT8)];
+    let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&at.lock, Type::TEXT), (&slot, Type::INT8)];
     let rows = client.query_typed(FLOOR, &parameters).await.map_err(Error::Store)?;
     rows.first().map_or(Ok(Floor::default()), read)
 }
@@ -156,6 +160,7 @@ fn read(row: &Row) -> Result<Floor, Error> {
     let number = |column| row.try_get::<_, i64>(column).map_err(Error::Store);
     let numbers = [number(0)?, number(1)?, number(2)?];
     let text = row.try_get::<_, Option<&str>>(3).map_err(Error::Store)?;
-    let incarnation = text.map(|text| Incarnation::parse(text).ok_or_else(unreadable)).transpose()?;
+    let incarnation =
+        text.map(|text| Incarnation::parse(text).ok_or_else(unreadable)).transpose()?;
     Floor::from_numbers(numbers, incarnation).ok_or_else(unreadable)
 }

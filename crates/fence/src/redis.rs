@@ -15,8 +15,8 @@
 //! server that restarts from an older file, may have a lower floor, and then accepts a token that was refused before.
 //! Floor and data fall back together, so they still belong to each other, but an acknowledged write is gone and a stale
 //! writer may come back. `WAIT` makes that rarer and does not rule it out. The promise holds on one server with
-//! `appendonly yes` and `appendfsync always`, without failover, and with `maxmemory-policy noeviction`: an evicted floor is
-//! no floor. Where that is not enough, keep the data elsewhere.
+//! `appendonly yes` and `appendfsync always`, without failover, and with `maxmemory-policy noeviction`: an evicted
+//! floor is no floor. Where that is not enough, keep the data elsewhere.
 //!
 //! In Redis Cluster the floor of lock `ledger` lives where keys that begin with `{ledger}` do.
 
@@ -71,7 +71,10 @@ pub fn raise<'a>(
 }
 
 /// The floor as it is now.
-pub fn floor<'a>(db: &mut impl ConnectionLike, at: impl Into<LockSlot<'a>>) -> Result<Floor, Error> {
+pub fn floor<'a>(
+    db: &mut impl ConnectionLike,
+    at: impl Into<LockSlot<'a>>,
+) -> Result<Floor, Error> {
     let mut ask = ::redis::cmd("HMGET");
     ask.arg(floor_key(at)).arg(&["exclusive", "shared", "used", "incarnation"]);
     let kept: [Option<String>; 4] = ask.query(db).map_err(Error::Store)?;
@@ -123,10 +126,13 @@ pub fn answer(value: Value, (claim, touch): (Claim, Touch)) -> Result<Vec<Value>
         Some(Value::Int(1)) => Ok(parts.split_off(1)),
         Some(Value::Int(0)) => {
             let kept: (i64, String, String, String, String) =
-                ::redis::from_redis_value(Value::Array(parts)).map_err(|e| Error::Store(e.into()))?;
+                ::redis::from_redis_value(Value::Array(parts))
+                    .map_err(|e| Error::Store(e.into()))?;
             match read([kept.1, kept.2, kept.3, kept.4])?.admit(claim, touch) {
                 Err(refused) => Err(Error::Refused(refused)),
-                Ok(floor) => Err(Error::Unreadable(format!("refused, though it leads to {floor:?}"))),
+                Ok(floor) => {
+                    Err(Error::Unreadable(format!("refused, though it leads to {floor:?}")))
+                }
             }
         }
         _ => Err(Error::Store(unexpected(&Value::Array(parts)))),

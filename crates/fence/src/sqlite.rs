@@ -14,8 +14,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Other libraries run [`PASS`] and [`END`] instead, which is all that the two functions do. With [`protect`] the database
-//! insists: from then on the table changes only in transactions that passed, also for SQL written by hand.
+//! Other libraries run [`PASS`] and [`END`] instead, which is all that the two functions do. With [`protect`] the
+//! database insists: from then on the table changes only in transactions that passed, also for SQL written by hand.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
@@ -113,7 +113,8 @@ pub fn protection(table: &str, lock: &str) -> String {
         let name = quote(&format!("tenure_fence_{change}_{plain}"), '"');
         format!(
             "create trigger if not exists {name} before {change} on {quoted}\n\
-             when not exists (select 1 from tenure_fence_pass p where p.lock = {lock} and p.touch = 'write') begin\n    \
+             when not exists (select 1 from tenure_fence_pass p\n                 \
+             where p.lock = {lock} and p.touch = 'write') begin\n    \
              select raise(abort, 'TENURE_FENCE_NO_PASS');\nend;\n"
         )
     });
@@ -148,7 +149,12 @@ fn pass(tx: &Transaction<'_>, at: LockSlot<'_>, claim: Claim, touch: Touch) -> R
 }
 
 /// The database said no: what the rule says of the floor that is there, or what happened instead.
-fn explain(db: &Connection, error: rusqlite::Error, at: LockSlot<'_>, given: (Claim, Touch)) -> Error {
+fn explain(
+    db: &Connection,
+    error: rusqlite::Error,
+    at: LockSlot<'_>,
+    given: (Claim, Touch),
+) -> Error {
     let said = match &error {
         rusqlite::Error::SqliteFailure(_, Some(said)) if said.starts_with(SAID) => said.clone(),
         _ => return Error::Store(error),

@@ -38,7 +38,10 @@ pub fn padded(token: Token) -> String {
 pub fn parse_token(text: &str) -> Result<Token, NotAToken> {
     let digits = (1..=DIGITS).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
     let number = if digits { text.parse::<u64>().ok() } else { None };
-    number.filter(|number| i64::try_from(*number).is_ok()).and_then(Token::from_u64).ok_or(NotAToken)
+    number
+        .filter(|number| i64::try_from(*number).is_ok())
+        .and_then(Token::from_u64)
+        .ok_or(NotAToken)
 }
 
 impl Floor {
@@ -106,7 +109,8 @@ mod tests {
 
     #[test]
     fn only_digits_are_a_token() {
-        let bad = ["", "0", "-1", "+1", " 1", "1 ", "1.0", "1e3", "0x1", "٣", "9223372036854775808"];
+        let bad =
+            ["", "0", "-1", "+1", " 1", "1 ", "1.0", "1e3", "0x1", "٣", "9223372036854775808"];
         for text in bad.into_iter().chain(["00000000000000000001"]) {
             assert_eq!(parse_token(text), Err(NotAToken), "{text:?}");
         }

@@ -21,7 +21,11 @@ pub struct Draft {
 
 impl Draft {
     /// An empty draft. Made while the guard is held, or it could be taken for abandoned before it is locked.
-    pub(super) fn make(dir: &Path, _guard: &File, previous: Option<PathBuf>) -> Result<Self, Error> {
+    pub(super) fn make(
+        dir: &Path,
+        _guard: &File,
+        previous: Option<PathBuf>,
+    ) -> Result<Self, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let path = loop {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -133,7 +133,11 @@ impl FileFence {
     /// assert!(fence.write("ledger", older, |_| Ok(())).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn raise<'a>(&self, at: impl Into<LockSlot<'a>>, claim: impl Into<Claim>) -> Result<(), Error> {
+    pub fn raise<'a>(
+        &self,
+        at: impl Into<LockSlot<'a>>,
+        claim: impl Into<Claim>,
+    ) -> Result<(), Error> {
         let _guard = self.guard()?;
         let mut current = self.current()?;
         current.floors.admit(at.into(), claim.into(), Touch::Raise)?;
@@ -154,7 +158,8 @@ impl FileFence {
     /// Waits until nobody else is between looking at the floor and renaming the link.
     fn guard(&self) -> Result<File, Error> {
         let path = self.dir.join("guard");
-        let file = File::options().create(true).append(true).open(&path).map_err(disk("open", &path))?;
+        let file =
+            File::options().create(true).append(true).open(&path).map_err(disk("open", &path))?;
         file.lock().map_err(disk("lock", &path))?;
         Ok(file)
     }
@@ -193,7 +198,9 @@ impl FileFence {
         let mut shown = Vec::new();
         for name in names(&versions)? {
             let link = std::fs::read_link(versions.join(name).join("data"));
-            shown.extend(link.ok().and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned())));
+            shown.extend(
+                link.ok().and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned())),
+            );
         }
         for name in names(&data)?.into_iter().filter(|name| !shown.contains(name)) {
             disk::remove_if_there(&data.join(name))?;
@@ -217,7 +224,8 @@ impl FileFence {
                 Ok(text) => {
                     let floors = Floors::parse(&text).ok_or_else(|| unreadable(&text))?;
                     let data = disk::read_link(&made.join("data"))?;
-                    let data = data.and_then(|it| Some(self.dir.join("data").join(it.file_name()?)));
+                    let data =
+                        data.and_then(|it| Some(self.dir.join("data").join(it.file_name()?)));
                     return Ok(Current { version, floors, data });
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {

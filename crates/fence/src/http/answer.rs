@@ -28,7 +28,12 @@ pub(super) struct Said {
 impl Said {
     pub(super) fn required() -> Self {
         let message = "a header Fencing-Token with the token of the lock is needed".to_owned();
-        Self { status: StatusCode::PRECONDITION_REQUIRED, reason: "TOKEN_REQUIRED", message, floor: None }
+        Self {
+            status: StatusCode::PRECONDITION_REQUIRED,
+            reason: "TOKEN_REQUIRED",
+            message,
+            floor: None,
+        }
     }
 
     pub(super) fn unproven(unproven: &Unproven) -> Self {
@@ -60,7 +65,12 @@ impl Said {
     }
 
     fn unavailable(reason: &'static str, denied: &Denied) -> Self {
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, reason, message: denied.to_string(), floor: None }
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            reason,
+            message: denied.to_string(),
+            floor: None,
+        }
     }
 
     pub(super) fn response<B>(&self, at: LockSlot<'_>) -> Response<FencedBody<B>> {
@@ -93,7 +103,8 @@ pub(super) fn floor<B>(at: LockSlot<'_>, floor: Floor) -> Response<FencedBody<B>
     let [x, s, u] = floor.numbers();
     let slot = at.slot.map_or("null".to_owned(), |slot| slot.to_string());
     let lock = quoted(at.lock);
-    let text = format!(r#"{{"lock":{lock},"slot":{slot},"exclusive":"{x}","shared":"{s}","used":"{u}"}}"#);
+    let text =
+        format!(r#"{{"lock":{lock},"slot":{slot},"exclusive":"{x}","shared":"{s}","used":"{u}"}}"#);
     with_floor(json(StatusCode::OK, text), floor)
 }
 

@@ -27,7 +27,11 @@ impl<B> FencedBody<B> {
 
     /// What the fence answers.
     pub(super) fn said(text: String) -> Self {
-        Self { service: None, said: Some(text.into()).filter(|text: &Bytes| !text.is_empty()), entered: None }
+        Self {
+            service: None,
+            said: Some(text.into()).filter(|text: &Bytes| !text.is_empty()),
+            entered: None,
+        }
     }
 }
 

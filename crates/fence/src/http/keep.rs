@@ -60,7 +60,8 @@ impl Keep for FloorFile {
         let at = LockSlot { lock: &self.lock, slot: self.slot };
         let floor = Floors::parse(&text).map(|floors| floors.get(at));
         // Nothing else in it: a file of another lock is not a floor of this one.
-        let whole = floor.filter(|floor| Floors::one(at, *floor).is_ok_and(|one| one.to_text() == text));
+        let whole =
+            floor.filter(|floor| Floors::one(at, *floor).is_ok_and(|one| one.to_text() == text));
         whole.ok_or_else(|| {
             let what = format!("{} is not the floor of {at}", self.path.display());
             io::Error::new(io::ErrorKind::InvalidData, what)
@@ -75,7 +76,8 @@ impl Keep for FloorFile {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&next, &self.path)?;
-        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir =
+            self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(dir)?.sync_all()
     }
 }

@@ -193,7 +193,8 @@ impl Fence {
         if given.next().is_some() {
             return Err(malformed());
         }
-        let claim = self.verify.verify(text, self.at()).map_err(|unproven| Said::unproven(&unproven))?;
+        let claim =
+            self.verify.verify(text, self.at()).map_err(|unproven| Said::unproven(&unproven))?;
         Ok(if self.times == Times::Once { claim.once() } else { claim })
     }
 }

@@ -23,9 +23,9 @@
 //! | must wait for too long | 503 `FENCE_BUSY`: nothing was done, the floor has risen |
 //! | cannot be let in because the floor cannot be kept | 503 `FENCE_FAILED`: nothing was done |
 //!
-//! A service has no transaction that floor and work could share. So the floor rises first, durably; then whoever raised it
-//! waits until every request that was let in with a lower token has ended, body included; then it is let in itself. A
-//! request ends when its response has been sent or dropped. **Not covered:** work that goes on after that, in a task of
+//! A service has no transaction that floor and work could share. So the floor rises first, durably; then whoever
+//! raised it waits until every request that was let in with a lower token has ended, body included; then it is let in
+//! itself. A request ends when its response has been sent or dropped. **Not covered:** work that goes on after that, in a task of
 //! its own, behind an upgraded connection, or in an upstream that does not notice that its connection was cut.
 //!
 //! `PUT /.well-known/tenure-fence` with a token raises the floor and does nothing else (fence-on-acquire); once it has

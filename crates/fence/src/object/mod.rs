@@ -15,9 +15,9 @@
 //! # Ok::<(), tenure_fence::object::Error>(()) }).unwrap();
 //! ```
 //!
-//! **The tail.** On S3 the version (ETag) is a hash of the bytes: writing the same bytes under another token gives the same
-//! version, and a stale writer that had looked before would still find its condition met. [`ObjectFence::open`] finds out
-//! whether the store is like that. If so every object gets a last line of 41 bytes that no two writes share;
+//! **The tail.** On S3 the version (ETag) is a hash of the bytes: writing the same bytes under another token gives the
+//! same version, and a stale writer that had looked before would still find its condition met.
+//! [`ObjectFence::open`] finds out whether the store is like that. If so every object gets a last line of 41 bytes that no two writes share;
 //! [`ObjectFence::get`] takes it off, and the object's metadata `tenuretail` tells others how long it is.
 //!
 //! Whoever writes the object without the fence, or deletes it, removes the floor: grant that right to nobody else
@@ -168,7 +168,11 @@ impl ObjectFence {
     }
 
     /// The floor of a lock and slot at this object.
-    pub async fn floor<'a>(&self, path: &Path, at: impl Into<LockSlot<'a>>) -> Result<Floor, Error> {
+    pub async fn floor<'a>(
+        &self,
+        path: &Path,
+        at: impl Into<LockSlot<'a>>,
+    ) -> Result<Floor, Error> {
         let found = self.find(path, Part::Head).await?;
         Ok(found.map_or(Floor::default(), |found| found.floors.get(at.into())))
     }
@@ -226,7 +230,9 @@ impl ObjectFence {
             Versions::Contents => Bytes::from(format!("\n#tenure:{write}")),
             Versions::Writes => Bytes::new(),
         };
-        let mut set = |key: &'static str, value: String| attributes.insert(Attribute::Metadata(key.into()), value.into());
+        let mut set = |key: &'static str, value: String| {
+            attributes.insert(Attribute::Metadata(key.into()), value.into())
+        };
         set(FLOOR, floors.to_text());
         set(WRITE, write.to_owned());
         set(TAIL, tail.len().to_string());
@@ -243,20 +249,28 @@ impl ObjectFence {
             Err(error) => return Err(failed(self.store.as_ref(), error)),
         };
         let attributes = got.attributes.clone();
-        let version = UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
-        let text = |key: &'static str| attributes.get(&Attribute::Metadata(key.into())).map(|it| it.as_ref().to_owned());
+        let version =
+            UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() };
+        let text = |key: &'static str| {
+            attributes.get(&Attribute::Metadata(key.into())).map(|it| it.as_ref().to_owned())
+        };
         let unreadable = |what: &str| Error::Unreadable(format!("{path}: {what}"));
         let floors = match text(FLOOR) {
             None => Floors::default(),
             Some(text) => Floors::parse(&text).ok_or_else(|| unreadable(&text))?,
         };
         let (write, empty) = (text(WRITE), text(EMPTY).is_some_and(|empty| empty == "true"));
-        let tail = text(TAIL).map_or(Ok(0), |tail| tail.parse::<usize>().map_err(|_| unreadable(&tail)))?;
+        let tail = text(TAIL)
+            .map_or(Ok(0), |tail| tail.parse::<usize>().map_err(|_| unreadable(&tail)))?;
         let data = match part {
             Part::Head => None,
             Part::Whole => {
-                let bytes = got.bytes().await.map_err(|error| failed(self.store.as_ref(), error))?;
-                let len = bytes.len().checked_sub(tail).ok_or_else(|| unreadable("shorter than its tail"))?;
+                let bytes =
+                    got.bytes().await.map_err(|error| failed(self.store.as_ref(), error))?;
+                let len = bytes
+                    .len()
+                    .checked_sub(tail)
+                    .ok_or_else(|| unreadable("shorter than its tail"))?;
                 (!empty).then(|| bytes.slice(..len))
             }
         };
@@ -279,7 +293,9 @@ fn lost_race(error: &object_store::Error) -> bool {
 fn failed(store: &dyn ObjectStore, error: object_store::Error) -> Error {
     use object_store::Error as E;
     match error {
-        E::NotImplemented { .. } | E::NotSupported { .. } => probe::unfit(store, &error.to_string()),
+        E::NotImplemented { .. } | E::NotSupported { .. } => {
+            probe::unfit(store, &error.to_string())
+        }
         error => Error::Store(Failure::Store(error)),
     }
 }
@@ -289,7 +305,10 @@ fn nonce() -> Result<String, Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
         let source = std::io::Error::other(error.to_string());
-        Error::Store(Failure::Store(object_store::Error::Generic { store: "tenure-fence", source: source.into() }))
+        Error::Store(Failure::Store(object_store::Error::Generic {
+            store: "tenure-fence",
+            source: source.into(),
+        }))
     })?;
     Ok(bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

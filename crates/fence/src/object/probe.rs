@@ -4,8 +4,8 @@
 
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
-    UpdateVersion,
+    Attribute, Attributes, GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions,
+    PutPayload, UpdateVersion,
 };
 
 use super::{Error, FLOOR, Failure, Versions, failed, lost_race, nonce};
@@ -38,7 +38,8 @@ impl Probe<'_> {
         let second = self.put(PutMode::Update(first.clone()), "same", "2").await?;
         let second = second.map_err(|()| self.unfit("it refuses the version that it gave"))?;
         let options = GetOptions { head: true, ..GetOptions::default() };
-        let read = self.store.get_opts(self.path, options).await.map_err(|e| failed(self.store, e))?;
+        let read =
+            self.store.get_opts(self.path, options).await.map_err(|e| failed(self.store, e))?;
         if read.attributes.get(&attribute()).map(AsRef::as_ref) != Some("2") {
             return Err(self.unfit("it does not keep an object's metadata"));
         }
@@ -57,11 +58,22 @@ impl Probe<'_> {
     }
 
     /// The version it has now, or that the condition did not hold.
-    async fn put(&self, mode: PutMode, data: &'static str, floor: &'static str) -> Result<Result<UpdateVersion, ()>, Error> {
+    async fn put(
+        &self,
+        mode: PutMode,
+        data: &'static str,
+        floor: &'static str,
+    ) -> Result<Result<UpdateVersion, ()>, Error> {
         let attributes = Attributes::from_iter([(attribute(), floor)]);
         let options = PutOptions { mode, attributes, ..PutOptions::default() };
-        match self.store.put_opts(self.path, PutPayload::from_static(data.as_bytes()), options).await {
-            Ok(put) if put.e_tag.is_none() && put.version.is_none() => Err(self.unfit("its objects have no version")),
+        match self
+            .store
+            .put_opts(self.path, PutPayload::from_static(data.as_bytes()), options)
+            .await
+        {
+            Ok(put) if put.e_tag.is_none() && put.version.is_none() => {
+                Err(self.unfit("its objects have no version"))
+            }
             Ok(put) => Ok(Ok(put.into())),
             Err(error) if lost_race(&error) => Ok(Err(())),
             Err(error) => Err(failed(self.store, error)),

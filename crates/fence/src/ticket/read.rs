@@ -76,7 +76,8 @@ pub(super) fn read(text: &str) -> Result<Parts<'_>, Forged> {
     }
     let header: Header =
         serde_json::from_slice(&header).map_err(|_| not("its header is not that of a ticket"))?;
-    if header.typ != KIND {
+    // Read twice, and it must say the same twice.
+    if header.typ != KIND || header.alg != ALGORITHM {
         return Err(not("its header is not that of a ticket"));
     }
     let claims = decoded(claims).ok_or(not("its claims are not base64url"))?;

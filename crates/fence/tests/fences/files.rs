@@ -48,7 +48,9 @@ impl Subject for Dir {
 #[test]
 fn files_refuse_the_dead() {
     let dir = tempfile::tempdir().unwrap();
-    trials::all(Size { steps: 150, writes: 20 }, |name| Dir(FileFence::open(dir.path().join(name)).unwrap()));
+    trials::all(Size { steps: 150, writes: 20 }, |name| {
+        Dir(FileFence::open(dir.path().join(name)).unwrap())
+    });
 }
 
 #[test]
@@ -79,7 +81,9 @@ fn a_slow_writer_holds_up_nobody() {
     let fence = FileFence::open(dir.path()).unwrap();
     // A pauses in the middle of its write; B needs no more than a moment.
     let late = fence.write("ledger", token(1), |draft| {
-        fence.write("ledger", token(2), |draft| std::fs::write(draft.path().join("value"), "B")).unwrap();
+        fence
+            .write("ledger", token(2), |draft| std::fs::write(draft.path().join("value"), "B"))
+            .unwrap();
         std::fs::write(draft.path().join("value"), "A, late")
     });
     assert_eq!(said(late), Err(Said::Stale { floor: 2 }));
@@ -140,7 +144,9 @@ fn killed_in_the_middle_of_writes_nothing_is_lost_or_torn() {
             .spawn()
             .unwrap();
         let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
-        let mut done = lines.map_while(Result::ok).filter_map(|line| Some(line.split_once("done ")?.1.parse().unwrap()));
+        let mut done = lines
+            .map_while(Result::ok)
+            .filter_map(|line| Some(line.split_once("done ")?.1.parse().unwrap()));
         let mut acknowledged: u64 = done.next().expect("a writer writes");
         for _ in 0..rng.u64(..4) {
             acknowledged = done.next().expect("a writer goes on");
@@ -158,9 +164,18 @@ fn killed_in_the_middle_of_writes_nothing_is_lost_or_torn() {
         let files = ["one", "two"].map(|name| std::fs::read_to_string(data.join(name)).unwrap());
         let used = kept.used.unwrap().get();
         let expected = used.to_string().repeat(200);
-        assert!(files.iter().all(|file| *file == expected), "kill {kill}: torn, or of another floor than {kept:?}");
-        assert!(used >= acknowledged, "kill {kill}: {acknowledged} was acknowledged, and the data is of {used}");
-        assert!(kept.exclusive.unwrap().get() >= floor, "kill {kill}: the floor fell below {floor}");
+        assert!(
+            files.iter().all(|file| *file == expected),
+            "kill {kill}: torn, or of another floor than {kept:?}"
+        );
+        assert!(
+            used >= acknowledged,
+            "kill {kill}: {acknowledged} was acknowledged, and the data is of {used}"
+        );
+        assert!(
+            kept.exclusive.unwrap().get() >= floor,
+            "kill {kill}: the floor fell below {floor}"
+        );
         floor = kept.exclusive.unwrap().get();
         let late = fence.write("ledger", token(floor - 1), |_| Ok(()));
         assert_eq!(said(late), Err(Said::Stale { floor }), "kill {kill}");

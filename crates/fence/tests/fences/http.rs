@@ -12,11 +12,12 @@ use axum::extract::{Extension, State};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use tenure_fence::http::{
-    FENCING_FLOOR, FENCING_TOKEN, FenceLayer, FencedBody, FloorFile, Keep, Reads, Unproven, Verify, WELL_KNOWN,
+    FENCING_FLOOR, FENCING_TOKEN, FenceLayer, FencedBody, FloorFile, Keep, Reads, Unproven, Verify,
+    WELL_KNOWN,
 };
 use tenure_fence::{Claim, Floor, Incarnation, LockSlot, Token};
 use tokio::runtime::Runtime;
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 use tower::{Layer as _, ServiceExt as _};
 
 use crate::subject::{Said, Subject, claim};
@@ -58,7 +59,9 @@ fn text_of(claim: Claim) -> String {
     if claim.times == tenure_fence::Times::Once {
         text.push_str(" once");
     }
-    claim.incarnation.map(|incarnation| text.push_str(&format!(" {incarnation}")));
+    if let Some(incarnation) = claim.incarnation {
+        text.push_str(&format!(" {incarnation}"));
+    }
     text
 }
 
@@ -68,11 +71,20 @@ impl Service<'_> {
         let mut fences = self.fences.lock().unwrap();
         let file = || FloorFile::open(self.dir.join(&name), at).unwrap();
         // Whoever comes waits as long as it takes: what is tried here is order.
-        let make = || FenceLayer::waiting(at, file(), Duration::from_secs(600)).unwrap().verify(Everything);
+        let make = || {
+            FenceLayer::waiting(at, file(), Duration::from_secs(600)).unwrap().verify(Everything)
+        };
         fences.entry(name.clone()).or_insert_with(make).clone()
     }
 
-    fn ask(&self, at: LockSlot<'_>, method: Method, path: &str, claim: Claim, value: &str) -> Result<(), Said> {
+    fn ask(
+        &self,
+        at: LockSlot<'_>,
+        method: Method,
+        path: &str,
+        claim: Claim,
+        value: &str,
+    ) -> Result<(), Said> {
         let kept = Arc::clone(&self.value);
         let service = tower::service_fn(move |request: Request<Body>| {
             let kept = Arc::clone(&kept);
@@ -82,7 +94,8 @@ impl Service<'_> {
                 Ok::<_, Infallible>(Response::new(Body::empty()))
             }
         });
-        let request = Request::builder().method(method).uri(path).header(FENCING_TOKEN, text_of(claim));
+        let request =
+            Request::builder().method(method).uri(path).header(FENCING_TOKEN, text_of(claim));
         let request = request.body(Body::from(value.to_owned())).unwrap();
         let fenced = self.fence(at).layer(service);
         self.runtime.block_on(async { understand(fenced.oneshot(request).await.unwrap()).await })
@@ -90,7 +103,8 @@ impl Service<'_> {
 }
 
 async fn understand(response: Response<FencedBody<Body>>) -> Result<(), Said> {
-    let floor = response.headers().get(FENCING_FLOOR).map(|floor| floor.to_str().unwrap().parse().unwrap());
+    let floor =
+        response.headers().get(FENCING_FLOOR).map(|floor| floor.to_str().unwrap().parse().unwrap());
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     if status.is_success() {
@@ -170,19 +184,39 @@ fn memory() -> Memory {
 }
 
 /// A handler that begins, says so, and ends when it is told to.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Slow {
-    begun: Arc<Notify>,
-    end: Arc<Notify>,
+    begun: Arc<Semaphore>,
+    end: Arc<Semaphore>,
     log: Arc<Mutex<Vec<String>>>,
 }
 
+impl Default for Slow {
+    fn default() -> Self {
+        let none = || Arc::new(Semaphore::new(0));
+        Self { begun: none(), end: none(), log: Arc::default() }
+    }
+}
+
 impl Slow {
+    /// Waits until one more has begun.
+    async fn begun(&self) {
+        self.begun.acquire().await.unwrap().forget();
+    }
+
+    /// Lets one more end.
+    fn end(&self) {
+        self.end.add_permits(1);
+    }
+
     fn behind(&self, fence: FenceLayer) -> axum::Router {
-        async fn work(State(slow): State<Slow>, Extension(claim): Extension<Claim>) -> &'static str {
+        async fn work(
+            State(slow): State<Slow>,
+            Extension(claim): Extension<Claim>,
+        ) -> &'static str {
             slow.log.lock().unwrap().push(format!("begin {}", claim.token));
-            slow.begun.notify_one();
-            slow.end.notified().await;
+            slow.begun.add_permits(1);
+            slow.end.acquire().await.unwrap().forget();
             slow.log.lock().unwrap().push(format!("end {}", claim.token));
             "done"
         }
@@ -206,28 +240,48 @@ async fn answer(app: &axum::Router, request: Request<Body>) -> (StatusCode, Stri
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
+fn spawn(app: &axum::Router, token: &'static str) -> tokio::task::JoinHandle<StatusCode> {
+    let app = app.clone();
+    tokio::spawn(async move { answer(&app, request(Method::POST, "/work", &[token])).await.0 })
+}
+
 #[tokio::test]
 async fn every_refusal_has_its_status() {
     let slow = Slow::default();
-    slow.end.notify_one();
+    slow.end();
     let app = slow.behind(FenceLayer::new("a \"lock\"", memory()).unwrap());
     let post = |tokens: &[&str]| answer(&app, request(Method::POST, "/work", tokens));
     assert_eq!(post(&["7"]).await, (StatusCode::OK, "done".to_owned()));
     let (status, body) = post(&[]).await;
     assert_eq!(status, StatusCode::PRECONDITION_REQUIRED);
-    assert!(body.starts_with(r#"{"error":{"reason":"TOKEN_REQUIRED","message":"a header"#), "{body}");
+    assert!(
+        body.starts_with(r#"{"error":{"reason":"TOKEN_REQUIRED","message":"a header"#),
+        "{body}"
+    );
     let (status, body) = post(&["6"]).await;
     assert_eq!(status, StatusCode::PRECONDITION_FAILED);
-    let stale = r#"{"error":{"reason":"STALE_TOKEN","message":"token 6 is stale: the floor is 7","effect":"none","lock":"a \"lock\"","floor":"7"}}"#;
+    let stale = concat!(
+        r#"{"error":{"reason":"STALE_TOKEN","message":"token 6 is stale: the floor is 7","#,
+        r#""effect":"none","lock":"a \"lock\"","floor":"7"}}"#
+    );
     assert_eq!(body, stale);
     for bad in [&["x"][..], &["7.0"], &["9223372036854775808"], &["7", "7"], &["281474976710656"]] {
         assert_eq!(post(bad).await.0, StatusCode::BAD_REQUEST, "{bad:?}");
     }
-    assert_eq!(answer(&app, request(Method::GET, "/work", &[])).await.0, StatusCode::PRECONDITION_REQUIRED);
+    assert_eq!(
+        answer(&app, request(Method::GET, "/work", &[])).await.0,
+        StatusCode::PRECONDITION_REQUIRED
+    );
     let (status, floor) = answer(&app, request(Method::GET, WELL_KNOWN, &[])).await;
     assert_eq!(status, StatusCode::OK);
-    assert_eq!(floor, r#"{"lock":"a \"lock\"","slot":null,"exclusive":"7","shared":"0","used":"7"}"#);
-    assert_eq!(answer(&app, request(Method::PUT, WELL_KNOWN, &["8"])).await, (StatusCode::NO_CONTENT, String::new()));
+    assert_eq!(
+        floor,
+        r#"{"lock":"a \"lock\"","slot":null,"exclusive":"7","shared":"0","used":"7"}"#
+    );
+    assert_eq!(
+        answer(&app, request(Method::PUT, WELL_KNOWN, &["8"])).await,
+        (StatusCode::NO_CONTENT, String::new())
+    );
     assert_eq!(post(&["7"]).await.0, StatusCode::PRECONDITION_FAILED);
 
     let forged = slow.behind(FenceLayer::new("lock", memory()).unwrap().verify(Everything));
@@ -235,8 +289,14 @@ async fn every_refusal_has_its_status() {
     assert_eq!(status, StatusCode::FORBIDDEN);
     assert!(body.contains("FORGED_TOKEN") && body.contains("not of `lock`"), "{body}");
     let open = slow.behind(FenceLayer::new("lock", memory()).unwrap().reads(Reads::Open));
-    assert_eq!(answer(&open, request(Method::GET, "/work", &[])).await, (StatusCode::OK, "read".to_owned()));
-    assert_eq!(answer(&open, request(Method::POST, "/work", &[])).await.0, StatusCode::PRECONDITION_REQUIRED);
+    assert_eq!(
+        answer(&open, request(Method::GET, "/work", &[])).await,
+        (StatusCode::OK, "read".to_owned())
+    );
+    assert_eq!(
+        answer(&open, request(Method::POST, "/work", &[])).await.0,
+        StatusCode::PRECONDITION_REQUIRED
+    );
 
     let broken = slow.behind(FenceLayer::new("lock", Memory { broken: true, ..memory() }).unwrap());
     let (status, body) = answer(&broken, request(Method::POST, "/work", &["7"])).await;
@@ -245,49 +305,57 @@ async fn every_refusal_has_its_status() {
     assert_eq!(slow.log.lock().unwrap().len(), 2, "nobody else was let in");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn whoever_raises_waits_until_the_lower_ones_have_ended() {
     let slow = Slow::default();
-    let fence = FenceLayer::waiting("lock", memory(), Duration::from_secs(5)).unwrap();
+    let fence = FenceLayer::waiting("lock", memory(), Duration::from_secs(600)).unwrap();
     let app = slow.behind(fence.clone());
-    let spawn = |token: &'static str| {
-        let app = app.clone();
-        tokio::spawn(async move { answer(&app, request(Method::POST, "/work", &[token])).await.0 })
-    };
+    let spawn = |token| spawn(&app, token);
     let first = spawn("1");
-    slow.begun.notified().await;
+    slow.begun().await;
     let second = spawn("2");
     // The floor rises at once, before the second is let in.
     while fence.turnstile().floor().await.exclusive != Some(claim(2).token) {
         tokio::task::yield_now().await;
     }
-    assert_eq!(answer(&app, request(Method::POST, "/work", &["1"])).await.0, StatusCode::PRECONDITION_FAILED);
+    assert_eq!(
+        answer(&app, request(Method::POST, "/work", &["1"])).await.0,
+        StatusCode::PRECONDITION_FAILED
+    );
     let beside = spawn("2");
-    slow.end.notify_one();
+    slow.end();
     assert_eq!(first.await.unwrap(), StatusCode::OK);
     for _ in 0..2 {
-        slow.begun.notified().await;
-        slow.end.notify_one();
+        slow.begun().await;
+        slow.end();
     }
     assert_eq!((second.await.unwrap(), beside.await.unwrap()), (StatusCode::OK, StatusCode::OK));
     assert_eq!(slow.log.lock().unwrap()[..2], ["begin 1", "end 1"]);
+}
 
-    // It does not wait for ever: 503, nothing done, and the floor stays where it was raised to.
+#[tokio::test]
+async fn nobody_waits_for_ever_and_who_goes_away_has_ended() {
+    let slow = Slow::default();
+    let app =
+        slow.behind(FenceLayer::waiting("lock", memory(), Duration::from_millis(50)).unwrap());
+    let spawn = |token| spawn(&app, token);
+    // 503, nothing done, and the floor stays where it was raised to.
     let stuck = spawn("3");
-    slow.begun.notified().await;
+    slow.begun().await;
     assert_eq!(spawn("4").await.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(spawn("3").await.unwrap(), StatusCode::PRECONDITION_FAILED);
     // A caller that goes away ends its request.
     stuck.abort();
     assert!(stuck.await.unwrap_err().is_cancelled());
-    slow.end.notify_one();
+    slow.end();
     assert_eq!(spawn("4").await.unwrap(), StatusCode::OK);
 }
 
 #[tokio::test]
 async fn a_request_lasts_until_its_response_was_sent() {
     let fence = FenceLayer::new("lock", memory()).unwrap();
-    let (sender, receiver) = tokio::sync::mpsc::channel::<Result<hyper::body::Frame<bytes::Bytes>, Infallible>>(1);
+    let (sender, receiver) =
+        tokio::sync::mpsc::channel::<Result<hyper::body::Frame<bytes::Bytes>, Infallible>>(1);
     let receiver = Arc::new(Mutex::new(Some(receiver)));
     let stream = async move || {
         let mut receiver = receiver.lock().unwrap().take().expect("one request");
@@ -314,7 +382,8 @@ async fn a_request_lasts_until_its_response_was_sent() {
 async fn shared_holders_run_beside_each_other_and_not_beside_others() {
     let fence = FenceLayer::waiting("lock", memory(), Duration::from_millis(1)).unwrap();
     let enter = |claim: Claim| fence.turnstile().enter(claim, tenure_fence::Touch::Write);
-    let (five, six) = (enter(claim(5).shared()).await.unwrap(), enter(claim(6).shared()).await.unwrap());
+    let (five, six) =
+        (enter(claim(5).shared()).await.unwrap(), enter(claim(6).shared()).await.unwrap());
     let late = enter(claim(4).shared()).await.unwrap();
     assert!(enter(claim(7)).await.unwrap_err().to_string().contains("have not ended"));
     drop((five, six, late));

@@ -8,8 +8,8 @@ use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
-    HttpResponseBody, HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
+    HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -115,7 +115,10 @@ fn attributes_and_floors_outlive_the_data(runtime: &Runtime, store: &Arc<dyn Obj
 }
 
 /// S3 hashes the bytes. Somebody who looked before the floor rose must not find its condition met after.
-fn the_same_bytes_under_another_token_are_another_version(runtime: &Runtime, store: &Arc<dyn ObjectStore>) {
+fn the_same_bytes_under_another_token_are_another_version(
+    runtime: &Runtime,
+    store: &Arc<dyn ObjectStore>,
+) {
     let object = Object::open(runtime, store, "same");
     let path = &object.path;
     runtime.block_on(async {
@@ -151,7 +154,10 @@ fn stores_that_cannot_be_fenced_are_refused(runtime: &Runtime, port: u16) {
     let stores: [(Arc<dyn ObjectStore>, &str); 6] = [
         (Arc::new(LocalFileSystem::new_with_prefix(dir.path()).unwrap()), "not"),
         (s3(port, Through::default(), S3ConditionalPut::Disabled), "conditional put is disabled"),
-        (s3(port, through(&["if-none-match"]), S3ConditionalPut::ETagMatch), "although there is one"),
+        (
+            s3(port, through(&["if-none-match"]), S3ConditionalPut::ETagMatch),
+            "although there is one",
+        ),
         (s3(port, through(&["if-match"]), S3ConditionalPut::ETagMatch), "version that is gone"),
         (s3(port, through(&["x-amz-meta-tenurefloor"]), S3ConditionalPut::ETagMatch), "metadata"),
         (s3(port, through(&["etag"]), S3ConditionalPut::ETagMatch), ""),
@@ -209,7 +215,8 @@ impl HttpService for Through {
                 request.headers_mut().remove(*name);
             }
             let sent = send(request).await;
-            let mut response = sent.map_err(|error| HttpError::new_boxed(HttpErrorKind::Interrupted, error))?;
+            let mut response =
+                sent.map_err(|error| HttpError::new_boxed(HttpErrorKind::Interrupted, error))?;
             for name in self.without {
                 response.headers_mut().remove(*name);
             }
@@ -219,10 +226,13 @@ impl HttpService for Through {
 }
 
 /// One request on a connection of its own: the server serves one at a time.
-async fn send(mut request: HttpRequest) -> Result<HttpResponse, Box<dyn std::error::Error + Send + Sync>> {
+async fn send(
+    mut request: HttpRequest,
+) -> Result<HttpResponse, Box<dyn std::error::Error + Send + Sync>> {
     let authority = request.uri().authority().expect("a whole address").to_string();
     let stream = TcpStream::connect(&authority).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
     request.headers_mut().insert("host", authority.parse()?);
     request.headers_mut().insert("connection", "close".parse()?);

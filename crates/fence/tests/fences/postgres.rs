@@ -7,6 +7,7 @@ use tenure_fence::{Claim, Floor, LockSlot};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls};
 
+use crate::planted::{self, Planted};
 use crate::server;
 use crate::subject::{Said, Subject, claim, said, token};
 use crate::trials::{self, Size};
@@ -23,6 +24,26 @@ struct Table<'a> {
     database: &'a Database,
     name: String,
 }
+
+const PLANTED: &[Planted] = &[
+    ("if a_token < lowest then", "if a_token + 1 < lowest then"),
+    ("if a_token < lowest then", "if a_token <= lowest then"),
+    ("if a_token < lowest then", "if a_token::float8 < lowest::float8 then"),
+    ("if a_token < lowest then", "if a_token::text < lowest::text then"),
+    ("(newest >> 48 << 48) | 1", "f.shared"),
+    ("(newest >> 48 << 48) | 1", "0"),
+    ("| 1) else newest end", "| 1) else f.exclusive end"),
+    ("a_token <= f.used", "a_token < f.used"),
+    (
+        "used = case when a_write then greatest(o.used, a_token) else o.used end",
+        "used = greatest(o.used, a_token)",
+    ),
+    ("then greatest(o.shared, a_token)", "then a_token"),
+    ("and f.incarnation <> a_incarnation", "and false"),
+    ("else coalesce(a_incarnation, o.incarnation)", "else a_incarnation"),
+    ("then a_incarnation\n", "then coalesce(a_incarnation, o.incarnation)\n"),
+    ("where o.lock = a_lock and o.slot = a_slot;", "where o.lock = a_lock;"),
+];
 
 impl Database {
     fn connect(&self) -> Client {
@@ -70,7 +91,13 @@ impl Database {
     }
 }
 
-impl Table<'_> {
+impl<'a> Table<'a> {
+    fn make(database: &'a Database, name: &str) -> Self {
+        database
+            .run(&format!("create table {name} (value text); insert into {name} values (null)"));
+        Self { database, name: name.to_owned() }
+    }
+
     fn update(&self) -> String {
         format!("update {} set value = $1", self.name)
     }
@@ -112,12 +139,20 @@ fn postgres_refuses_the_dead() {
     let database = &Database { runtime, port: server.port, idle: Mutex::default() };
     database.run(MIGRATION);
     trials::all(Size { steps: 300, writes: 40 }, |name| {
-        database.run(&format!("create table {name} (value text); insert into {name} values (null)"));
+        database
+            .run(&format!("create table {name} (value text); insert into {name} values (null)"));
         Table { database, name: name.to_owned() }
+    });
+    planted::every_one_is_found(MIGRATION, PLANTED, |lock, spoilt| {
+        database.run(spoilt);
+        Table::make(database, lock)
     });
     database.run(MIGRATION);
     assert!(
-        database.with(async |client| postgres::floor(client, "scenario").await.unwrap()).exclusive.is_some(),
+        database
+            .with(async |client| postgres::floor(client, "scenario").await.unwrap())
+            .exclusive
+            .is_some(),
         "migrating again keeps the floors"
     );
     a_protected_table_refuses_sql_written_by_hand(database);
@@ -127,7 +162,9 @@ fn postgres_refuses_the_dead() {
 }
 
 fn a_protected_table_refuses_sql_written_by_hand(database: &Database) {
-    database.run("create table ledger (id int primary key, paid bool); insert into ledger values (7, false)");
+    database.run(
+        "create table ledger (id int primary key, paid bool); insert into ledger values (7, false)",
+    );
     database.run("select tenure_fence.protect('ledger', 'by hand')");
     let changes = [
         "update ledger set paid = true where id = 7",
@@ -140,22 +177,31 @@ fn a_protected_table_refuses_sql_written_by_hand(database: &Database) {
         assert_eq!(database.refused(change), "TF428", "{change}");
         assert_eq!(database.refused(&format!("begin; {change}; commit")), "TF428", "{change}");
     }
-    let passing = |token: u64, rest: &str| format!("begin; select tenure_fence.pass('by hand', {token}); {rest}; commit");
+    let passing = |token: u64, rest: &str| {
+        format!("begin; select tenure_fence.pass('by hand', {token}); {rest}; commit")
+    };
     for change in changes {
         database.run(&passing(5, change));
         database.run(&passing(5, "insert into ledger values (7, false)  on conflict do nothing"));
     }
     // A pass is for its own transaction, its own lock, and only while it stands.
     assert_eq!(database.refused(changes[0]), "TF428");
-    assert_eq!(database.refused(&format!("begin; select tenure_fence.pass('other', 9); {}", changes[0])), "TF428");
-    let undone = "savepoint s; select tenure_fence.pass('by hand', 6); rollback to s; delete from ledger";
+    assert_eq!(
+        database.refused(&format!("begin; select tenure_fence.pass('other', 9); {}", changes[0])),
+        "TF428"
+    );
+    let undone =
+        "savepoint s; select tenure_fence.pass('by hand', 6); rollback to s; delete from ledger";
     assert_eq!(database.refused(&format!("begin; {undone}")), "TF428");
     let raised = "begin; select tenure_fence.raise_floor('by hand', 6)";
     assert_eq!(database.refused(&format!("{raised}; delete from ledger")), "TF428");
     database.run(&format!("{raised}; commit"));
     assert_eq!(database.refused(&passing(5, changes[0])), "TF412");
     for bad in ["0", "-1", "null", "281474976710656"] {
-        assert_eq!(database.refused(&format!("select tenure_fence.pass('by hand', {bad})")), "TF400");
+        assert_eq!(
+            database.refused(&format!("select tenure_fence.pass('by hand', {bad})")),
+            "TF400"
+        );
     }
     assert_eq!(database.refused("select tenure_fence.pass('by hand', 9, mode => 'both')"), "22023");
     database.run("select tenure_fence.unprotect('ledger'); delete from ledger");
@@ -189,12 +235,20 @@ fn whoever_comes_with_another_token_waits_for_the_transaction(database: &Databas
 }
 
 fn nobody_edits_a_floor_by_hand(database: &Database) {
-    database.run("create role clerk login; create table desk (value int); grant all on desk to clerk");
+    database
+        .run("create role clerk login; create table desk (value int); grant all on desk to clerk");
     database.run("select tenure_fence.protect('desk', 'desk')");
     let clerk = database.connect_as("clerk");
     database.runtime.block_on(async {
-        clerk.batch_execute("begin; select tenure_fence.pass('desk', 3); insert into desk values (1); commit").await.unwrap();
-        for change in ["update tenure_fence.floor set exclusive = 1", "delete from tenure_fence.floor"] {
+        clerk
+            .batch_execute(
+                "begin; select tenure_fence.pass('desk', 3); insert into desk values (1); commit",
+            )
+            .await
+            .unwrap();
+        for change in
+            ["update tenure_fence.floor set exclusive = 1", "delete from tenure_fence.floor"]
+        {
             let error = clerk.batch_execute(change).await.unwrap_err();
             assert_eq!(error.code().unwrap().code(), "42501", "{change}: insufficient privilege");
         }

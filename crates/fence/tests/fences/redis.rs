@@ -4,8 +4,9 @@ use std::sync::Mutex;
 
 use redis::{Client, Connection, Value};
 use tenure_fence::redis::{self as fence, SCRIPT};
-use tenure_fence::{Claim, Error, Floor, LockSlot, padded};
+use tenure_fence::{Claim, Error, Floor, LockSlot, Touch, padded};
 
+use crate::planted::{self, Planted};
 use crate::server;
 use crate::subject::{Said, Subject, claim, said, token};
 use crate::trials::{self, Size};
@@ -14,7 +15,22 @@ struct Key<'a> {
     client: &'a Client,
     idle: Mutex<Vec<Connection>>,
     name: String,
+    script: String,
 }
+
+const PLANTED: &[Planted] = &[
+    ("refused = token < newest", "refused = token < exclusive"),
+    ("refused = token < newest", "refused = token <= newest"),
+    ("refused = token < newest", "refused = tonumber(token) < tonumber(newest)"),
+    ("token < exclusive or", "token < newest or"),
+    ("(newest ~= ZERO and epoch < newest_epoch)", "false"),
+    ("token <= used then", "token < used then"),
+    ("if touch == 'write' then used", "if true then used"),
+    ("shared = later(shared, token)", "shared = token"),
+    ("known ~= incarnation then refused", "false then refused"),
+    ("if incarnation == '' and same_epoch", "if incarnation == ''"),
+    ("if incarnation == '' and same_epoch", "if false"),
+];
 
 impl Key<'_> {
     fn with<T>(&self, work: impl FnOnce(&mut Connection) -> T) -> T {
@@ -25,6 +41,16 @@ impl Key<'_> {
         done
     }
 
+    /// The same command with the script that is tried.
+    fn spoilt(&self, command: &redis::Cmd) -> redis::Cmd {
+        let mut spoilt = redis::Cmd::new();
+        for word in command.args_iter() {
+            let redis::Arg::Simple(word) = word else { panic!("a cursor") };
+            spoilt.arg(if word == SCRIPT.as_bytes() { self.script.as_bytes() } else { word });
+        }
+        spoilt
+    }
+
     fn set(&self, value: &str) -> redis::Cmd {
         redis::cmd("SET").arg(&self.name).arg(value).to_owned()
     }
@@ -32,13 +58,17 @@ impl Key<'_> {
 
 impl Subject for Key<'_> {
     fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
-        let set = self.set(value);
-        let written = self.with(|db| fence::write(db, at, claim, &[&self.name], &[set]));
-        said(written).map(|answers| assert_eq!(answers, [Value::Okay]))
+        let given = (claim, Touch::Write);
+        let command = said(fence::command(at, given, &[&self.name], &[self.set(value)]))?;
+        let written = self.with(|db| self.spoilt(&command).query(db).unwrap());
+        said(fence::answer(written, given)).map(|answers| assert_eq!(answers, [Value::Okay]))
     }
 
     fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said> {
-        said(self.with(|db| fence::raise(db, at, claim)))
+        let given = (claim, Touch::Raise);
+        let command = said(fence::command(at, given, &[], &[]))?;
+        let raised = self.with(|db| self.spoilt(&command).query(db).unwrap());
+        said(fence::answer(raised, given)).map(drop)
     }
 
     fn floor(&self, at: LockSlot<'_>) -> Floor {
@@ -58,15 +88,26 @@ impl Subject for Key<'_> {
 fn redis_refuses_the_dead() {
     let Some(server) = server::or_skip("Redis", server::redis()) else { return };
     let client = &Client::open(format!("redis://127.0.0.1:{}/", server.port)).unwrap();
-    trials::all(Size { steps: 600, writes: 80 }, |name| Key {
+    let make = |name: &str, script: &str| Key {
         client,
         idle: Mutex::default(),
         name: format!("{{{name}}}:data"),
-    });
+        script: script.to_owned(),
+    };
+    trials::all(Size { steps: 600, writes: 80 }, |name| make(name, SCRIPT));
+    planted::every_one_is_found(SCRIPT, PLANTED, make);
     let db = &mut client.get_connection().unwrap();
+    the_short_forms_do_the_same(db);
     several_commands_are_one_step(db);
     a_command_that_fails_leaves_the_floor_raised(db);
     the_script_refuses_what_is_no_claim(db);
+}
+
+fn the_short_forms_do_the_same(db: &mut Connection) {
+    let set = redis::cmd("SET").arg("{short}:a").arg("B").to_owned();
+    fence::raise(db, "short", token(1)).unwrap();
+    assert_eq!(fence::write(db, "short", token(2), &["{short}:a"], &[set]).unwrap(), [Value::Okay]);
+    assert_eq!(said(fence::raise(db, "short", token(1))), Err(Said::Stale { floor: 2 }));
 }
 
 fn several_commands_are_one_step(db: &mut Connection) {
@@ -99,7 +140,14 @@ fn the_script_refuses_what_is_no_claim(db: &mut Connection) {
     let mut eval = |words: &[String]| -> redis::RedisResult<Value> {
         redis::cmd("EVAL").arg(SCRIPT).arg(1).arg(&key).arg(words).query(db)
     };
-    let bad = [(0, "1"), (0, "000000000000000001x"), (0, "0000000000000000000"), (1, "both"), (2, ""), (3, "read")];
+    let bad = [
+        (0, "1"),
+        (0, "000000000000000001x"),
+        (0, "0000000000000000000"),
+        (1, "both"),
+        (2, ""),
+        (3, "read"),
+    ];
     for (at, word) in bad {
         let mut words = good.clone();
         words[at] = word.to_owned();

@@ -62,12 +62,16 @@ pub(crate) fn postgres() -> Result<Server, String> {
     // It does not serve as root.
     let user = user_of(&dir, "postgres")?;
     let mut init = as_user(&user, &initdb);
-    run(init.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync", "-D"]).arg(&data))?;
+    run(init
+        .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync", "-D"])
+        .arg(&data))?;
     let port = free_port();
     let mut serve = as_user(&user, &program);
     serve.arg("-D").arg(&data).arg("-k").arg(dir.path());
     // Nothing here loses power; what is looked at is who is let in.
-    serve.args(["-h", "127.0.0.1", "-c", "fsync=off", "-c", "max_connections=60", "-p"]).arg(port.to_string());
+    serve
+        .args(["-h", "127.0.0.1", "-c", "fsync=off", "-c", "max_connections=60", "-p"])
+        .arg(port.to_string());
     start(serve, port, dir)
 }
 
@@ -76,7 +80,16 @@ pub(crate) fn redis() -> Result<Server, String> {
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let port = free_port();
     let mut serve = as_user(&None, Path::new("redis-server"));
-    serve.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]);
+    serve.args([
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+    ]);
     serve.args(["--port", &port.to_string(), "--dir"]).arg(dir.path());
     start(serve, port, dir)
 }
@@ -87,7 +100,7 @@ pub(crate) fn moto() -> Result<Server, String> {
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let port = free_port();
     let mut serve = as_user(&None, &python);
-    serve.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fences/moto.py"));
+    serve.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fences/s3.py"));
     serve.arg(port.to_string()).env("PYTHONDONTWRITEBYTECODE", "1");
     start(serve, port, dir)
 }
@@ -136,7 +149,9 @@ fn user_of(dir: &TempDir, name: &str) -> Result<Option<String>, String> {
         return Ok(None);
     }
     let users = std::fs::read_to_string("/etc/passwd").map_err(|error| error.to_string())?;
-    let mut ids = users.lines().filter_map(|line| line.strip_prefix(&format!("{name}:x:"))?.split(':').next());
+    let mut ids = users
+        .lines()
+        .filter_map(|line| line.strip_prefix(&format!("{name}:x:"))?.split(':').next());
     let id = ids.next().and_then(|id| id.parse().ok()).ok_or(format!("no user {name}"))?;
     chown(dir.path(), Some(id), None).map_err(|error| error.to_string())?;
     Ok(Some(name.to_owned()))

@@ -7,19 +7,44 @@ use rusqlite::{Connection, TransactionBehavior};
 use tenure_fence::sqlite::{self, MIGRATION};
 use tenure_fence::{Claim, Error, Floor, LockSlot};
 
+use crate::planted::{self, Planted};
 use crate::subject::{Said, Subject, claim, said, token};
 use crate::trials::{self, Size};
 
 /// A database file of its own; every access is a connection of its own, as of another process.
 struct File(PathBuf);
 
+const PLANTED: &[Planted] = &[
+    ("new.token < case new.mode", "new.token + 1 < case new.mode"),
+    ("new.token < case new.mode", "new.token <= case new.mode"),
+    ("new.token < case new.mode", "cast(new.token as real) < case new.mode"),
+    ("((max(f.exclusive, f.shared) >> 48) << 48) | 1", "f.shared"),
+    ("((max(f.exclusive, f.shared) >> 48) << 48) | 1", "0"),
+    ("else max(f.exclusive, f.shared) end;", "else f.exclusive end;"),
+    ("and new.token <= f.used", "and new.token < f.used"),
+    ("case new.touch when 'write' then max(used, new.token) else used end", "max(used, new.token)"),
+    ("then max(shared, new.token)", "then new.token"),
+    ("and f.incarnation <> new.incarnation", "and 0"),
+    ("else coalesce(new.incarnation, incarnation)", "else new.incarnation"),
+    (
+        "then new.incarnation else coalesce",
+        "then coalesce(new.incarnation, incarnation) else coalesce",
+    ),
+    ("where lock = new.lock and slot = new.slot;", "where lock = new.lock;"),
+];
+
 impl File {
     fn make(path: PathBuf) -> Self {
+        Self::with(path, MIGRATION)
+    }
+
+    fn with(path: PathBuf, migration: &str) -> Self {
         let file = Self(path);
         let db = file.connect();
         db.pragma_update(None, "journal_mode", "wal").unwrap();
-        sqlite::migrate(&db).unwrap();
-        db.execute_batch("create table ledger (value text); insert into ledger values (null)").unwrap();
+        db.execute_batch(migration).unwrap();
+        db.execute_batch("create table ledger (value text); insert into ledger values (null)")
+            .unwrap();
         file
     }
 
@@ -64,6 +89,14 @@ fn sqlite_refuses_the_dead() {
     trials::all(Size { steps: 300, writes: 40 }, |name| File::make(dir.path().join(name)));
 }
 
+#[test]
+fn a_spoilt_rule_would_be_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    planted::every_one_is_found(MIGRATION, PLANTED, |lock, spoilt| {
+        File::with(dir.path().join(lock), spoilt)
+    });
+}
+
 fn message(result: rusqlite::Result<()>) -> String {
     result.unwrap_err().to_string()
 }
@@ -84,7 +117,11 @@ fn a_protected_table_refuses_sql_written_by_hand() {
         "update or ignore \"it's\" set paid = 1",
         "delete from \"it's\"",
     ];
-    let pass = |token: &str| format!("begin immediate; insert or ignore into tenure_fence_pass (lock, token) values ('by ''hand''', {token})");
+    let pass = |token: &str| {
+        format!(
+            "begin immediate; insert or ignore into tenure_fence_pass (lock, token) values ('by ''hand''', {token})"
+        )
+    };
     let (end, undo) = ("delete from tenure_fence_pass; commit", "rollback");
     for change in changes {
         assert_eq!(message(db.execute_batch(change)), "TENURE_FENCE_NO_PASS", "{change}");
@@ -98,10 +135,12 @@ fn a_protected_table_refuses_sql_written_by_hand() {
     db.execute_batch(undo).unwrap();
     assert_eq!(message(db.execute_batch(&pass("4"))), "TENURE_FENCE_STALE");
     db.execute_batch(undo).unwrap();
-    for bad in ["0", "-1", "281474976710656", "'x'"] {
+    for bad in ["0", "-1", "281474976710656"] {
         assert_eq!(message(db.execute_batch(&pass(bad))), "TENURE_FENCE_IMPOSSIBLE", "{bad}");
         db.execute_batch(undo).unwrap();
     }
+    assert!(message(db.execute_batch(&pass("'x'"))).contains("cannot store TEXT"));
+    db.execute_batch(undo).unwrap();
     let edits = [
         "update tenure_fence_floor set exclusive = 1",
         "delete from tenure_fence_floor",

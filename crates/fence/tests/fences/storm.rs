@@ -2,9 +2,10 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use fastrand::Rng;
-use tenure_fence::LockSlot;
+use tenure_fence::{LockSlot, Token};
 
 use crate::subject::{Said, Subject, claim};
 
@@ -36,7 +37,12 @@ pub(crate) fn no_lower_token_after_a_higher(lock: &str, data: &dyn Subject, writ
                         let said = data.write(at, claim(token), &token.to_string());
                         let ended = clock.fetch_add(1, Ordering::SeqCst);
                         assert!(matches!(said, Ok(()) | Err(Said::Stale { .. })), "{said:?}");
-                        history.lock().unwrap().push(Write { token, begun, ended, accepted: said.is_ok() });
+                        history.lock().unwrap().push(Write {
+                            token,
+                            begun,
+                            ended,
+                            accepted: said.is_ok(),
+                        });
                     }
                 })
             })
@@ -49,14 +55,15 @@ pub(crate) fn no_lower_token_after_a_higher(lock: &str, data: &dyn Subject, writ
                 last = floor;
             }
         });
-        let failed = writers.into_iter().map(|writer| writer.join()).filter(Result::is_err).count();
+        let failed = writers.into_iter().map(ScopedJoinHandle::join).filter(Result::is_err).count();
         done.store(true, Ordering::SeqCst);
         assert_eq!(failed, 0, "writers failed");
     });
     let history = history.into_inner().unwrap();
     assert_eq!(fault(&history), None);
-    let highest = history.iter().filter(|write| write.accepted).map(|write| write.token).max().unwrap();
-    assert_eq!(data.floor(at).exclusive.map(|token| token.get()), Some(highest));
+    let highest =
+        history.iter().filter(|write| write.accepted).map(|write| write.token).max().unwrap();
+    assert_eq!(data.floor(at).exclusive.map(Token::get), Some(highest));
     assert_eq!(data.read(), Some(highest.to_string()), "the data is that of the highest token");
     assert!(history.iter().any(|write| !write.accepted), "nobody was ever late");
 }
@@ -65,7 +72,9 @@ pub(crate) fn no_lower_token_after_a_higher(lock: &str, data: &dyn Subject, writ
 fn fault(history: &[Write]) -> Option<String> {
     let accepted = || history.iter().filter(|write| write.accepted);
     for late in accepted() {
-        if let Some(before) = accepted().find(|other| other.token > late.token && other.ended < late.begun) {
+        if let Some(before) =
+            accepted().find(|other| other.token > late.token && other.ended < late.begun)
+        {
             return Some(format!("{late:?} was accepted after {before:?}"));
         }
     }
@@ -81,7 +90,8 @@ fn fault(history: &[Write]) -> Option<String> {
 #[test]
 fn the_checker_knows_a_fence_that_lets_the_dead_in() {
     let write = |token, begun, ended, accepted| Write { token, begun, ended, accepted };
-    let good = [write(1, 0, 1, true), write(3, 2, 5, true), write(2, 3, 4, true), write(1, 6, 7, false)];
+    let good =
+        [write(1, 0, 1, true), write(3, 2, 5, true), write(2, 3, 4, true), write(1, 6, 7, false)];
     assert_eq!(fault(&good), None);
     let dead = [write(3, 0, 1, true), write(2, 2, 3, true)];
     assert!(fault(&dead).unwrap().contains("accepted after"));

@@ -15,6 +15,11 @@ pub(crate) struct Size {
     pub(crate) writes: usize,
 }
 
+/// How often there are new slots and, every second time, another epoch.
+const STAGES: usize = 12;
+/// From this slot on there are only shared holders.
+const SHARED: u32 = 100;
+
 /// Every trial, each with a subject of its own, side by side.
 pub(crate) fn all<S: Subject + Send>(size: Size, make: impl Fn(&str) -> S + Sync) {
     let make = &make;
@@ -66,22 +71,28 @@ fn raising_keeps_older_ones_out(lock: &str, data: &dyn Subject) {
 }
 
 /// Random claims, to the fence and to the rule.
-fn answers_are_those_of_the_rule(lock: &str, data: &dyn Subject, steps: usize) {
+pub(crate) fn answers_are_those_of_the_rule(lock: &str, data: &dyn Subject, steps: usize) {
     let seed = 7;
     let rng = &mut Rng::with_seed(seed);
     let mut rule = Floors::default();
     let mut last = None;
     for step in 0..steps {
-        let at = LockSlot { lock, slot: [None, Some(0), Some(1)][rng.usize(..3)] };
+        // New slots come up all the time, some of them for shared holders only.
+        let stage = step * STAGES / steps;
+        let fresh = u32::try_from(stage).unwrap();
+        let slot = [None, Some(0), Some(fresh), Some(SHARED + fresh)][rng.usize(..4)];
+        let at = LockSlot { lock, slot };
         // Epochs grow with the steps, or all would soon be over; the later ones are beyond what a double can tell.
-        let epoch = [0, 0, 1, 40, 41, 32_767][step * 6 / steps];
+        let epoch = [0, 0, 1, 40, 41, 32_767][stage * 6 / STAGES];
         let claim = some_claim(rng, epoch);
+        let claim = if slot.is_some_and(|slot| slot >= SHARED) { claim.shared() } else { claim };
         let touch = if rng.u8(..4) == 0 { Touch::Raise } else { Touch::Write };
         let value = format!("step {step}");
-        let expected = rule.admit::<std::io::Error>(at, claim, touch).map_err(|error| match error {
-            Error::Refused(refused) => Said::from(refused),
-            other => panic!("{other:?}"),
-        });
+        let expected =
+            rule.admit::<std::io::Error>(at, claim, touch).map_err(|error| match error {
+                Error::Refused(refused) => Said::from(refused),
+                other => panic!("{other:?}"),
+            });
         let said = match touch {
             Touch::Write => data.write(at, claim, &value),
             Touch::Raise => data.raise(at, claim),
@@ -100,7 +111,7 @@ fn some_claim(rng: &mut Rng, epoch: u64) -> Claim {
     let counter = [1, 2, 9, 10, 11, Token::COUNTER_MAX][rng.usize(..6)];
     // Now and then one of the epoch before, or a number that no cluster gives.
     let number = match rng.u8(..20) {
-        0 if epoch > 0 => (epoch - 1) << 48 | Token::COUNTER_MAX,
+        0 | 3 if epoch > 0 => (epoch - 1) << 48 | Token::COUNTER_MAX,
         1 => (epoch + 1) << 48,
         2 => u64::MAX,
         _ => epoch << 48 | counter,
