@@ -40,7 +40,11 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
             assert!(black_box(verifier.check(ticket, &resource)).is_ok(), "the ticket is good");
         }
     });
-    figures.add("ticket_uncached_us", uncached, "µs to verify a ticket that was never seen (to stay below: 150)");
+    figures.add(
+        "ticket_uncached_us",
+        uncached,
+        "µs to verify a ticket that was never seen (to stay below: 150)",
+    );
 
     let verifier = signer.verifier()?;
     for ticket in &tickets {
@@ -52,7 +56,11 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
             assert!(black_box(verifier.check(ticket, &resource)).is_ok(), "the ticket is good");
         }
     });
-    figures.add("ticket_cached_us", cached, "µs to verify one of 1,000 that were seen before (to stay below: 2)");
+    figures.add(
+        "ticket_cached_us",
+        cached,
+        "µs to verify one of 1,000 that were seen before (to stay below: 2)",
+    );
 
     let dir = tempfile::tempdir().context("a directory for the floor")?;
     let layer = |name: &str| -> Result<FenceLayer> {
@@ -61,11 +69,19 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
     let token = TICKETS.to_string();
     let bare = requests_us(100_000 / scale, None, &token)?;
     let fenced = requests_us(100_000 / scale, Some(layer("bare")?), &token)?;
-    figures.add("layer_us", fenced - bare, "µs that the layer adds to a request with a current token (to stay below: 5)");
+    figures.add(
+        "layer_us",
+        fenced - bare,
+        "µs that the layer adds to a request with a current token (to stay below: 5)",
+    );
     let ticket = tickets.last().context("there are tickets")?;
     let demanding = layer("ticket")?.verify(signer.verifier()?);
     let proven = requests_us(100_000 / scale, Some(demanding), ticket)?;
-    figures.add("layer_ticket_us", proven - bare, "µs that it adds to one with a ticket that was seen before (to stay below: 5)");
+    figures.add(
+        "layer_ticket_us",
+        proven - bare,
+        "µs that it adds to one with a ticket that was seen before (to stay below: 5)",
+    );
     Ok(figures)
 }
 
@@ -114,7 +130,9 @@ struct Signer {
 
 impl Signer {
     fn new() -> Self {
-        Self { pair: Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("any 32 bytes are a seed") }
+        Self {
+            pair: Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("any 32 bytes are a seed"),
+        }
     }
 
     fn verifier(&self) -> Result<Tickets> {
@@ -133,7 +151,8 @@ impl Signer {
         let claims = format!(
             r#"{{"iss":"5f3a0000000000000000000000000001","epoch":0,"incarnation":"0000000000000000","lock":"ledger","mode":"exclusive","token":"{token}","lease":"6862914507731255300","holder":"ana"}}"#
         );
-        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        let signed =
+            format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
         let signature = URL_SAFE_NO_PAD.encode(self.pair.sign(signed.as_bytes()));
         format!("{signed}.{signature}")
     }

@@ -70,7 +70,8 @@ pub(super) fn read(text: &str) -> Result<Parts<'_>, Forged> {
         return Err(not("it has more than three parts"));
     }
     let header = decoded(header).ok_or(not("its header is not base64url"))?;
-    let said: Algorithm = serde_json::from_slice(&header).map_err(|_| not("its header names no algorithm"))?;
+    let said: Algorithm =
+        serde_json::from_slice(&header).map_err(|_| not("its header names no algorithm"))?;
     if said.alg != ALGORITHM {
         return Err(Forged::Algorithm { said: said.alg.chars().take(32).collect() });
     }

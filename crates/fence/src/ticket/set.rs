@@ -102,11 +102,13 @@ impl KeySet {
         let mut keys = BTreeMap::new();
         for key in written.keys {
             let ours = key.kty == "OKP" && key.crv.as_deref() == Some("Ed25519");
-            let life = key.epoch == Some(written.epoch) && key.incarnation.as_ref() == Some(&written.incarnation);
+            let life = key.epoch == Some(written.epoch)
+                && key.incarnation.as_ref() == Some(&written.incarnation);
             if !ours || !life {
                 continue;
             }
-            let id = key.kid.filter(|id| !id.is_empty()).ok_or_else(|| malformed("a key has no id"))?;
+            let id =
+                key.kid.filter(|id| !id.is_empty()).ok_or_else(|| malformed("a key has no id"))?;
             let x = key.x.as_deref().and_then(decoded);
             let x = x.and_then(|x| <[u8; KEY_BYTES]>::try_from(x).ok());
             let x = x.ok_or_else(|| malformed("a key has no 32 bytes"))?;
@@ -135,13 +137,19 @@ impl KeySet {
     /// Whether this set may take the place of an older one.
     pub(super) fn follows(&self, old: &KeySet) -> Result<(), BadSet> {
         if self.cluster != old.cluster {
-            return Err(BadSet::OtherCluster { said: self.cluster.clone(), known: old.cluster.clone() });
+            return Err(BadSet::OtherCluster {
+                said: self.cluster.clone(),
+                known: old.cluster.clone(),
+            });
         }
         if self.epoch < old.epoch {
             return Err(BadSet::OldEpoch { said: self.epoch, known: old.epoch });
         }
         if self.epoch == old.epoch && self.incarnation != old.incarnation {
-            return Err(BadSet::OtherIncarnation { said: self.incarnation, known: old.incarnation });
+            return Err(BadSet::OtherIncarnation {
+                said: self.incarnation,
+                known: old.incarnation,
+            });
         }
         Ok(())
     }

@@ -105,7 +105,10 @@ pub(super) fn forged_tickets() -> Vec<(&'static str, String, &'static str)> {
         *resource == Resource::new("ledger") && *reason != "TICKET_KEY_RETIRED"
     });
     // No header can have that.
-    plain.filter(|(name, ..)| *name != "nothing").map(|(name, text, _, reason)| (name, text, reason)).collect()
+    plain
+        .filter(|(name, ..)| *name != "nothing")
+        .map(|(name, text, _, reason)| (name, text, reason))
+        .collect()
 }
 
 #[test]
@@ -116,7 +119,10 @@ fn a_ticket_proves_what_it_says() {
     for _ in 0..2 {
         let ticket = tickets.check(&text, &ledger()).unwrap();
         let Ticket { lock, slot, mode, lease, holder, key, .. } = &*ticket;
-        assert_eq!((&**lock, *slot, *mode, *lease, &**holder, &**key), ("ledger", None, Mode::Exclusive, 77, "ana", "a"));
+        assert_eq!(
+            (&**lock, *slot, *mode, *lease, &**holder, &**key),
+            ("ledger", None, Mode::Exclusive, 77, "ana", "a")
+        );
         let claim = ticket.claim();
         assert_eq!(claim, Claim::new(ticket.token).incarnation(Incarnation(0xaf)));
         assert!(Floor::default().admit(claim, Touch::Write).is_ok());
@@ -125,22 +131,31 @@ fn a_ticket_proves_what_it_says() {
     let ticket = tickets.check(&shared, &Resource::new("ledger")).unwrap();
     assert_eq!(ticket.claim().mode, Mode::Shared);
     let slot = a.sign(&with(&json!({"mode": "slot", "slot": 3})));
-    assert_eq!(tickets.check(&slot, &Resource::new(("ledger", 3)).exclusive()).unwrap().slot, Some(3));
+    assert_eq!(
+        tickets.check(&slot, &Resource::new(("ledger", 3)).exclusive()).unwrap().slot,
+        Some(3)
+    );
     // What somebody adds later is not for us to judge.
     let more = a.sign(&with(&json!({"more": [1]})));
     assert!(tickets.check(&more, &ledger()).is_ok());
 }
 
 /// Every forgery there is, by name: the text, what it is shown to, and the reason.
-fn forgeries(a: &Member, b: &Member, gone: &Member) -> Vec<(&'static str, String, Resource<'static>, &'static str)> {
+fn forgeries(
+    a: &Member,
+    b: &Member,
+    gone: &Member,
+) -> Vec<(&'static str, String, Resource<'static>, &'static str)> {
     let good = a.sign(&claims());
     let (head, signature) = good.rsplit_once('.').unwrap();
     let rest = head.split_once('.').unwrap().1;
     let altered = signed(&a.header(), &with(&json!({"token": (TOKEN + 1).to_string()})));
-    let unsigned = signed(&json!({"alg": "none", "kid": "a", "typ": "tenure-ticket+jwt"}), &claims());
+    let unsigned =
+        signed(&json!({"alg": "none", "kid": "a", "typ": "tenure-ticket+jwt"}), &claims());
     // The public key, which everybody has, taken for a secret.
     let secret = hmac::Key::new(hmac::HMAC_SHA256, a.pair.public_key().as_ref());
-    let confused = signed(&json!({"alg": "HS256", "kid": "a", "typ": "tenure-ticket+jwt"}), &claims());
+    let confused =
+        signed(&json!({"alg": "HS256", "kid": "a", "typ": "tenure-ticket+jwt"}), &claims());
     let confused_by = hmac::sign(&secret, confused.as_bytes());
     // The same under the name of the right algorithm.
     let disguised = hmac::sign(&secret, head.as_bytes());
@@ -152,11 +167,36 @@ fn forgeries(a: &Member, b: &Member, gone: &Member) -> Vec<(&'static str, String
     let any = Resource::new("ledger");
     vec![
         ("altered token", format!("{altered}.{signature}"), any, "TICKET_SIGNATURE"),
-        ("a bit of the signature flipped", format!("{head}.{}", encoded(&flipped)), any, "TICKET_SIGNATURE"),
-        ("half a signature", format!("{head}.{}", encoded(&flipped[..32])), any, "TICKET_SIGNATURE"),
-        ("signed by another key under this name", b.sign_under(&a.header(), &claims()), any, "TICKET_SIGNATURE"),
-        ("a MAC with the public key, called EdDSA", format!("{head}.{}", encoded(disguised.as_ref())), any, "TICKET_SIGNATURE"),
-        ("a MAC with the public key", format!("{confused}.{}", encoded(confused_by.as_ref())), any, "TICKET_ALGORITHM"),
+        (
+            "a bit of the signature flipped",
+            format!("{head}.{}", encoded(&flipped)),
+            any,
+            "TICKET_SIGNATURE",
+        ),
+        (
+            "half a signature",
+            format!("{head}.{}", encoded(&flipped[..32])),
+            any,
+            "TICKET_SIGNATURE",
+        ),
+        (
+            "signed by another key under this name",
+            b.sign_under(&a.header(), &claims()),
+            any,
+            "TICKET_SIGNATURE",
+        ),
+        (
+            "a MAC with the public key, called EdDSA",
+            format!("{head}.{}", encoded(disguised.as_ref())),
+            any,
+            "TICKET_SIGNATURE",
+        ),
+        (
+            "a MAC with the public key",
+            format!("{confused}.{}", encoded(confused_by.as_ref())),
+            any,
+            "TICKET_ALGORITHM",
+        ),
         ("no algorithm", format!("{unsigned}."), any, "TICKET_ALGORITHM"),
         ("stripped signature", format!("{head}."), any, "TICKET_UNSIGNED"),
         ("unknown key", b.sign(&claims()), any, "TICKET_KEY_UNKNOWN"),
@@ -164,13 +204,43 @@ fn forgeries(a: &Member, b: &Member, gone: &Member) -> Vec<(&'static str, String
         ("a key of its own in the header", b.sign_under(&jwk, &claims()), any, "NOT_A_TICKET"),
         ("another kind of token", a.sign_under(&other_typ, &claims()), any, "NOT_A_TICKET"),
         ("other cluster", sign(json!({"iss": "another"})), any, "TICKET_OTHER_CLUSTER"),
-        ("old epoch", sign(json!({"epoch": 1, "token": ((1_u64 << 48) | 9).to_string()})), any, "TICKET_OLD_EPOCH"),
-        ("newer epoch", sign(json!({"epoch": 3, "token": ((3_u64 << 48) | 9).to_string()})), any, "TICKET_NEWER_EPOCH"),
-        ("other incarnation", sign(json!({"incarnation": "00000000000000ae"})), any, "TICKET_OTHER_INCARNATION"),
+        (
+            "old epoch",
+            sign(json!({"epoch": 1, "token": ((1_u64 << 48) | 9).to_string()})),
+            any,
+            "TICKET_OLD_EPOCH",
+        ),
+        (
+            "newer epoch",
+            sign(json!({"epoch": 3, "token": ((3_u64 << 48) | 9).to_string()})),
+            any,
+            "TICKET_NEWER_EPOCH",
+        ),
+        (
+            "other incarnation",
+            sign(json!({"incarnation": "00000000000000ae"})),
+            any,
+            "TICKET_OTHER_INCARNATION",
+        ),
         ("other lock", sign(json!({"lock": "ledger2"})), any, "TICKET_OTHER_LOCK"),
-        ("no slot where there is one", good.clone(), Resource::new(("ledger", 0)), "TICKET_OTHER_SLOT"),
-        ("a slot where there is none", sign(json!({"mode": "slot", "slot": 0})), any, "TICKET_OTHER_SLOT"),
-        ("other slot", sign(json!({"mode": "slot", "slot": 1})), Resource::new(("ledger", 0)), "TICKET_OTHER_SLOT"),
+        (
+            "no slot where there is one",
+            good.clone(),
+            Resource::new(("ledger", 0)),
+            "TICKET_OTHER_SLOT",
+        ),
+        (
+            "a slot where there is none",
+            sign(json!({"mode": "slot", "slot": 0})),
+            any,
+            "TICKET_OTHER_SLOT",
+        ),
+        (
+            "other slot",
+            sign(json!({"mode": "slot", "slot": 1})),
+            Resource::new(("ledger", 0)),
+            "TICKET_OTHER_SLOT",
+        ),
         ("wrong mode", sign(json!({"mode": "shared"})), any.exclusive(), "TICKET_SHARED"),
         ("other holder", sign(json!({"holder": "ben"})), any.holder("ana"), "TICKET_OTHER_HOLDER"),
         ("token of another epoch", sign(json!({"token": "9"})), any, "NOT_A_TICKET"),
@@ -182,7 +252,12 @@ fn forgeries(a: &Member, b: &Member, gone: &Member) -> Vec<(&'static str, String
         ("nothing", String::new(), any, "NOT_A_TICKET"),
         ("garbage", "ey.ey.ey".to_owned(), any, "NOT_A_TICKET"),
         ("four parts", format!("{good}.{signature}"), any, "NOT_A_TICKET"),
-        ("padded", format!("{}=.{rest}.{signature}", head.split_once('.').unwrap().0), any, "NOT_A_TICKET"),
+        (
+            "padded",
+            format!("{}=.{rest}.{signature}", head.split_once('.').unwrap().0),
+            any,
+            "NOT_A_TICKET",
+        ),
         ("no base64", format!("{head}.***"), any, "NOT_A_TICKET"),
         ("far too long", format!("{good}{}", "A".repeat(TICKET_BYTES_MAX)), any, "TICKET_TOO_LONG"),
     ]
@@ -213,7 +288,8 @@ fn every_forgery_is_refused_for_its_own_reason() {
 fn a_claim_that_stands_twice_is_refused() {
     let a = Member::new("a", 1);
     let twice = claims().to_string().replacen('{', r#"{"token":"1","#, 1);
-    let signed = format!("{}.{}", encoded(a.header().to_string().as_bytes()), encoded(twice.as_bytes()));
+    let signed =
+        format!("{}.{}", encoded(a.header().to_string().as_bytes()), encoded(twice.as_bytes()));
     let text = format!("{signed}.{}", encoded(a.pair.sign(signed.as_bytes()).as_ref()));
     let forged = Tickets::new(set_of(&[&a])).check(&text, &ledger()).unwrap_err();
     assert_eq!(forged, Forged::NotATicket("its claims are not those of a ticket"));
@@ -229,9 +305,15 @@ fn after_a_restore_nothing_of_before_is_believed() {
     assert_eq!(tickets.check(&text, &ledger()).unwrap_err().reason(), "TICKET_OLD_EPOCH");
     // Neither are keys: of before, or of another restore.
     assert!(matches!(tickets.update(set_of(&[&a])), Err(BadSet::OldEpoch { .. })));
-    assert!(matches!(tickets.update(set(&[], 3, "00000000000000b1")), Err(BadSet::OtherIncarnation { .. })));
+    assert!(matches!(
+        tickets.update(set(&[], 3, "00000000000000b1")),
+        Err(BadSet::OtherIncarnation { .. })
+    ));
     let other = r#"{"cluster":"x","epoch":9,"incarnation":"0000000000000000","keys":[]}"#;
-    assert!(matches!(tickets.update(KeySet::parse(other).unwrap()), Err(BadSet::OtherCluster { .. })));
+    assert!(matches!(
+        tickets.update(KeySet::parse(other).unwrap()),
+        Err(BadSet::OtherCluster { .. })
+    ));
 }
 
 #[test]

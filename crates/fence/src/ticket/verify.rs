@@ -56,7 +56,10 @@ impl<'a> Resource<'a> {
 
     fn admits(&self, ticket: &Ticket) -> Result<(), Forged> {
         if ticket.lock != self.at.lock {
-            return Err(Forged::OtherLock { said: ticket.lock.clone(), wanted: self.at.lock.to_owned() });
+            return Err(Forged::OtherLock {
+                said: ticket.lock.clone(),
+                wanted: self.at.lock.to_owned(),
+            });
         }
         if ticket.slot != self.at.slot {
             return Err(Forged::OtherSlot { said: ticket.slot, wanted: self.at.slot });
@@ -86,7 +89,8 @@ impl Tickets {
     /// # Ok::<(), tenure_fence::ticket::BadSet>(())
     /// ```
     pub fn new(keys: KeySet) -> Self {
-        let state = State { keys: Arc::new(keys), retired: BTreeSet::new(), cache: Cache::default() };
+        let state =
+            State { keys: Arc::new(keys), retired: BTreeSet::new(), cache: Cache::default() };
         Self { state: Mutex::new(state) }
     }
 
@@ -100,8 +104,13 @@ impl Tickets {
         if keys.epoch > state.keys.epoch {
             state.retired.clear();
         } else {
-            let gone: Vec<String> =
-                state.keys.keys.keys().filter(|key| !keys.keys.contains_key(*key)).cloned().collect();
+            let gone: Vec<String> = state
+                .keys
+                .keys
+                .keys()
+                .filter(|key| !keys.keys.contains_key(*key))
+                .cloned()
+                .collect();
             state.retired.extend(gone);
             state.retired.retain(|key| !keys.keys.contains_key(key));
         }
@@ -167,7 +176,10 @@ impl Tickets {
 impl fmt::Debug for Tickets {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys = Arc::clone(&self.state().keys);
-        to.debug_struct("Tickets").field("cluster", &keys.cluster).field("keys", &keys.len()).finish_non_exhaustive()
+        to.debug_struct("Tickets")
+            .field("cluster", &keys.cluster)
+            .field("keys", &keys.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -68,7 +68,10 @@ pub(crate) fn acquire<'a>(
     client: &'a str,
 ) -> Result<Acquire<'a>, Failure> {
     if ask.ticket {
-        return Err(invalid("ticket", "is not given with the lock: ask for it once the lock is held"));
+        return Err(invalid(
+            "ticket",
+            "is not given with the lock: ask for it once the lock is held",
+        ));
     }
     let lease = match &ask.new_lease {
         Some(new) => AskLease::New(new_lease(new, client)?),

@@ -138,7 +138,8 @@ mod tests {
         let safe = id(&open(&life(8)));
         assert_ne!(safe, other, "a key that others could read is replaced");
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
-        fs::write(&file, fs::read_to_string(&file).unwrap().replace("secret ", "secret A")).unwrap();
+        fs::write(&file, fs::read_to_string(&file).unwrap().replace("secret ", "secret A"))
+            .unwrap();
         assert_ne!(id(&open(&life(8))), safe, "a damaged key is replaced");
     }
 }

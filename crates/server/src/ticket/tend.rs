@@ -31,7 +31,8 @@ pub(crate) async fn tend(edge: Edge) {
         };
         let Ok((records, clock_ms, members)) = edge.look(look).await else { continue };
         let (life, now_us) = (edge.member().lineage(), os::now_us());
-        let left_ms = |record: &Record| record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms));
+        let left_ms =
+            |record: &Record| record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms));
         let counted = records.good(life, clock_ms);
         let counted = counted.filter_map(|it| Some((it.key(), left_ms(it)?)));
         over_us = counted

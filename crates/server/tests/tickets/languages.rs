@@ -33,10 +33,7 @@ fn run(command: &mut Command) -> Result<String, String> {
 }
 
 /// A directory in `target/` that is filled once.
-fn filled(
-    name: &str,
-    fill: impl FnOnce(&Path) -> Result<(), String>,
-) -> Result<PathBuf, String> {
+fn filled(name: &str, fill: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let dir = root().join("target/languages").join(name);
     let whole = dir.join("whole");
@@ -51,7 +48,8 @@ fn filled(
 fn python(packages: &[&str]) -> Result<PathBuf, String> {
     let dir = filled(&packages.concat(), |dir| {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(dir))?;
-        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--timeout", "15"];
+        let pip =
+            ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--timeout", "15"];
         run(Command::new(dir.join("bin/python")).args(pip).args(packages)).map(drop)
     })?;
     Ok(dir.join("bin"))
@@ -117,7 +115,10 @@ fn a_ticket_verifies_with_a_library_in_python() {
     program.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/ticket.py"));
     program.env("PYTHONDONTWRITEBYTECODE", "1");
     let claims = verify(program);
-    assert_eq!((&claims["lock"], &claims["mode"], &claims["holder"]), (&"ledger".into(), &"exclusive".into(), &"ana".into()));
+    assert_eq!(
+        (&claims["lock"], &claims["mode"], &claims["holder"]),
+        (&"ledger".into(), &"exclusive".into(), &"ana".into())
+    );
 }
 
 #[test]
@@ -129,5 +130,8 @@ fn a_ticket_verifies_with_a_library_in_node() {
     let mut program = Command::new(node);
     program.arg(script);
     let claims = verify(program);
-    assert_eq!((&claims["lock"], &claims["mode"], &claims["holder"]), (&"ledger".into(), &"exclusive".into(), &"ana".into()));
+    assert_eq!(
+        (&claims["lock"], &claims["mode"], &claims["holder"]),
+        (&"ledger".into(), &"exclusive".into(), &"ana".into())
+    );
 }

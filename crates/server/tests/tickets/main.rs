@@ -165,7 +165,8 @@ fn a_member_keeps_its_key_and_one_that_is_removed_has_it_retired() {
     assert!(key(leader).unwrap()["retires_in_ms"].is_null());
     let leader = members.leader();
     client(&members, leader).delete(&format!("/v1/cluster/members/m{follower}")).ok();
-    let left_ms = wait("its key is on its way out", || key(leader).unwrap()["retires_in_ms"].as_u64());
+    let left_ms =
+        wait("its key is on its way out", || key(leader).unwrap()["retires_in_ms"].as_u64());
     assert!(left_ms <= 24 * 3_600_000);
     // Its tickets are good for that long.
     let verifier = Tickets::new(set(&client(&members, leader)));

@@ -25,7 +25,10 @@ use super::messages::{
 };
 
 /// Compares a form with its file, both ways.
-pub(crate) fn check<F: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(name: &str, form: &F) {
+pub(crate) fn check<F: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
+    name: &str,
+    form: &F,
+) {
     let text = serde_json::to_string_pretty(form).unwrap() + "\n";
     let name = format!("{name}.json");
     let file = golden(&name, &text, |_| false);

@@ -5,9 +5,9 @@ use tenure_wire::json::Decimal;
 use tenure_wire::json::ticket::{AskTicket, KeySet, RotateKey, TicketSigned};
 use tenure_wire::v1;
 
+use super::check;
 use super::json::{check as check_json, read, refuses};
 use super::messages::{LEASE, header};
-use super::check;
 
 fn keys() -> v1::TicketKeysResponse {
     let key = |byte: u8, retires_in_ms| v1::TicketKey {
@@ -28,9 +28,11 @@ fn keys() -> v1::TicketKeysResponse {
 #[test]
 fn tickets_are_spoken_as_ever() {
     let token = 1043;
-    let ask = v1::SignTicketRequest { lock: "deploy".into(), lease: LEASE, token, ..Default::default() };
+    let ask =
+        v1::SignTicketRequest { lock: "deploy".into(), lease: LEASE, token, ..Default::default() };
     check("sign_ticket_request", &ask);
-    let signed = v1::SignTicketResponse { header: Some(header()), ticket: "a.b.c".into(), key: "k".into() };
+    let signed =
+        v1::SignTicketResponse { header: Some(header()), ticket: "a.b.c".into(), key: "k".into() };
     check("sign_ticket_response", &signed);
     check("ticket_keys_response", &keys());
     check("rotate_ticket_key_request", &v1::RotateTicketKeyRequest { overlap_ms: Some(0) });

@@ -12,8 +12,7 @@ use utoipa::{Modify, OpenApi};
 
 use super::answer::json_with;
 use super::{
-    cluster, elections, health, keys, leases, level, limits, locks, member, metrics, tickets,
-    watch,
+    cluster, elections, health, keys, leases, level, limits, locks, member, metrics, tickets, watch,
 };
 
 #[derive(OpenApi)]
