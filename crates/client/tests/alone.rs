@@ -154,7 +154,8 @@ async fn a_guard_proves_what_it_holds_and_no_more_once_it_is_lost() {
     assert_eq!(guard.ticket().await.unwrap(), ticket, "the same grant, the same ticket");
     guard.downgrade().await.unwrap();
     assert_ne!(guard.ticket().await.unwrap(), ticket, "another token");
-    let both = client.lock_all(["b", "a"]).await.unwrap();
+    let lease = client.lease(Duration::from_secs(30)).await.unwrap();
+    let both = lease.lock_all(["b", "a"]).await.unwrap();
     let tickets = both.tickets().await.unwrap();
     assert_eq!(tickets.len(), 2);
     assert_eq!(both.ticket().await.unwrap(), tickets[0]);
