@@ -53,8 +53,11 @@ mod tests {
 
     #[test]
     fn a_service_that_demands_tickets_lets_no_forgery_in() {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_time()
+            .build()
+            .unwrap();
         let (good, keys) = a_ticket_and_its_keys();
         let fence = FenceLayer::new("ledger", Memory).unwrap().verify(Arc::new(Tickets::new(keys)));
         let ask = |text: &str| {
