@@ -149,7 +149,11 @@ impl Signer {
     fn ticket(&self, token: u64) -> String {
         let header = r#"{"alg":"EdDSA","kid":"k","typ":"tenure-ticket+jwt"}"#;
         let claims = format!(
-            r#"{{"iss":"5f3a0000000000000000000000000001","epoch":0,"incarnation":"0000000000000000","lock":"ledger","mode":"exclusive","token":"{token}","lease":"6862914507731255300","holder":"ana"}}"#
+            concat!(
+                r#"{{"iss":"5f3a0000000000000000000000000001","epoch":0,"incarnation":"0000000000000000","#,
+                r#""lock":"ledger","mode":"exclusive","token":"{}","lease":"6862914507731255300","holder":"ana"}}"#,
+            ),
+            token
         );
         let signed =
             format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));

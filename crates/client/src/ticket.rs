@@ -13,8 +13,8 @@ use crate::guard::{Guard, Lock};
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Guard {
-    /// A signed ticket: a JWT that proves lock, slot, mode, token, lease and holder to whoever has the cluster's public keys. Of
-    /// several locks, the first by name.
+    /// A signed ticket: a JWT that proves lock, slot, mode, token, lease and holder to whoever has the cluster's public
+    /// keys. Of several locks, the first by name.
     ///
     /// It does not run out: hand it to the resource in place of the token, which it carries. A new one is needed after
     /// [`downgrade`](Guard::downgrade), which changes the token.

@@ -1,7 +1,7 @@
 //! How is a ticket that was verified recognised when it comes again?
 //!
-//! By its whole text. What is asked for stays: there are two generations, and when the young one is full it becomes the old one,
-//! whose rest is forgotten.
+//! By its whole text. What is asked for stays: there are two generations, and when the young one is full it becomes
+//! the old one, whose rest is forgotten.
 
 use std::collections::BTreeMap;
 use std::mem;

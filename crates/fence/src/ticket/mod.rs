@@ -1,9 +1,9 @@
 //! How does a resource know that a token was given, and not invented?
 //!
-//! On request a grant comes as a *ticket*: a compact JWT, signed with EdDSA (Ed25519) by the member that was asked, naming
-//! cluster, epoch, incarnation, lock, slot, mode, token, lease and holder. It is verified here, offline, with the set of
-//! public keys that every member serves at `/.well-known/jwks.json`. It has no expiry: whether it is stale is the
-//! token's business.
+//! On request a grant comes as a *ticket*: a compact JWT, signed with EdDSA (Ed25519) by the member that was asked,
+//! naming cluster, epoch, incarnation, lock, slot, mode, token, lease and holder. It is verified here, offline, with
+//! the set of public keys that every member serves at `/.well-known/jwks.json`. It has no expiry: whether it is stale
+//! is the token's business.
 //!
 //! ```
 //! # fn example(jwks: &str, from_the_request: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -14,8 +14,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With the feature `http`, [`Tickets`] says for a layer whom to believe: `FenceLayer::new(…)?.verify(tickets)`. What is not
-//! proven is answered 403.
+//! With the feature `http`, [`Tickets`] says for a layer whom to believe: `FenceLayer::new(…)?.verify(tickets)`. What
+//! is not proven is answered 403.
 
 mod cache;
 mod forged;

@@ -26,8 +26,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Reads the key of a member, or draws one: the first, one for another life of the cluster, or one in the place of a key
-    /// that others could read.
+    /// Reads the key of a member, or draws one: the first, one for another life of the cluster, or one in the place of
+    /// a key that others could read.
     pub(crate) fn open(data: &Path, life: &Lineage) -> io::Result<Self> {
         let dir = data.join(DIR);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;

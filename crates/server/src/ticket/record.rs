@@ -1,7 +1,7 @@
 //! Which public keys does the cluster know?
 //!
-//! They are replicated in one key of the cluster's own, one line each, so that a change of several is one write. Whoever writes says
-//! which revision it has read: of two that write at once, the second reads again.
+//! They are replicated in one key of the cluster's own, one line each, so that a change of several is one write.
+//! Whoever writes says which revision it has read: of two that write at once, the second reads again.
 
 use std::fmt::Write as _;
 

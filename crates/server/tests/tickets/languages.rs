@@ -1,7 +1,7 @@
 //! Can a program in another language verify a ticket, with a JWT library that knows nothing of us?
 //!
-//! The libraries come from their indexes once and stay in `target/`. Where they cannot be had, the test says so and proves
-//! nothing; in continuous integration that is a failure.
+//! The libraries come from their indexes once and stay in `target/`. Where they cannot be had, the test says so and
+//! proves nothing; in continuous integration that is a failure.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -37,8 +37,8 @@ pub struct TicketSigned {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RotateKey {
-    /// How long tickets of the old key are still believed: 24 hours if absent, 30 days at most. With 0 every older key of
-    /// the member is taken out of the set at once.
+    /// How long tickets of the old key are still believed: 24 hours if absent, 30 days at most. With 0 every older key
+    /// of the member is taken out of the set at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlap_ms: Option<u64>,
 }
@@ -52,7 +52,7 @@ pub struct KeyRotated {
     pub header: Header,
 }
 
-/// `GET /.well-known/jwks.json`: the public keys that verify tickets, as RFC 7517 has them, of this life of the cluster.
+/// `GET /.well-known/jwks.json`: the public keys that verify tickets, as RFC 7517 has them, of this life of a cluster.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct KeySet {
     /// The cluster: what tickets call their issuer.

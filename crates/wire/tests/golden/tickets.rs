@@ -1,4 +1,4 @@
-//! Tickets, and the keys that verify them.
+//! Are tickets, and the keys that verify them, spoken as ever?
 
 use bytes::Bytes;
 use tenure_wire::json::Decimal;
