@@ -8,6 +8,7 @@
 mod exercise;
 #[path = "../../crates/cli/src/serve/file.rs"]
 mod file;
+mod measured;
 
 use std::hint::black_box;
 
@@ -20,10 +21,12 @@ use tenure_server::{backup, untrusted};
 use tenure_types::{Epoch, Term};
 
 use exercise::exercise;
+use measured::{MESSAGE, STATE, bounded};
 
 /// A request that can be read is written back as the same bytes.
 pub fn request(bytes: &[u8]) {
-    let Ok(request) = black_box(decode_request(bytes)) else { return };
+    let read = bounded(bytes, MESSAGE, || black_box(decode_request(bytes)));
+    let Ok(request) = read else { return };
     let mut again = Vec::new();
     encode_request(&request, &mut again);
     assert_eq!(again, bytes, "a request has one form");
@@ -32,7 +35,8 @@ pub fn request(bytes: &[u8]) {
 /// A message of another member that can be read is written back as the same bytes.
 pub fn message(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
-    let Ok(message) = black_box(Message::decode(&bytes)) else { return };
+    let read = bounded(&bytes, MESSAGE, || black_box(Message::decode(&bytes)));
+    let Ok(message) = read else { return };
     assert!(message.encode() == bytes, "a message has one form");
 }
 
@@ -41,7 +45,8 @@ pub fn snapshot(bytes: &[u8]) {
     // The hash at the end would stop every changed input before anything else looks at it.
     let mended = mend_hash(bytes);
     for bytes in [bytes, &mended] {
-        let Ok(mut machine) = black_box(Machine::decode(bytes)) else { continue };
+        let read = bounded(bytes, STATE, || black_box(Machine::decode(bytes)));
+        let Ok(mut machine) = read else { continue };
         assert!(machine.encode() == bytes, "a snapshot has one form");
         exercise(&mut machine);
         let mut effects = Effects::default();
@@ -73,43 +78,44 @@ pub fn apply(bytes: &[u8]) {
 
 /// A message of gRPC, and the command in it.
 pub fn grpc(bytes: &[u8]) {
-    untrusted::grpc(bytes);
+    bounded(bytes, MESSAGE, || untrusted::grpc(bytes));
 }
 
 /// A body of HTTP.
 pub fn json(bytes: &[u8]) {
-    untrusted::json(bytes);
+    bounded(bytes, MESSAGE, || untrusted::json(bytes));
 }
 
 /// A message of the JSON session.
 pub fn socket(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes) {
-        untrusted::socket(text);
+        bounded(bytes, MESSAGE, || untrusted::socket(text));
     }
 }
 
 /// A message of the plain lock protocol.
 pub fn plain(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes) {
-        untrusted::plain(text);
+        bounded(bytes, MESSAGE, || untrusted::plain(text));
     }
 }
 
 /// A path and a query of HTTP, with the durations and numbers in it.
 pub fn query(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes) {
-        untrusted::query(text);
+        bounded(bytes, MESSAGE, || untrusted::query(text));
     }
 }
 
 /// Commands, wishes and answers that members send each other.
 pub fn forwarded(bytes: &[u8]) {
-    untrusted::forwarded(bytes);
+    bounded(bytes, MESSAGE, || untrusted::forwarded(bytes));
 }
 
 /// The head of a backup says what it was read from, and how long the file is.
 pub fn backup(bytes: &[u8]) {
-    let Ok((head, read)) = black_box(backup::Head::read(&mut &bytes[..])) else { return };
+    let read = bounded(bytes, MESSAGE, || black_box(backup::Head::read(&mut &bytes[..])));
+    let Ok((head, read)) = read else { return };
     assert!(bytes.starts_with(&read) && read.len() <= 4096 + 16, "a head is short");
     black_box(head.file_bytes());
 }
@@ -117,7 +123,7 @@ pub fn backup(bytes: &[u8]) {
 /// A configuration file: what is wrong with it is found on one of its lines.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    match black_box(file::read(text)) {
+    match bounded(bytes, MESSAGE, || black_box(file::read(text))) {
         Ok(settings) => drop(black_box(settings)),
         Err(wrong) => {
             assert!(wrong.line <= text.matches('\n').count() + 1, "the line is there");

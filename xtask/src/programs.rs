@@ -17,6 +17,8 @@ pub(crate) const BENCH: &str = "tenure-bench";
 pub(crate) const CLI: &str = "tenure-cli";
 /// The tests that do everything to real members.
 pub(crate) const PROCESSES: &str = "processes";
+/// The tests that do everything to `tenure run`.
+pub(crate) const HOLD: &str = "hold";
 
 /// Arguments that go to the program as they are.
 #[derive(clap::Args)]
@@ -66,6 +68,27 @@ pub(crate) fn processes_command(repo: &Repo) -> Command {
     command
 }
 
+/// The tests of real clients of real members. Of one package: campaigns follow no layer that has compiled the rest.
+pub(crate) fn sdk_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--package", CLI, "--test", "sdk"]);
+    command
+}
+
+/// The scenarios of `tenure run`, by themselves.
+pub(crate) fn hold_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--package", CLI, "--test", HOLD]);
+    command
+}
+
+/// The scenarios of the store and the proxy.
+pub(crate) fn guarded_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--package", CLI, "--test", "guarded"]);
+    command
+}
+
 /// One benchmark.
 pub(crate) fn bench_command(repo: &Repo, name: &str) -> Command {
     let mut command = cargo(repo, "run");
@@ -102,6 +125,12 @@ pub(crate) fn cluster_mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> 
 
 /// `cargo xtask bench`
 pub(crate) fn bench(repo: &Repo, named: &Named) -> Result<ExitCode> {
+    // What is started must be there.
+    if named.name == "start" {
+        let mut build = cargo(repo, "build");
+        build.args(["--profile", "release", "--package", CLI]);
+        anyhow::ensure!(build.status()?.success(), "the binary does not build");
+    }
     start(repo, BENCH, bench_command(repo, &named.name), &named.args)
 }
 

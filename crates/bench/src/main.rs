@@ -7,6 +7,8 @@ mod doors;
 mod fence;
 mod figure;
 mod memory;
+mod sdk;
+mod start;
 
 use std::path::PathBuf;
 
@@ -61,6 +63,34 @@ enum Workload {
         #[arg(long, value_enum, default_value = "text")]
         output: Output,
     },
+    /// The binary: its size, and how soon commands that only print have done so
+    Start {
+        /// Which binary
+        #[arg(default_value = "target/release/tenure")]
+        binary: PathBuf,
+        /// How to print the figures
+        #[arg(long, value_enum, default_value = "text")]
+        output: Output,
+    },
+    /// The SDK beside the session that it speaks: cycles per second, and what it takes to keep leases alive
+    Sdk {
+        /// Half a second for each measurement, to see that it runs
+        #[arg(long)]
+        quick: bool,
+        /// How to print the figures
+        #[arg(long, value_enum, default_value = "text")]
+        output: Output,
+    },
+    /// Keeps leases alive and prints what that takes; started by `sdk`
+    #[command(hide = true)]
+    Idle {
+        /// Where a member listens
+        address: String,
+        /// How many
+        leases: usize,
+        /// For how long
+        seconds: u64,
+    },
     /// Runs one of the other members until its input ends; started by `cluster`
     #[command(hide = true)]
     Follow {
@@ -93,6 +123,9 @@ fn main() -> Result<()> {
         Workload::Cluster { quick, output } => print(&cluster::run(quick)?, output),
         Workload::Doors { quick, output } => print(&doors::run(quick)?, output),
         Workload::Fence { quick, output } => print(&fence::run(quick)?, output),
+        Workload::Start { binary, output } => print(&start::run(&binary)?, output),
+        Workload::Sdk { quick, output } => print(&sdk::run(quick)?, output),
+        Workload::Idle { address, leases, seconds } => sdk::idle(&address, leases, seconds)?,
         Workload::Follow { at, dir, addresses } => cluster::follow(at, &dir, &addresses)?,
         Workload::Memory { kind, count } => println!("{}", memory::bytes_per_object(kind, count)?),
     }

@@ -110,7 +110,7 @@ fn independent(lease: Handle, lock: &str) -> Command<'_> {
 }
 
 /// What this process has in memory.
-fn resident_bytes() -> Result<u64> {
+pub(crate) fn resident_bytes() -> Result<u64> {
     let statm =
         std::fs::read_to_string("/proc/self/statm").context("reading this process's memory")?;
     let pages: u64 =

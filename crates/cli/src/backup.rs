@@ -4,7 +4,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,7 +11,10 @@ use tenure_server::backup::{BackupError, Head, Verified};
 use tenure_server::tls::Trust;
 use tenure_server::{StartError, request_backup};
 
-use crate::run::{Failure, Output, chain};
+use crate::exit::Exit;
+use crate::failure::{Failure, chain};
+use crate::output::{self, Output};
+use crate::reach::Reach;
 
 /// From this size on it takes long enough for somebody to wonder.
 const LARGE_BYTES: u64 = 8 * 1024 * 1024;
@@ -24,50 +26,53 @@ pub(crate) struct Backup {
     /// Write it to this file, which appears once it is whole
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Ask the member that listens for clients here; any member will do
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7450")]
-    addr: String,
-    /// Speak TLS with the member; this authority signed its certificate
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// Show this certificate, where members want one
-    #[arg(long, value_name = "FILE", requires = "tls_ca", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// The private key of --tls-cert
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// How to say what was done
-    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
 }
 
 /// Takes a backup.
-pub(crate) fn run(flags: &Backup) -> ExitCode {
-    match try_run(flags) {
-        Ok(verified) => {
-            report(flags, &verified);
-            ExitCode::SUCCESS
-        }
-        Err(failure) => failure.report(),
-    }
+pub(crate) fn run(flags: &Backup) -> Result<Exit, Failure> {
+    let verified = take(flags)?;
+    report(flags, &verified);
+    Ok(Exit::Done)
 }
 
-fn try_run(flags: &Backup) -> Result<Verified, Failure> {
-    let addr = &flags.addr;
-    let failed = |error: &io::Error| {
-        let text = format!("no backup from {addr}: {error}; try --addr with a member that serves");
-        Failure { text, code: 1 }
-    };
-    let own = flags.tls_cert.as_deref().zip(flags.tls_key.as_deref());
-    let trust = flags.tls_ca.as_deref().map(|ca| Trust::load(ca, own));
+fn take(flags: &Backup) -> Result<Verified, Failure> {
+    let place = flags.reach.place()?;
+    let trust = place.tls.as_ref().map(|tls| {
+        let own = tls.own.as_ref().map(|(cert, key)| (cert.as_path(), key.as_path()));
+        Trust::load(&tls.ca, own)
+    });
     let trust = trust.transpose().map_err(StartError::from)?;
-    let mut from = request_backup(addr, trust.as_ref()).map_err(|error| failed(&error))?;
+    let (mut from, addr) = ask(&place.addresses, trust.as_ref())?;
     let temporary = Temporary::beside(&flags.file)?;
     receive(&mut from, &temporary.file).map_err(|error| match error {
-        Broken::From(error) => failed(&io::Error::other(chain(&error))),
+        Broken::From(error) => {
+            Failure::refused(format!("no backup from {addr}: {}", chain(&error)))
+                .next("the same again; nothing was written")
+        }
         Broken::To(error) => cannot_write(&flags.file, &error),
     })?;
     temporary.keep_as(&flags.file)
+}
+
+/// Asks one member after the other: any of them has everything, or gets it.
+fn ask(
+    addresses: &[String],
+    trust: Option<&Trust>,
+) -> Result<(impl Read + use<>, String), Failure> {
+    let mut tried = Vec::new();
+    for addr in addresses {
+        match request_backup(addr, trust) {
+            Ok(from) => return Ok((from, addr.clone())),
+            Err(error) => tried.push(format!("{addr} {error}")),
+        }
+    }
+    let tried = tried.join(" · ");
+    let failure = Failure::new(Exit::Unreachable, "UNREACHABLE", format!("no backup from {tried}"));
+    Err(failure
+        .with("effect", "none: nothing was written")
+        .next("--addr with a member that serves"))
 }
 
 enum Broken {
@@ -132,7 +137,7 @@ impl Temporary {
         let verified = Verified::read(&self.path, tenure_core::LEVEL_MAX).map_err(|error| {
             let why = chain(&error);
             let text = format!("the backup does not read back: {why}; try again, or another disk");
-            Failure { text, code: 1 }
+            Failure::refused(text)
         })?;
         let named = fs::rename(&self.path, path).and_then(|()| {
             self.kept = true;
@@ -154,7 +159,7 @@ impl Drop for Temporary {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure { text: format!("cannot write {path:?}: {error}; try another place"), code: 1 }
+    Failure::refused(format!("cannot write {path:?}: {error}; try another place"))
 }
 
 fn report(flags: &Backup, verified: &Verified) {
@@ -163,18 +168,18 @@ fn report(flags: &Backup, verified: &Verified) {
     let (cluster, epoch, incarnation) =
         (&lineage.cluster, lineage.epoch.get(), lineage.incarnation.to_string());
     let (keys, file) = (machine.stats().keys, flags.file.display());
-    match flags.output {
+    match flags.reach.output {
         Output::Json => {
             let said = serde_json::json!({
                 "file": flags.file, "bytes": bytes, "cluster": cluster, "epoch": epoch,
                 "incarnation": incarnation, "index": index, "revision": revision.to_string(),
                 "keys": keys,
             });
-            println!("{said}");
+            output::object(&said);
         }
-        Output::Text => {
-            println!("wrote {file}: {bytes} bytes, {keys} keys, read back and whole");
-            println!("  cluster {cluster}, epoch {epoch}, index {index}, revision {revision}");
-        }
+        Output::Text => output::out(&format!(
+            "wrote {file}: {bytes} bytes, {keys} keys, read back and whole\n  \
+             cluster {cluster}, epoch {epoch}, index {index}, revision {revision}\n"
+        )),
     }
 }

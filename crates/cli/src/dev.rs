@@ -1,12 +1,12 @@
 //! How does somebody get a lock service on their own machine, with one command?
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use tenure_server::{Entrance, Running, Settings, os, start};
 
+use crate::exit::Exit;
 use crate::run::{Failure, on_end, wishes};
 
 /// Small enough to be made while somebody watches.
@@ -33,14 +33,7 @@ pub(crate) struct Dev {
 }
 
 /// Runs one durable member until somebody stops it.
-pub(crate) fn run(flags: &Dev) -> ExitCode {
-    match try_run(flags) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-fn try_run(flags: &Dev) -> Result<(), Failure> {
+pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     let began_us = os::now_us();
     let wishes = wishes()?;
     os::raise_open_files();
@@ -55,12 +48,12 @@ fn try_run(flags: &Dev) -> Result<(), Failure> {
     let ready = running.iter().any(|one| one.member.read(READY, |_| ()).is_ok());
     if !ready {
         let text = "no leader was elected; try again, or --fresh".to_owned();
-        return Err(Failure { text, code: 1 });
+        return Err(Failure::refused(text));
     }
     let took_ms = os::now_us().saturating_sub(began_us) / 1_000;
     greet(&running, &data, took_ms);
     wishes.wait(&running);
-    Ok(())
+    Ok(Exit::Done)
 }
 
 fn settings(name: &str, data: &Path, flags: &Dev) -> Settings {
@@ -129,7 +122,12 @@ fn greet(running: &[Running], data: &Data, took_ms: u64) {
     eprintln!("  data     {} ({kept})", shown(&data.path));
     if let Some(one) = running.first() {
         let at = one.clients;
-        eprintln!("ready in {took_ms} ms. In another terminal: curl http://{at}/v1/cluster");
+        let addr = if at.to_string() == crate::reach::LOOPBACK {
+            String::new()
+        } else {
+            format!(" --addr {at}")
+        };
+        eprintln!("ready in {took_ms} ms. In another terminal: tenure lock deploy{addr}");
     }
     if data.throwaway {
         eprintln!("Ctrl-C stops, and nothing is kept.");

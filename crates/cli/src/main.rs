@@ -1,70 +1,319 @@
 //! What can be typed after `tenure`?
 
 mod backup;
+mod bench;
+mod cluster;
 mod demo;
 mod dev;
+mod doctor;
+mod elect;
+mod exit;
+mod failure;
+mod fence;
+mod force;
+mod guard;
+mod hold;
+mod key;
+mod lease;
+mod lock;
+mod look;
+mod manual;
+mod output;
+mod plan;
+mod reach;
 mod restore;
 mod run;
 mod serve;
+mod signals;
+mod span;
+mod store;
+mod terminal;
+mod top;
+mod unlock;
+mod watch;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use exit::Exit;
+use failure::Failure;
+use output::Output;
+
 /// A lock that stops you in time.
+///
+///   tenure dev                          one durable member on this machine
+///   tenure run deploy -- sleep 30       second terminal: your first lock
+///   tenure run deploy -- sleep 30       third terminal: says whom it waits for
+///   tenure explain deploy               who has it, who waits, when it can be free
 #[derive(Parser)]
-#[command(name = "tenure", version, arg_required_else_help = true)]
-struct Arguments {
+#[command(name = "tenure", version, arg_required_else_help = true, verbatim_doc_comment)]
+#[command(disable_help_subcommand = true, infer_subcommands = false)]
+#[command(
+    after_help = "Each command's --help begins with examples; `tenure help HELD` explains a reason, \
+    `tenure help exit` the exit codes."
+)]
+pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run a command while holding a lock
+    ///
+    ///   tenure run deploy -- ./migrate.sh           wait your turn
+    ///   tenure run nightly --wait 0 -- ./report     skip if someone else has it
+    ///   tenure run workers --slots 8 -- ./worker    be one of eight
+    ///   tenure run cache --shared -- ./read         together with other readers
+    ///
+    /// The command and everything it starts has ended before anyone else can have the lock: also if `tenure`
+    /// is stopped or killed, no member can be reached, or the command ignores SIGTERM. It finds TENURE_LOCK,
+    /// TENURE_TOKEN, TENURE_LEASE and TENURE_ADDR in its environment: give the token to what the lock protects.
+    ///
+    /// Ends with the command's code; 75 if not acquired, 76 if lost. All codes: `tenure help exit`.
+    #[command(verbatim_doc_comment)]
+    Run(hold::Run),
+    /// Wait for a lock and hold it until Ctrl-C
+    ///
+    ///   tenure lock deploy                      wait your turn
+    ///   tenure lock deploy --wait 30s           at most so long
+    ///   tenure lock cache --shared              together with other readers
+    ///   tenure lock workers --slots 8           be one of eight
+    ///   tenure lock deploy --lease 68629145     take it under a lease of yours, and return at once
+    ///
+    /// The fencing token is all that is printed to stdout: hand it to whatever the lock protects.
+    #[command(verbatim_doc_comment)]
+    Lock(lock::Lock),
+    /// Hold a lock if it is free, else say who has it
+    ///
+    ///   tenure try deploy && echo held
+    ///   TOKEN=$(tenure try deploy --lease $LEASE) || exit 0
+    ///
+    /// Ends with 75 if somebody else has it.
+    #[command(verbatim_doc_comment)]
+    Try(lock::Try),
+    /// Give back a lock that a lease holds
+    ///
+    ///   tenure unlock deploy --lease 68629145 --token 1042
+    #[command(verbatim_doc_comment)]
+    Unlock(unlock::Unlock),
+    /// List the locks that are held or awaited
+    ///
+    ///   tenure locks
+    ///   tenure locks jobs/
+    #[command(verbatim_doc_comment)]
+    Locks(look::Locks),
+    /// Show who waits for a lock, in order
+    ///
+    ///   tenure queue deploy
+    #[command(verbatim_doc_comment)]
+    Queue(look::Queue),
+    /// Say who has a lock, who waits, and when it can be free
+    ///
+    ///   tenure explain deploy
+    #[command(verbatim_doc_comment)]
+    Explain(look::Explain),
+    /// Show what happened to a lock
+    ///
+    ///   tenure history deploy
+    ///   tenure history deploy --from 8841 --output json
+    #[command(verbatim_doc_comment)]
+    History(look::History),
+    /// Take a lock away from its holder
+    ///
+    ///   tenure force deploy                                                    shows the holder, does nothing
+    ///   tenure force deploy --token 1042 --reason "runner 7 was deleted"       it may stop first
+    ///   tenure force deploy --token 1042 --reason "…" --now                    it may not: only a fence protects
+    #[command(verbatim_doc_comment)]
+    Force(force::Force),
+    /// Grant, renew, end and show leases
+    #[command(subcommand)]
+    Lease(lease::Lease),
+    /// Lead for as long as you may
+    ///
+    ///   tenure elect billing --value 10.0.0.5:9000                            campaign, lead, campaign again
+    ///   tenure elect billing --value 10.0.0.5:9000 -- ./billing --primary     run a command while leading
+    ///   tenure elect billing --value 10.0.0.5:9000 --once                     ends with 76 if leadership is lost
+    #[command(verbatim_doc_comment)]
+    Elect(elect::Elect),
+    /// Print who leads, and every change of it
+    ///
+    ///   tenure observe billing
+    #[command(verbatim_doc_comment)]
+    Observe(watch::Observe),
+    /// Print every change as it happens
+    ///
+    ///   tenure watch                          everything, from now on
+    ///   tenure watch jobs/ --from 8841        what begins so, from a revision on; nothing is missed or told twice
+    #[command(verbatim_doc_comment)]
+    Watch(watch::Watch),
+    /// Read and write the small values beside the locks
+    #[command(subcommand)]
+    Key(key::Key),
     /// Start one durable member on this machine, for development
     ///
-    /// Everything is kept in a data directory and survives Ctrl-C and crashes. Talk to it over gRPC, WebSocket or
-    /// HTTP: `curl http://127.0.0.1:7450/v1/cluster`.
+    ///   tenure dev                  durable: locks survive Ctrl-C and kill -9
+    ///   tenure dev --members 3      three in one process, for play
+    ///   tenure dev --fresh          keeps nothing
+    ///
+    /// Talk to it with the other commands, or over gRPC, WebSocket or HTTP:
+    /// `curl http://127.0.0.1:7450/v1/cluster`.
+    #[command(verbatim_doc_comment)]
     Dev(dev::Dev),
     /// Start one member of a cluster
     ///
+    ///   tenure serve --name a --data /var/lib/tenure --bootstrap a=10.0.0.11:7451,b=…,c=…
+    ///   tenure serve --name d --data /var/lib/tenure --join 10.0.0.11:7451
+    ///   tenure serve --config /etc/tenure.toml
+    ///
     /// The first start needs --bootstrap with all founders, or --join with any member of a cluster
     /// that exists. A restart needs neither.
+    #[command(verbatim_doc_comment)]
     Serve(serve::Serve),
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Look at a cluster and change its members
+    #[command(subcommand)]
+    Cluster(cluster::Cluster),
     /// Write the whole state of a running cluster to a file
     ///
+    ///   tenure backup /backups/monday
+    ///
     /// Everything that was acknowledged before is in it. The file is read back before it gets its
-    /// name, and holds all keys: keep it as secret as the cluster. `tenure backup /backups/monday`.
+    /// name, and holds all keys: keep it as secret as the cluster.
+    #[command(verbatim_doc_comment)]
     Backup(backup::Backup),
     /// Bring a cluster back from a backup, or from the disk of its last member
+    ///
+    ///   tenure restore /backups/monday --data /var/lib/tenure --name a
     ///
     /// Makes a cluster of one member in an empty directory. It keeps the cluster's id and keys. All
     /// leases and locks are gone, every new token is above every old one, and nothing is granted
     /// before the longest old lease would have run out.
+    #[command(verbatim_doc_comment)]
     Restore(restore::Restore),
-    /// Look at the configuration
-    #[command(subcommand)]
-    Config(ConfigCommand),
-    /// Try the lock service's rules by hand: one state machine, no network, time that you move
+    /// Start a store that refuses stale tokens
     ///
-    /// Reads one line after another: `ana lock deploy`, `bob lock deploy`, `wait 20s`,
-    /// `explain deploy`. Type `help` inside for all of them.
-    Demo,
+    /// Every write names a lock and the token of its grant. What was acknowledged is on the disk.
+    ///
+    ///   tenure store
+    ///   curl -X PUT --data hi -H 'Fencing-Token: 1' 'http://127.0.0.1:8000/v1/data/page?lock=wiki'
+    #[command(verbatim_doc_comment)]
+    Store(store::Store),
+    /// Put a fence before something that knows nothing of tokens
+    #[command(subcommand)]
+    Fence(fence::Fence),
+    /// Say what is wrong with this machine and the cluster, and what to do
+    ///
+    ///   tenure doctor                             clocks, ports, TLS, quorum, disks
+    ///   tenure doctor --data /var/lib/tenure      measures how long a sync takes there
+    ///
+    /// Ends with 0 if nothing is bad, with 1 if something is, with 69 if nobody answers.
+    #[command(verbatim_doc_comment)]
+    Doctor(doctor::Doctor),
+    /// Watch locks, holders, queues, rates and members on a live screen
+    ///
+    ///   tenure top
+    ///   tenure top jobs/
+    ///   tenure top --once            one look, for a log
+    #[command(verbatim_doc_comment)]
+    Top(top::Top),
+    /// Say what follows from a ttl: failover time, margins, chance of losing for nothing
+    ///
+    ///   tenure plan --ttl 15s --rtt 5ms --drift 200
+    ///   tenure plan --ttl 3s --rtt 80ms --loss 5 --grace 500ms
+    #[command(verbatim_doc_comment)]
+    Plan(plan::Plan),
+    /// Measure how fast a cluster is, seen from here
+    ///
+    ///   tenure bench                                         acquire and release, 1, 16 and 64 clients
+    ///   tenure bench handover --clients 64 --plot out.svg    one lock passed on, drawn into a file
+    ///   tenure bench keys --clients 256 --duration 30s
+    ///
+    /// It makes load on the cluster it is pointed at, under names of its own that begin with bench/.
+    #[command(verbatim_doc_comment)]
+    Bench(bench::Bench),
+    /// Take a guided tour in one terminal: contention, expiry, a leader's crash, a zombie refused
+    ///
+    ///   tenure demo                 the tour: three real members, thrown away at the end
+    ///   tenure demo --by-hand       the rules alone, with a clock that you move
+    #[command(verbatim_doc_comment)]
+    Demo(demo::Demo),
+    /// Print completions for a shell
+    ///
+    ///   tenure completions bash > ~/.local/share/bash-completion/completions/tenure
+    ///   tenure completions zsh > ~/.zfunc/_tenure
+    ///   tenure completions fish > ~/.config/fish/completions/tenure.fish
+    #[command(verbatim_doc_comment)]
+    Completions(manual::Completions),
+    /// Print the manual page, or write one for every command
+    ///
+    ///   tenure man | man -l -
+    ///   tenure man --dir /usr/local/share/man/man1
+    #[command(verbatim_doc_comment)]
+    Man(manual::Man),
+    /// Explain a command, a reason, or the exit codes
+    ///
+    ///   tenure help lock
+    ///   tenure help HELD
+    ///   tenure help exit
+    #[command(verbatim_doc_comment)]
+    Help(manual::Help),
 }
 
 #[derive(Subcommand)]
 enum ConfigCommand {
     /// Check what `tenure serve` would use, and say where each setting comes from
-    Check(serve::Serve),
+    ///
+    ///   tenure config check --config /etc/tenure.toml
+    #[command(verbatim_doc_comment)]
+    Check(serve::Check),
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Dev(flags) => dev::run(&flags),
-        Command::Serve(flags) => serve::run(&flags),
-        Command::Backup(flags) => backup::run(&flags),
-        Command::Restore(flags) => restore::run(&flags),
-        Command::Config(ConfigCommand::Check(flags)) => serve::check(&flags),
-        Command::Demo => demo::run(),
+    if let Some(code) = hold::inside() {
+        return code;
+    }
+    let (output, done) = run(&Arguments::parse().command);
+    match done {
+        Ok(exit) => exit.into(),
+        Err(failure) => failure.report_as(output),
+    }
+}
+
+fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
+    match command {
+        Command::Run(flags) => (flags.reach.output, hold::run(flags)),
+        Command::Lock(flags) => (flags.reach.output, lock::lock(flags)),
+        Command::Try(flags) => (flags.reach.output, lock::try_lock(flags)),
+        Command::Unlock(flags) => (flags.reach.output, unlock::unlock(flags)),
+        Command::Locks(flags) => (flags.reach.output, look::locks(flags)),
+        Command::Queue(flags) => (flags.reach.output, look::queue(flags)),
+        Command::Explain(flags) => (flags.reach.output, look::explain(flags)),
+        Command::History(flags) => (flags.reach.output, look::history(flags)),
+        Command::Force(flags) => (flags.reach.output, force::force(flags)),
+        Command::Lease(command) => (command.output(), lease::run(command)),
+        Command::Elect(flags) => (flags.reach.output, elect::elect(flags)),
+        Command::Observe(flags) => (flags.reach.output, watch::observe(flags)),
+        Command::Watch(flags) => (flags.reach.output, watch::watch(flags)),
+        Command::Key(command) => (command.output(), key::run(command)),
+        Command::Dev(flags) => (Output::Text, dev::run(flags)),
+        Command::Serve(flags) => (Output::Text, serve::run(flags)),
+        Command::Config(ConfigCommand::Check(flags)) => (flags.output, serve::check(flags)),
+        Command::Cluster(command) => (command.output(), cluster::run(command)),
+        Command::Backup(flags) => (flags.reach.output, backup::run(flags)),
+        Command::Restore(flags) => (flags.output, restore::run(flags)),
+        Command::Store(flags) => (Output::Text, store::run(flags)),
+        Command::Fence(command) => (Output::Text, fence::run(command)),
+        Command::Doctor(flags) => (flags.reach.output, doctor::doctor(flags)),
+        Command::Top(flags) => (flags.reach.output, top::top(flags)),
+        Command::Plan(flags) => (flags.output, plan::plan(flags)),
+        Command::Bench(flags) => (flags.reach.output, bench::bench(flags)),
+        Command::Demo(flags) => (Output::Text, demo::run(flags)),
+        Command::Completions(flags) => (Output::Text, manual::completions(flags)),
+        Command::Man(flags) => (Output::Text, manual::man(flags)),
+        Command::Help(flags) => (Output::Text, manual::help(flags)),
     }
 }

@@ -1,14 +1,15 @@
 //! How does somebody bring a cluster back?
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 use tenure_server::restore::{Origin, RestoreError, Restored, Wanted, restore};
 use tenure_server::{Names, Preference};
 use tenure_types::{Epoch, Token};
 
-use crate::run::{EX_CONFIG, Failure, Output, chain};
+use crate::exit::Exit;
+use crate::failure::{Failure, chain};
+use crate::output::Output;
 
 const SEGMENT_BYTES: u32 = 64 * 1024 * 1024;
 
@@ -73,18 +74,14 @@ pub(crate) struct Restore {
     members: String,
     /// How to say what was done
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    output: Output,
+    pub(crate) output: Output,
 }
 
 /// Makes a cluster of one.
-pub(crate) fn run(flags: &Restore) -> ExitCode {
-    match restore(&flags.wanted()) {
-        Ok(restored) => {
-            report(flags, &restored);
-            ExitCode::SUCCESS
-        }
-        Err(error) => failure(&error).report(),
-    }
+pub(crate) fn run(flags: &Restore) -> Result<Exit, Failure> {
+    let restored = restore(&flags.wanted()).map_err(|error| failure(&error))?;
+    report(flags, &restored);
+    Ok(Exit::Done)
 }
 
 impl Restore {
@@ -120,8 +117,8 @@ fn token(text: &str) -> Result<Token, String> {
 }
 
 fn failure(error: &RestoreError) -> Failure {
-    let code = if error.is_setting() { EX_CONFIG } else { 1 };
-    Failure { text: format!("{}; try {}", chain(error), error.advice()), code }
+    let exit = if error.is_setting() { Exit::Config } else { Exit::Refused };
+    Failure::new(exit, "RESTORE", format!("{}; try {}", chain(error), error.advice()))
 }
 
 fn report(flags: &Restore, restored: &Restored) {

@@ -1,6 +1,5 @@
 //! How does a member run as a process: signals, last words, exit code?
 
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -9,54 +8,15 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tenure_server::{End, Running, StartError, say};
 
-/// A configuration that cannot be used.
-pub(crate) const EX_CONFIG: u8 = 78;
-
-/// Why a command could not do its work: one line, and an exit code.
-pub(crate) struct Failure {
-    pub(crate) text: String,
-    pub(crate) code: u8,
-}
-
-impl Failure {
-    pub(crate) fn config(text: impl Into<String>) -> Self {
-        Self { text: text.into(), code: EX_CONFIG }
-    }
-
-    /// Says why, and gives the exit code.
-    pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("error: {}", self.text);
-        ExitCode::from(self.code)
-    }
-}
-
-/// How a command says what it did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
-pub(crate) enum Output {
-    /// A few lines for people
-    #[default]
-    Text,
-    /// One line for programs
-    Json,
-}
-
-/// An error and what caused it, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
+use crate::exit::Exit;
+pub(crate) use crate::failure::{Failure, chain};
 
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let text = chain(&error);
         let mark = if error.is_corrupt() { "CORRUPT: " } else { "" };
-        let code = if error.is_setting() { EX_CONFIG } else { 1 };
-        Self { text: format!("{mark}{text}; try {}", error.advice()), code }
+        let exit = if error.is_setting() { Exit::Config } else { Exit::Refused };
+        Self::new(exit, "START", format!("{mark}{text}; try {}", error.advice()))
     }
 }
 
@@ -70,7 +30,7 @@ pub(crate) struct Wishes {
 pub(crate) fn wishes() -> Result<Wishes, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let (ask, asked) = channel();
-    let failed = |error| Failure { text: format!("cannot listen for signals: {error}"), code: 1 };
+    let failed = |error| Failure::refused(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let kept = stop.clone();
     std::thread::spawn(move || {

@@ -332,7 +332,7 @@ fn every_mistake_has_one_line_and_its_exit_code() {
         refuse_with(2, &more, "invalid value");
     }
     let backup = tenure(&["backup", text(&path("b")), "--addr", "127.0.0.1:1"]);
-    assert_eq!(backup.code, Some(1));
+    assert_eq!(backup.code, Some(69));
     assert!(backup.err.contains("no backup from 127.0.0.1:1") && !path("b").exists());
 
     // What was refused left the way open; a ledger that cannot be written needs an epoch.

@@ -58,11 +58,22 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
     let file = cluster.dir.path().join("backup");
     let address = cluster.address(cluster.leader()).to_string();
     let plain = ["backup", file.to_str().unwrap(), "--addr", &address];
-    assert_eq!(tenure(&plain).code, Some(1));
+    assert_eq!(tenure(&plain).code, Some(69));
     assert!(!file.exists());
     let trusting = [&plain[..], &["--tls-ca", papers[0].ca.to_str().unwrap()]].concat();
     let taken = tenure(&trusting);
     assert!(taken.code == Some(0) && file.exists(), "{}", taken.err);
+    // So do all other commands, which show no certificate because nobody asks for one here.
+    let ca = papers[0].ca.to_str().unwrap();
+    let locks = tenure(&["locks", "--addr", &address, "--tls-ca", ca]);
+    assert!(locks.code == Some(0) && locks.out.contains("worker"), "{}{}", locks.out, locks.err);
+    let status = tenure(&["cluster", "status", "--addr", &address, "--tls-ca", ca]);
+    // Each of them says how its disk is, under TLS.
+    let told =
+        status.out.lines().filter(|line| line.contains("ms ") && !line.contains("down")).count();
+    assert!(status.code == Some(0) && told == 2, "{}{}", status.out, status.err);
+    let short = ["--addr", &address, "--connect-timeout", "500ms"];
+    assert_eq!(tenure(&[&["locks"], &short[..]].concat()).code, Some(69), "not in plain");
     start(&mut cluster, leader, &papers[leader], &[]);
     let joiner = cluster.add();
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);

@@ -116,8 +116,8 @@ impl LockAsk {
         Self { under: Under::Existing(held), ask: Ask::new(locks) }
     }
 
-    pub(crate) fn own(shared: Arc<Shared>, lock: String) -> Self {
-        Self { under: Under::Own(shared), ask: Ask::new(vec![lock]) }
+    pub(crate) fn own(shared: Arc<Shared>, locks: Vec<String>) -> Self {
+        Self { under: Under::Own(shared), ask: Ask::new(locks) }
     }
 
     /// Together with other shared holders, never with an exclusive one.
@@ -275,7 +275,8 @@ impl LockAsk {
         let acquiring = async {
             let acquired = match self.under {
                 Under::Existing(held) => wait::under(held, self.ask).await,
-                Under::Own(shared) => wait::own(shared, self.ask).await,
+                // Apart: it is the longer of the two, and nobody shall carry both.
+                Under::Own(shared) => Box::pin(wait::own(shared, self.ask)).await,
             };
             match &acquired {
                 Ok(guard) => tracing::debug!(token = %guard.token(), "acquired"),

@@ -89,6 +89,17 @@ impl Client {
         Self::on_a_runtime(crate::Client::connect(addresses))
     }
 
+    /// Connects as a builder says.
+    ///
+    /// ```no_run
+    /// let builder = tenure::Client::builder().address("https://a.example:7450").ca("/etc/tenure/ca.pem");
+    /// let client = tenure::blocking::Client::from_builder(builder)?;
+    /// # Ok::<(), tenure::Error>(())
+    /// ```
+    pub fn from_builder(builder: crate::Builder) -> Result<Self, Error> {
+        Self::on_a_runtime(builder.connect())
+    }
+
     fn on_a_runtime(
         connecting: impl Future<Output = Result<crate::Client, Error>>,
     ) -> Result<Self, Error> {

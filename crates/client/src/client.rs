@@ -1,22 +1,29 @@
 //! How does a program reach a cluster?
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::ask::LockAsk;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::lease::{Held, Lease, pace};
 use crate::shared::{Settings, Shared};
+use crate::tls::{self, Files};
 
 /// Where a cluster is looked for if nobody says.
 const LOOPBACK: &str = "127.0.0.1:7450";
 /// The variable that says where the cluster is: addresses with commas between.
 const ADDRESSES: &str = "TENURE_ADDR";
+/// The variables that name files: who signs members' certificates, and what the client shows of itself.
+const CA: &str = "TENURE_CA";
+const CERT: &str = "TENURE_CERT";
+const KEY: &str = "TENURE_KEY";
 /// How long a request may take, and how long anybody is looked for.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long leases live after a renewal.
@@ -92,6 +99,7 @@ impl Client {
                 ttl: TTL,
                 window: None,
                 grace: Duration::ZERO,
+                tls: Files::default(),
             },
         }
     }
@@ -107,7 +115,7 @@ impl Client {
         Self::builder().addresses(addresses.as_ref()).connect().await
     }
 
-    /// Connects to the cluster that `TENURE_ADDR` names, else to one on this machine.
+    /// Connects to the cluster that `TENURE_ADDR` names, else to one on this machine; see [`Builder::from_env`].
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), tenure::Error> {
@@ -115,8 +123,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn from_env() -> Result<Self, Error> {
-        let addresses = std::env::var(ADDRESSES).unwrap_or_default();
-        Self::builder().addresses(&addresses).connect().await
+        Self::builder().from_env().connect().await
     }
 
     /// Asks for a lock on a lease of its own; awaiting it waits for its turn.
@@ -127,7 +134,22 @@ impl Client {
     /// # guard.release().await }
     /// ```
     pub fn lock(&self, lock: impl Into<String>) -> LockAsk {
-        LockAsk::own(self.shared.clone(), lock.into())
+        LockAsk::own(self.shared.clone(), vec![lock.into()])
+    }
+
+    /// Asks for several locks, all or none, on a lease of their own. The guard stands for all of them.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let both = client.lock_all(["accounts/7", "accounts/9"]).await?;
+    /// # both.release().await }
+    /// ```
+    pub fn lock_all<I>(&self, locks: I) -> LockAsk
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        LockAsk::own(self.shared.clone(), locks.into_iter().map(Into::into).collect())
     }
 
     /// Takes a lease that several locks can be held under.
@@ -140,7 +162,8 @@ impl Client {
     pub async fn lease(&self, ttl: Duration) -> Result<Lease, Error> {
         let ask = crate::ask::Ask { ttl: Some(ttl), ..crate::ask::Ask::new(Vec::new()) };
         let pace = pace(&self.shared, &ask)?;
-        Ok(Lease { held: Held::grant(&self.shared, pace).await? })
+        let span = tracing::debug_span!("lease", ttl = ?ttl);
+        Ok(Lease { held: Held::grant(&self.shared, pace).instrument(span).await? })
     }
 
     /// Waits for a lock, runs the work, gives the lock back. If the lock is lost, the work is dropped at its
@@ -188,6 +211,17 @@ impl Client {
         tried(&self.shared)
     }
 
+    /// For tests of what happens when this process does not run: nothing is read, renewed or told while this is so.
+    #[cfg(feature = "virtual-time")]
+    #[doc(hidden)]
+    pub fn pause(&self, pause: bool) {
+        self.shared.pause.set(pause);
+        // Its own clock is what a process that runs again can look at first.
+        self.shared.look_after();
+        self.shared.watchdog.wake();
+        self.shared.renew.notify_one();
+    }
+
     /// For tests of what happens when nobody hears us: renewals are not sent while this is so.
     #[doc(hidden)]
     pub fn drop_renewals(&self, drop: bool) {
@@ -202,7 +236,48 @@ impl fmt::Debug for Client {
 }
 
 impl Builder {
-    /// One more address of a member.
+    /// What the environment says: `TENURE_ADDR` has addresses with commas between; `TENURE_CA`, `TENURE_CERT` and
+    /// `TENURE_KEY` name the files of [`ca`](Self::ca) and [`identity`](Self::identity).
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), tenure::Error> {
+    /// let client = tenure::Client::builder().from_env().name("worker-1").connect().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn from_env(self) -> Self {
+        let file = |name| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+        let mut builder = self.addresses(&std::env::var(ADDRESSES).unwrap_or_default());
+        let tls = &mut builder.settings.tls;
+        tls.ca = file(CA).or(tls.ca.take());
+        tls.identity = file(CERT).zip(file(KEY)).or(tls.identity.take());
+        builder
+    }
+
+    /// Speaks TLS with every member, and believes those whose certificates this authority signed: a file in PEM form.
+    /// A member's certificate must name the host of its address. Read again for every connection.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), tenure::Error> {
+    /// let builder = tenure::Client::builder().address("https://a.example:7450").ca("/etc/tenure/ca.pem");
+    /// let client = builder.connect().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
+        self.settings.tls.ca = Some(path.into());
+        self
+    }
+
+    /// Shows this certificate to members that want one: files in PEM form, with the private key that belongs to it.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().ca("ca.pem").identity("me.pem", "me.key");
+    /// ```
+    pub fn identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.settings.tls.identity = Some((cert.into(), key.into()));
+        self
+    }
+
+    /// One more address of a member: `host:port`, or `https://host:port` to insist on TLS.
     ///
     /// ```
     /// let builder = tenure::Client::builder().address("10.0.0.11:7450");
@@ -285,6 +360,20 @@ impl Builder {
             .map_err(|_| Error::Setup("there is no Tokio runtime here".to_owned()))?;
         if self.settings.addresses.is_empty() {
             self.settings.addresses.push(LOOPBACK.to_owned());
+        }
+        let under_tls = self.settings.tls.ca.is_some();
+        for address in &mut self.settings.addresses {
+            let (bare, wants) = tls::split(address);
+            // Half of the sessions in plain would be worse than none.
+            match (wants, under_tls) {
+                (Some(true), false) => {
+                    return Err(Error::Setup(format!("{address} needs an authority: `ca`")));
+                }
+                (Some(false), true) => {
+                    return Err(Error::Setup(format!("{address} is in plain, but `ca` is set")));
+                }
+                _ => *address = bare.to_owned(),
+            }
         }
         let timeout = self.settings.timeout;
         let shared = Shared::start(self.settings, runtime)?;

@@ -4,19 +4,57 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::life::{Moment, Reading};
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
 compile_error!(
-    "tenure needs a clock, and timers of it, that count while the machine sleeps: Linux has both"
+    "tenure needs a clock that counts while the machine sleeps, and one that does not: Linux and macOS have both"
 );
-
-const BOOT: ClockId = ClockId::Boottime;
 
 /// Reads both clocks. Nothing is cached: a check is worth as much as its reading.
 pub(crate) fn read() -> Reading {
+    #[cfg(feature = "virtual-time")]
+    if let Some(reading) = crate::virtual_time::read() {
+        return reading;
+    }
     // The one that stops in sleep goes first: read in this order the difference is never too small.
-    let awake = moment(clock_gettime(ClockId::Monotonic));
-    let boot = moment(clock_gettime(BOOT));
-    Reading { boot, awake }
+    let awake = awake();
+    Reading { boot: never_stops(), awake }
+}
+
+/// Only the one that decides.
+pub(crate) fn boot() -> Moment {
+    #[cfg(feature = "virtual-time")]
+    if let Some(reading) = crate::virtual_time::read() {
+        return reading.boot;
+    }
+    never_stops()
+}
+
+/// The clock that goes on while the machine sleeps.
+#[cfg(target_os = "linux")]
+fn never_stops() -> Moment {
+    moment(clock_gettime(ClockId::Boottime))
+}
+
+#[cfg(target_os = "linux")]
+fn awake() -> Moment {
+    moment(clock_gettime(ClockId::Monotonic))
+}
+
+/// The clock that goes on while the machine sleeps: on this system the one of this name does.
+#[cfg(target_os = "macos")]
+fn never_stops() -> Moment {
+    moment(clock_gettime(ClockId::Monotonic))
+}
+
+/// The one that stops is what the standard library goes by here; it begins where the other one was.
+#[cfg(target_os = "macos")]
+#[expect(clippy::disallowed_methods, reason = "the only clock that stops in sleep")]
+fn awake() -> Moment {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static BEGAN: OnceLock<(Instant, Moment)> = OnceLock::new();
+    let (instant, moment) = *BEGAN.get_or_init(|| (Instant::now(), never_stops()));
+    moment + instant.elapsed()
 }
 
 /// A number nobody can guess.

@@ -3,19 +3,22 @@
 use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tenure_types::{LeaseId, Revision, Token};
 use tenure_wire::v1;
+use tokio::runtime;
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tracing::Instrument;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::lease::Held;
-use crate::life::{Cause, Standing};
+use crate::life::{Cause, Moment, Standing};
+use crate::signal::Signal;
 
 /// One lock of a guard.
 ///
@@ -52,9 +55,10 @@ pub struct Lock {
 /// ```
 #[must_use = "dropping a guard gives the lock back"]
 pub struct Guard {
-    inner: Option<Inner>,
+    /// Shared by those that were taken from each other.
+    inner: Option<Arc<Inner>>,
     locks: Vec<Lock>,
-    lost: watch::Receiver<Option<Cause>>,
+    lost: Arc<Signal>,
 }
 
 struct Inner {
@@ -74,7 +78,7 @@ struct Inner {
 /// ```
 #[derive(Clone)]
 pub struct Cancellation {
-    lost: watch::Receiver<Option<Cause>>,
+    lost: Arc<Signal>,
 }
 
 impl Guard {
@@ -85,18 +89,17 @@ impl Guard {
         (locks, at): (Vec<Lock>, Revision),
         turns: Vec<OwnedSemaphorePermit>,
     ) -> Result<Self, Error> {
+        // It is listened before there is anything to lose.
+        let lost = Arc::new(Signal::default());
+        locks.iter().for_each(|lock| held.listen(lock.token, lost.clone()));
         let now = clock::read();
-        let granted = held.with(|life| {
+        let granted = held.with_at(now, |life| {
             locks.iter().try_for_each(|lock| life.granted(&lock.name, lock.token, at, now))
         });
-        let (signal, lost) = watch::channel(None);
-        let tokens: Vec<Token> = locks.iter().map(|lock| lock.token).collect();
-        let guard = Self { inner: Some(Inner { held: held.clone(), own, turns }), locks, lost };
+        let inner = Some(Arc::new(Inner { held, own, turns }));
+        let guard = Self { inner, locks, lost };
         // Dropping the guard gives everything back: no work has begun.
         granted.map_err(|cause| Error::Lost { cause })?;
-        for token in tokens {
-            held.listen(token, signal.clone());
-        }
         Ok(guard)
     }
 
@@ -169,7 +172,8 @@ impl Guard {
 
     fn checked(&self) -> Result<(), Cause> {
         let now = clock::read();
-        let each = |lock: &Lock| self.inner().held.with(|life| life.check_grant(lock.token, now));
+        let each =
+            |lock: &Lock| self.inner().held.with_at(now, |life| life.check_grant(lock.token, now));
         self.locks.iter().try_for_each(each)
     }
 
@@ -200,6 +204,20 @@ impl Guard {
         self.inner().held.standing()
     }
 
+    /// Follows until when the lock can be relied on if nothing more is acknowledged: later with every renewal.
+    ///
+    /// For a watchdog outside of this process, which must stop the work even if this process no longer runs.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: tenure::Guard) {
+    /// let mut until = guard.valid_until();
+    /// while until.changed().await.is_ok() { println!("until {:?}", *until.borrow_and_update()); }
+    /// # }
+    /// ```
+    pub fn valid_until(&self) -> watch::Receiver<Moment> {
+        self.inner().held.until()
+    }
+
     /// Waits until the lock is lost, and tells why.
     ///
     /// ```no_run
@@ -208,7 +226,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn lost(&self) -> Cause {
-        self.cancellation().cancelled().await
+        self.lost.wait().await
     }
 
     /// For work that cannot be dropped: tells it when to stop.
@@ -248,7 +266,26 @@ impl Guard {
         done
     }
 
-    /// Turns an exclusive hold into a shared one, without a gap. The token is a new one.
+    /// Another guard of the same hold, for whoever takes the lock again further down: nobody is asked. The lock is
+    /// given back when the last of them is gone. Holding it twice is always explicit: a second
+    /// [`Lease::lock`](crate::Lease::lock) of a lock that is held waits, in whichever task or thread.
+    ///
+    /// ```no_run
+    /// # async fn rename(guard: tenure::Guard) {}
+    /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
+    /// rename(guard.reenter()?).await;      // releases its own; the lock stays held
+    /// guard.check()?;
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn reenter(&self) -> Result<Self, Error> {
+        self.check()?;
+        let (inner, locks, lost) = (self.inner.clone(), self.locks.clone(), self.lost.clone());
+        Ok(Self { inner, locks, lost })
+    }
+
+    /// Turns an exclusive hold into a shared one, without a gap. The token is a new one; while there are other guards
+    /// of the same hold, which have the old one, this fails with `GUARD_SHARED`.
     ///
     /// ```no_run
     /// # async fn example(mut guard: tenure::Guard) -> Result<(), tenure::Error> {
@@ -256,6 +293,12 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub async fn downgrade(&mut self) -> Result<(), Error> {
+        if self.inner.as_ref().is_some_and(|inner| Arc::strong_count(inner) > 1) {
+            return Err(Error::Failed {
+                reason: "GUARD_SHARED".to_owned(),
+                message: "there are other guards of the same hold".to_owned(),
+            });
+        }
         let held = self.inner().held.clone();
         for at in 0..self.locks.len() {
             let lock = &self.locks[at];
@@ -298,7 +341,8 @@ impl Guard {
         if matches!(updated, Answer::Updated(_)) { Ok(()) } else { Err(strange()) }
     }
 
-    /// Gives the lock back and waits until the cluster has taken it. The work has stopped.
+    /// Gives the lock back and waits until the cluster has taken it. The work has stopped. With other guards of
+    /// the same hold left, only this one goes.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
@@ -308,11 +352,16 @@ impl Guard {
     pub async fn release(mut self) -> Result<(), Error> {
         let lost = self.checked();
         let inner = self.inner.take().expect("a guard is released once");
-        // Whoever stops waiting for this does not stop it.
-        let runtime = inner.held.shared.runtime.clone();
-        let tokens = self.tokens();
-        let done = runtime.spawn(async move { inner.finish(&tokens).await }).await;
-        let done = done.unwrap_or(Err(Error::Unavailable));
+        let (tokens, runtime) = (self.tokens(), inner.held.shared.runtime.clone());
+        let done = match Arc::into_inner(inner) {
+            Some(last) => {
+                let span = tracing::debug_span!("release", ?tokens);
+                let rest: Rest =
+                    Box::pin(async move { last.finish(&tokens).await }.instrument(span));
+                Finishing { rest: Some(rest), runtime }.await
+            }
+            None => Ok(()),
+        };
         match lost {
             Err(cause) => Err(Error::Lost { cause }),
             Ok(()) => done,
@@ -338,13 +387,42 @@ impl fmt::Debug for Cancellation {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(inner) = self.inner.take() {
+        if let Some(inner) = self.inner.take().and_then(Arc::into_inner) {
             let (tokens, runtime) = (self.tokens(), inner.held.shared.runtime.clone());
             runtime.spawn(async move {
                 if let Err(error) = inner.finish(&tokens).await {
                     tracing::debug!(%error, "a lock was not given back; its lease will run out");
                 }
             });
+        }
+    }
+}
+
+type Rest = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
+/// What is being said to the cluster. Whoever stops waiting for it does not stop it.
+struct Finishing {
+    rest: Option<Rest>,
+    runtime: runtime::Handle,
+}
+
+impl Future for Finishing {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(rest) = &mut self.rest else { return Poll::Pending };
+        let done = rest.as_mut().poll(context);
+        if done.is_ready() {
+            self.rest = None;
+        }
+        done
+    }
+}
+
+impl Drop for Finishing {
+    fn drop(&mut self) {
+        if let Some(rest) = self.rest.take() {
+            self.runtime.spawn(rest);
         }
     }
 }
@@ -359,7 +437,7 @@ impl Inner {
             own && tokens.iter().all(|it| held.with(|life| life.check_grant(*it, now)).is_ok());
         let done = if whole {
             held.with(|life| tokens.iter().for_each(|token| life.stopped(*token)));
-            held.revoke().await
+            Box::pin(held.revoke()).await
         } else {
             held.farewell(tokens).await
         };
@@ -369,6 +447,10 @@ impl Inner {
 }
 
 impl Cancellation {
+    pub(crate) fn of(lost: Arc<Signal>) -> Self {
+        Self { lost }
+    }
+
     /// Whether the work must stop.
     ///
     /// ```no_run
@@ -377,7 +459,7 @@ impl Cancellation {
     /// # }
     /// ```
     pub fn is_cancelled(&self) -> bool {
-        self.lost.borrow().is_some()
+        self.lost.fired().is_some()
     }
 
     /// Waits until the work must stop, and tells why. For ever, if the lock is given back before that.
@@ -388,10 +470,6 @@ impl Cancellation {
     /// # }
     /// ```
     pub async fn cancelled(&self) -> Cause {
-        let mut lost = self.lost.clone();
-        match lost.wait_for(Option::is_some).await.map(|cause| *cause) {
-            Ok(Some(cause)) => cause,
-            _ => std::future::pending().await,
-        }
+        self.lost.wait().await
     }
 }

@@ -1,11 +1,11 @@
 //! What is a held lease, and how does everyone who relies on it learn of its loss?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenure_types::{Handle, LeaseId, Revision, Token};
+use tenure_types::{Handle, LeaseId, Refusal, Revision, Token};
 use tenure_wire::{convert, v1};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use v1::answer::Result as Answer;
@@ -14,11 +14,15 @@ use v1::request::Command;
 use crate::ask::{Ask, LockAsk};
 use crate::clock;
 use crate::error::{Error, strange};
-use crate::life::{Asking, Cause, Farewell, Life, Pace, Standing};
-use crate::shared::{Identity, Shared};
+use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Reading, Standing};
+use crate::shared::{Doubt, Identity, Shared};
+use crate::signal::Signal;
 
 /// Requests of one lease that may be unanswered: some less than the cluster allows.
 const WINDOW: usize = 200;
+
+/// Locks that are remembered although nobody has or awaits them.
+const IDLE_TURNS: usize = 64;
 
 /// A client's standing in the cluster, kept alive until it and all its guards are dropped.
 ///
@@ -46,8 +50,10 @@ pub(crate) struct Held {
     pub(crate) handle: Handle,
     life: Mutex<Life>,
     standing: watch::Sender<Standing>,
+    /// From when on it counts as lost, if nothing newer is acknowledged.
+    until: watch::Sender<Moment>,
     /// Who waits to hear that a grant is lost.
-    signals: Mutex<BTreeMap<Token, watch::Sender<Option<Cause>>>>,
+    signals: Mutex<BTreeMap<Token, Arc<Signal>>>,
     seqs: Mutex<Seqs>,
     room: Arc<Semaphore>,
     /// Locks asked for or held here: a second ask waits inside the process.
@@ -59,7 +65,8 @@ pub(crate) struct Held {
 #[derive(Default)]
 struct Seqs {
     newest: u64,
-    open: std::collections::BTreeSet<u64>,
+    /// In order, because they are given in order.
+    open: VecDeque<u64>,
 }
 
 /// A request's number. It counts as unanswered until this is dropped.
@@ -177,8 +184,9 @@ impl Held {
             id: convert::lease_from(granted.lease)?,
             created: convert::revision_from(granted.created)?,
             handle: convert::handle_from(granted.lease_slot, granted.lease_generation)?,
-            life: Mutex::new(life),
             standing: watch::Sender::new(Standing::Valid),
+            until: watch::Sender::new(life.lost_at()),
+            life: Mutex::new(life),
             signals: Mutex::default(),
             seqs: Mutex::default(),
             room: Arc::new(Semaphore::new(WINDOW)),
@@ -230,18 +238,28 @@ impl Held {
 
     /// Does something with its life; everyone who relies on what is lost by it is told.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Life) -> T) -> T {
-        let now = clock::read();
-        let (done, losses, standing) = {
+        self.with_at(clock::read(), act)
+    }
+
+    /// The same for whoever has just read the clock.
+    pub(crate) fn with_at<T>(&self, now: Reading, act: impl FnOnce(&mut Life) -> T) -> T {
+        let (done, losses, standing, until) = {
             let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
             let done = act(&mut life);
             let standing = life.standing(now);
-            (done, life.losses().collect::<Vec<_>>(), standing)
+            (done, life.losses().collect::<Vec<_>>(), standing, life.lost_at())
         };
+        // Only ever later: somebody slower than whoever saw the newest renewal does not undo it.
+        self.until.send_if_modified(|known| {
+            let later = until > *known;
+            *known = until.max(*known);
+            later
+        });
         if !losses.is_empty() {
             let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
             for (token, cause) in losses {
                 if let Some(signal) = signals.get(&token) {
-                    signal.send_if_modified(|told| told.is_none() && told.replace(cause).is_none());
+                    signal.fire(cause);
                 }
             }
         }
@@ -261,11 +279,13 @@ impl Held {
         self.standing.subscribe()
     }
 
-    /// Somebody wants to hear of the loss of a grant.
-    pub(crate) fn listen(&self, token: Token, signal: watch::Sender<Option<Cause>>) {
+    pub(crate) fn until(&self) -> watch::Receiver<Moment> {
+        self.until.subscribe()
+    }
+
+    /// Somebody wants to hear of the loss of a grant, which is not known to the lease's life yet.
+    pub(crate) fn listen(&self, token: Token, signal: Arc<Signal>) {
         self.signals.lock().unwrap_or_else(PoisonError::into_inner).insert(token, signal);
-        // It may be lost already.
-        self.with(|_| ());
     }
 
     /// A held lock goes on under another token; whoever listened to the old one hears of the new one.
@@ -286,8 +306,14 @@ impl Held {
     /// The permit to ask for a lock here; held until the lock is given back.
     pub(crate) fn turn(&self, lock: &str) -> Arc<Semaphore> {
         let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever holds or awaits a permit has a reference of its own.
-        busy.retain(|_, turn| Arc::strong_count(turn) > 1);
+        if let Some(turn) = busy.get(lock) {
+            return turn.clone();
+        }
+        // Whoever holds or awaits a permit has a reference of its own. The same locks are taken again and again: only
+        // many of them are worth a look.
+        if busy.len() >= IDLE_TURNS {
+            busy.retain(|_, turn| Arc::strong_count(turn) > 1);
+        }
         busy.entry(lock.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
     }
 
@@ -297,7 +323,7 @@ impl Held {
         let mut seqs = self.seqs.lock().unwrap_or_else(PoisonError::into_inner);
         seqs.newest += 1;
         let number = seqs.newest;
-        seqs.open.insert(number);
+        seqs.open.push_back(number);
         drop(seqs);
         Seq { held: self.clone(), number, _room: room }
     }
@@ -305,7 +331,7 @@ impl Held {
     /// Says what may be said of grants whose work has stopped.
     pub(crate) async fn farewell(self: &Arc<Self>, tokens: &[Token]) -> Result<(), Error> {
         let now = clock::read();
-        let (lost, farewells) = self.with(|life| {
+        let (lost, farewells) = self.with_at(now, |life| {
             let lost = life.check(now);
             tokens.iter().for_each(|token| life.stopped(*token));
             (lost, life.farewells())
@@ -318,14 +344,14 @@ impl Held {
             }
             let said = match farewell {
                 Farewell::Release => self.release(lock, token).await,
-                Farewell::Confirm => self.confirm(lock, token).await,
+                Farewell::Confirm => Box::pin(self.confirm(lock, token)).await,
             };
             outcome = outcome.and(said);
         }
         tokens.iter().for_each(|token| self.unlisten(*token));
         // With the last of its work stopped, nobody has to wait until a lost lease runs out.
         if lost.is_err() {
-            outcome = outcome.and(self.revoke().await);
+            outcome = outcome.and(Box::pin(self.revoke()).await);
         }
         outcome
     }
@@ -338,8 +364,14 @@ impl Held {
             token: token.get(),
             ..Default::default()
         });
-        let released = self.numbered(command).await?;
-        if matches!(released, Answer::Released(_)) { Ok(()) } else { Err(strange()) }
+        // The token says which grant is meant, so it needs no number: doing it twice is doing it once.
+        match self.shared.call_twice(command).await {
+            (Ok(Answer::Released(_)), _) => Ok(()),
+            (Ok(_), _) => Err(strange()),
+            // Perhaps by the one that was not answered.
+            (Err(Error::Refused(Refusal::NotHolder { .. })), Doubt::Yes) => Ok(()),
+            (Err(error), _) => Err(error),
+        }
     }
 
     async fn confirm(&self, lock: String, token: Token) -> Result<(), Error> {
@@ -351,7 +383,7 @@ impl Held {
         });
         match self.shared.call(command, Identity::Harmless).await {
             // Nothing cools any more: the lock has gone on.
-            Ok(_) | Err(Error::Refused(tenure_types::Refusal::NotCooling { .. })) => Ok(()),
+            Ok(_) | Err(Error::Refused(Refusal::NotCooling { .. })) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -390,22 +422,18 @@ impl Drop for Held {
 impl Seq {
     pub(crate) fn identity(&self) -> Identity {
         let seqs = self.held.seqs.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = seqs.open.first().map_or(seqs.newest, |oldest| oldest - 1);
+        let done = seqs.open.front().map_or(seqs.newest, |oldest| oldest - 1);
         Identity::Seq { seq: self.number, done }
-    }
-}
-
-impl Seq {
-    /// The request is given up for ever: every later one says so.
-    pub(crate) fn abandon(&self) {
-        let mut seqs = self.held.seqs.lock().unwrap_or_else(PoisonError::into_inner);
-        seqs.open.remove(&self.number);
     }
 }
 
 impl Drop for Seq {
     fn drop(&mut self) {
-        self.abandon();
+        // Answered, or given up for ever: every later request says so.
+        let mut seqs = self.held.seqs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(at) = seqs.open.binary_search(&self.number) {
+            seqs.open.remove(at);
+        }
     }
 }
 
@@ -438,7 +466,7 @@ async fn revoke(shared: &Arc<Shared>, id: i64, handle: Handle) -> Result<(), Err
         ..Default::default()
     };
     match shared.call(Command::Revoke(it), Identity::Harmless).await {
-        Ok(_) | Err(Error::Refused(tenure_types::Refusal::LeaseNotFound)) => Ok(()),
+        Ok(_) | Err(Error::Refused(Refusal::LeaseNotFound)) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -17,11 +17,14 @@
 #[macro_use]
 mod plant;
 mod admin;
+mod alarm;
 mod ask;
 pub mod blocking;
 mod client;
 mod clock;
+mod contract;
 mod election;
+pub mod engine;
 mod error;
 mod guard;
 mod keeper;
@@ -29,9 +32,14 @@ mod key;
 mod lease;
 mod life;
 mod line;
+mod post;
 mod renew;
 mod shared;
+mod signal;
 mod ticket;
+mod tls;
+#[cfg(feature = "virtual-time")]
+pub mod virtual_time;
 mod wait;
 mod watch;
 mod watchdog;

@@ -5,19 +5,24 @@
 //! a grant that follows an answer at once is never missed.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tenure_wire::v1;
 use tenure_wire::v1::session_service_client::SessionServiceClient;
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio::time::MissedTickBehavior;
+use tokio_stream::Stream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
+use v1::request::Command;
 
 use crate::clock;
 use crate::life::Moment;
+use crate::post::{Post, Said};
 use crate::shared::{ClusterLife, Shared};
 
 /// A connection on which nothing came for so long is asked whether it is there.
@@ -27,21 +32,17 @@ const SILENT: Duration = Duration::from_secs(2);
 /// Whoever owes an answer and says nothing at all for so long is not there. A member that only is slow still says
 /// something to somebody, and is not left for it: that would make it slower.
 const TRY: Duration = Duration::from_secs(3);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 /// What may be on its way to us before we have read it.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// Requests in one message.
+const TOGETHER_MAX: usize = 64;
+/// What a message weighs that nothing is added to: with the largest request it is still taken by every member.
+const TOGETHER_BYTES: usize = 256 * 1024;
 /// The longest message that is read.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-/// What is heard about a request.
-#[derive(Debug)]
-pub(crate) enum Said {
-    Answer(Box<v1::Answer>),
-    Granted(v1::Granted),
-    WaitEnded,
-    /// The session is over. What became of the request is not known.
-    Gone,
-}
 
 /// Where a leader is.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -57,7 +58,7 @@ pub(crate) struct Line {
     /// The member at its other end: several addresses may lead to one.
     pub(crate) member: u64,
     pub(crate) channel: Channel,
-    to: mpsc::UnboundedSender<v1::SessionRequest>,
+    to: mpsc::UnboundedSender<v1::Request>,
     heard: Arc<Heard>,
     next: AtomicU64,
 }
@@ -75,14 +76,14 @@ struct Heard {
 #[derive(Default)]
 struct Asks {
     closed: bool,
-    by_id: BTreeMap<u64, mpsc::UnboundedSender<Said>>,
+    by_id: BTreeMap<u64, Arc<Post>>,
 }
 
 /// A request on its way, and what is heard about it. Dropping it stops listening.
 pub(crate) struct Asked {
     id: u64,
     heard: Arc<Heard>,
-    from: mpsc::UnboundedReceiver<Said>,
+    post: Arc<Post>,
 }
 
 impl From<v1::LeaderHint> for Leader {
@@ -126,13 +127,24 @@ impl Line {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
-        let channel = endpoint.connect().await.map_err(|error| deepest(&error))?;
+        let client = shared.upgrade().ok_or("the client is gone")?;
+        let connector = client.trust.as_ref().map(|trust| trust.connector(address));
+        // Whoever dials does not keep the client from going.
+        drop(client);
+        let connected = match connector {
+            #[cfg(feature = "virtual-time")]
+            None if crate::virtual_time::reaches(address) => {
+                crate::virtual_time::connect(&endpoint, address).await
+            }
+            None => endpoint.connect().await,
+            Some(connector) => endpoint.connect_with_connector(connector).await,
+        };
+        let channel = connected.map_err(|error| deepest(&error))?;
         let (to, requests) = mpsc::unbounded_channel();
-        let said = v1::SessionRequest { hello: Some(hello), requests: Vec::new() };
-        to.send(said).map_err(|_| "closed".to_owned())?;
         let mut client =
             SessionServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let opened = client.open(UnboundedReceiverStream::new(requests)).await;
+        let outgoing = Outgoing { hello: Some(hello), requests, patient: false };
+        let opened = client.open(outgoing).await;
         let mut from = opened.map_err(|status| status.message().to_owned())?.into_inner();
         let first = from.message().await.map_err(|status| status.message().to_owned())?;
         let welcome = match first {
@@ -149,7 +161,7 @@ impl Line {
         let heard = Arc::new(Heard {
             asks: Mutex::default(),
             leader: watch::Sender::new(leader),
-            newest_us: AtomicU64::new(clock::read().boot.micros()),
+            newest_us: AtomicU64::new(clock::boot().micros()),
             over: watch::Sender::new(false),
         });
         tokio::spawn(read(from, heard.clone(), shared.clone()));
@@ -161,42 +173,22 @@ impl Line {
     pub(crate) fn ask(&self, mut request: v1::Request) -> Option<Asked> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         request.id = id;
-        let (sender, from) = mpsc::unbounded_channel();
+        let post = Arc::new(Post::new(clock::boot()));
         {
             let mut asks = self.heard.lock();
             if asks.closed {
                 return None;
             }
-            asks.by_id.insert(id, sender);
+            asks.by_id.insert(id, post.clone());
         }
-        let asked = Asked { id, heard: self.heard.clone(), from };
-        let message = v1::SessionRequest { hello: None, requests: vec![request] };
-        self.to.send(message).ok().map(|()| asked)
-    }
-
-    /// What is heard next about a request that is owed an answer.
-    pub(crate) async fn answer(&self, asked: &mut Asked) -> Said {
-        loop {
-            match tokio::time::timeout(TRY, asked.next()).await {
-                Ok(said) => return said,
-                Err(_) if self.is_silent() => {
-                    self.give_up();
-                    return Said::Gone;
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
-    fn is_silent(&self) -> bool {
-        let newest = Moment::from_micros(self.heard.newest_us.load(Ordering::Relaxed));
-        clock::read().boot.since(newest) >= TRY
+        let asked = Asked { id, heard: self.heard.clone(), post };
+        self.to.send(request).ok().map(|()| asked)
     }
 
     /// It did not answer when it should have: if it does not answer others either, nobody relies on it any more.
     pub(crate) fn suspect(&self) {
-        if self.is_silent() {
-            self.give_up();
+        if self.heard.is_silent() {
+            self.heard.close();
         }
     }
 
@@ -219,10 +211,6 @@ impl Line {
     pub(crate) fn is_over(&self) -> bool {
         *self.heard.over.borrow()
     }
-
-    fn give_up(&self) {
-        self.heard.close();
-    }
 }
 
 impl Drop for Line {
@@ -237,10 +225,22 @@ impl Heard {
     }
 
     fn tell(&self, id: u64, said: Said) {
-        if let Some(asker) = self.lock().by_id.get(&id) {
-            // He may just have stopped listening.
-            let _ = asker.send(said);
+        if let Some(post) = self.lock().by_id.get(&id) {
+            post.put(said);
         }
+    }
+
+    /// Whether nothing at all was heard for long.
+    fn is_silent(&self) -> bool {
+        let newest = Moment::from_micros(self.newest_us.load(Ordering::Relaxed));
+        clock::boot().since(newest) >= TRY
+    }
+
+    /// Whether nothing was heard for long although an answer was owed all the time.
+    fn is_overdue(&self) -> bool {
+        let now = clock::boot();
+        let owed = |post: &Arc<Post>| post.owed_since().is_some_and(|at| now.since(at) >= TRY);
+        self.is_silent() && self.lock().by_id.values().any(owed)
     }
 
     fn close(&self) {
@@ -249,17 +249,67 @@ impl Heard {
             asks.closed = true;
             std::mem::take(&mut asks.by_id)
         };
-        for asker in asks.into_values() {
-            let _ = asker.send(Said::Gone);
+        for post in asks.into_values() {
+            post.put(Said::Gone);
         }
         self.over.send_replace(true);
+    }
+}
+
+/// What is said on a session: the greeting, then requests. Those that wait to be sent go in one message.
+struct Outgoing {
+    hello: Option<v1::Hello>,
+    requests: mpsc::UnboundedReceiver<v1::Request>,
+    /// Whether others had their turn since there is something to send.
+    patient: bool,
+}
+
+impl Stream for Outgoing {
+    type Item = v1::SessionRequest;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(hello) = self.hello.take() {
+            let said = v1::SessionRequest { hello: Some(hello), requests: Vec::new() };
+            return Poll::Ready(Some(said));
+        }
+        // Whoever was answered together asks again together: all of them run before this does, once more.
+        if !self.patient && !self.requests.is_empty() {
+            self.patient = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.patient = false;
+        let (mut requests, mut bytes) = (Vec::new(), 0);
+        while requests.len() < TOGETHER_MAX && bytes < TOGETHER_BYTES {
+            match self.requests.poll_recv(context) {
+                Poll::Ready(Some(request)) => {
+                    bytes += weight(&request);
+                    requests.push(request);
+                }
+                Poll::Ready(None) if requests.is_empty() => return Poll::Ready(None),
+                Poll::Pending if requests.is_empty() => return Poll::Pending,
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Some(v1::SessionRequest { hello: None, requests }))
+    }
+}
+
+/// The bytes of a request that can be many.
+fn weight(request: &v1::Request) -> usize {
+    match &request.command {
+        Some(Command::Put(it)) => it.value.len(),
+        Some(Command::Acquire(it)) => it.metadata.len(),
+        Some(Command::Update(it)) => it.metadata.len(),
+        Some(Command::Renew(it)) => it.slots.len() * 16,
+        _ => 0,
     }
 }
 
 impl Asked {
     /// What is heard next.
     pub(crate) async fn next(&mut self) -> Said {
-        self.from.recv().await.unwrap_or(Said::Gone)
+        self.post.next().await
     }
 }
 
@@ -271,14 +321,24 @@ impl Drop for Asked {
 
 async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, shared: Weak<Shared>) {
     let mut over = heard.over.subscribe();
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let message = tokio::select! {
             message = from.message() => message,
             _ = over.wait_for(|over| *over) => break,
+            _ = looks.tick() => {
+                if heard.is_overdue() {
+                    break;
+                }
+                continue;
+            }
         };
         let Ok(Some(message)) = message else { break };
         let Some(shared) = shared.upgrade() else { break };
-        heard.newest_us.store(clock::read().boot.micros(), Ordering::Relaxed);
+        #[cfg(feature = "virtual-time")]
+        shared.pause.over().await;
+        heard.newest_us.store(clock::boot().micros(), Ordering::Relaxed);
         if let Some(leader) = message.leader {
             heard.leader.send_replace(leader.into());
         }

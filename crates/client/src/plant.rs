@@ -11,7 +11,7 @@ thread_local! {
     static CHOSEN: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// Every planted bug.
+/// Every planted bug that schedules must catch. One more, `timer_on_runtime`, is caught where the watchdog is.
 #[cfg(test)]
 pub(crate) const ALL: &[&str] = &[
     "count_from_reply",

@@ -15,7 +15,8 @@ use v1::request::Command;
 use crate::clock;
 use crate::lease::Held;
 use crate::life::{Cause, Heard};
-use crate::line::{Line, Said};
+use crate::line::Line;
+use crate::post::Said;
 use crate::shared::{Identity, RENEW_MAX, Shared, ms};
 
 /// Even with nothing to do it is looked after from time to time.
@@ -29,12 +30,18 @@ pub(crate) async fn run(shared: Weak<Shared>) {
     let mut turn = 0_usize;
     loop {
         let Some(strong) = shared.upgrade() else { return };
+        #[cfg(feature = "virtual-time")]
+        strong.pause.over().await;
+        // Whoever comes while nobody knows when the next look is rings.
+        strong.next_beat_us.store(u64::MAX, Ordering::SeqCst);
         let sleep = beat(&strong, &mut turn);
         let rung = async {
             strong.renew.notified().await;
         };
         // Only the bell keeps the client from going: it is asked for in short steps.
         let step = sleep.min(Duration::from_secs(1));
+        let next = clock::boot() + step;
+        strong.next_beat_us.store(next.micros(), Ordering::SeqCst);
         tokio::select! {
             () = rung => {}
             () = tokio::time::sleep(step) => {}
@@ -61,7 +68,7 @@ fn beat(shared: &Arc<Shared>, turn: &mut usize) -> Duration {
             });
         }
     }
-    let now = clock::read().boot;
+    let now = clock::boot();
     let next = leases.iter().filter_map(|lease| {
         let now = clock::read();
         lease.with(|life| life.check(now).is_ok().then(|| life.due()))

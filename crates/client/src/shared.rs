@@ -1,7 +1,7 @@
 //! What do a client, its leases and its tasks share?
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,8 +18,10 @@ use crate::error::{Error, Meaning, RequestId};
 use crate::keeper::{Keeper, Lines};
 use crate::lease::Held;
 use crate::life::{Cause, Moment};
-use crate::line::{Line, Said};
+use crate::line::Line;
+use crate::post::Said;
 use crate::renew;
+use crate::tls::{Files, Trust};
 use crate::watchdog::Watchdog;
 
 /// How long a member may look for a leader before it says that it does not know.
@@ -44,6 +46,7 @@ pub(crate) struct Settings {
     pub(crate) ttl: Duration,
     pub(crate) window: Option<Duration>,
     pub(crate) grace: Duration,
+    pub(crate) tls: Files,
 }
 
 /// Which life of which cluster: another one knows nothing of our leases, even if its numbers look the same.
@@ -57,15 +60,21 @@ pub(crate) struct ClusterLife {
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) runtime: runtime::Handle,
+    pub(crate) trust: Option<Trust>,
     pub(crate) lines: watch::Receiver<Lines>,
     leases: Mutex<BTreeMap<Handle, Weak<Held>>>,
     pub(crate) renew: Notify,
+    /// When leases are looked at for renewal next, in microseconds of our clock; far away while that is not known.
+    pub(crate) next_beat_us: AtomicU64,
     pub(crate) watchdog: Watchdog,
     budget: AtomicI64,
     /// The cluster we belong to, from the first welcome on.
     life: Mutex<Option<ClusterLife>>,
     /// For tests: renewals are not sent.
     pub(crate) mute: AtomicBool,
+    /// For tests: nothing runs.
+    #[cfg(feature = "virtual-time")]
+    pub(crate) pause: crate::virtual_time::Pause,
 }
 
 /// How a request is recognised when it is sent again.
@@ -77,6 +86,13 @@ pub(crate) enum Identity {
     Key(String),
     /// By its number under its lease.
     Seq { seq: u64, done: u64 },
+}
+
+/// Whether a request that was not answered may have taken effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Doubt {
+    No,
+    Yes,
 }
 
 impl Identity {
@@ -108,20 +124,27 @@ impl Shared {
     pub(crate) fn start(settings: Settings, runtime: runtime::Handle) -> Result<Arc<Self>, Error> {
         let setup = |error: std::io::Error| Error::Setup(error.to_string());
         let watchdog = Watchdog::new().map_err(setup)?;
+        let trust = Trust::load(&settings.tls).map_err(Error::Setup)?;
         let publish = watch::Sender::new(Lines::default());
         let shared = Arc::new(Self {
             settings,
             runtime,
+            trust,
             lines: publish.subscribe(),
             leases: Mutex::default(),
             renew: Notify::new(),
+            next_beat_us: AtomicU64::new(u64::MAX),
             watchdog,
             budget: AtomicI64::new(BUDGET),
             life: Mutex::default(),
             mute: AtomicBool::new(false),
+            #[cfg(feature = "virtual-time")]
+            pause: Default::default(),
         });
         let weak = Arc::downgrade(&shared);
-        shared.watchdog.start(weak.clone()).map_err(setup)?;
+        let looked_after = weak.clone();
+        let look = move || Some(looked_after.upgrade()?.look_after());
+        shared.watchdog.start(look).map_err(setup)?;
         let known = shared.settings.addresses.clone();
         shared.runtime.spawn(Keeper::new(weak.clone(), known, publish).run());
         shared.runtime.spawn(renew::run(weak));
@@ -172,8 +195,14 @@ impl Shared {
 
     /// A session, as soon as there is one.
     pub(crate) async fn line(&self, until: Instant) -> Option<Arc<Line>> {
-        let mut lines = self.lines.clone();
         let there = |lines: &Lines| lines.first.as_ref().is_some_and(|line| !line.is_over());
+        {
+            let lines = self.lines.borrow();
+            if there(&lines) {
+                return lines.first.clone();
+            }
+        }
+        let mut lines = self.lines.clone();
         let waited = tokio::time::timeout_at(until, lines.wait_for(there)).await;
         waited.ok()?.ok()?.first.clone()
     }
@@ -193,15 +222,35 @@ impl Shared {
         identity: Identity,
         within: Duration,
     ) -> Result<(Answer, i64), Error> {
-        let (began, mut doubt) = (Instant::now(), false);
+        self.call_doubting(command, identity, within, &mut Doubt::No).await
+    }
+
+    /// The same for what does no harm twice; tells whether it may have happened more than once.
+    pub(crate) async fn call_twice(&self, command: Command) -> (Result<Answer, Error>, Doubt) {
+        let (mut doubt, within) = (Doubt::No, self.settings.timeout);
+        let answer = self.call_doubting(command, Identity::Harmless, within, &mut doubt).await;
+        (answer.map(|(answer, _)| answer), doubt)
+    }
+
+    async fn call_doubting(
+        &self,
+        command: Command,
+        identity: Identity,
+        within: Duration,
+        doubt: &mut Doubt,
+    ) -> Result<(Answer, i64), Error> {
+        let began = Instant::now();
         let until = began + within;
         let unknown = || Error::Unknown { request: identity.id(), waited: began.elapsed() };
         let request = identity.request(command);
         let (mut pause, mut tries) = (PAUSE_MIN, 0_u32);
         loop {
             tries += 1;
-            let given_up = |doubt| if doubt { unknown() } else { Error::Unavailable };
-            let Some(line) = self.line(until).await else { return Err(given_up(doubt)) };
+            let given_up = |doubt| match doubt {
+                Doubt::Yes => unknown(),
+                Doubt::No => Error::Unavailable,
+            };
+            let Some(line) = self.line(until).await else { return Err(given_up(*doubt)) };
             let mut request = request.clone();
             request.deadline_ms = ms(until.saturating_duration_since(Instant::now()).min(MEMBER));
             let Some(mut asked) = line.ask(request) else {
@@ -209,7 +258,7 @@ impl Shared {
                 continue;
             };
             let mut after = Duration::ZERO;
-            match tokio::time::timeout_at(until, line.answer(&mut asked)).await {
+            match tokio::time::timeout_at(until, asked.next()).await {
                 Ok(Said::Answer(answer)) => match answer.result {
                     Some(Answer::Error(error)) => match Meaning::of(error) {
                         Meaning::No(error) => {
@@ -217,7 +266,7 @@ impl Shared {
                             return Err(error);
                         }
                         Meaning::Again { after: asked } => after = asked,
-                        Meaning::Doubt => doubt = true,
+                        Meaning::Doubt => *doubt = Doubt::Yes,
                     },
                     Some(result) => {
                         self.earn();
@@ -225,14 +274,14 @@ impl Shared {
                     }
                     None => return Err(crate::error::strange()),
                 },
-                Ok(Said::Gone) => doubt = true,
+                Ok(Said::Gone) => *doubt = Doubt::Yes,
                 Ok(_) => return Err(crate::error::strange()),
-                Err(_) => doubt = true,
+                Err(_) => *doubt = Doubt::Yes,
             }
             // Every request here may be sent again: it is recognised, or does no harm twice.
             // Everyone tries twice: that is a leader that changed. Beyond it is what the budget is for.
             if Instant::now() >= until || tries > 1 && !self.spend() {
-                return Err(given_up(doubt));
+                return Err(given_up(*doubt));
             }
             tokio::time::sleep(clock::jittered(pause).max(after)).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -267,8 +316,12 @@ impl Shared {
 
     pub(crate) fn register(&self, lease: &Arc<Held>) {
         self.lock().insert(lease.handle, Arc::downgrade(lease));
-        self.watchdog.wake();
-        self.renew.notify_one();
+        let (due, lost_at) = lease.with(|life| (life.due(), life.lost_at()));
+        // Whoever would look too late is told; with thousands of leases that is seldom.
+        self.watchdog.wake_before(lost_at);
+        if due.micros() < self.next_beat_us.load(Ordering::SeqCst) {
+            self.renew.notify_one();
+        }
     }
 
     pub(crate) fn forget(&self, handle: Handle) {
@@ -299,6 +352,10 @@ impl Shared {
 
     /// Looks whether any lease is over, and tells when to look again.
     pub(crate) fn look_after(&self) -> Option<Moment> {
+        #[cfg(feature = "virtual-time")]
+        if self.pause.is_on() {
+            return None;
+        }
         let mut next = None;
         for lease in self.held() {
             let now = clock::read();

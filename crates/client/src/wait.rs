@@ -19,7 +19,8 @@ use crate::error::{Error, Meaning, strange};
 use crate::guard::{Guard, Lock};
 use crate::lease::{Held, Seq, give_back, new_lease, pace};
 use crate::life::{Asking, Cause, Standing};
-use crate::line::{Asked, Line, Said};
+use crate::line::{Asked, Line};
+use crate::post::Said;
 use crate::shared::{Identity, Shared};
 
 /// After a session ended, or a member could not serve.
@@ -38,13 +39,14 @@ type Granted = (Vec<Lock>, Revision);
 pub(crate) async fn under(held: Arc<Held>, ask: Ask) -> Result<Guard, Error> {
     let until = deadline(ask.wait);
     let turns = turns(&held, &ask, until).await?;
-    let seq = Some(held.seq().await);
-    let mut leaving = Leaving { held: held.clone(), ask: Some((ask.clone(), turns)), seq };
-    let stood = Stand { held: &held, ask: &ask, seq: leaving.seq.as_ref(), until };
-    let stood = stood.run(None).await;
+    let mut leaving = Leaving { held: held.clone(), ask: Some(ask), turns, sent: None };
+    let ask = leaving.ask.as_ref().expect("it was put in above");
+    let numbers = Some(&mut leaving.sent);
+    let stood = Stand { held: &held, ask, numbers, until }.run(None).await;
     match stood {
         Ok(granted) => {
-            let (_, turns) = leaving.ask.take().expect("it was put in above");
+            leaving.ask = None;
+            let turns = std::mem::take(&mut leaving.turns);
             Guard::new(held, false, granted, turns)
         }
         Err(error) => {
@@ -106,7 +108,7 @@ async fn own_once(
             continue;
         };
         orphan.sent = true;
-        let Ok(said) = tokio::time::timeout_at(worthless, line.answer(&mut asked)).await else {
+        let Ok(said) = tokio::time::timeout_at(worthless, asked.next()).await else {
             line.suspect();
             return None;
         };
@@ -134,7 +136,10 @@ async fn own_once(
         let Some(held) = held else { return Some(Err(strange())) };
         let granted = match granted {
             Some(granted) => Ok(granted),
-            None => Stand { held: &held, ask, seq: None, until }.run(Some((line, asked))).await,
+            None => {
+                let stand = Stand { held: &held, ask, numbers: None, until };
+                stand.run(Some((line, asked))).await
+            }
         };
         return Some(granted.and_then(|granted| Guard::new(held, true, granted, Vec::new())));
     }
@@ -158,16 +163,23 @@ impl Drop for Orphan {
 /// A place that is left in the background if nobody waits for it any more.
 struct Leaving {
     held: Arc<Held>,
-    ask: Option<(Ask, Vec<OwnedSemaphorePermit>)>,
-    seq: Option<Seq>,
+    ask: Option<Ask>,
+    turns: Vec<OwnedSemaphorePermit>,
+    sent: Option<Numbered>,
+}
+
+/// A request that may be on its way: its number, and the wait that it said.
+struct Numbered {
+    seq: Seq,
+    wait_ms: Option<u64>,
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
         // First the number: what is sent from here on tells the cluster that the ask was given up, if it still comes.
-        self.seq = None;
-        if let Some((ask, turns)) = self.ask.take() {
-            let held = self.held.clone();
+        self.sent = None;
+        if let Some(ask) = self.ask.take() {
+            let (held, turns) = (self.held.clone(), std::mem::take(&mut self.turns));
             self.held.shared.runtime.spawn(async move {
                 // If it cannot be said, the place goes with its lease.
                 let _ = leave(&held, &ask).await;
@@ -207,8 +219,10 @@ async fn turns(
     until: Option<Instant>,
 ) -> Result<Vec<OwnedSemaphorePermit>, Error> {
     // In one order, so that two asks never wait for each other.
-    let names: std::collections::BTreeSet<&String> = ask.locks.iter().collect();
-    let mut turns = Vec::new();
+    let mut names: Vec<&String> = ask.locks.iter().collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut turns = Vec::with_capacity(names.len());
     for name in names {
         let turn = held.turn(name);
         if let Ok(free) = turn.clone().try_acquire_owned() {
@@ -235,13 +249,15 @@ async fn turns(
 struct Stand<'a> {
     held: &'a Arc<Held>,
     ask: &'a Ask,
-    seq: Option<&'a Seq>,
+    /// Where the number of what is on its way is kept. Without this, asks are not numbered: a lease that is
+    /// given up with its ask needs none.
+    numbers: Option<&'a mut Option<Numbered>>,
     until: Option<Instant>,
 }
 
 impl Stand<'_> {
     /// Until it is granted, refused or given up. `asked` is a session on which it is queued already.
-    async fn run(&self, mut asked: Option<(Arc<Line>, Asked)>) -> Result<Granted, Error> {
+    async fn run(mut self, mut asked: Option<(Arc<Line>, Asked)>) -> Result<Granted, Error> {
         let (held, ask) = (self.held, self.ask);
         let mut standing = held.standing();
         let mut queued = asked.is_some();
@@ -260,12 +276,13 @@ impl Stand<'_> {
                     None => {
                         queued = false;
                         let line = held.shared.line(Instant::now() + FAR).await?;
-                        let on = line.ask(self.request())?;
+                        let request = self.request().await;
+                        let on = line.ask(request)?;
                         sent = true;
                         (line, on)
                     }
                 };
-                let said = if queued { on.next().await } else { line.answer(&mut on).await };
+                let said = on.next().await;
                 Some((heard(said, ask), line, on))
             };
             let (heard, line, on) = tokio::select! {
@@ -283,6 +300,11 @@ impl Stand<'_> {
                 Heard::Granted(_, granted) => return Ok(granted),
                 Heard::Queued(_, ahead) => {
                     tell(ask, ahead);
+                    // Answered: a number that is kept for as long as one waits would hold up all that come after it.
+                    // Asking again, under another, keeps the place.
+                    if let Some(sent) = &mut self.numbers {
+                        **sent = None;
+                    }
                     (queued, pause) = (true, PAUSE);
                     asked = Some((line, on));
                 }
@@ -299,29 +321,37 @@ impl Stand<'_> {
         }
     }
 
-    fn request(&self) -> v1::Request {
+    async fn request(&mut self) -> v1::Request {
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
-        // A repetition under a number says exactly the same; one without replaces the limit of the wait.
-        let wait_ms = match (self.seq, left) {
-            (None, Some(left)) => Some(millis(left).max(1)),
-            _ => self.ask.wait_ms(),
+        let left_ms = left.map_or(self.ask.wait_ms(), |left| Some(millis(left).max(1)));
+        let (identity, wait_ms) = match &mut self.numbers {
+            None => (Identity::Harmless, left_ms),
+            Some(sent) => {
+                if sent.is_none() {
+                    let seq = self.held.seq().await;
+                    **sent = Some(Numbered { seq, wait_ms: left_ms });
+                }
+                // A repetition under a number says exactly the same.
+                let sent = sent.as_ref().expect("it was put in above");
+                (sent.seq.identity(), sent.wait_ms)
+            }
         };
         let mut request = self.ask.request(wait_ms);
         request.lease_slot = self.held.handle.slot;
         request.lease_generation = self.held.handle.generation;
-        let identity = self.seq.map_or(Identity::Harmless, Seq::identity);
         identity.request(Command::Acquire(request))
     }
 
     /// The wait is over by our own clock: the place is left, and the answer to that is what counts.
-    async fn out_of_time(&self, sent: bool) -> Error {
+    async fn out_of_time(&mut self, sent: bool) -> Error {
         if !sent {
             return Error::Unavailable;
         }
-        if let Some(seq) = self.seq {
-            seq.abandon();
+        // Given up: should it still come, it is too late.
+        if let Some(sent) = &mut self.numbers {
+            **sent = None;
         }
-        match leave(self.held, self.ask).await {
+        match Box::pin(leave(self.held, self.ask)).await {
             // Nothing is held and nothing stands: for one who did not want to wait, as if it had not been asked.
             Ok(()) if self.ask.wait == Wait::No => Error::Unavailable,
             Ok(()) => Error::Refused(Refusal::WaitTimeout),

@@ -4,24 +4,14 @@
 //! over is lost, and everyone who relies on it told, even if no task of the runtime runs.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use rustix::fd::OwnedFd;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
-
-use crate::clock;
+use crate::alarm::Alarm;
 use crate::life::Moment;
-use crate::shared::Shared;
 
 /// A moment that is over.
 const NOW: Moment = Moment::from_micros(1);
-/// If the timer cannot be read, the thread looks that often all the same.
-const WITHOUT_TIMER: Duration = Duration::from_millis(50);
 
 /// The thread's timer. Setting it is how others wake the thread.
 pub(crate) struct Watchdog {
@@ -29,37 +19,58 @@ pub(crate) struct Watchdog {
 }
 
 struct Timer {
-    clock: OwnedFd,
+    alarm: Alarm,
     /// How often somebody wanted the thread to look.
     wakes: AtomicU64,
+    /// When it looks next, in microseconds; far away while it does not know.
+    next_us: AtomicU64,
+    /// In virtual time there is no thread: what would wake it wakes a task.
+    #[cfg(feature = "virtual-time")]
+    bell: Arc<tokio::sync::Notify>,
 }
 
 impl Watchdog {
     pub(crate) fn new() -> io::Result<Self> {
-        let clock = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
-        Ok(Self { timer: Arc::new(Timer { clock, wakes: AtomicU64::new(0) }) })
+        let timer = Timer {
+            alarm: Alarm::new()?,
+            wakes: AtomicU64::new(0),
+            next_us: AtomicU64::new(u64::MAX),
+            #[cfg(feature = "virtual-time")]
+            bell: Arc::default(),
+        };
+        Ok(Self { timer: Arc::new(timer) })
     }
 
-    /// Starts the thread. It ends when the client does.
-    pub(crate) fn start(&self, shared: Weak<Shared>) -> io::Result<()> {
+    /// Starts the thread. Whenever it wakes it looks, and hears when to look again, or that there is nothing to
+    /// look after any more.
+    pub(crate) fn start(
+        &self,
+        mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static,
+    ) -> io::Result<()> {
+        #[cfg(test)]
+        if mutant!("timer_on_runtime") {
+            on_the_runtime(look);
+            return Ok(());
+        }
+        #[cfg(feature = "virtual-time")]
+        if crate::virtual_time::read().is_some() {
+            crate::virtual_time::look(self.timer.bell.clone(), look);
+            return Ok(());
+        }
         let timer = self.timer.clone();
         let work = move || {
             loop {
-                let mut fired = [0; 8];
-                if let Err(error) = rustix::io::read(&timer.clock, &mut fired) {
-                    tracing::error!(%error, "the watchdog's timer cannot be read");
-                    std::thread::sleep(WITHOUT_TIMER);
-                }
+                timer.alarm.wait();
                 let before = timer.wakes.load(Ordering::SeqCst);
-                let Some(shared) = shared.upgrade() else { return };
-                let next = shared.look_after();
-                drop(shared);
+                timer.next_us.store(u64::MAX, Ordering::SeqCst);
+                let Some(next) = look() else { return };
                 if let Some(next) = next {
-                    set(&timer.clock, next);
+                    timer.alarm.set(next);
+                    timer.next_us.store(next.micros(), Ordering::SeqCst);
                 }
                 // Whoever woke us meanwhile may have set the timer before we did: it counts.
                 if timer.wakes.load(Ordering::SeqCst) != before {
-                    set(&timer.clock, NOW);
+                    timer.alarm.set(NOW);
                 }
             }
         };
@@ -70,7 +81,16 @@ impl Watchdog {
     /// Has the thread look at once.
     pub(crate) fn wake(&self) {
         self.timer.wakes.fetch_add(1, Ordering::SeqCst);
-        set(&self.timer.clock, NOW);
+        self.timer.alarm.set(NOW);
+        #[cfg(feature = "virtual-time")]
+        self.timer.bell.notify_one();
+    }
+
+    /// Has the thread look at once, if it would otherwise look after this moment or does not know when.
+    pub(crate) fn wake_before(&self, at: Moment) {
+        if at.micros() < self.timer.next_us.load(Ordering::SeqCst) {
+            self.wake();
+        }
     }
 }
 
@@ -80,16 +100,79 @@ impl Drop for Watchdog {
     }
 }
 
-fn set(timer: &OwnedFd, at: Moment) {
-    // A microsecond more: rounding must not make it look too early.
-    let at = if at > clock::read().boot { at.micros() + 1 } else { 1 };
-    let value = Timespec {
-        tv_sec: i64::try_from(at / 1_000_000).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(at % 1_000_000 * 1_000).unwrap_or(0),
-    };
-    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let when = Itimerspec { it_interval: never, it_value: value };
-    if let Err(error) = timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &when) {
-        tracing::error!(%error, "the watchdog's timer cannot be set; checks still hold");
+/// The planted bug of a client whose only timer is one of the runtime that the work may block.
+#[cfg(test)]
+fn on_the_runtime(mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static) {
+    tokio::spawn(async move {
+        while look().is_some() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tenure_types::{Revision, Token};
+    use tenure_wire::v1;
+
+    use crate::clock;
+    use crate::guard::{Guard, Lock};
+    use crate::lease::Held;
+    use crate::life::{Asking, Pace};
+    use crate::plant;
+    use crate::shared::{Settings, Shared};
+
+    const TTL: Duration = Duration::from_millis(400);
+
+    /// Whether a guard's cancellation fires while the only thread of the runtime is busy with something else.
+    fn told_while_blocked() -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let settings = Settings {
+                addresses: vec!["127.0.0.1:1".to_owned()],
+                name: "test".to_owned(),
+                timeout: TTL,
+                ttl: TTL,
+                window: None,
+                grace: Duration::ZERO,
+                tls: Default::default(),
+            };
+            let shared = Shared::start(settings, runtime.handle().clone()).unwrap();
+            let mut asking = Asking::new(Pace::new(TTL).unwrap());
+            asking.sent(clock::read());
+            let life = asking.granted(clock::read()).unwrap();
+            let granted = v1::Lease {
+                lease: 7,
+                created: 1,
+                lease_slot: 1,
+                lease_generation: 1,
+                ..Default::default()
+            };
+            let held = Held::new(shared, &granted, life).unwrap();
+            let token = Token::from_u64(1).unwrap();
+            let lock = Lock { name: "deploy".to_owned(), token, slot: None };
+            let guard = Guard::new(held, false, (vec![lock], Revision(1)), Vec::new()).unwrap();
+            let stop = guard.cancellation();
+            // Whatever wants to run on the runtime may begin.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let patience = clock::boot() + TTL * 5;
+            while !stop.is_cancelled() && clock::boot() < patience {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            stop.is_cancelled()
+        })
+    }
+
+    #[test]
+    fn the_loss_is_told_while_the_runtime_is_blocked_and_a_timer_of_the_runtime_alone_is_caught() {
+        plant::select(None);
+        assert!(told_while_blocked(), "the watchdog is a thread of its own");
+        plant::select(Some("timer_on_runtime"));
+        assert!(!told_while_blocked(), "the planted bug is there");
+        plant::select(None);
     }
 }

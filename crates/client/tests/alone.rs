@@ -440,3 +440,81 @@ fn the_blocking_client_does_the_same_without_a_runtime() {
     drop(guard);
     client.lock("deploy").acquire().unwrap().release().unwrap();
 }
+
+#[tokio::test]
+async fn a_guard_is_taken_again_from_itself_and_the_last_one_gives_the_lock_back() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let mut outer = client.lock("deploy").await.unwrap();
+    let inner = outer.reenter().unwrap();
+    assert_eq!(inner.token(), outer.token());
+    // The other guard would not know the new token.
+    let refused = outer.downgrade().await;
+    assert!(
+        matches!(refused, Err(Error::Failed { ref reason, .. }) if reason == "GUARD_SHARED"),
+        "{refused:?}"
+    );
+    inner.release().await.unwrap();
+    outer.check().unwrap();
+    assert!(matches!(refusal(client.lock("deploy").no_wait().await), Refusal::Held(_)));
+    drop(outer.reenter().unwrap());
+    outer.check().unwrap();
+    let last = outer.reenter().unwrap();
+    drop(outer);
+    last.check().unwrap();
+    last.release().await.unwrap();
+    client.lock("deploy").no_wait().await.unwrap().release().await.unwrap();
+
+    let lost = client.lock("deploy").await.unwrap();
+    client.force("deploy", lost.token(), "a test", Urgency::Now).await.unwrap();
+    lost.lost().await;
+    assert!(matches!(lost.reenter(), Err(Error::Lost { cause: Cause::Forced })));
+}
+
+#[tokio::test]
+async fn several_locks_on_a_lease_of_their_own_come_and_go_together() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let held = a.lock("two").await.unwrap();
+    let asking = b.lock_all(["one", "two", "three"]);
+    let asking = tokio::spawn(async move { asking.await });
+    until("b queues", async || waiting(&a, "two").await == 1).await;
+    held.release().await.unwrap();
+    let all = asking.await.unwrap().unwrap();
+    assert_eq!(all.locks().count(), 3);
+    assert!(matches!(refusal(a.lock("three").no_wait().await), Refusal::Held(_)));
+    all.release().await.unwrap();
+    for lock in ["one", "two", "three"] {
+        a.lock(lock).no_wait().await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn one_that_waits_for_long_does_not_hold_up_the_other_requests_of_its_lease() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let held = a.lock("slow").await.unwrap();
+    let lease = b.lease(Duration::from_secs(60)).await.unwrap();
+    let slow = lease.lock("slow").independent();
+    let slow = tokio::spawn(async move { slow.await });
+    until("b queues", async || waiting(&a, "slow").await == 1).await;
+    // More requests than the cluster remembers behind one that is not answered.
+    for _ in 0..300 {
+        lease.lock("fast").await.unwrap().release().await.unwrap();
+    }
+    assert!(!slow.is_finished());
+    held.release().await.unwrap();
+    slow.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_release_that_nobody_waits_for_is_done_all_the_same() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let guard = client.lock("deploy").await.unwrap();
+    // Polled once, then dropped.
+    let mut release = Box::pin(guard.release());
+    assert!(tokio::time::timeout(Duration::ZERO, &mut release).await.is_err());
+    drop(release);
+    until("it is free", async || client.show("deploy").await.unwrap().is_none()).await;
+}

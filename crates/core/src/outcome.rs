@@ -8,7 +8,8 @@ use crate::event::Cause;
 /// The answer to one command, dated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The newest revision when the answer was made; the command's own, if it changed anything.
+    /// The newest revision when the answer was made; the command's own, if it changed anything. A repeated answer
+    /// has the date of the first, except that an ask which was granted or queued is answered as it stands now.
     pub revision: Revision,
     /// What was done, or why not.
     pub result: Result<Answer, Refusal>,

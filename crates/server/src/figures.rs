@@ -4,6 +4,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::{Registry, Unit};
+use tenure_core::event::Cause;
+use tenure_core::outcome::Notice;
+
+use crate::meter::{Histogram, Scale};
+
 /// Syncs that the recent ones are judged by.
 const SYNCS_KEPT: usize = 512;
 
@@ -26,8 +35,16 @@ pub struct Figures {
     pub sync_p99_us: u64,
 }
 
+/// Why a lock may be lost, with the word for it.
+const LOSSES: [Cause; 4] = [Cause::Expired, Cause::Revoked, Cause::Forced, Cause::MaxHold];
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfLoss {
+    cause: &'static str,
+}
+
 /// Where the loop writes its figures and anybody reads them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Meters {
     disk_free_bytes: AtomicU64,
     disk_short: AtomicBool,
@@ -36,6 +53,39 @@ pub(crate) struct Meters {
     syncs: AtomicU64,
     sync_last_us: AtomicU64,
     sync_p99_us: AtomicU64,
+    /// Commands taken by a leader since its last sync.
+    unsynced_commands: AtomicU64,
+    syncs_took: Histogram,
+    commands_per_sync: Histogram,
+    commits_took: Histogram,
+    ended_late: Histogram,
+    renewals: Counter,
+    losses: Family<OfLoss, Counter>,
+    losses_by: [Counter; LOSSES.len()],
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        let losses = Family::default();
+        let cell = |cause: Cause| losses.get_or_create_owned(&OfLoss { cause: cause.word() });
+        Self {
+            disk_free_bytes: AtomicU64::default(),
+            disk_short: AtomicBool::default(),
+            data_bytes: AtomicU64::default(),
+            log_bytes: AtomicU64::default(),
+            syncs: AtomicU64::default(),
+            sync_last_us: AtomicU64::default(),
+            sync_p99_us: AtomicU64::default(),
+            unsynced_commands: AtomicU64::default(),
+            syncs_took: Histogram::new(Scale::QUICK),
+            commands_per_sync: Histogram::new(Scale::NUMBERS),
+            commits_took: Histogram::new(Scale::QUICK),
+            ended_late: Histogram::new(Scale::QUICK),
+            renewals: Counter::default(),
+            losses_by: LOSSES.map(cell),
+            losses,
+        }
+    }
 }
 
 /// How long recent syncs took.
@@ -70,6 +120,56 @@ impl Meters {
     pub(crate) fn synced(&self, took: Duration) {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         self.sync_last_us.store(micros(took), Ordering::Relaxed);
+        self.syncs_took.observe(micros(took));
+        let commands = self.unsynced_commands.swap(0, Ordering::Relaxed);
+        if commands > 0 {
+            self.commands_per_sync.observe(commands);
+        }
+    }
+
+    /// A leader has taken commands that its next sync makes durable.
+    pub(crate) fn took(&self, commands: usize) {
+        self.unsynced_commands.fetch_add(commands as u64, Ordering::Relaxed);
+    }
+
+    /// Commands were answered, so long after they came.
+    pub(crate) fn committed(&self, took_us: u64) {
+        self.commits_took.observe(took_us);
+    }
+
+    /// Something ended by the clock, so long after it was due.
+    pub(crate) fn ended_late(&self, late_ms: u64) {
+        self.ended_late.observe(late_ms.saturating_mul(1_000));
+    }
+
+    pub(crate) fn renewed(&self, leases: u64) {
+        self.renewals.inc_by(leases);
+    }
+
+    /// Counts the losses among notices.
+    pub(crate) fn told(&self, notices: &[Notice]) {
+        for notice in notices {
+            if let Notice::Lost { cause, .. } = notice
+                && let Some(at) = LOSSES.iter().position(|it| it == cause)
+            {
+                self.losses_by[at].inc();
+            }
+        }
+    }
+
+    /// Shows what nobody else does from now on.
+    pub(crate) fn register(&self, to: &mut Registry) {
+        let help = "How long it took to make the log durable";
+        to.register_with_unit("fsync", help, Unit::Seconds, self.syncs_took.clone());
+        let help = "Commands that one sync of the leader's log made durable";
+        to.register("commands_per_fsync", help, self.commands_per_sync.clone());
+        let help = "On the leader, from the arrival of commands to their answer";
+        to.register_with_unit("commit", help, Unit::Seconds, self.commits_took.clone());
+        let help = "On the leader, how much later than due something ended by the clock";
+        to.register_with_unit("expiry_lag", help, Unit::Seconds, self.ended_late.clone());
+        to.register("renewals", "Leases renewed, on the leader", self.renewals.clone());
+        let help = "Locks that their holders lost without having asked for it";
+        to.register("losses", help, self.losses.clone());
     }
 
     pub(crate) fn look(&self, sizes: Sizes, syncs: &Syncs) {

@@ -21,9 +21,13 @@ mod fetch;
 mod figures;
 mod founding;
 mod home;
+#[cfg(feature = "virtual-time")]
+#[doc(hidden)]
+pub mod inside;
 mod join;
 mod lineage;
 mod member;
+mod meter;
 pub mod os;
 mod peer;
 mod pen;

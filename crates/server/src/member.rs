@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use crate::edge::Outbox;
 use crate::figures::{Figures, Meters};
 use crate::lineage::Lineage;
+use crate::meter::Tally;
 use crate::os;
 use crate::watch::Feed;
 
@@ -63,7 +64,16 @@ impl NotTaken {
 pub(crate) struct Submission {
     pub(crate) requests: Vec<Bytes>,
     pub(crate) patience_us: u64,
+    /// When they came, by [`os::now_us`].
+    pub(crate) at_us: u64,
     pub(crate) done: Done,
+}
+
+impl Submission {
+    /// Commands that come now.
+    pub(crate) fn new(requests: Vec<Bytes>, patience_us: u64, done: Done) -> Self {
+        Self { requests, patience_us, at_us: os::now_us(), done }
+    }
 }
 
 /// The state of a machine: up to which entry, at which level and revision.
@@ -101,6 +111,10 @@ pub struct Member {
     backing_up: Arc<AtomicBool>,
     feed: Arc<Feed>,
     meters: Arc<Meters>,
+    tally: Arc<Tally>,
+    /// Rung when something was put into the inbox; inside a test the loop is a task that listens for it.
+    #[cfg(feature = "virtual-time")]
+    pub(crate) bell: Arc<tokio::sync::Notify>,
 }
 
 /// Whether a member runs, and why not.
@@ -190,6 +204,9 @@ impl Member {
             backing_up: Arc::default(),
             feed: Arc::default(),
             meters: Arc::default(),
+            tally: Arc::default(),
+            #[cfg(feature = "virtual-time")]
+            bell: Arc::default(),
         };
         (member, events)
     }
@@ -236,7 +253,7 @@ impl Member {
         let bound = self.command_bytes_max;
         if requests.iter().all(|request| request.len() <= bound) {
             let done: Done = Box::new(done);
-            return self.tell(Event::Submit(Submission { requests, patience_us, done }));
+            return self.tell(Event::Submit(Submission::new(requests, patience_us, done)));
         }
         // The others go on; what is too large is told with their answers.
         let fits: Vec<bool> = requests.iter().map(|request| request.len() <= bound).collect();
@@ -247,7 +264,7 @@ impl Member {
             let mut next = || fates.next().unwrap_or(Err(Undone::Unknown));
             done(fits.iter().map(|fits| if *fits { next() } else { Err(too_large) }).collect());
         });
-        self.tell(Event::Submit(Submission { requests, patience_us, done }));
+        self.tell(Event::Submit(Submission::new(requests, patience_us, done)));
     }
 
     /// Bytes of a command, at most. A larger one would be refused by a log, and stop its member.
@@ -386,10 +403,14 @@ impl Member {
     /// Events to a member that has ended are dropped, and their senders with them.
     pub(crate) fn tell(&self, event: Event) {
         let _ = self.inbox.send(event);
+        #[cfg(feature = "virtual-time")]
+        self.bell.notify_one();
     }
 
     /// The same, for those who must not wait.
     pub(crate) fn try_tell(&self, event: Event) -> Result<(), NotTaken> {
+        #[cfg(feature = "virtual-time")]
+        self.bell.notify_one();
         self.inbox.try_send(event).map_err(|error| match error {
             TrySendError::Full(event) => NotTaken::Full(Box::new(event)),
             TrySendError::Disconnected(event) => NotTaken::Ended(Box::new(event)),
@@ -408,6 +429,11 @@ impl Member {
     /// Where the loop writes its figures.
     pub(crate) fn meters(&self) -> &Arc<Meters> {
         &self.meters
+    }
+
+    /// Where the loop leaves what is counted of locks.
+    pub(crate) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
     }
 
     pub(crate) fn over(&self) -> &Arc<Over> {

@@ -7,6 +7,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The monotonic clock, in microseconds. It stands still while nobody runs.
 pub fn now_us() -> u64 {
+    #[cfg(feature = "virtual-time")]
+    if let Some(now_us) = crate::inside::now_us() {
+        return now_us;
+    }
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     let micros = u64::try_from(now.tv_nsec / 1_000).unwrap_or(0);

@@ -19,12 +19,13 @@ use tenure_types::Revision;
 use crate::book;
 use crate::edge::Delivery;
 use crate::member::{End, Event, Lead, Member};
+use crate::meter::Freed;
 use crate::os;
 use crate::peer::{Frame, Net};
 use crate::pen::{Pen, Where, spawn};
 use crate::prefer::{self, Chooser};
 use crate::say;
-use crate::waiting::Waiting;
+use crate::waiting::{Seen, Waiting};
 
 /// A member that is to decide with the others is at most so many entries behind.
 const BEHIND_MAX: u64 = 1_000;
@@ -67,6 +68,16 @@ struct Driver {
     told: Revision,
     leaving: Option<(u64, Vec<Sender<()>>)>,
     chooser: Chooser,
+    count: Count,
+}
+
+/// What has to do with counting only.
+struct Count {
+    /// The last entry that was here at the start. What is applied up to it has happened, and was counted, before.
+    from_index: u64,
+    begun: bool,
+    /// Commands of this turn that may have made room for others.
+    freed: Vec<Freed>,
 }
 
 /// The members and addresses that the links were last told.
@@ -82,6 +93,7 @@ impl Loop {
     pub(crate) fn run(self) {
         let guard = Guard { member: self.member.clone() };
         let driver = Driver {
+            count: Count { from_index: self.pen.last_index(), begun: false, freed: Vec::new() },
             told: self.replica.machine().revision(),
             on: self,
             waiting: Waiting::default(),
@@ -120,6 +132,7 @@ impl Driver {
         self.on.member.over().end(end.clone());
         self.on.member.outbox().send(Delivery::Notices(Vec::new()));
         self.on.member.feed().close();
+        self.on.member.tally().close();
         if end != End::Told {
             (self.on.on_end)(&end);
         }
@@ -142,7 +155,10 @@ impl Driver {
             }
             // After the last input was taken, never before: see `Replica::turn`.
             let now_us = os::now_us();
+            let machine = self.on.replica.machine();
+            let before = (machine.clock_ms(), machine.next_due_ms());
             let wake_at_us = self.on.replica.turn(now_us, &mut self.outputs);
+            self.count_late(before);
             let synced = match self.perform(now_us) {
                 Ok(synced) => synced,
                 Err(end) => return end,
@@ -209,6 +225,9 @@ impl Driver {
                 let Some((ticket, requests, patience_us)) = self.waiting.submit(submission) else {
                     return Ok(());
                 };
+                if self.on.replica.leads() {
+                    self.on.member.meters().took(requests.len());
+                }
                 Input::Submit { ticket, requests, patience_us }
             }
             Event::Read(ask) => Input::Read { ticket: self.waiting.read(ask) },
@@ -247,7 +266,7 @@ impl Driver {
     fn perform(&mut self, now_us: u64) -> Result<bool, End> {
         let mut wrote = false;
         let mut compact = None;
-        let mut applied = false;
+        let mut applied = None;
         let mut notices: Vec<Notice> = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
         for output in outputs.drain(..) {
@@ -263,14 +282,17 @@ impl Driver {
                     self.on.pen.write(&persist).map_err(write_end)?;
                     wrote = true;
                 }
-                Output::Answer { ticket, fate } => self.waiting.answer(ticket, fate),
+                Output::Answer { ticket, fate } => {
+                    let (meters, freed) = (self.on.member.meters(), &mut self.count.freed);
+                    self.waiting.answer(ticket, fate, &mut Seen { now_us, meters, freed });
+                }
                 Output::ReadReady { ticket } => {
                     self.waiting.read_ready(ticket, self.on.replica.machine());
                 }
                 Output::ReadFailed { ticket } => self.waiting.read_failed(ticket),
                 Output::Changed { ticket, result } => self.waiting.changed(ticket, result),
                 Output::Notices(more) => notices.extend(more),
-                Output::Applied { .. } => applied = true,
+                Output::Applied { point, .. } => applied = Some(point.index),
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let (snapshots, member) = (self.on.snapshots.clone(), self.on.member.clone());
                     let work = move || save(&snapshots, point, &meta, &frozen, &member);
@@ -289,8 +311,8 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
-        if applied {
-            self.on.member.feed().offer(&mut self.told, self.on.replica.machine());
+        if let Some(index) = applied {
+            self.offer(now_us, index, &notices);
         }
         let inbox = self.on.member.inbox();
         let durable =
@@ -310,6 +332,35 @@ impl Driver {
         }
         self.on.member.outbox().ring();
         Ok(durable.is_some())
+    }
+
+    /// Leaves what was applied with those who watch and those who count.
+    fn offer(&mut self, now_us: u64, index: u64, notices: &[Notice]) {
+        let (member, count) = (&self.on.member, &mut self.count);
+        let tally = member.tally();
+        let counted = (count.begun && tally.is_attended()).then_some(|records| {
+            // Room is handed over only if somebody waited for it, who then has a notice.
+            let granted = |notice: &Notice| matches!(notice, Notice::Granted { .. });
+            let freed = if notices.iter().any(granted) { &count.freed[..] } else { &[] };
+            tally.leave(now_us, records, freed);
+        });
+        member.feed().offer(&mut self.told, self.on.replica.machine(), counted);
+        count.freed.clear();
+        if count.begun {
+            member.meters().told(notices);
+        }
+        count.begun |= index >= count.from_index;
+    }
+
+    /// Notes by how much the first thing that ended by the clock in this turn was late.
+    fn count_late(&self, (before_ms, due_ms): (u64, Option<u64>)) {
+        let now_ms = self.on.replica.machine().clock_ms();
+        let Some(due_ms) = due_ms.filter(|due_ms| before_ms < now_ms && *due_ms <= now_ms) else {
+            return;
+        };
+        if self.on.replica.leads() {
+            self.on.member.meters().ended_late(now_ms - due_ms);
+        }
     }
 
     /// A follower has nothing else to do than to wait for its disk. A leader has others to keep, so

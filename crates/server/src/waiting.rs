@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use tenure_core::Machine;
-use tenure_core::outcome::Outcome;
+use tenure_core::outcome::{Answer, Outcome};
 use tenure_raft::{Fate, Ticket, Why};
 
+use crate::figures::Meters;
 use crate::member::{Done, Question, Submission, Undone, WishDone};
+use crate::meter::Freed;
 
 /// Everyone the loop owes something.
 #[derive(Default)]
@@ -19,8 +21,39 @@ pub(crate) struct Waiting {
 
 struct Commands {
     left: usize,
+    at_us: u64,
     fates: Vec<Result<Outcome, Undone>>,
     done: Done,
+}
+
+/// What is counted of the answers of a turn.
+pub(crate) struct Seen<'a> {
+    pub(crate) now_us: u64,
+    pub(crate) meters: &'a Meters,
+    /// Commands that may have made room for others.
+    pub(crate) freed: &'a mut Vec<Freed>,
+}
+
+impl Seen<'_> {
+    fn applied(&mut self, outcomes: &[Outcome], asked_at_us: u64) {
+        self.meters.committed(self.now_us.saturating_sub(asked_at_us));
+        for outcome in outcomes {
+            match &outcome.result {
+                Ok(Answer::Renewed(leases)) => {
+                    self.meters.renewed(leases.iter().flatten().count() as u64);
+                }
+                Ok(
+                    Answer::Released
+                    | Answer::Revoked
+                    | Answer::Left
+                    | Answer::Stopped
+                    | Answer::Forced { .. }
+                    | Answer::Downgraded { .. },
+                ) => self.freed.push(Freed { revision: outcome.revision, asked_at_us }),
+                _ => {}
+            }
+        }
+    }
 }
 
 impl Waiting {
@@ -31,13 +64,13 @@ impl Waiting {
 
     /// Remembers a submission and gives back what the replica needs of it.
     pub(crate) fn submit(&mut self, it: Submission) -> Option<(Ticket, Vec<bytes::Bytes>, u64)> {
-        let Submission { requests, patience_us, done } = it;
+        let Submission { requests, patience_us, at_us, done } = it;
         if requests.is_empty() {
             done(Vec::new());
             return None;
         }
         let ticket = self.ticket();
-        let commands = Commands { left: requests.len(), fates: Vec::new(), done };
+        let commands = Commands { left: requests.len(), at_us, fates: Vec::new(), done };
         self.commands.insert(ticket, commands);
         Some((ticket, requests, patience_us))
     }
@@ -55,11 +88,14 @@ impl Waiting {
     }
 
     /// A part of an answer, or all of it.
-    pub(crate) fn answer(&mut self, ticket: Ticket, fate: Fate) {
+    pub(crate) fn answer(&mut self, ticket: Ticket, fate: Fate, seen: &mut Seen<'_>) {
         let Some(commands) = self.commands.get_mut(&ticket) else { return };
         let before = commands.fates.len();
         match fate {
-            Fate::Applied(outcomes) => commands.fates.extend(outcomes.into_iter().map(Ok)),
+            Fate::Applied(outcomes) => {
+                seen.applied(&outcomes, commands.at_us);
+                commands.fates.extend(outcomes.into_iter().map(Ok));
+            }
             Fate::NotDone { commands: number, why } => {
                 commands.fates.extend((0..number).map(|_| Err(Undone::NotDone(why))));
             }

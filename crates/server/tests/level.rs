@@ -1,46 +1,27 @@
 //! Members of several versions in one cluster: who may raise the level, and who must stop?
 
+#[path = "support/bounded.rs"]
+mod bounded;
+
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bounded::{DEADLINE, free_port, start_all, wait};
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, Request, RequestId};
 use tenure_raft::{Change, Why, Wish};
-use tenure_server::{End, Entrance, Running, Settings, StartError, Stop, Undone, os, start};
+use tenure_server::{End, Entrance, Running, Settings, StartError, Stop, Undone, start};
 
-const DEADLINE: Duration = Duration::from_secs(60);
 /// What every cluster begins with, and what a later version knows.
 const OLD: u16 = tenure_core::LEVEL_MAX;
 const NEW: u16 = OLD + 1;
 
 type Listed = Vec<(String, String)>;
-
-fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
-    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
-    loop {
-        if let Some(found) = is_so() {
-            return found;
-        }
-        assert!(os::now_us() < until_us, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(10_000 + next % 20_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 fn settings(dir: &Path, at: usize, listed: &Listed, level_known: u16) -> Settings {
     let name = format!("m{at}");
@@ -56,15 +37,9 @@ fn settings(dir: &Path, at: usize, listed: &Listed, level_known: u16) -> Setting
 }
 
 fn found(dir: &Path, levels: &[u16]) -> (Listed, Vec<Running>) {
-    let listed =
-        (0..levels.len()).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port())));
-    let listed: Listed = listed.collect();
-    let starting = levels.iter().enumerate().map(|(at, level)| {
-        let settings = settings(dir, at, &listed, *level);
-        std::thread::spawn(move || start(settings).unwrap())
-    });
-    let starting: Vec<_> = starting.collect();
-    let running = starting.into_iter().map(|one| one.join().unwrap()).collect();
+    let listed = bounded::listed(levels.len());
+    let of = |(at, level): (usize, &u16)| settings(dir, at, &listed, *level);
+    let running = start_all(levels.iter().enumerate().map(of).collect());
     (listed, running)
 }
 
@@ -91,6 +66,7 @@ fn raise(running: &[&Running], level: u16) -> Result<(), Why> {
 /// Asks a member for a level over HTTP: the status of the answer, and its body.
 fn ask_for(running: &Running, level: u16) -> String {
     let mut stream = TcpStream::connect(running.clients).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let body = format!("{{\"level\":{level}}}");
     let request = format!(
         "POST /v1/cluster/level HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
@@ -106,6 +82,7 @@ fn ask_for(running: &Running, level: u16) -> String {
 /// One frame to the members' port, one frame back.
 fn join(running: &Running, text: &str) -> String {
     let mut stream = TcpStream::connect(running.members.unwrap()).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.write_all(&u32::try_from(text.len()).unwrap().to_le_bytes()).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
     let mut length = [0; 4];

@@ -32,12 +32,19 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// While this is so, nothing becomes durable on disks of this process that are told to look.
 static HELD: AtomicBool = AtomicBool::new(false);
 
+/// Longer than a leader waits for in its loop: then it goes on while its disk does not.
+const SLOW: Duration = Duration::from_millis(5);
+
 fn sync_unless_held(file: &dyn File) -> io::Result<Duration> {
     while HELD.load(Ordering::Acquire) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // A disk that was never slow is one that the loop waits for itself: the worst case.
-    file.sync().map(|_| Duration::ZERO)
+    Ok(file.sync()? + SLOW)
+}
+
+/// Whatever has to come: a member that says nothing fails the test, with what was waited for.
+async fn in_time<T>(what: &str, it: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, it).await.unwrap_or_else(|_| panic!("waited too long: {what}"))
 }
 
 fn settings(dir: &tempfile::TempDir) -> Settings {
@@ -60,7 +67,7 @@ async fn in_flight(at: SocketAddr) -> u64 {
     let ask = format!("GET /metrics HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
     stream.write_all(ask.as_bytes()).await.unwrap();
     let mut said = String::new();
-    stream.read_to_string(&mut said).await.unwrap();
+    in_time("the figures", stream.read_to_string(&mut said)).await.unwrap();
     let number = said.lines().find_map(|line| line.strip_prefix("tenure_commands_in_flight "));
     number.unwrap_or_else(|| panic!("no such figure: {said}")).parse().unwrap()
 }
@@ -75,9 +82,11 @@ async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
     let connect = || Endpoint::from_shared(address.clone()).unwrap().connect_lazy();
     let mut locks = LockServiceClient::new(connect());
     let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
-    let lease = locks.lease_grant(grant).await.unwrap().into_inner().id;
+    let granted = in_time("a lease", locks.lease_grant(grant)).await;
+    let lease = granted.unwrap().into_inner().id;
     let ask = v1::TryLockRequest { name: "held".into(), lease_id: lease, ..Default::default() };
-    let token = locks.try_lock(ask).await.unwrap().into_inner().fencing_token;
+    let taken = in_time("a lock", locks.try_lock(ask)).await;
+    let token = taken.unwrap().into_inner().fencing_token;
 
     // Nothing becomes durable, so that everything stays on its way, until it is too much.
     HELD.store(true, Ordering::Release);
@@ -94,7 +103,8 @@ async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
         let requests_all = all.collect();
         to.send(v1::SessionRequest { hello: None, requests: requests_all }).await.unwrap();
         let mut client = SessionServiceClient::new(connect());
-        let mut from = client.open(ReceiverStream::new(requests)).await.unwrap().into_inner();
+        let opened = in_time("a session", client.open(ReceiverStream::new(requests))).await;
+        let mut from = opened.unwrap().into_inner();
         // A session says nothing as long as none of its requests has an answer.
         if let Ok(said) = tokio::time::timeout(Duration::from_millis(500), from.message()).await {
             let answers = said.unwrap().unwrap().answers;
@@ -114,7 +124,8 @@ async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
 
     // A single call is refused at once, not at its deadline.
     let began_us = os::now_us();
-    let answer = KeyServiceClient::new(connect()).put(put("k".into(), b"v".to_vec())).await;
+    let mut keys = KeyServiceClient::new(connect());
+    let answer = in_time("a refusal", keys.put(put("k".into(), b"v".to_vec()))).await;
     let error = error_from(&answer.unwrap_err()).unwrap();
     assert_eq!(error.reason, "OVERLOADED");
     assert!(os::now_us() - began_us < 5_000_000, "early means before its deadline");
@@ -138,10 +149,10 @@ async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
         assert!(!renewal.is_finished() && !release.is_finished());
     }
     HELD.store(false, Ordering::Release);
-    tokio::time::timeout(DEADLINE, release).await.unwrap().unwrap().unwrap();
-    let renewed = tokio::time::timeout(DEADLINE, renewal).await.unwrap().unwrap().unwrap();
+    in_time("the release", release).await.unwrap().unwrap();
+    let renewed = in_time("the renewal", renewal).await.unwrap().unwrap();
     assert!(renewed.is_some_and(|it| it.ttl > 0));
-    let answer = KeyServiceClient::new(connect()).put(put("k".into(), b"v".to_vec())).await;
+    let answer = in_time("a key", keys.put(put("k".into(), b"v".to_vec()))).await;
     answer.expect("there is room again");
     drop(sessions);
     running.stop();
@@ -155,10 +166,10 @@ async fn a_command_that_no_log_would_take_is_refused_and_the_member_goes_on() {
     let mut keys = KeyServiceClient::new(Endpoint::from_shared(address).unwrap().connect_lazy());
     // Half of a segment of this member is 128 KiB.
     let large = put("large".into(), vec![7; 200 * 1024]);
-    let error = error_from(&keys.put(large).await.unwrap_err()).unwrap();
+    let error = error_from(&in_time("a refusal", keys.put(large)).await.unwrap_err()).unwrap();
     assert_eq!((&*error.reason, error.effect()), ("TOO_LARGE", v1::Effect::None));
     assert_eq!(error.bound, 128 * 1024);
-    keys.put(put("small".into(), b"v".to_vec())).await.unwrap();
+    in_time("a key", keys.put(put("small".into(), b"v".to_vec()))).await.unwrap();
 
     // The same in process: what fits is done.
     let command = |value: &[u8]| {

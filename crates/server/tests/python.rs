@@ -8,8 +8,10 @@ mod common;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use common::Members;
+use common::bounded::output;
 
 /// What is installed. Another line here is another directory.
 const PACKAGES: [&str; 4] = [
@@ -19,13 +21,16 @@ const PACKAGES: [&str; 4] = [
     "grpcio-status==1.85.1",
 ];
 
+/// What a program may take: the longest is the one that installs the packages.
+const PROGRAM: Duration = Duration::from_secs(240);
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// Runs a program to its end; what it said if it failed.
 fn run(command: &mut Command) -> Result<String, String> {
-    let ran = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let ran = output(command, PROGRAM).map_err(|error| format!("{command:?}: {error}"))?;
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     if ran.status.success() {
         return Ok(said);

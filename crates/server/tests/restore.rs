@@ -198,7 +198,7 @@ fn every_damaged_byte_of_a_backup_is_found() {
     let (done, second) = channel();
     let member = running.member.clone();
     std::thread::spawn(move || done.send(take(&member, DEADLINE).is_ok()));
-    assert_eq!(second.recv(), Ok(true));
+    assert_eq!(second.recv_timeout(DEADLINE), Ok(true));
     running.stop();
 
     let read = |bytes: &[u8]| {

@@ -160,7 +160,8 @@ async fn nonsense_is_named_and_ends_the_session() {
     // Whoever goes on like that is not listened to any more.
     a.0.send(nonsense()).await.unwrap();
     assert_eq!(a.until("closing").await["closing"]["reason"], "MALFORMED");
-    let Some(Ok(Message::Close(Some(frame)))) = a.0.next().await else { panic!("no close") };
+    let closed = tokio::time::timeout(DEADLINE, a.0.next()).await.expect("it is closed in time");
+    let Some(Ok(Message::Close(Some(frame)))) = closed else { panic!("no close") };
     assert_eq!(u16::from(frame.code), 1007);
 }
 
@@ -194,7 +195,8 @@ async fn a_plain_message_that_is_too_long_closes_the_socket_and_says_so() {
     let member = alone();
     let mut a = Socket::open(member.running.clients, "/v1/lock-socket").await;
     a.0.send(Message::text("x".repeat(32 * 1024))).await.unwrap();
-    let Some(Ok(Message::Close(Some(frame)))) = a.0.next().await else { panic!("no close") };
+    let closed = tokio::time::timeout(DEADLINE, a.0.next()).await.expect("it is closed in time");
+    let Some(Ok(Message::Close(Some(frame)))) = closed else { panic!("no close") };
     assert_eq!((u16::from(frame.code), frame.reason.as_str()), (1009, "TOO_LARGE"));
 }
 

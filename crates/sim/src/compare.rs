@@ -132,7 +132,7 @@ fn outcome_invariant(
     let once = [Refusal::RequestConflict, Refusal::RequestStale];
     let conflict =
         |outcome: &Outcome| outcome.result.as_ref().is_err_and(|refusal| once.contains(refusal));
-    let ran_again = machine.revision > model.revision && model.revision == before;
+    let ran_again = machine.revision > model.revision && model.revision <= before;
     if repeated && (ran_again || conflict(machine) || conflict(model)) {
         return "S7";
     }

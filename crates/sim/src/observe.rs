@@ -125,8 +125,9 @@ impl<'a> Seen<'a> {
             parts.push(self.part(None, true, revision));
         }
         for (request, outcome) in self.requests.iter().zip(&self.effects.outcomes) {
+            // A repeated answer has the date of the first.
             let moved = outcome.revision > revision;
-            revision = outcome.revision;
+            revision = revision.max(outcome.revision);
             if let Some(request) = request {
                 parts.push(self.part(Some((request, outcome)), moved, revision));
             }
@@ -146,13 +147,12 @@ impl<'a> Seen<'a> {
 
     /// Whether the first new revision belongs to what was due rather than to the first command.
     fn due_moved(&self) -> bool {
-        let first = match self.effects.outcomes.first() {
-            Some(outcome) => outcome.revision,
-            None => self.after.revision,
-        };
+        let newer = |outcome: &&Outcome| outcome.revision > self.before.revision;
+        let newer = self.effects.outcomes.iter().find(newer).map(|outcome| outcome.revision);
+        let first = newer.unwrap_or(self.after.revision);
         match first.0.saturating_sub(self.before.revision.0) {
             0 => false,
-            1 if !self.effects.outcomes.is_empty() => {
+            1 if newer.is_some() => {
                 // Anything due ends with an event of its own, except the quiet period, which shows
                 // only in the grants to those who waited.
                 let due = self.before.next_due.is_some_and(|due| due <= self.after.clock);

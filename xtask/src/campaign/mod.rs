@@ -1,5 +1,8 @@
 //! How is a long run cut into chunks, and where are its totals kept?
 
+mod clients;
+mod guarded;
+mod hold;
 mod processes;
 
 use std::collections::BTreeMap;
@@ -40,7 +43,23 @@ What the long runs did. `cargo xtask campaign` adds the rows.
 - `kills`: real leaders killed under leases (what the fields mean is in [internals/time.md](internals/time.md)), and
   real members, leaders and followers in turn, killed under load: all that was `acknowledged` was there afterwards,
   done once, with `grants` in order and one at a time.
+- `run`: `tenure run` with a command that forks, starts a session and ignores SIGTERM; `tenure` stopped (`stop`),
+  killed (`kill`), cut off (`partition`), its lock taken away (`force`), its watchdog killed (`watchdog`): how long
+  before the lock's next grant the last process was seen running (half, and 99 in 100, had more than that). `frozen`:
+  how soon after the thaw of everything it died. `peer`: the same under other tools, and how long, of two seconds, it
+  ran beside its successor.
+- `storm`: twenty `tenure run` of one job while clients and members are killed at random: how often two were at work
+  at once (`violations`), and the `longest_ms` that one of them had to wait for its turn.
 - `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
+- `sdk`: three client processes take one lock in turns while leaders are killed, stopped and cut off, majorities
+  stopped, and the holder itself stopped, cut off and swallowed: two guards that were valid by their own checks at
+  once would be a violation. The `controls` ignore their losses, and must overlap.
+- `losses`: leaders killed one after another under leases of 15 s that clients keep alive: any that is `lost` is a
+  violation.
+- `gate`: a store, then a proxy, killed in the middle of writes: no floor fell, no acknowledged write was lost, no lower
+  token came after a higher.
+- `set`: five clients add numbers under a lock through the store, while they are paused and leaders are killed and cut
+  off; then the same without a fence, which loses some.
 
 | campaign | commit | totals |
 |---|---|---|
@@ -62,9 +81,18 @@ pub(crate) struct Args {
     /// How many members to kill
     #[arg(long, default_value_t = 50)]
     kills: u64,
+    /// How many numbers to add
+    #[arg(long, default_value_t = 20_000)]
+    adds: u64,
     /// How often to run every scenario
     #[arg(long, default_value_t = 20)]
     rounds: u64,
+    /// How many scripted runs of clients (200 if not said), or how often to do each thing to `tenure run` (50)
+    #[arg(long)]
+    runs: Option<u64>,
+    /// How long a storm lasts
+    #[arg(long, default_value_t = 5)]
+    minutes: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -78,6 +106,18 @@ enum Name {
     Kills,
     /// Every scenario of real processes, again and again
     Processes,
+    /// Clients that take a lock in turns while everything is done to them and to members
+    Sdk,
+    /// Leaders killed under leases that clients keep alive
+    Losses,
+    /// `tenure run` stopped, killed, cut off: what is left of its command at the next grant
+    Run,
+    /// Twenty `tenure run` of one job while clients and members are killed
+    Storm,
+    /// A store and a proxy killed in the middle of writes
+    Gate,
+    /// Five clients add numbers through the store while everything fails; and without a fence
+    Set,
 }
 
 /// The rows that were there, and the one that a campaign is about to add.
@@ -121,6 +161,12 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         Name::Sim => long(repo, &CLUSTERS, args.from, args.seeds),
         Name::Kills => processes::kills(repo, args.kills),
         Name::Processes => processes::scenarios(repo, args.rounds),
+        Name::Sdk => clients::run(repo, &clients::SDK, args.runs.unwrap_or(200)),
+        Name::Losses => clients::run(repo, &clients::LOSSES, args.kills),
+        Name::Run => hold::runs(repo, args.runs.unwrap_or(50)),
+        Name::Storm => hold::storm(repo, args.minutes),
+        Name::Gate => guarded::kills(repo, args.kills),
+        Name::Set => guarded::set(repo, args.adds),
     }
 }
 

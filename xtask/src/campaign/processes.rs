@@ -17,6 +17,7 @@ use super::Record;
 const KILLS: &[(&str, &str)] = &[
     ("leases::leases_live_their_time_while_leaders_are_killed", "kills"),
     ("kill::nothing_acknowledged_is_lost_by_kills_under_load", "load"),
+    ("watches::watchers_hop_over_killed_leaders_and_see_everything_once_or_are_told", "watch"),
 ];
 /// As in the layer of `test`.
 const AT_ONCE: &str = "6";

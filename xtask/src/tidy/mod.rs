@@ -4,6 +4,7 @@ mod alone;
 mod arrows;
 mod banned;
 mod documents;
+mod examples;
 mod invariants;
 mod links;
 mod manifest;
@@ -47,6 +48,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "the project speaks of itself alone", look: alone::look },
     Check { name: "crates inherit from the workspace", look: manifest::look },
     Check { name: "documents name what there is", look: documents::look },
+    Check { name: "what others call has an example", look: examples::look },
     Check { name: "cited invariants exist", look: invariants::look },
     Check { name: "links lead somewhere", look: links::look },
 ];

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use crate::cluster::members::Cluster;
 
 /// What the threads of the clients are called.
-pub(super) const CLIENTS: &str = "bench-clients";
+pub(crate) const CLIENTS: &str = "bench-clients";
 
 /// The stages of a command, and how the threads of each are called.
 const STAGES: [(&str, &[&str]); 3] = [
@@ -16,13 +16,13 @@ const STAGES: [(&str, &[&str]); 3] = [
 ];
 
 /// CPU time by stage, in nanoseconds.
-pub(super) struct Used {
+pub(crate) struct Used {
     stages: Vec<(&'static str, u64)>,
 }
 
 impl Used {
     /// What was used so far.
-    pub(super) fn now(cluster: &Cluster) -> Result<Self> {
+    pub(crate) fn now(cluster: &Cluster) -> Result<Self> {
         let mut stages: Vec<(&'static str, u64)> =
             STAGES.iter().map(|(stage, _)| (*stage, 0)).collect();
         for task in std::fs::read_dir("/proc/self/task").context("listing threads")? {
@@ -47,14 +47,14 @@ impl Used {
         Ok(Self { stages })
     }
 
-    pub(super) fn since(&self, before: &Self) -> Self {
+    pub(crate) fn since(&self, before: &Self) -> Self {
         let stages = self.stages.iter().zip(&before.stages);
         let stages = stages.map(|((stage, now), (_, then))| (*stage, now.saturating_sub(*then)));
         Self { stages: stages.collect() }
     }
 
     /// In microseconds, for each of so many cycles.
-    pub(super) fn per(&self, cycles: u64) -> impl Iterator<Item = (&'static str, f64)> + '_ {
+    pub(crate) fn per(&self, cycles: u64) -> impl Iterator<Item = (&'static str, f64)> + '_ {
         let us = move |ns: u64| ns as f64 / 1_000.0 / (cycles as f64).max(1.0);
         self.stages.iter().map(move |(stage, ns)| (*stage, us(*ns)))
     }

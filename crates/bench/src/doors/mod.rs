@@ -3,10 +3,10 @@
 //! Three members on loopback that sync every write; the leader, its doors and all clients share this
 //! process. A cycle is an acquire and a release, each waited for.
 
-mod cpu;
+pub(crate) mod cpu;
 mod handover;
 mod http;
-mod session;
+pub(crate) mod session;
 mod storm;
 mod unary;
 
@@ -116,7 +116,7 @@ fn report(door: &str, shape: &str, measured: &Measured, figures: &mut Figures) {
 }
 
 /// Joins what clients have seen.
-async fn gather(
+pub(crate) async fn gather(
     mut tasks: tokio::task::JoinSet<Result<Measured>>,
     times: Times,
 ) -> Result<Measured> {

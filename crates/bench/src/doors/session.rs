@@ -100,7 +100,7 @@ pub(super) fn release(lease: &v1::Lease, lock: &str, token: u64) -> request::Com
 }
 
 /// Lets clients cycle: for a while unmeasured, then measured.
-pub(super) async fn measure(
+pub(crate) async fn measure(
     address: SocketAddr,
     clients: usize,
     connections: usize,
@@ -175,6 +175,6 @@ async fn cycle(
     }
 }
 
-pub(super) fn us(time: Duration) -> u64 {
+pub(crate) fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

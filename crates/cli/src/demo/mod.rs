@@ -1,67 +1,55 @@
-//! How can somebody try the rules by hand?
+//! How does somebody see what Tenure does, without reading anything first?
 
-mod line;
-mod show;
-mod table;
+mod by_hand;
+mod members;
+mod scenes;
 
-use std::io::{BufRead, ErrorKind, IsTerminal, Result, Write, stdin, stdout};
-use std::process::ExitCode;
+use std::io::{BufRead, IsTerminal};
 
-use line::Typed;
-use table::Table;
+use clap::Args;
 
-const INTRODUCTION: &str = "\
-The rules of Tenure, by hand: one state machine, nothing kept, and time moves when you say so.
-Try:  ana lock deploy
-      bob lock deploy
-      explain deploy
-      wait 10s
-      bob renew
-      wait 10s            (ana never renewed: her lease has ended, and bob is next)
-Type `help` for everything, `quit` or Ctrl-D to leave.";
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+use crate::reach::runtime;
+use crate::signals;
 
-const HELP: &str = "\
-NAME lock LOCK [shared | slots N] [try | limit TIME]   ask for a lock; NAME gets a lease of 15s
-NAME unlock LOCK      give it back                     NAME leave LOCK      leave the queue
-NAME renew            keep the lease alive             NAME stopped LOCK    confirm a taken lock
-force LOCK [now]      take it away from its holder     wait TIME            let time pass (20s, 500ms)
-locks                 every lock                       explain LOCK         who has it, who waits
-history               what happened                    help, quit";
-
-/// Reads lines and answers them until there are no more.
-pub(crate) fn run() -> ExitCode {
-    match talk(&mut stdin().lock(), &mut stdout().lock(), stdin().is_terminal()) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever read our answers has gone; there is nobody to tell.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: cannot go on: {error}");
-            ExitCode::FAILURE
-        }
-    }
+/// Flags of `tenure demo`.
+#[derive(Args)]
+pub(crate) struct Demo {
+    /// Go on without waiting for Enter
+    #[arg(long)]
+    no_pause: bool,
+    /// Try the rules instead: one state machine, no network, time that you move; `help` inside lists what to type
+    #[arg(long, conflicts_with = "no_pause")]
+    by_hand: bool,
 }
 
-fn talk(from: &mut dyn BufRead, to: &mut dyn Write, asks: bool) -> Result<()> {
-    if asks {
-        writeln!(to, "{INTRODUCTION}")?;
+/// Shows it.
+pub(crate) fn run(flags: &Demo) -> Result<Exit, Failure> {
+    if flags.by_hand {
+        return by_hand::run();
     }
-    let mut table = Table::new();
-    let mut bytes = Vec::new();
-    loop {
-        if asks {
-            write!(to, "{:>6} > ", show::time(table.clock_ms()))?;
-            to.flush()?;
+    let pauses = !flags.no_pause && std::io::stdin().is_terminal();
+    runtime()?.block_on(async {
+        let mut asked = signals::listen()?;
+        tokio::select! {
+            done = scenes::play(pauses) => done.map(|()| Exit::Done),
+            signal = asked.signal() => Ok(Exit::Signal(signal)),
         }
-        bytes.clear();
-        if from.read_until(b'\n', &mut bytes)? == 0 {
-            return Ok(());
-        }
-        match line::parse(&String::from_utf8_lossy(&bytes)) {
-            Ok(Typed::Nothing) => {}
-            Ok(Typed::Quit) => return Ok(()),
-            Ok(Typed::Help) => writeln!(to, "{HELP}")?,
-            Ok(Typed::Line(line)) => writeln!(to, "{}", table.answer(&line))?,
-            Err(why) => writeln!(to, "{why}; `help` lists what can be typed")?,
-        }
+    })
+}
+
+/// Lets somebody read, until Enter.
+async fn pause(pauses: bool, what: &str) {
+    if !pauses {
+        return;
     }
+    output::out(&format!("\n[Enter] {what}"));
+    // Waits on a thread of its own: members and leases live on meanwhile.
+    let entered = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        let _ = std::io::stdin().lock().read_line(&mut line);
+    });
+    let _ = entered.await;
 }

@@ -164,6 +164,17 @@ impl Config {
         }
     }
 
+    /// Every setting with its source, for programs.
+    pub(crate) fn objects(&self) -> Vec<serde_json::Value> {
+        let one = |(name, _): &(&str, Option<&str>)| match self.values.get(name) {
+            Some((value, source)) => {
+                serde_json::json!({ "setting": name, "value": value, "source": source })
+            }
+            None => serde_json::json!({ "setting": name, "value": null }),
+        };
+        NAMES.iter().map(one).collect()
+    }
+
     fn get(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(|(value, _)| value.as_str())
     }

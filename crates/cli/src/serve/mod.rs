@@ -3,11 +3,11 @@
 mod config;
 mod file;
 
-use std::process::ExitCode;
-
 use clap::Args;
 use tenure_server::{Entrance, Settings, os, say, start};
 
+use crate::exit::Exit;
+use crate::output::{self, Output};
 use crate::run::{Failure, on_end, wishes};
 use config::Config;
 
@@ -65,31 +65,43 @@ pub(crate) struct Serve {
     /// Allow addresses that other machines reach, without encryption
     #[arg(long)]
     insecure: bool,
+    /// End when stdin does: for whoever starts members and may be killed
+    #[arg(long, hide = true)]
+    while_stdin: bool,
 }
 
-/// Runs a member until somebody stops it.
-pub(crate) fn run(flags: &Serve) -> ExitCode {
-    match try_run(flags) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
+/// Flags of `tenure config check`.
+#[derive(Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    serve: Serve,
+    /// How to say it
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) output: Output,
 }
 
 /// Shows the settings that would be used.
-pub(crate) fn check(flags: &Serve) -> ExitCode {
-    match Config::gather(flags).and_then(|config| config.settings().map(|_| config)) {
-        Ok(config) => {
-            print!("{config}");
-            ExitCode::SUCCESS
-        }
-        Err(failure) => failure.report(),
+pub(crate) fn check(flags: &Check) -> Result<Exit, Failure> {
+    let config = Config::gather(&flags.serve)?;
+    config.settings()?;
+    match flags.output {
+        Output::Text => output::out(&config.to_string()),
+        Output::Json => config.objects().iter().for_each(output::object),
     }
+    Ok(Exit::Done)
 }
 
-fn try_run(flags: &Serve) -> Result<(), Failure> {
+/// Runs a member until somebody stops it.
+pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
     let mut settings: Settings = Config::gather(flags)?.settings()?;
     let wishes = wishes()?;
     os::raise_open_files();
+    if flags.while_stdin {
+        std::thread::spawn(|| {
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            std::process::exit(0);
+        });
+    }
     settings.stop = wishes.stop.clone();
     settings.on_end = on_end(&settings.name);
     let name = settings.name.clone();
@@ -107,5 +119,5 @@ fn try_run(flags: &Serve) -> Result<(), Failure> {
     ];
     say::info("serving", &pairs);
     wishes.wait(&[running]);
-    Ok(())
+    Ok(Exit::Done)
 }

@@ -1,4 +1,5 @@
 //! Who signs the certificates of members in tests?
+#![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -158,6 +158,8 @@ pub(crate) struct Cluster {
     pub(crate) trust: Option<Trust>,
     /// What stands between them, if anything does.
     pub(crate) proxies: Option<Proxies>,
+    /// What stands between them and clients, which know nothing else.
+    pub(crate) doors: Option<Proxies>,
     pub(crate) spaces: Option<Spaces>,
 }
 
@@ -217,6 +219,20 @@ impl Cluster {
         cluster.founded()
     }
 
+    /// Three members that reach each other only through proxies, and that clients reach only through others. So many
+    /// clients can be told apart.
+    pub(crate) fn found_behind_doors(clients: usize) -> Self {
+        let mut cluster = Self::new();
+        for _ in 0..3 {
+            cluster.add();
+        }
+        let ports: Vec<u16> = cluster.members.iter().map(|one| one.members).collect();
+        cluster.proxies = Some(Proxies::new(&ports));
+        let ports: Vec<u16> = cluster.members.iter().map(|one| one.clients).collect();
+        cluster.doors = Some(Proxies::with_diallers(&ports, clients));
+        cluster.founded()
+    }
+
     /// Three members, each with a network of its own; nothing without the rights to make those.
     pub(crate) fn found_in_spaces() -> Option<Self> {
         let spaces = Spaces::new(3)?;
@@ -233,7 +249,7 @@ impl Cluster {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (members, more) = (Vec::new(), Vec::new());
-        Self { dir, members, more, trust: None, proxies: None, spaces: None }
+        Self { dir, members, more, trust: None, proxies: None, doors: None, spaces: None }
     }
 
     fn founded(mut self) -> Self {
@@ -274,6 +290,8 @@ impl Cluster {
         let mut arguments = vec!["serve", "--name", name, "--data", data.to_str().unwrap()];
         arguments.extend(["--clients", &clients, "--members", &members]);
         arguments.extend(["--advertise-members", &advertised]);
+        let door = self.doors.as_ref().map(|doors| format!("{host}:{}", doors.port(at)));
+        arguments.extend(door.iter().flat_map(|door| ["--advertise-clients", door]));
         arguments.extend(self.more.iter().map(String::as_str));
         arguments.extend(more);
         let said = self.dir.path().join(format!("{name}.log"));

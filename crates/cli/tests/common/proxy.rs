@@ -57,10 +57,16 @@ struct Through {
 impl Proxies {
     /// One before each of these ports.
     pub(crate) fn new(members: &[u16]) -> Self {
-        let roads = vec![vec![Road::Open; members.len()]; members.len()];
+        Self::with_diallers(members, 0)
+    }
+
+    /// One before each of these ports, for so many others who dial: they are numbered after those behind the ports.
+    pub(crate) fn with_diallers(members: &[u16], diallers: usize) -> Self {
+        let known = members.len() + diallers;
+        let roads = vec![vec![Road::Open; known]; known];
         let shared = Arc::new(Shared {
             roads: Mutex::new(roads),
-            pids: Mutex::new(vec![None; members.len()]),
+            pids: Mutex::new(vec![None; known]),
             closed: AtomicBool::new(false),
         });
         let ports = members.iter().enumerate().map(|(to, behind)| {
@@ -93,9 +99,10 @@ impl Proxies {
         self.set(other, one, road);
     }
 
-    /// Changes everything from and to a member.
+    /// Changes everything from and to a member, or to one who dials.
     pub(crate) fn around(&self, at: usize, road: Road) {
-        (0..self.ports.len()).filter(|other| *other != at).for_each(|other| {
+        let known = self.shared.roads.lock().unwrap().len();
+        (0..known).filter(|other| *other != at).for_each(|other| {
             self.between(at, other, road);
         });
     }

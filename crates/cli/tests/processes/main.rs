@@ -9,3 +9,4 @@ mod leases;
 mod members;
 mod namespaces;
 mod partitions;
+mod watches;

@@ -136,6 +136,17 @@ impl Pace {
         self.window
     }
 
+    /// How long after a renewal was sent the cluster surely keeps the lease, by the clock of this machine.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let pace = tenure::Pace::new(Duration::from_secs(15)).unwrap();
+    /// assert!(pace.surely_lives() < pace.ttl() && pace.surely_lives() > pace.window());
+    /// ```
+    pub fn surely_lives(&self) -> Duration {
+        longest(self.ttl)
+    }
+
     /// How long after a renewal was sent, without a newer one acknowledged, it is doubtful.
     ///
     /// ```

@@ -28,14 +28,17 @@ const KEY_REQUEST_BYTES: u64 = 128;
 
 impl Machine {
     /// Executes a request unless it was executed before. A renewal is not remembered: repeating it
-    /// only makes a lease live longer, and what it answers can be long.
+    /// only makes a lease live longer, and what it answers can be long. A refusal to look is an error.
     pub(super) fn execute_once(
         &mut self,
         request: &Request<'_>,
         bytes: &[u8],
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Outcome, Refusal> {
         match request.id {
-            RequestId::None => self.run(&request.command),
+            RequestId::None => {
+                let result = self.run(&request.command);
+                Ok(self.dated(result))
+            }
             RequestId::Seq { lease, seq, done } => {
                 let slot = self.live_lease(lease)?;
                 self.execute_numbered(slot, seq, done, &request.command, bytes)
@@ -51,7 +54,7 @@ impl Machine {
         done: u64,
         command: &Command<'_>,
         bytes: &[u8],
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Outcome, Refusal> {
         self.forget_requests(lease, done);
         let record = self.leases.at_mut(lease);
         record.done = record.done.max(done);
@@ -68,14 +71,14 @@ impl Machine {
             if found.hash != hash {
                 return Err(Refusal::RequestConflict);
             }
-            return self.repeat(&found.answer);
+            return Ok(self.repeat(&found.answer));
         }
         if seq > done.saturating_add(SEQ_WINDOW) {
             return Err(Refusal::RequestWindow { window: SEQ_WINDOW });
         }
         let result = self.run(command);
         if matches!(command, Command::Renew(_)) {
-            return result;
+            return Ok(self.dated(result));
         }
         // The command may have ended the lease; then there is nothing to remember it in.
         let alive = self.leases.get(lease).is_some_and(|lease| (lease.id, lease.created) == id);
@@ -87,7 +90,7 @@ impl Machine {
             list.insert_after::<IN_LEASE, _>(&mut self.seq_requests, before, slot);
             self.state_bytes += self.seq_requests.at(slot).weight();
         }
-        result
+        Ok(self.dated(result))
     }
 
     fn execute_keyed(
@@ -96,7 +99,7 @@ impl Machine {
         key: &str,
         request: &Request<'_>,
         bytes: &[u8],
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Outcome, Refusal> {
         self.check_name(key)?;
         self.check_limit(Limit::NameBytes, principal.len() as u64)?;
         self.forget_old_keys();
@@ -107,7 +110,7 @@ impl Machine {
             if found.hash != hash {
                 return Err(Refusal::RequestConflict);
             }
-            return self.repeat(&found.answer);
+            return Ok(self.repeat(&found.answer));
         }
         let requests = self.key_requests.len() as u64;
         self.check_limit(Limit::Requests, requests + 1)?;
@@ -118,7 +121,7 @@ impl Machine {
         }
         let result = self.run(&request.command);
         if matches!(request.command, Command::Renew(_)) {
-            return result;
+            return Ok(self.dated(result));
         }
         let slot = self.key_requests.insert(KeyRequest {
             principal: index.0.clone(),
@@ -131,7 +134,7 @@ impl Machine {
         self.key_request_order.push::<IN_ORDER, _>(&mut self.key_requests, slot);
         self.key_requests_by_key.insert(index, slot);
         self.key_request_bytes += self.key_requests.at(slot).weight();
-        result
+        Ok(self.dated(result))
     }
 
     /// Forgets the requests of a lease up to `done`.
@@ -184,18 +187,16 @@ impl Machine {
         match result {
             Ok(Answer::Acquired(acquired)) => ask(&acquired.lease, acquired.place),
             Ok(Answer::Queued(queued)) => ask(&queued.lease, queued.place),
-            other => {
-                let outcome = Outcome { revision: self.revision, result: other.clone() };
-                Remembered::Outcome(Box::new(outcome))
-            }
+            other => Remembered::Outcome(Box::new(self.dated(other.clone()))),
         }
     }
 
-    fn repeat(&self, answer: &Remembered) -> Result<Answer, Refusal> {
+    /// The answer once more, with its date: whoever wrote a key learns from it which write was its own.
+    fn repeat(&self, answer: &Remembered) -> Outcome {
         match answer {
-            Remembered::Outcome(outcome) => outcome.result.clone(),
+            Remembered::Outcome(outcome) => Outcome::clone(outcome),
             Remembered::Ask { lease, created, place } => {
-                Ok(self.ask_standing(*lease, *created, *place))
+                self.dated(Ok(self.ask_standing(*lease, *created, *place)))
             }
         }
     }

@@ -35,10 +35,15 @@ const SETTINGS_MAX: usize = 32;
 impl Machine {
     /// Executes one request in log form.
     pub(crate) fn execute(&mut self, bytes: &[u8]) -> Outcome {
-        let result = match decode_request(bytes) {
+        let outcome = match decode_request(bytes) {
             Ok(request) => self.execute_once(&request, bytes),
             Err(_) => Err(Refusal::Malformed),
         };
+        outcome.unwrap_or_else(|refusal| self.dated(Err(refusal)))
+    }
+
+    /// An answer that is made now.
+    fn dated(&self, result: Result<Answer, Refusal>) -> Outcome {
         Outcome { revision: self.revision, result }
     }
 

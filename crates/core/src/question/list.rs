@@ -5,7 +5,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Bound;
-use tenure_types::{LeaseId, Name, PlaceNumber, Refusal, Revision};
+use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Refusal, Revision};
 
 use crate::machine::Machine;
 use crate::outcome::Answer;
@@ -65,9 +65,24 @@ impl Machine {
         views
     }
 
+    /// How many of the first places in a lock's queue, up to so many, ask for it shared.
+    pub fn waiting_shared(&self, lock: &str, max: usize) -> u64 {
+        let Some(slot) = self.lock_slot(lock) else { return 0 };
+        let queue = self.locks.at(slot).queue;
+        let first = queue.iter::<IN_QUEUE, _>(&self.waits).take(max);
+        first.filter(|(_, wait)| wait.mode == Mode::Shared).count() as u64
+    }
+
     /// A live lease.
     pub fn lease(&self, lease: LeaseRef) -> Option<LeaseView> {
         self.live_lease(lease).ok().map(|slot| self.lease_view(slot))
+    }
+
+    /// How long ago a live lease was granted or last renewed.
+    pub fn renewed_ms(&self, lease: LeaseRef) -> Option<u64> {
+        let lease = self.leases.at(self.live_lease(lease).ok()?);
+        let left_ms = lease.deadline_ms.saturating_sub(self.clock_ms);
+        Some(u64::from(lease.ttl_ms).saturating_sub(left_ms))
     }
 
     /// Live leases in the order of their ids, after one of them.

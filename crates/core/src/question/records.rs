@@ -4,11 +4,11 @@
 //! hand them to whoever has time.
 
 use alloc::vec::Vec;
-use tenure_types::Revision;
+use tenure_types::{LeaseId, Mode, PlaceNumber, Revision};
 
 use super::events::{Compacted, Filter};
 use crate::codec::{EventRef, Reader, SubjectRef, get_event};
-use crate::event::Event;
+use crate::event::{Cause, Event};
 use crate::machine::Machine;
 use crate::state::history;
 
@@ -126,6 +126,31 @@ impl<'a> Recorded<'a> {
             SubjectRef::Lease(_) | SubjectRef::Settings => return None,
         };
         Some(core::str::from_utf8(name).expect("names in history are names"))
+    }
+
+    /// The name of the lock that it is about.
+    pub fn lock(&self) -> Option<&'a str> {
+        self.name().filter(|_| matches!(self.event.subject, SubjectRef::Lock(_)))
+    }
+
+    /// Why it happened.
+    pub fn cause(&self) -> Cause {
+        self.event.cause
+    }
+
+    /// The lease that holds, held, waits or owns.
+    pub fn lease(&self) -> Option<LeaseId> {
+        self.event.lease
+    }
+
+    /// How a lock is held or asked for.
+    pub fn mode(&self) -> Option<Mode> {
+        self.event.mode
+    }
+
+    /// Which place in the queue.
+    pub fn place(&self) -> Option<PlaceNumber> {
+        self.event.place
     }
 
     /// Whether a filter lets it through.

@@ -25,8 +25,9 @@
 //!
 //! A service has no transaction that floor and work could share. So the floor rises first, durably; then whoever
 //! raised it waits until every request that was let in with a lower token has ended, body included; then it is let in
-//! itself. A request ends when its response has been sent or dropped. **Not covered:** work that goes on after that, in a task of
-//! its own, behind an upgraded connection, or in an upstream that does not notice that its connection was cut.
+//! itself. A request ends when its response has been sent or dropped. **Not covered:** work that goes on after that,
+//! in a task of its own, behind an upgraded connection, or in an upstream that does not notice that its connection was
+//! cut.
 //!
 //! `PUT /.well-known/tenure-fence` with a token raises the floor and does nothing else (fence-on-acquire); once it has
 //! answered 204, nothing older runs any more. `GET` of the same shows the floor.

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! **The tail.** On S3 the version (ETag) is a hash of the bytes: writing the same bytes under another token gives the
-//! same version, and a stale writer that had looked before would still find its condition met.
-//! [`ObjectFence::open`] finds out whether the store is like that. If so every object gets a last line of 41 bytes that no two writes share;
+//! same version, and a stale writer that had looked before would still find its condition met. [`ObjectFence::open`]
+//! finds out whether the store is like that. If so every object gets a last line of 41 bytes that no two writes share;
 //! [`ObjectFence::get`] takes it off, and the object's metadata `tenuretail` tells others how long it is.
 //!
 //! Whoever writes the object without the fence, or deletes it, removes the floor: grant that right to nobody else

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
@@ -14,6 +15,7 @@ use object_store::client::{
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
+use object_store::throttle::{ThrottleConfig, ThrottledStore};
 use object_store::{
     Attribute, Attributes, ClientOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions,
     UpdateVersion,
@@ -69,8 +71,14 @@ impl Subject for Object<'_> {
 #[test]
 fn objects_in_memory_refuse_the_dead() {
     let runtime = &Runtime::new().unwrap();
-    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    trials::all(Size { steps: 600, writes: 80 }, |name| Object::open(runtime, &store, name));
+    // As slow as stores are, or nobody would ever come between reading an object and writing it.
+    let slow = ThrottleConfig {
+        wait_get_per_call: Duration::from_millis(1),
+        wait_put_per_call: Duration::from_millis(1),
+        ..ThrottleConfig::default()
+    };
+    let store: Arc<dyn ObjectStore> = Arc::new(ThrottledStore::new(InMemory::new(), slow));
+    trials::all(Size { steps: 300, writes: 40 }, |name| Object::open(runtime, &store, name));
     attributes_and_floors_outlive_the_data(runtime, &store);
     assert!(runtime.block_on(store.head(&Path::from("tenure-fence-probe"))).is_err());
 }

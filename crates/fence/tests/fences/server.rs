@@ -25,13 +25,37 @@ const MOTO: &str = "moto[s3,server]==5.2.5";
 pub(crate) struct Server {
     pub(crate) port: u16,
     child: Child,
+    end: End,
     _dir: TempDir,
+}
+
+/// The signal that ends a server, whoever is still connected.
+#[derive(Clone, Copy)]
+enum End {
+    Interrupt,
+    Terminate,
+}
+
+impl End {
+    fn signal(self) -> Signal {
+        match self {
+            End::Interrupt => Signal::INT,
+            End::Terminate => Signal::TERM,
+        }
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Politely: one that is killed leaves shared memory behind.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+        // Politely at first: one that is killed leaves shared memory behind.
+        let _ = kill_process(Pid::from_child(&self.child), self.end.signal());
+        for _ in 0..START_TRIES {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(BETWEEN_TRIES);
+        }
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
@@ -61,25 +85,25 @@ pub(crate) fn postgres() -> Result<Server, String> {
     let (initdb, program) = (programs.join("initdb"), programs.join("postgres"));
     // It does not serve as root.
     let user = user_of(&dir, "postgres")?;
-    let mut init = as_user(&user, &initdb);
+    let mut init = as_user(&user, &initdb, End::Interrupt);
     run(init
         .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync", "-D"])
         .arg(&data))?;
     let port = free_port();
-    let mut serve = as_user(&user, &program);
+    let mut serve = as_user(&user, &program, End::Interrupt);
     serve.arg("-D").arg(&data).arg("-k").arg(dir.path());
     // Nothing here loses power; what is looked at is who is let in.
     serve
         .args(["-h", "127.0.0.1", "-c", "fsync=off", "-c", "max_connections=60", "-p"])
         .arg(port.to_string());
-    start(serve, port, dir)
+    start(serve, port, End::Interrupt, dir)
 }
 
 pub(crate) fn redis() -> Result<Server, String> {
     installed("redis-server", || run(Command::new("redis-server").arg("--version")).map(drop))?;
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let port = free_port();
-    let mut serve = as_user(&None, Path::new("redis-server"));
+    let mut serve = as_user(&None, Path::new("redis-server"), End::Terminate);
     serve.args([
         "--bind",
         "127.0.0.1",
@@ -91,7 +115,7 @@ pub(crate) fn redis() -> Result<Server, String> {
         "always",
     ]);
     serve.args(["--port", &port.to_string(), "--dir"]).arg(dir.path());
-    start(serve, port, dir)
+    start(serve, port, End::Terminate, dir)
 }
 
 /// Something that speaks S3.
@@ -99,10 +123,10 @@ pub(crate) fn moto() -> Result<Server, String> {
     let python = python()?;
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let port = free_port();
-    let mut serve = as_user(&None, &python);
+    let mut serve = as_user(&None, &python, End::Terminate);
     serve.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fences/s3.py"));
     serve.arg(port.to_string()).env("PYTHONDONTWRITEBYTECODE", "1");
-    start(serve, port, dir)
+    start(serve, port, End::Terminate, dir)
 }
 
 /// A Python with what serves S3.
@@ -120,13 +144,13 @@ fn python() -> Result<PathBuf, String> {
     Ok(python)
 }
 
-fn start(mut command: Command, port: u16, dir: TempDir) -> Result<Server, String> {
+fn start(mut command: Command, port: u16, end: End, dir: TempDir) -> Result<Server, String> {
     let log = dir.path().join("log");
     let out = std::fs::File::create(&log).map_err(|error| error.to_string())?;
     let err = out.try_clone().map_err(|error| error.to_string())?;
     let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
     let child = child.map_err(|error| format!("{command:?}: {error}"))?;
-    let mut server = Server { port, child, _dir: dir };
+    let mut server = Server { port, child, end, _dir: dir };
     for _ in 0..START_TRIES {
         if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return Ok(server);
@@ -158,13 +182,17 @@ fn user_of(dir: &TempDir, name: &str) -> Result<Option<String>, String> {
 }
 
 /// A command that ends when we do, as another user if we may not run it ourselves.
-fn as_user(user: &Option<String>, program: &Path) -> Command {
+fn as_user(user: &Option<String>, program: &Path, end: End) -> Command {
     let mut command = Command::new("setpriv");
     if let Some(user) = user {
         command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
         command.current_dir("/");
     }
-    command.args(["--pdeathsig", "INT", "--"]).arg(program);
+    let signal = match end {
+        End::Interrupt => "INT",
+        End::Terminate => "TERM",
+    };
+    command.args(["--pdeathsig", signal, "--"]).arg(program);
     command
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tenure_core::Machine;
 use tenure_core::request::LeaseRef;
+use tenure_types::HolderState;
 use tenure_wire::{Failure, v1};
 
 use super::session::{IN_FLIGHT_MAX, REQUESTS_MAX};
@@ -107,8 +108,18 @@ pub(crate) async fn explain(
         _ => Some(decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(told)?),
     };
     let max = page(it.limit);
-    let ask =
-        move |machine: &Machine| machine.explain(asker, &lock, max).as_ref().map(encode::explained);
+    let usually = edge.member().tally().usually(&lock);
+    let ask = move |machine: &Machine| {
+        let explained = machine.explain(asker, &lock, max)?;
+        let mut response = encode::explained(&explained);
+        let holders = response.lock.iter_mut().flat_map(|lock| &mut lock.holders);
+        for (shown, holder) in holders.zip(&explained.lock.holders).take(max) {
+            if holder.state == HolderState::Held {
+                shown.renewed_ms = machine.renewed_ms(LeaseRef::Id(holder.lease));
+            }
+        }
+        Some(response)
+    };
     let (revision, explained) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
     // A lock that nobody holds or awaits is free: there is nothing else to say of it.
     let mut response = explained.unwrap_or_else(|| v1::ExplainResponse {
@@ -116,6 +127,9 @@ pub(crate) async fn explain(
         ..Default::default()
     });
     response.header = Some(edge.header(revision));
+    if let Some((held_ms, of)) = usually {
+        (response.usually_held_ms, response.usually_of) = (Some(held_ms), of);
+    }
     Ok(response)
 }
 

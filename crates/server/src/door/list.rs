@@ -19,6 +19,9 @@ const PAGE_BYTES: usize = 1024 * 1024;
 /// Records read in one go. Values may be large: what the loop copies beyond a page is at most this many of them.
 const PART: usize = 8;
 
+/// Revisions that one page of a history looks at: bounded work for the loop.
+const LOOKED_AT: usize = 10_000;
+
 /// A page of records, and whether there may be more behind it.
 struct Page<T> {
     records: Vec<T>,
@@ -142,9 +145,12 @@ pub(crate) async fn keys(
     Ok(v1::ListKeysResponse { header, kvs, next })
 }
 
+/// What happened to a lock: as many revisions that concern it as were asked for, found among so many that a page may
+/// have none and still say where to go on.
 pub(crate) async fn history(
     edge: &Edge,
     it: &v1::HistoryRequest,
+    fresh: Fresh,
     within: Duration,
 ) -> Result<v1::HistoryResponse, v1::Error> {
     let (lock, max) = (name(&it.lock, "lock")?, page(it.limit));
@@ -157,11 +163,15 @@ pub(crate) async fn history(
         if from > newest.next() {
             return (floor, Err(v1::Error::from(&Refusal::FutureRevision { asked: from, newest })));
         }
-        let events = machine.events(from, Filter::Exact(&lock), max);
+        let events = machine.events(from, Filter::Exact(&lock), LOOKED_AT);
         (floor, events.map_err(|gone| told(Failure::Compacted { floor: gone.floor })))
     };
-    let (revision, (floor, events)) = edge.read(Fresh::Now, within, ask).await.map_err(failed)?;
-    let events = events?;
+    let (revision, (floor, events)) = edge.read(fresh, within, ask).await.map_err(failed)?;
+    let mut events = events?;
+    if let Some(beyond) = events.batches.get(max) {
+        events.next = beyond.revision;
+        events.batches.truncate(max);
+    }
     let read = events.batches.len();
     let Page { records: batches, .. } =
         cut(events.batches, read + 1, |batch| encode::batch(batch.revision, &batch.events));

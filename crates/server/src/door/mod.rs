@@ -3,6 +3,7 @@
 //! One port takes gRPC, HTTP/JSON and WebSocket, over HTTP/1.1 or HTTP/2, with or without TLS. Whatever a
 //! client may send is bounded here, by numbers of ours and not by the defaults of a library.
 
+mod addresses;
 mod ask;
 pub(crate) mod decode;
 mod encode;
@@ -14,24 +15,30 @@ mod list;
 pub(crate) mod session;
 pub(crate) mod ws;
 
+use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use ::http::header::UPGRADE;
 use axum::Router;
+use axum::response::Response;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::edge::{Edge, deadline_us};
 use crate::os;
 use crate::say;
 use crate::tls::Tls;
+use addresses::{Addresses, Counted};
 use first::{First, Rewound};
 
 pub(crate) use http::Hosts;
@@ -40,6 +47,8 @@ pub(crate) use http::Hosts;
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Connections at a time. Each idle one takes some 20 KiB.
 const CONNECTIONS_MAX: usize = 20_000;
+/// Of these, one address may have so many: a proxy needs most of them, and the rest is for whoever has to look.
+const PER_ADDRESS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 /// From the first byte of a TLS handshake to its last.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// From the beginning of a request, or of a connection, to the end of its headers.
@@ -95,18 +104,7 @@ impl Doors {
         let port = tokio::net::TcpListener::from_std(port)?;
         let open = watch::Sender::new(true);
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let house = Arc::new(House {
-            http1: protocols().http1_only(),
-            http2: protocols().http2_only(),
-            router: grpc::routes(edge).reset_fallback().merge(http::routes(
-                edge,
-                hosts,
-                ws::routes(edge),
-            )),
-            tls,
-            room: room.clone(),
-            open: open.subscribe(),
-        });
+        let house = Arc::new(House::new(edge, hosts, tls, (room.clone(), open.subscribe())));
         edge.runtime().spawn(accept(port, house));
         Ok(Self { open, room })
     }
@@ -122,6 +120,65 @@ impl Doors {
     /// Lets nobody in any more, and those inside finish what they are at.
     pub(crate) fn close(&self) {
         self.open.send_replace(false);
+    }
+}
+
+impl House {
+    fn new(
+        edge: &Edge,
+        hosts: Hosts,
+        tls: Option<Arc<Tls>>,
+        (room, open): (Arc<Semaphore>, watch::Receiver<bool>),
+    ) -> Self {
+        let http = http::routes(edge, hosts, ws::routes(edge));
+        Self {
+            http1: protocols().http1_only(),
+            http2: protocols().http2_only(),
+            router: grpc::routes(edge).reset_fallback().merge(http),
+            tls,
+            room,
+            open,
+        }
+    }
+}
+
+/// The doors of a member inside a test: they open onto pipes.
+#[cfg(feature = "virtual-time")]
+pub(crate) struct Inside {
+    house: Arc<House>,
+    addresses: Addresses,
+    // As long as this is there they are open.
+    _open: watch::Sender<bool>,
+}
+
+#[cfg(feature = "virtual-time")]
+impl Inside {
+    pub(crate) fn open(edge: &Edge, hosts: Hosts) -> Self {
+        let open = watch::Sender::new(true);
+        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Self {
+            house: Arc::new(House::new(edge, hosts, None, (room, open.subscribe()))),
+            addresses: Addresses::new(PER_ADDRESS_MAX),
+            _open: open,
+        }
+    }
+
+    /// Serves one connection until it ends.
+    pub(crate) fn serve(
+        &self,
+        stream: tokio::io::DuplexStream,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let house = self.house.clone();
+        let addresses = self.addresses.clone();
+        async move {
+            let Ok(room) = house.room.clone().acquire_owned().await else { return };
+            let Some(counted) = addresses.enter(std::net::Ipv4Addr::LOCALHOST.into()) else {
+                return;
+            };
+            let seat = Seat { _held: Arc::new((room, counted)), open: house.open.clone() };
+            // A client that goes away is no event.
+            let _ = hear(stream, &house, seat).await;
+        }
     }
 }
 
@@ -148,14 +205,15 @@ fn protocols() -> auto::Builder<TokioExecutor> {
 
 async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
     let mut open = house.open.clone();
+    let addresses = Addresses::new(PER_ADDRESS_MAX);
     loop {
         let Ok(room) = house.room.clone().acquire_owned().await else { return };
         let stream = tokio::select! {
             accepted = port.accept() => accepted,
             _ = open.wait_for(|open| !open) => return,
         };
-        let stream = match stream {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match stream {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, most likely: give others time to close some.
                 say::warn("cannot accept a connection", &[("cause", &error)]);
@@ -163,50 +221,95 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
                 continue;
             }
         };
+        let Some(counted) = addresses.enter(from.ip()) else { continue };
         let house = house.clone();
+        let seat = Seat { _held: Arc::new((room, counted)), open: house.open.clone() };
         tokio::spawn(async move {
             // A client that goes away, or cannot speak, is no event.
-            let _ = serve(stream, &house).await;
-            drop(room);
+            let _ = serve(stream, &house, seat).await;
         });
     }
 }
 
-async fn serve(stream: TcpStream, house: &House) -> io::Result<()> {
+/// What a connection holds for as long as it, or the socket it becomes, is there.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    _held: Arc<(OwnedSemaphorePermit, Counted)>,
+    open: watch::Receiver<bool>,
+}
+
+impl Seat {
+    /// Waits until the doors are closed.
+    pub(crate) async fn asked_to_leave(&mut self) {
+        // If nobody can close them any more, they are.
+        let _ = self.open.wait_for(|open| !open).await;
+    }
+}
+
+/// The router, for the requests of one connection: those that become sockets take its seat with them.
+#[derive(Clone)]
+struct Seated {
+    router: Router,
+    seat: Seat,
+}
+
+impl tower::Service<::http::Request<Incoming>> for Seated {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = <Router as tower::Service<::http::Request<Incoming>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        tower::Service::<::http::Request<Incoming>>::poll_ready(&mut self.router, context)
+    }
+
+    fn call(&mut self, mut request: ::http::Request<Incoming>) -> Self::Future {
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(self.seat.clone());
+        }
+        self.router.call(request)
+    }
+}
+
+async fn serve(stream: TcpStream, house: &House, seat: Seat) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if let Some(tls) = &house.tls {
         // The files are looked at for every connection: a new certificate needs no restart.
         let accepting = TlsAcceptor::from(tls.clients()).accept(stream);
         let stream = tokio::time::timeout(HANDSHAKE, accepting).await??;
-        return hear(stream, house).await;
+        return hear(stream, house, seat).await;
     }
-    hear(stream, house).await
+    hear(stream, house, seat).await
 }
 
 /// Hears how a client of HTTP begins, and goes on in its version.
-async fn hear<S>(mut stream: S, house: &House) -> io::Result<()>
+async fn hear<S>(mut stream: S, house: &House, seat: Seat) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let first = tokio::time::timeout(HEADERS, first::hear(&mut stream)).await??;
     match first {
         First::Nothing => Ok(()),
-        First::Http1(read) => speak(&house.http1, Rewound::new(read, stream), house).await,
-        First::Http2(read) => speak(&house.http2, Rewound::new(read, stream), house).await,
+        First::Http1(read) => speak(&house.http1, Rewound::new(read, stream), house, seat).await,
+        First::Http2(read) => speak(&house.http2, Rewound::new(read, stream), house, seat).await,
     }
 }
 
-async fn speak<S>(http: &auto::Builder<TokioExecutor>, stream: S, house: &House) -> io::Result<()>
+async fn speak<S>(
+    http: &auto::Builder<TokioExecutor>,
+    stream: S,
+    house: &House,
+    mut seat: Seat,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let service = TowerToHyperService::new(house.router.clone());
+    let seated = Seated { router: house.router.clone(), seat: seat.clone() };
+    let service = TowerToHyperService::new(seated);
     let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    let mut open = house.open.clone();
     tokio::select! {
         ended = connection.as_mut() => return ended.map_err(io::Error::other),
-        _ = open.wait_for(|open| !open) => connection.as_mut().graceful_shutdown(),
+        () = seat.asked_to_leave() => connection.as_mut().graceful_shutdown(),
     }
     match tokio::time::timeout(LEAVE, connection).await {
         Ok(ended) => ended.map_err(io::Error::other),

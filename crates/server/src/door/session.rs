@@ -20,8 +20,9 @@ use tokio::time::{Instant, Sleep};
 
 use super::encode::{self, Told};
 use super::{ask, decode};
-use crate::edge::{self, Edge, Mail, Principal, Session, deadline_us};
+use crate::edge::{self, Edge, Mail, Principal, Session};
 use crate::member::{Lead, Undone};
+use crate::meter::{Class, Door};
 use crate::os;
 
 /// Requests unanswered on one session, waits for locks not counted.
@@ -49,6 +50,7 @@ pub(crate) type Unread = Option<Box<v1::Error>>;
 /// One session.
 pub(crate) struct Talk {
     edge: Edge,
+    door: Door,
     who: Principal,
     client: String,
     session: Session,
@@ -62,7 +64,8 @@ pub(crate) struct Talk {
     ttl_min_ms: Option<u64>,
     /// Which lease a handle is, for doors that name leases by id.
     names: Option<Names>,
-    questions: JoinSet<v1::Answer>,
+    /// With the moment each was asked.
+    questions: JoinSet<(u64, v1::Answer)>,
     lead: tokio::sync::watch::Receiver<Lead>,
     alarm: Pin<Box<Sleep>>,
     alarmed: bool,
@@ -73,6 +76,8 @@ pub(crate) struct Talk {
 struct Pending {
     id: u64,
     told: Told,
+    class: Class,
+    asked_at_us: u64,
     deadline_us: u64,
     answered: bool,
 }
@@ -86,10 +91,11 @@ struct Gathered {
 }
 
 impl Talk {
-    pub(crate) fn new(edge: Edge, who: Principal) -> Self {
+    pub(crate) fn new(edge: Edge, who: Principal, door: Door) -> Self {
         let (session, lead) = (edge.session(), edge.member().lead());
         Self {
             edge,
+            door,
             who,
             client: UNNAMED.to_owned(),
             session,
@@ -132,8 +138,11 @@ impl Talk {
             tokio::select! {
                 biased;
                 mail = self.session.mail() => self.take_mail(mail, &mut out),
-                Some(Ok(answer)) = self.questions.join_next(), if !self.questions.is_empty() => {
+                Some(Ok((asked_at_us, answer))) = self.questions.join_next(),
+                    if !self.questions.is_empty() =>
+                {
                     self.in_flight -= 1;
+                    self.served(Class::Read, asked_at_us, os::now_us());
                     out.answers.push(answer);
                 }
                 request = from.next(), if self.in_flight < IN_FLIGHT_MAX => match request {
@@ -150,11 +159,27 @@ impl Talk {
                 }
             }
             if !is_empty(&out) {
+                self.count_refusals(&out);
                 return Some(out);
             }
             if self.closing {
                 return None;
             }
+        }
+    }
+
+    fn served(&self, class: Class, asked_at_us: u64, now_us: u64) {
+        self.edge.asked().served(self.door, class, now_us.saturating_sub(asked_at_us));
+    }
+
+    fn count_refusals(&self, out: &v1::SessionResponse) {
+        for answer in &out.answers {
+            if let Some(v1::answer::Result::Error(error)) = &answer.result {
+                self.edge.asked().refused(self.door, &error.reason);
+            }
+        }
+        if let Some(error) = &out.closing {
+            self.edge.asked().refused(self.door, &error.reason);
         }
     }
 
@@ -168,6 +193,7 @@ impl Talk {
         S: Stream<Item = Result<v1::SessionRequest, Unread>> + Unpin,
     {
         let (mut urgent, mut renewals) = (Gathered::default(), Gathered::default());
+        let now_us = os::now_us();
         let mut message = first;
         loop {
             if let Some(hello) = message.hello.take()
@@ -187,7 +213,7 @@ impl Talk {
                 number_leases(&mut request, &self.who);
                 let error = match too_many(&request) {
                     Some(refusal) => v1::Error::from(&refusal),
-                    None => match self.take(&request, &mut urgent, &mut renewals) {
+                    None => match self.take(&request, now_us, &mut urgent, &mut renewals) {
                         Ok(()) => continue,
                         Err(failure) => (&failure).into(),
                     },
@@ -264,6 +290,7 @@ impl Talk {
     fn take(
         &mut self,
         request: &v1::Request,
+        now_us: u64,
         urgent: &mut Gathered,
         renewals: &mut Gathered,
     ) -> Result<(), Failure> {
@@ -271,7 +298,8 @@ impl Talk {
             self.in_flight += 1;
             let (edge, request) = (self.edge.clone(), request.clone());
             let within = within(request.deadline_ms);
-            self.questions.spawn(async move { ask::session(&edge, &request, within).await });
+            let asked = async move { (now_us, ask::session(&edge, &request, within).await) };
+            self.questions.spawn(asked);
             return Ok(());
         }
         let command = command(request, &self.client)?;
@@ -294,8 +322,15 @@ impl Talk {
         };
         encode_request(&Request { principal: self.who.name(), id, command }, &mut heap.bytes);
         heap.ends.push(heap.bytes.len());
-        let deadline_us = deadline_us(within(request.deadline_ms));
-        heap.pending.push(Pending { id: request.id, told, deadline_us, answered: false });
+        let within_us = u64::try_from(within(request.deadline_ms).as_micros()).unwrap_or(u64::MAX);
+        heap.pending.push(Pending {
+            id: request.id,
+            told,
+            class: Class::of_request(request),
+            asked_at_us: now_us,
+            deadline_us: now_us.saturating_add(within_us),
+            answered: false,
+        });
         Ok(())
     }
 
@@ -324,11 +359,13 @@ impl Talk {
     }
 
     fn take_mail(&mut self, mail: Vec<Mail>, out: &mut v1::SessionResponse) {
+        let now_us = os::now_us();
         for letter in mail {
             match letter {
                 Mail::Answers { batch, fates } => {
                     let pending = self.batches.remove(&batch).unwrap_or_default();
                     for (pending, fate) in pending.into_iter().zip(fates) {
+                        self.served(pending.class, pending.asked_at_us, now_us);
                         self.answered(&pending, fate, out);
                     }
                 }

@@ -20,6 +20,8 @@ use crate::member::Undone;
 pub(crate) struct Turn {
     /// At most so long, by this member's clock.
     pub(crate) wait: Duration,
+    /// How long it may take to learn whether it has to wait at all.
+    pub(crate) within: Duration,
     /// Whether the place is kept when the time is over or the caller goes away.
     pub(crate) keep: bool,
 }
@@ -44,7 +46,7 @@ impl Edge {
         turn: Turn,
     ) -> Result<Outcome, Failure> {
         let Some(lock) = acquire.locks.as_slice().first().map(|ask| ask.lock.to_owned()) else {
-            return self.call(who, id, Command::Acquire(acquire), WITHIN).await;
+            return self.call(who, id, Command::Acquire(acquire), turn.within).await;
         };
         let command = Command::Acquire(acquire);
         self.admit(who, &command)?;
@@ -61,10 +63,10 @@ type Done = oneshot::Sender<Result<Outcome, Failure>>;
 
 impl Asking {
     async fn run(self, request: Bytes, mut done: Done) {
-        let deadline_us = deadline_us(WITHIN);
-        self.session.submit(1, vec![request], 0, deadline_us);
+        let within = self.turn.within;
+        self.session.submit(1, vec![request], 0, deadline_us(within));
         let mut early = Vec::new();
-        let answer = tokio::time::timeout(WITHIN + LAST_WORD, self.answer(&mut early)).await;
+        let answer = tokio::time::timeout(within + LAST_WORD, self.answer(&mut early)).await;
         let answer = answer.unwrap_or(Err(Undone::Unknown));
         let outcome = match answer {
             Err(undone) => Err(Failure::from(undone)),

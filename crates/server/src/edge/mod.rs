@@ -40,6 +40,7 @@ pub(crate) use session::Session;
 pub(crate) use ticket::Signed;
 
 use crate::member::{Lead, Member, Undone};
+use crate::meter::{self, Asked};
 use crate::os;
 use crate::peer::Net;
 use crate::ticket::Keys;
@@ -70,6 +71,7 @@ struct Inner {
     load: Load,
     cluster: String,
     hub: Hub,
+    asked: Arc<Asked>,
     insecure: bool,
     keys: Keys,
 }
@@ -119,8 +121,10 @@ impl Edge {
         member.outbox().attend();
         runtime.spawn(outbox::spread(member.outbox().clone(), member.clone()));
         let hub = Hub::start(member.clone(), &runtime);
-        let load = Load::default();
-        let inner = Inner { member, net, runtime, load, cluster, hub, insecure, keys };
+        member.tally().attend();
+        runtime.spawn(meter::count(member.tally().clone()));
+        let (load, asked) = (Load::default(), Arc::default());
+        let inner = Inner { member, net, runtime, load, cluster, hub, asked, insecure, keys };
         let edge = Self { inner: Arc::new(inner) };
         edge.runtime().spawn(crate::ticket::tend(edge.clone()));
         edge
@@ -144,6 +148,11 @@ impl Edge {
     /// Where watches are.
     pub(crate) fn hub(&self) -> &Hub {
         &self.inner.hub
+    }
+
+    /// Where requests are counted.
+    pub(crate) fn asked(&self) -> &Arc<Asked> {
+        &self.inner.asked
     }
 
     /// Who leads, as far as this member knows.

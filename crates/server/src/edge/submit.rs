@@ -48,9 +48,10 @@ struct Trip {
 
 impl Edge {
     /// Sends a batch on its way. Its reply comes in any case, unless the member ends.
-    pub(crate) fn submit(&self, batch: Batch) {
+    pub(crate) fn submit(&self, mut batch: Batch) {
         let bytes = batch.requests.iter().map(|request| request.len() as u64).sum();
-        self.inner.load.add(batch.requests.len() as u64, bytes);
+        let gather_us = self.inner.load.add(batch.requests.len() as u64, bytes);
+        batch.patience_us = batch.patience_us.max(gather_us);
         let trip = Trip { batch, bytes, fates: Vec::new(), part: None };
         match trip.without_too_large(self.inner.member.command_bytes_max()) {
             trip if trip.is_over() => {
@@ -166,7 +167,7 @@ fn here(inner: &Arc<Inner>, trip: Trip) {
     let number = requests.len();
     let kept = inner.clone();
     let done = Box::new(move |fates| settle(&kept, trip, fates));
-    let event = Event::Submit(Submission { requests, patience_us, done });
+    let event = Event::Submit(Submission::new(requests, patience_us, done));
     if let Err(not_taken) = inner.member.try_tell(event)
         && let Event::Submit(submission) = not_taken.back()
     {

@@ -106,6 +106,13 @@ impl Forwards {
 impl Net {
     /// Sends commands to the leader. `done` is called in any case, once.
     pub(crate) fn forward(&self, to: MemberId, requests: &[Bytes], patience_us: u64, done: Done) {
+        #[cfg(feature = "virtual-time")]
+        if let Some(leader) = self.inside(to) {
+            let member = self.member.clone();
+            let requests = requests.to_vec();
+            return leader
+                .submit_then(requests, patience_us, move |fates| deliver(&member, fates, done));
+        }
         let commands = requests.len();
         let number = self.forwards.wait(to, What::Commands { commands, done });
         self.send_on(to, number, &encode_commands(number, patience_us, requests));
@@ -113,6 +120,11 @@ impl Net {
 
     /// Sends an operator's wish to the leader. `done` is called in any case, once.
     pub(crate) fn forward_wish(&self, to: MemberId, wish: &Wish, done: WishDone) {
+        #[cfg(feature = "virtual-time")]
+        if let Some(leader) = self.inside(to) {
+            let done = |result: Result<(), Why>| done(result.map_err(Undone::NotDone));
+            return leader.wish_then(wish.clone(), done);
+        }
         let number = self.forwards.wait(to, What::Wish(done));
         self.send_on(to, number, &encode_wish(number, wish));
     }
@@ -138,7 +150,7 @@ pub(super) fn take(net: &Arc<Net>, from: MemberId, forwarded: Forwarded) {
                 // If the link is gone, the other end knows that it will not hear from us.
                 kept.send(from, vec![Frame::new(&frame, false)]);
             });
-            let event = Event::Submit(Submission { requests, patience_us, done });
+            let event = Event::Submit(Submission::new(requests, patience_us, done));
             if let Err(not_taken) = net.member.try_tell(event)
                 && let Event::Submit(submission) = not_taken.back()
             {

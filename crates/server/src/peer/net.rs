@@ -44,6 +44,9 @@ pub(crate) struct Net {
     /// One snapshot arrives at a time.
     pub(super) receiving: Mutex<()>,
     closed: AtomicBool,
+    /// The other members, where all live in one process and need no links.
+    #[cfg(feature = "virtual-time")]
+    pub(crate) inside: Mutex<BTreeMap<MemberId, Member>>,
 }
 
 impl Net {
@@ -59,6 +62,8 @@ impl Net {
             sending: Mutex::default(),
             receiving: Mutex::default(),
             closed: AtomicBool::new(false),
+            #[cfg(feature = "virtual-time")]
+            inside: Mutex::default(),
         })
     }
 
@@ -90,7 +95,17 @@ impl Net {
 
     /// Whether there is a connection to a member.
     pub(crate) fn is_linked(&self, id: MemberId) -> bool {
+        #[cfg(feature = "virtual-time")]
+        if self.inside(id).is_some() {
+            return true;
+        }
         self.links().get(&id).is_some_and(|link| link.is_connected())
+    }
+
+    /// Another member of the same process.
+    #[cfg(feature = "virtual-time")]
+    pub(super) fn inside(&self, id: MemberId) -> Option<Member> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
     /// Where a member lives, as far as this one knows.

@@ -1,7 +1,7 @@
 //! How does what a turn added get from the loop to the hub?
 //!
-//! The loop copies the turn's records once and leaves them here; it decodes nothing, and waits for
-//! nobody: the hub holds the lock only to take what is there. While nobody watches, nothing is copied.
+//! The loop copies the turn's records once and leaves them here, and with those who count; it decodes nothing, and
+//! waits for nobody: the hub holds the lock only to take what is there.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,8 +40,14 @@ pub(super) struct Left {
 }
 
 impl Feed {
-    /// Leaves what was added after `told` and moves it on. Called by the loop, once per turn.
-    pub(crate) fn offer(&self, told: &mut Revision, machine: &Machine) {
+    /// Leaves what was added after `told` and moves it on; shows it to those who count, if any. Called by the
+    /// loop, once per turn.
+    pub(crate) fn offer(
+        &self,
+        told: &mut Revision,
+        machine: &Machine,
+        counted: Option<impl FnOnce(Option<Arc<Records>>)>,
+    ) {
         let from = told.next();
         if machine.revision() < from {
             return;
@@ -49,15 +55,22 @@ impl Feed {
         *told = machine.revision();
         // A watch counts itself before it first asks the machine anything, and is answered by this
         // very thread: whatever it was not shown then is offered after this sees it.
-        if self.watches.load(Ordering::SeqCst) == 0 {
+        let watched = self.watches.load(Ordering::SeqCst) > 0;
+        if !watched && counted.is_none() {
             return;
         }
-        let copied = machine.records(from, TURN).ok().filter(Records::is_complete);
+        let copied = machine.records(from, TURN).ok().filter(Records::is_complete).map(Arc::new);
+        if let Some(counted) = counted {
+            counted(copied.clone());
+        }
+        if !watched {
+            return;
+        }
         let mut left = self.left();
         match copied {
             Some(records) if left.bytes + records.bytes() <= WAITING_BYTES => {
                 left.bytes += records.bytes();
-                left.parts.push(Arc::new(records));
+                left.parts.push(records);
             }
             _ => {
                 left.parts.clear();

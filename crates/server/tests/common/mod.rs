@@ -1,38 +1,23 @@
 //! Members in one process, over real sockets and disks, and clients of theirs.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
-#[path = "../../../cli/tests/common/ports.rs"]
-mod ports;
+#[path = "../support/bounded.rs"]
+pub(crate) mod bounded;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub(crate) use ports::free_port;
-use tenure_server::{Entrance, Running, Settings, StartError, os, start};
+pub(crate) use bounded::{DEADLINE, free_port, wait};
+use bounded::{listed, try_start_all};
+use tenure_server::{Entrance, Running, Settings, os, start};
 use tonic::transport::{Channel, Endpoint};
-
-/// How long anything may take here before the test fails.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-
-/// Waits until something is so.
-pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
-    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
-    loop {
-        if let Some(found) = is_so() {
-            return found;
-        }
-        assert!(os::now_us() < until_us, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// The same, for what has to be asked for.
 pub(crate) async fn wait_for<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<T>) -> T {
     let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
     loop {
-        if let Some(found) = is_so().await {
+        let asked = tokio::time::timeout(DEADLINE, is_so()).await;
+        if let Some(found) = asked.unwrap_or_else(|_| panic!("no answer in time: {what}")) {
             return found;
         }
         assert!(os::now_us() < until_us, "waited too long: {what}");
@@ -66,32 +51,10 @@ impl Members {
 
     fn start(size: usize) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let listed = (0..size).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port())));
-        let listed: Vec<_> = listed.collect();
-        let stop = Arc::new(AtomicBool::new(false));
-        let starting: Vec<_> = (0..size)
-            .map(|at| {
-                let stop = stop.clone();
-                let settings = settings(dir.path(), at, &listed);
-                let settings = Settings { stop: stop.clone(), ..settings };
-                // One that cannot start is waited for by the others for ever, unless they are told.
-                std::thread::spawn(move || {
-                    start(settings).inspect_err(|_| stop.store(true, Ordering::Release))
-                })
-            })
-            .collect();
-        let started: Vec<_> = starting.into_iter().map(|one| one.join().unwrap()).collect();
-        let mut running = Vec::new();
-        for one in started {
-            match one {
-                Ok(one) => running.push(Some(one)),
-                Err(StartError::Listen { .. } | StartError::Interrupted) => {}
-                Err(other) => panic!("{other}"),
-            }
-        }
-        let whole = running.len() == size;
-        let members = Self { dir, listed, running };
-        whole.then_some(members)
+        let listed = listed(size);
+        let all = (0..size).map(|at| settings(dir.path(), at, &listed)).collect();
+        let running = try_start_all(all)?.into_iter().map(Some).collect();
+        Some(Self { dir, listed, running })
     }
 
     /// Starts one more, which joins by itself.
@@ -139,7 +102,7 @@ impl Members {
     /// Stops one, as by a signal.
     pub(crate) fn stop(&mut self, at: usize) {
         if let Some(one) = self.running[at].take() {
-            one.stop();
+            bounded::stop(one);
         }
     }
 
@@ -149,18 +112,16 @@ impl Members {
         self.running[at] = Some(start(settings(self.dir.path(), at, &self.listed)).unwrap());
     }
 
-    /// A connection to one, made when it is first needed.
+    /// A connection to one, made when it is first needed. A call on it that is not answered in time fails.
     pub(crate) fn connect(&self, at: usize) -> Channel {
         let address = format!("http://{}", self.one(at).clients);
-        Endpoint::from_shared(address).unwrap().connect_lazy()
+        Endpoint::from_shared(address).unwrap().timeout(DEADLINE).connect_lazy()
     }
 }
 
 impl Drop for Members {
     fn drop(&mut self) {
-        for one in self.running.iter_mut().filter_map(Option::take) {
-            one.stop();
-        }
+        self.running.iter_mut().filter_map(Option::take).for_each(bounded::stop);
     }
 }
 
@@ -172,6 +133,7 @@ fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {
         entrance: Entrance::Bootstrap(listed.to_vec()),
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
+        hosts: vec!["locks.example".to_owned()],
         ..Settings::new(&name, dir.join(&name))
     }
 }

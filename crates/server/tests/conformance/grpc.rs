@@ -24,6 +24,7 @@ use v1::answer::Result as Wire;
 use v1::request::Command;
 
 use crate::ask::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, told};
+use crate::common::soon;
 
 /// A client of one member.
 #[derive(Clone)]
@@ -176,7 +177,7 @@ impl Caller {
             What::Observe { name } => {
                 let ask = v1::LeaderRequest { name, stale: false };
                 let mut stream = done(ElectionServiceClient::new(channel()).observe(ask).await)?;
-                let it = stream.message().await.map_err(|status| fault(&status))?.unwrap();
+                let it = soon(stream.message()).await.map_err(|status| fault(&status))?.unwrap();
                 Ok(Some(led(it.leader)))
             }
             What::Resign { name, lease, token } => {
@@ -301,7 +302,8 @@ impl Caller {
                 let ids = it.leases.into_iter().map(|id| v1::LeaseKeepAliveRequest { id });
                 let ids: Vec<_> = ids.collect();
                 let mut stream = done(lock.lease_keep_alive(tokio_stream::iter(ids)).await)?;
-                let first = stream.message().await.map_err(|status| fault(&status))?.unwrap();
+                let first = soon(stream.message()).await;
+                let first = first.map_err(|status| fault(&status))?.unwrap();
                 let told = match first.ttl_ms {
                     0 => Told::new("gone"),
                     ttl_ms => Told::new("renewed").with("ttl_ms", ttl_ms),
@@ -376,7 +378,7 @@ impl Caller {
         let mut stream = done(client.watch(requests).await)?;
         let mut seen = 0;
         while seen < events {
-            let message = stream.next().await.expect("the stream goes on");
+            let message = soon(stream.next()).await.expect("the stream goes on");
             let message = message.map_err(|status| fault(&status))?.into_fields();
             if let Some(error) = message.error {
                 return Err(Box::new(Fault::new(&error, How::Frame)));

@@ -7,8 +7,11 @@
 mod ask;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../support/disk.rs"]
+mod disk;
 mod faults;
 mod grpc;
+mod hardship;
 mod http;
 mod json;
 mod run;
@@ -47,7 +50,10 @@ fn every_door_keeps_the_table() {
         let (scenarios, runtime) = (scenarios.clone(), runtime.handle().clone());
         std::thread::spawn(move || runtime.block_on(Run::new(door, size).all(&scenarios)))
     });
-    let runs: Vec<_> = runs.collect();
+    let runs = runs.collect::<Vec<_>>().into_iter();
+    let hardship = runtime.handle().clone();
+    let hardship = std::thread::spawn(move || hardship.block_on(hardship::all()));
+    let runs = runs.chain([hardship]);
     let (mut covered, mut steps) = (BTreeSet::new(), 0);
     let mut failed = Vec::new();
     for run in runs {

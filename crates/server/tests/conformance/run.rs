@@ -1,6 +1,7 @@
 //! How is a scenario played at one door, and what must be true after every step?
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tenure_wire::reason::{Socket, row};
 use tenure_wire::v1;
 use tenure_wire::v1::maintenance_service_client::MaintenanceServiceClient;
 use tokio::task::JoinHandle;
+use tonic::transport::Channel;
 
 use crate::ask::{Ask, Door, Fault, How, Reply, What};
 use crate::common::{DEADLINE, Members, wait_for};
@@ -75,15 +77,7 @@ impl Run {
 
     /// The door of one member.
     pub(crate) fn open(&self, at: usize) -> Arc<dyn Door> {
-        let (channel, address) = (self.members.connect(at), self.members.one(at).clients);
-        match self.door {
-            "grpc" => Arc::new(Grpc::new(channel, address, false)),
-            "plain" => Arc::new(Grpc::new(channel, address, true)),
-            "session" => Arc::new(Sessions::new(channel)),
-            "http" => Arc::new(Http { at: address }),
-            "ws" => Arc::new(Sockets::new(address)),
-            other => panic!("{other}"),
-        }
+        open(self.door, self.members.connect(at), self.members.one(at).clients)
     }
 
     async fn play(
@@ -188,13 +182,37 @@ impl Run {
 
     /// Whether a refusal is as the table says.
     pub(crate) fn refused(&mut self, fault: &Fault) -> Result<(), String> {
+        self.seen.refused(self.door, fault)
+    }
+
+    fn state(&self) -> State {
+        let leader = self.members.one(self.members.leader());
+        leader.member.read_stale(state).expect("it runs")
+    }
+}
+
+/// A door of a member.
+pub(crate) fn open(door: &str, channel: Channel, address: SocketAddr) -> Arc<dyn Door> {
+    match door {
+        "grpc" => Arc::new(Grpc::new(channel, address, false)),
+        "plain" => Arc::new(Grpc::new(channel, address, true)),
+        "session" => Arc::new(Sessions::new(channel)),
+        "http" => Arc::new(Http { at: address }),
+        "ws" => Arc::new(Sockets::new(address)),
+        other => panic!("{other}"),
+    }
+}
+
+impl Seen {
+    /// Whether a refusal at a door is as the table says.
+    pub(crate) fn refused(&mut self, door: &str, fault: &Fault) -> Result<(), String> {
         let row = row(&fault.reason).ok_or_else(|| format!("not in the table: {fault:?}"))?;
-        self.seen.reasons.insert(fault.reason.clone());
+        self.reasons.insert(fault.reason.clone());
         let fits = match &fault.how {
             How::Code(code) => *code == row.code,
             How::NotAcquired => tenure_wire::reason::is_not_acquired(row.reason),
             How::Status(status) | How::Upgrade(status) => *status == row.http,
-            How::Frame if self.door == "ws" => {
+            How::Frame if door == "ws" => {
                 matches!(row.socket, Socket::Frame | Socket::FrameThenClose(_) | Socket::Redirect)
             }
             How::Frame => true,
@@ -210,11 +228,6 @@ impl Run {
             return Err(format!("{fault:?} is not as the table says: {row:?}"));
         }
         Ok(())
-    }
-
-    fn state(&self) -> State {
-        let leader = self.members.one(self.members.leader());
-        leader.member.read_stale(state).expect("it runs")
     }
 }
 

@@ -8,18 +8,13 @@ use tenure_wire::reason::TABLE;
 pub(crate) const ELSEWHERE: &[(&str, &str)] = &[
     ("LEVEL_TOO_LOW", "every command belongs to the first level so far"),
     ("TOKENS_EXHAUSTED", "an epoch has 2^48 tokens; the machine's scripts have one without"),
-    ("QUIET", "only a restored cluster is quiet: tests/restore.rs"),
     ("NOT_LEADER", "every member passes requests on and waits: no door gives it"),
     ("DEADLINE", "a call that was not sent on in time says why: NO_LEADER"),
-    ("OVERLOADED", "sixteen thousand commands on their way: edge/load.rs counts them"),
-    ("DISK_FULL", "takes a disk that is full: raft/tests/three.rs and the simulation have one"),
     ("CORRUPT", "a damaged member stops before it opens its doors"),
     ("INTERNAL", "a mistake that is known is corrected"),
     ("UNAUTHENTICATED", "members without credentials let everybody in"),
     ("HEADERS_TOO_LARGE", "the HTTP library answers the bare status before any door"),
-    ("SLOW_CONSUMER", "takes megabytes of unread events: tests/watch"),
     ("MEMBERSHIP_CHANGING", "a race between two changes"),
-    ("TOKEN_TOO_LARGE", "takes a token of 2^53, of the 32nd epoch"),
 ];
 
 /// How many rows were seen, of how many that can be. Fails if one is missing, or can be seen after all.

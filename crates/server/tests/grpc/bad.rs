@@ -8,7 +8,7 @@ use tenure_server::os;
 use tenure_wire::v1;
 use tonic::Code;
 
-use crate::common::{DEADLINE, Members};
+use crate::common::{DEADLINE, Members, soon};
 use crate::{Clients, nothing, refused};
 
 /// The head of the answer to a request of HTTP/1.1, in lower case.
@@ -87,7 +87,7 @@ async fn a_message_that_is_too_long_is_refused_before_it_is_read() {
     let names = (0..3).map(|_| v1::WatchRequest { key: "n".repeat(3 << 20), ..nothing() });
     let names: Vec<_> = names.collect();
     let mut stream = clients.lock.watch(tokio_stream::iter(names)).await.unwrap().into_inner();
-    let status = stream.message().await.unwrap_err();
+    let status = soon(stream.message()).await.unwrap_err();
     crate::told(&status, Code::ResourceExhausted, "TOO_LARGE");
 }
 

@@ -232,7 +232,7 @@ async fn reflection_lists_the_services_in_both_versions() {
             let asked = tokio_stream::iter([request]);
             let mut answers = client.server_reflection_info(asked).await.unwrap().into_inner();
             use pb::server_reflection_response::MessageResponse::ListServicesResponse;
-            match answers.next().await.unwrap().unwrap().message_response {
+            match soon(answers.next()).await.unwrap().unwrap().message_response {
                 Some(ListServicesResponse(list)) => {
                     list.service.into_iter().map(|it| it.name).collect::<Vec<_>>()
                 }

@@ -28,7 +28,7 @@ impl Session {
         to.send(v1::SessionRequest { hello: Some(hello), ..nothing() }).await.unwrap();
         let mut client = SessionServiceClient::new(channel);
         let mut from = client.open(ReceiverStream::new(requests)).await.unwrap().into_inner();
-        let welcome = from.message().await.unwrap().unwrap().welcome.unwrap();
+        let welcome = soon(from.message()).await.unwrap().unwrap().welcome.unwrap();
         let (answers, grants, losses) = nothing();
         (Self { to, from, answers, grants, losses }, welcome)
     }

@@ -1,9 +1,12 @@
 //! Can a program that speaks plain HTTP do everything, and is it refused as the table says?
 
 mod client;
+#[path = "../common/mod.rs"]
+mod common;
 mod guide;
 mod members;
 mod membership;
+mod metrics;
 mod refusals;
 mod resources;
 mod schema;

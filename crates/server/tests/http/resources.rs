@@ -185,6 +185,16 @@ pub(crate) fn the_same_key_has_the_same_answer(at: &Client) {
     at.ask("PUT", &path, &key, b"2").refused(409, "REQUEST_ID_CONFLICT");
     assert_eq!(at.get(&path).body, b"1");
 
+    // A repeated write is dated as the first was: its mark must not let anybody overwrite what came later.
+    let first = at.ask("PUT", &path, &key, b"1");
+    let mark = first.header("etag").unwrap().to_owned();
+    assert_eq!(first.ok()["header"]["revision"], put["header"]["revision"]);
+    assert_ne!(at.ask("PUT", &path, &[], b"later").header("etag"), Some(&*mark));
+    let again = at.ask("PUT", &path, &key, b"1");
+    assert_eq!((again.header("etag"), again.ok()), (Some(&*mark), first.ok()));
+    at.ask("PUT", &path, &[("If-Match", &mark)], b"lost").refused(412, "COMPARE_FAILED");
+    assert_eq!(at.get(&path).body, b"later");
+
     // An ask that is over is not asked again.
     let lock = at.own("once");
     let path = format!("/v1/locks/{lock}");

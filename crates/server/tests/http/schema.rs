@@ -4,10 +4,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::client::Client;
+use crate::common::bounded::output;
 use crate::members::Members;
 
 const VERSION: &str = "schemathesis==4.32.5";
@@ -18,6 +20,9 @@ const EXAMPLES: &str = "100";
 const CHECKS: &str = "status_code_conformance,content_type_conformance,\
                       response_schema_conformance,response_headers_conformance";
 
+/// What a program may take, on two cores that have other things to do.
+const PROGRAM: Duration = Duration::from_secs(400);
+
 /// The program, installed if it is not there; nothing if it cannot be had.
 fn schemathesis() -> Option<PathBuf> {
     let program = Path::new(VENV).join("bin/st");
@@ -25,9 +30,11 @@ fn schemathesis() -> Option<PathBuf> {
     if mark.exists() {
         return Some(program);
     }
-    let runs = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+    let runs =
+        |command: &mut Command| output(command, PROGRAM).is_ok_and(|ran| ran.status.success());
+    let install = ["install", "-q", "--timeout", "15", VERSION];
     let made = runs(Command::new("python3").args(["-m", "venv", VENV]))
-        && runs(Command::new(Path::new(VENV).join("bin/pip")).args(["install", "-q", VERSION]));
+        && runs(Command::new(Path::new(VENV).join("bin/pip")).args(install));
     made.then(|| std::fs::write(mark, "").unwrap()).map(|()| program)
 }
 
@@ -75,16 +82,16 @@ fn held_to(program: &Path, at: &Client, described: &Value, more: &[&str]) -> (bo
     let file = dir.path().join("openapi.json");
     std::fs::write(&file, described.to_string()).unwrap();
     let url = format!("http://{}", at.at);
-    let ran = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .arg("run")
         .arg(&file)
         .args(["--url", &url, "--checks", CHECKS, "--phases", "examples,coverage,fuzzing"])
         .args(["--seed", "7", "--generation-database", "none", "--no-color"])
         .args(["--suppress-health-check", "all", "--request-timeout", "30"])
         .args(more)
-        .current_dir(dir.path())
-        .output()
-        .unwrap();
+        .current_dir(dir.path());
+    let ran = output(&mut command, PROGRAM).unwrap_or_else(|error| panic!("{program:?}: {error}"));
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     (ran.status.success(), format!("{out}\n{err}"))
 }

@@ -87,7 +87,7 @@ fn a_watch_that_fell_behind_the_history_is_told_the_floor() {
 
 #[test]
 fn without_a_quorum_nothing_happens_and_the_member_says_so() {
-    let members = Members::start(3);
+    let mut members = Members::start(3);
     let leader = members.leader();
     let at = members.client(leader, "alone");
     let lease = at.lease(600_000);

@@ -1,32 +1,17 @@
 //! Members in one process, over real sockets and disks.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
-#[path = "../../../cli/tests/common/ports.rs"]
-mod ports;
+mod bounded;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+pub(crate) use bounded::{DEADLINE, listed, start_all, wait};
 use bytes::Bytes;
-pub(crate) use ports::free_port;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
-use tenure_server::{Entrance, Member, Running, Settings, os, start};
-
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-
-/// Waits until something is so.
-pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
-    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
-    loop {
-        if let Some(found) = is_so() {
-            return found;
-        }
-        assert!(os::now_us() < until_us, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+use tenure_server::{Entrance, Member, Running, Settings, start};
 
 /// Settings of one of the members that found a cluster.
 pub(crate) fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {
@@ -40,18 +25,6 @@ pub(crate) fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Se
         snapshot_entries: 100,
         ..Settings::new(&name, dir.join(&name))
     }
-}
-
-/// Where each of so many members will live.
-pub(crate) fn listed(size: usize) -> Vec<(String, String)> {
-    (0..size).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port()))).collect()
-}
-
-/// Starts members that need each other to start.
-pub(crate) fn start_all(all: Vec<Settings>) -> Vec<Running> {
-    let start = |settings| std::thread::spawn(move || start(settings).unwrap());
-    let starting: Vec<_> = all.into_iter().map(start).collect();
-    starting.into_iter().map(|one| one.join().unwrap()).collect()
 }
 
 /// Founds a cluster.

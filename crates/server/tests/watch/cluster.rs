@@ -1,8 +1,6 @@
 //! What do the tests of watches run on?
 
-use std::net::TcpListener;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,11 +10,12 @@ use tenure_core::codec::encode_request;
 use tenure_core::event::Batch;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_server::watch::Hub;
-use tenure_server::{Entrance, Member, Running, Settings, os, start};
+use tenure_server::{Entrance, Member, Running, Settings, start};
 use tenure_types::Revision;
 use tokio::runtime::Runtime;
 
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) use crate::bounded::{DEADLINE, wait};
+use crate::bounded::{listed, start_all};
 
 /// Members, each with a hub, on one runtime.
 pub(crate) struct Cluster {
@@ -30,15 +29,8 @@ pub(crate) struct Cluster {
 impl Cluster {
     pub(crate) fn found(size: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let listed = (0..size).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port())));
-        let listed: Vec<_> = listed.collect();
-        let starting: Vec<_> = (0..size)
-            .map(|at| {
-                let settings = settings(dir.path(), at, &listed);
-                std::thread::spawn(move || start(settings).unwrap())
-            })
-            .collect();
-        let running: Vec<_> = starting.into_iter().map(|one| one.join().unwrap()).collect();
+        let listed = listed(size);
+        let running = start_all((0..size).map(|at| settings(dir.path(), at, &listed)).collect());
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -95,17 +87,6 @@ pub(crate) fn history(member: &Member) -> Vec<Batch> {
     member.read(DEADLINE, all).unwrap().batches
 }
 
-pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
-    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
-    loop {
-        if let Some(found) = is_so() {
-            return found;
-        }
-        assert!(os::now_us() < until_us, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// The command in log form.
 pub(crate) fn encode(command: Command<'_>) -> Bytes {
     let mut bytes = Vec::new();
@@ -141,17 +122,5 @@ fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {
         reserve_bytes: 64 * 1024,
         snapshot_entries: 100,
         ..Settings::new(&name, dir.join(&name))
-    }
-}
-
-/// A port that is free, and stays so: below those that the system gives to connections.
-fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(10_000 + next % 20_000).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }

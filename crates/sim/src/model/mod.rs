@@ -91,6 +91,8 @@ pub struct Model {
     vacated: BTreeSet<Name>,
     /// Notices of the present entry.
     notices: Vec<Notice>,
+    /// When the answer that the present command repeats was made.
+    repeated: Option<Revision>,
 }
 
 /// A lease; it is live while its deadline is ahead.
@@ -197,6 +199,7 @@ impl Model {
             events: Vec::new(),
             vacated: BTreeSet::new(),
             notices: Vec::new(),
+            repeated: None,
         }
     }
 
@@ -219,7 +222,8 @@ impl Model {
         let Some(entry) = entry else { return effects };
         if entry.term != log_term {
             for _ in entry.requests {
-                effects.outcomes.push(self.outcome(Err(Refusal::NotLeader)));
+                let outcome = self.outcome(Err(Refusal::NotLeader));
+                effects.outcomes.push(outcome);
             }
             return effects;
         }
@@ -232,7 +236,8 @@ impl Model {
                 Some(request) => self.run_once(request, handle_of),
             };
             self.finish_step();
-            effects.outcomes.push(self.outcome(verdict));
+            let outcome = self.outcome(verdict);
+            effects.outcomes.push(outcome);
         }
         effects.notices = std::mem::take(&mut self.notices);
         effects

@@ -2,7 +2,7 @@
 
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Queued};
 use tenure_core::request::{Asks, Command, LeaseRef, Request, RequestId};
-use tenure_types::{Limit, Name, PlaceNumber, Refusal};
+use tenure_types::{Limit, Name, PlaceNumber, Refusal, Revision};
 
 use super::{HandleOf, Model, Verdict};
 
@@ -18,6 +18,8 @@ pub(super) struct Record {
     /// The command as text; the model compares commands where the machine compares hashes.
     command: String,
     result: Verdict,
+    /// The revision after it.
+    revision: Revision,
 }
 
 /// A request that came with a key.
@@ -111,11 +113,12 @@ impl Model {
             return Err(Refusal::RequestWindow { window: WINDOW });
         }
         let result = self.run(command, handle_of);
+        let record = self.record(command, &result);
         if let Some(lease) = self.leases.get_mut(&id)
             && lease.created == created
             && !matches!(command, Command::Renew(_))
         {
-            lease.records.insert(seq, Record { command: as_text(command), result: result.clone() });
+            lease.records.insert(seq, record);
         }
         result
     }
@@ -153,13 +156,18 @@ impl Model {
             principal: principal.to_owned(),
             key: key.to_owned(),
             at_ms: self.clock_ms,
-            record: Record { command: as_text(command), result: result.clone() },
+            record: self.record(command, &result),
         });
         result
     }
 
+    fn record(&self, command: &Command<'_>, result: &Verdict) -> Record {
+        let revision = if self.events.is_empty() { self.revision } else { self.this_revision() };
+        Record { command: as_text(command), result: result.clone(), revision }
+    }
+
     /// The answer to a request that was made before.
-    fn repeat(&self, record: &Record, command: &Command<'_>) -> Verdict {
+    fn repeat(&mut self, record: &Record, command: &Command<'_>) -> Verdict {
         if record.command != as_text(command) {
             return Err(Refusal::RequestConflict);
         }
@@ -172,7 +180,10 @@ impl Model {
                     | Answer::Queued(Queued { lease, place, .. }),
                 ),
             ) => Ok(self.standing_of_record(lease, *place)),
-            (_, result) => result.clone(),
+            (_, result) => {
+                self.repeated = Some(record.revision);
+                result.clone()
+            }
         }
     }
 

@@ -14,8 +14,9 @@ impl Model {
         self.revision.next()
     }
 
-    pub(super) fn outcome(&self, result: Verdict) -> Outcome {
-        Outcome { revision: self.revision, result }
+    /// An outcome, with the date of the first answer if it repeats one.
+    pub(super) fn outcome(&mut self, result: Verdict) -> Outcome {
+        Outcome { revision: self.repeated.take().unwrap_or(self.revision), result }
     }
 
     pub(super) fn is_live(&self, lease: LeaseId) -> bool {

@@ -355,7 +355,7 @@ pub struct Explained {
     /// So long from now it is free at the latest, whatever its holders do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free_at_latest_ms: Option<u64>,
-    /// Median of the last holds.
+    /// Median of the last holds that this member has seen end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usually_held_ms: Option<u64>,
     /// Of how many holds that is the median.

@@ -8,9 +8,10 @@ use crate::said;
 use super::{Report, Stage};
 
 /// The other workloads, with a figure that each must tell.
-const OTHERS: [(&str, &str); 3] = [
+const OTHERS: [(&str, &str); 4] = [
     ("cluster", "committed_per_s_1="),
     ("doors", "session_cycles_per_s_256x16="),
+    ("sdk", "sdk_share_256="),
     ("fence", "ticket_cached_us="),
 ];
 

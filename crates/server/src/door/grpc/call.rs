@@ -112,7 +112,7 @@ impl Call {
         }
         let wait = wait_ms.map_or(UNLIMITED, Duration::from_millis).min(UNLIMITED);
         let deadline = self.deadline.unwrap_or(UNLIMITED);
-        let turn = Turn { wait: wait.min(deadline), keep: false };
+        let turn = Turn { wait: wait.min(deadline), within: self.within(), keep: false };
         let acquired = self.edge.acquire(&self.who, self.id(), acquire, turn);
         match tokio::time::timeout(deadline, acquired).await {
             Ok(outcome) => outcome.map_err(|failure| self.failed(failure)),

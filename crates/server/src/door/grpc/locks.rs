@@ -10,7 +10,7 @@ use v1::answer::Result as Wire;
 use super::call::{Call, told};
 use crate::door::encode::Told;
 use crate::door::{ask, decode, list};
-use crate::edge::Edge;
+use crate::edge::{Edge, Fresh};
 
 pub(super) struct Locks {
     pub(super) edge: Edge,
@@ -155,6 +155,6 @@ impl v1::lock_admin_service_server::LockAdminService for Locks {
         request: Request<v1::HistoryRequest>,
     ) -> Result<Response<v1::HistoryResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        Ok(Response::new(list::history(&self.edge, &it, call.within()).await?))
+        Ok(Response::new(list::history(&self.edge, &it, Fresh::Now, call.within()).await?))
     }
 }

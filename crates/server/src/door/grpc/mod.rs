@@ -18,7 +18,7 @@ mod timely;
 mod watch;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use http::header::CONTENT_TYPE;
@@ -37,6 +37,8 @@ use tonic::{Code, Status};
 
 use super::MESSAGE_BYTES_MAX;
 use crate::edge::Edge;
+use crate::meter::{Class, Door};
+use crate::os;
 
 /// What a member runs.
 const SOFTWARE: &str = concat!("tenure ", env!("CARGO_PKG_VERSION"));
@@ -71,7 +73,7 @@ pub(super) fn routes(edge: &Edge) -> Router {
     routes.add_service(new.max_decoding_message_size(QUESTION_BYTES_MAX));
     let old = health::describe().build_v1alpha().expect(described);
     routes.add_service(old.max_decoding_message_size(QUESTION_BYTES_MAX));
-    routes.routes().into_axum_router().layer(middleware::from_fn(guard))
+    routes.routes().into_axum_router().layer(middleware::from_fn_with_state(edge.clone(), guard))
 }
 
 /// Answers a call that no route takes; nothing if it is none.
@@ -80,7 +82,20 @@ pub(super) fn unknown(request: &Request) -> Option<Response> {
 }
 
 /// Lets nothing but gRPC in, and nothing but our errors out.
-async fn guard(request: Request, next: Next) -> Response {
+async fn guard(State(edge): State<Edge>, request: Request, next: Next) -> Response {
+    let (began_us, class) = (os::now_us(), Class::of_call(request.uri().path()));
+    let response = pass(request, next).await;
+    if let Some(class) = class {
+        edge.asked().served(Door::Grpc, class, os::now_us().saturating_sub(began_us));
+    }
+    let reason = response.headers().get(status::REASON).and_then(|reason| reason.to_str().ok());
+    if let Some(reason) = reason {
+        edge.asked().refused(Door::Grpc, reason);
+    }
+    response
+}
+
+async fn pass(request: Request, next: Next) -> Response {
     if !is_grpc(&request) {
         let failure = Failure::UnsupportedMedia { expected: "application/grpc" };
         let mut response: Response = call::told(failure).into_http();

@@ -8,6 +8,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::door::session::Talk;
 use crate::edge::{Edge, Principal};
+use crate::meter::Door;
 
 pub(super) struct Sessions {
     pub(super) edge: Edge,
@@ -21,7 +22,7 @@ impl v1::session_service_server::SessionService for Sessions {
         &self,
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::OpenStream>, Status> {
-        let talk = Talk::new(self.edge.clone(), Principal::anyone());
+        let talk = Talk::new(self.edge.clone(), Principal::anyone(), Door::Session);
         let unread = |status| status::error_from(&super::plain(status)).map(Box::new);
         let from = request.into_inner().map(move |it| it.map_err(unread));
         let both = (talk, from);

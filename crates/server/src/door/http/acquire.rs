@@ -15,11 +15,11 @@ use utoipa::IntoParams;
 
 use super::Http;
 use super::answer::{Refused, failed, json_with};
-use super::call::request_id;
+use super::call::{request_id, within};
 use super::span::Span;
 use crate::door::encode::Told;
 use crate::door::{decode, encode};
-use crate::edge::{Fresh, Turn, WITHIN};
+use crate::edge::{Fresh, Turn};
 
 const CLIENT: &str = "http";
 
@@ -34,6 +34,9 @@ pub(super) struct Patience {
     pub(super) wait: Option<Span>,
     /// Keep the place in the queue when the wait is over or the caller goes away; asking again resumes it.
     pub(super) keep: Option<bool>,
+    /// How long to wait for the outcome, the time in the queue not counted: 1ms to 5m, else 10 s.
+    #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]
+    pub(super) timeout: Option<Span>,
 }
 
 /// What became of an ask.
@@ -65,22 +68,28 @@ impl Http {
         ask: v1::AcquireRequest,
         patience: Patience,
     ) -> Result<(Header, Became), Refused> {
+        let within = within(patience.timeout)?;
         let told = if ask.new_lease.is_some() { Told::LeaseToo } else { Told::Grant };
         let mut ask = v1::AcquireRequest { wait_ms: patience.wait_ms(), ..ask };
         if let (Some(new), Some(key)) = (&mut ask.new_lease, key) {
             decode::number_lease(new, self.who().name(), key);
         }
         let acquire = decode::acquire(&ask, CLIENT)?;
-        self.outlives(&acquire, patience.wait()).await?;
-        let turn = Turn { wait: patience.wait(), keep: patience.keep() };
+        self.outlives(&acquire, patience.wait(), within).await?;
+        let turn = Turn { wait: patience.wait(), within, keep: patience.keep() };
         let outcome = self.edge.acquire(&self.who(), request_id(key), acquire, turn).await;
-        let outcome = outcome.map_err(|failure| failed(failure, WITHIN))?;
+        let outcome = outcome.map_err(|failure| failed(failure, within))?;
         let header = self.header(outcome.revision);
         became(&outcome, told).map(|became| (header, became))
     }
 
     /// A wait renews nothing, so it must not be longer than the lease lives.
-    async fn outlives(&self, acquire: &Acquire<'_>, wait: Duration) -> Result<(), Refused> {
+    async fn outlives(
+        &self,
+        acquire: &Acquire<'_>,
+        wait: Duration,
+        within: Duration,
+    ) -> Result<(), Refused> {
         if wait.is_zero() {
             return Ok(());
         }
@@ -90,7 +99,7 @@ impl Http {
                 let left = move |machine: &tenure_core::Machine| {
                     machine.lease(lease).map(|view| view.left_ms)
                 };
-                let (_, left_ms) = self.read(Fresh::Now, WITHIN, left).await?;
+                let (_, left_ms) = self.read(Fresh::Now, within, left).await?;
                 left_ms.ok_or(&Refusal::LeaseNotFound)?
             }
         };

@@ -2,16 +2,15 @@
 
 use axum::extract::State;
 use serde::Deserialize;
-use tenure_core::Filter;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, Hold};
-use tenure_types::{Refusal, Revision};
+use tenure_types::Refusal;
 use tenure_wire::json::lock::{
     Acquire, Acquired, Explained, Force, Forced, History, LockAnswer, Locks, Patch, Patched, Queue,
     Released,
 };
 use tenure_wire::json::{Decimal, LockMode, LockShown, bytes_from};
-use tenure_wire::{Failure, v1};
+use tenure_wire::v1;
 use utoipa::openapi::schema::{AnyOfBuilder, Schema};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
@@ -26,8 +25,6 @@ use crate::door::{ask, decode, encode, list as lists};
 use crate::edge::{Fresh, WITHIN};
 
 const AT: &str = "/v1/locks/";
-/// Revisions that one page of a history looks at: bounded work for the loop.
-const LOOKED_AT: usize = 10_000;
 
 /// Acquires a lock. Without `wait` it is a try.
 #[utoipa::path(
@@ -200,7 +197,10 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
         }
         Some(View::Explain) => explain(&http, lock, &query).await,
         Some(View::History) => {
-            history(&http, lock, query.from, ask::page(limit), ask::fresh(stale)).await
+            let Ok(from) = i64::try_from(query.from.map_or(0, |from| from.0)) else {
+                return Err(decode::invalid("from", "is no revision").into());
+            };
+            history(&http, v1::HistoryRequest { lock, from, limit }, ask::fresh(stale)).await
         }
     }
 }
@@ -235,35 +235,16 @@ async fn explain(http: &Http, lock: String, query: &Show) -> Answered {
     json(&Explained::from(ask::explain(&http.edge, &request, WITHIN).await?))
 }
 
-async fn history(
-    http: &Http,
-    lock: String,
-    from: Option<Decimal>,
-    max: usize,
-    fresh: Fresh,
-) -> Answered {
-    let of = lock.clone();
-    let ask = move |machine: &tenure_core::Machine| {
-        let floor = machine.floor();
-        let from = from.map_or(floor, |Decimal(from)| Revision(from));
-        let newest = machine.revision();
-        if from > newest.next() {
-            return Err(Refused::from(&Refusal::FutureRevision { asked: from, newest }));
-        }
-        let mut events = machine
-            .events(from, Filter::Exact(&of), LOOKED_AT)
-            .map_err(|compacted| Failure::Compacted { floor: compacted.floor })?;
-        if let Some(beyond) = events.batches.get(max) {
-            events.next = beyond.revision;
-            events.batches.truncate(max);
-        }
-        let batches = events.batches.iter();
-        let changes = batches.map(|batch| encode::batch(batch.revision, &batch.events).into());
-        Ok((changes.collect(), events.next, floor))
-    };
-    let (header, found) = http.read(fresh, WITHIN, ask).await?;
-    let (changes, next, floor) = found?;
-    json(&History { lock, changes, next: Decimal(next.0), floor: Decimal(floor.0), header })
+async fn history(http: &Http, request: v1::HistoryRequest, fresh: Fresh) -> Answered {
+    let found = lists::history(&http.edge, &request, fresh, WITHIN).await?;
+    let decimal = |revision: i64| Decimal(u64::try_from(revision).unwrap_or_default());
+    json(&History {
+        lock: request.lock,
+        changes: found.batches.into_iter().map(Into::into).collect(),
+        next: decimal(found.next),
+        floor: decimal(found.floor),
+        header: found.header.unwrap_or_default().into(),
+    })
 }
 
 /// Changes a held lock: new metadata, or shared instead of exclusive without a gap.

@@ -39,6 +39,7 @@ use tenure_wire::json::Header;
 
 use crate::door::grpc;
 use crate::edge::{Edge, Fresh, Principal};
+use crate::meter::Door;
 use crate::os;
 
 use answer::Refused;
@@ -118,7 +119,11 @@ async fn enter(State(http): State<Http>, request: Request, next: Next) -> Respon
     } else {
         Refused::from(Failure::HostNotAllowed).into_response()
     };
-    http.metrics.served(class, os::now_us().saturating_sub(began_us), &response);
+    let asked = http.edge.asked();
+    asked.served(Door::Http, class, os::now_us().saturating_sub(began_us));
+    if let Some(answer::Reason(reason)) = response.extensions().get() {
+        asked.refused(Door::Http, reason);
+    }
     response
 }
 

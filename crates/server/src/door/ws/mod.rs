@@ -6,19 +6,21 @@
 pub(crate) mod plain;
 mod session;
 
+use std::convert::Infallible;
 use std::time::Duration;
 
+use ::http::request::Parts;
 use axum::Router;
-use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
 use axum::routing::get;
 use tenure_wire::reason::{self, Socket};
 use tenure_wire::{Failure, v1};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::{MESSAGE_BYTES_MAX, http};
+use super::{MESSAGE_BYTES_MAX, Seat, http};
 use crate::edge::Edge;
 
 /// A message of the plain protocol is a few words.
@@ -43,33 +45,49 @@ pub(super) fn routes(edge: &Edge) -> Router {
 /// What a request to one of the paths is, if it wants a socket at all.
 type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
+/// The seat of the connection that becomes a socket.
+struct Sat(Option<Seat>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Sat {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(parts.extensions.remove()))
+    }
+}
+
 /// The answer to one that does not.
-fn no_socket(why: &WebSocketUpgradeRejection) -> Response {
+fn no_socket(why: &dyn std::fmt::Display) -> Response {
     http::refused(Failure::Malformed { what: format!("this path opens a WebSocket: {why}") })
 }
 
-async fn session_socket(State(edge): State<Edge>, upgrade: Upgrade) -> Response {
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(why) => return no_socket(&why),
+async fn session_socket(State(edge): State<Edge>, Sat(seat): Sat, upgrade: Upgrade) -> Response {
+    let (upgrade, seat) = match (upgrade, seat) {
+        (Ok(upgrade), Some(seat)) => (upgrade, seat),
+        (Err(why), _) => return no_socket(&why),
+        (Ok(_), None) => return no_socket(&"not over this version of HTTP"),
     };
     upgrade
         .max_message_size(MESSAGE_BYTES_MAX)
         .max_frame_size(MESSAGE_BYTES_MAX)
         .max_write_buffer_size(2 * MESSAGE_BYTES_MAX)
-        .on_upgrade(move |socket| session::serve(Heard::new(socket, MESSAGE_BYTES_MAX), edge))
+        .on_upgrade(async move |socket| {
+            session::serve(Heard::new(socket, MESSAGE_BYTES_MAX), edge).await;
+            drop(seat);
+        })
 }
 
-async fn plain_socket(State(edge): State<Edge>, upgrade: Upgrade) -> Response {
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(why) => return no_socket(&why),
+async fn plain_socket(State(edge): State<Edge>, Sat(seat): Sat, upgrade: Upgrade) -> Response {
+    let (upgrade, seat) = match (upgrade, seat) {
+        (Ok(upgrade), Some(seat)) => (upgrade, seat),
+        (Err(why), _) => return no_socket(&why),
+        (Ok(_), None) => return no_socket(&"not over this version of HTTP"),
     };
     upgrade
         .max_message_size(PLAIN_BYTES_MAX)
         .max_frame_size(PLAIN_BYTES_MAX)
         .max_write_buffer_size(64 * PLAIN_BYTES_MAX)
-        .on_upgrade(move |socket| plain::serve(Heard::new(socket, PLAIN_BYTES_MAX), edge))
+        .on_upgrade(move |socket| plain::serve(Heard::new(socket, PLAIN_BYTES_MAX), edge, seat))
 }
 
 /// A socket that notices when nobody is there any more.

@@ -21,7 +21,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Heard;
+use crate::door::Seat;
 use crate::edge::{Edge, Fresh, Principal, Turn, WITHIN};
+use crate::meter::{Class, Door};
+use crate::os;
 
 /// Locks that one connection may wait for or hold through it.
 const LOCKS_MAX: usize = 1_024;
@@ -31,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Speaks with one client until it goes away.
-pub(super) async fn serve(mut socket: Heard, edge: Edge) {
+pub(super) async fn serve(mut socket: Heard, edge: Edge, mut seat: Seat) {
     let mut asks: JoinSet<PlainReply> = JoinSet::new();
     let mut waiting: BTreeMap<(String, String), AbortHandle> = BTreeMap::new();
     loop {
@@ -43,6 +46,9 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
             },
             Some(answered) = asks.join_next(), if !asks.is_empty() => {
                 answered.ok()
+            }
+            () = seat.asked_to_leave() => {
+                return socket.close(&told(Failure::ShuttingDown)).await;
             }
         };
         waiting.retain(|_, ask| !ask.is_finished());
@@ -62,7 +68,12 @@ async fn take(
 ) -> Option<PlainReply> {
     let line = match read(text) {
         Ok(line) => line,
-        Err(failure) => return Some(refused(&(&failure).into())),
+        Err(failure) => return Some(refused(edge, &(&failure).into())),
+    };
+    let began_us = os::now_us();
+    let served = move |edge: &Edge, class| {
+        let took_us = os::now_us().saturating_sub(began_us);
+        edge.asked().served(Door::LockSocket, class, took_us);
     };
     let whose = (line.client_id.clone(), line.key.clone());
     // Whatever comes now replaces what this connection waited for under the same names.
@@ -73,17 +84,20 @@ async fn take(
         let command = Command::Revoke { lease: LeaseRef::Id(lease_id(&line)), by: Revoker::Holder };
         // A release has no answer. If it fails, the ttl ends the hold.
         let _ = edge.call(&Principal::anyone(), RequestId::None, command, WITHIN).await;
+        served(edge, Class::Release);
         return None;
     }
     if waiting.len() >= LOCKS_MAX {
         let failure = Failure::Overloaded { retry_after_ms: 1_000 };
-        return Some(refused(&(&failure).into()));
+        return Some(refused(edge, &(&failure).into()));
     }
     let edge = edge.clone();
     let ask = asks.spawn(async move {
-        match acquire(&edge, &line).await {
+        let acquired = acquire(&edge, &line).await;
+        served(&edge, Class::Acquire);
+        match acquired {
             Ok(token) => PlainReply { success: true, fencing_token: Some(token), reason: None },
-            Err(error) => refused(&error),
+            Err(error) => refused(&edge, &error),
         }
     });
     waiting.insert(whose, ask);
@@ -154,7 +168,7 @@ async fn attempt(
         independent: false,
     };
     // Kept when the client goes away: it may come back.
-    let turn = Turn { wait: ALWAYS, keep: true };
+    let turn = Turn { wait: ALWAYS, within: WITHIN, keep: true };
     let turn_comes = edge.acquire(who, RequestId::None, ask, turn);
     tokio::pin!(turn_comes);
     let mut beat = tokio::time::interval(Duration::from_millis((ttl_ms(line) / 3).max(1)));
@@ -213,7 +227,8 @@ fn ttl_ms(line: &PlainRequest) -> u64 {
     line.ttl.saturating_mul(1_000)
 }
 
-fn refused(error: &v1::Error) -> PlainReply {
+fn refused(edge: &Edge, error: &v1::Error) -> PlainReply {
+    edge.asked().refused(Door::LockSocket, &error.reason);
     PlainReply { success: false, fencing_token: None, reason: Some(error.reason.clone()) }
 }
 

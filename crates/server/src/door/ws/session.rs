@@ -20,6 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::Heard;
 use crate::door::session::{Names, Talk, Unread};
 use crate::edge::{Edge, Principal};
+use crate::meter::Door;
 
 /// Messages that nobody can read, one behind the other, after which a client is not listened to any more.
 const NONSENSE_MAX: u32 = 2;
@@ -31,7 +32,7 @@ type AskedFor = BTreeMap<u64, Asked>;
 
 /// Speaks with one client until it goes away.
 pub(super) async fn serve(mut socket: Heard, edge: Edge) {
-    let mut talk = Talk::new(edge, Principal::anyone());
+    let mut talk = Talk::new(edge, Principal::anyone(), Door::Ws);
     talk.remember_names();
     let (to, from) = channel::<v1::SessionRequest>(READ_AHEAD);
     let asked = Arc::new(Mutex::new(AskedFor::new()));

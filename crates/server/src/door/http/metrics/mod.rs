@@ -1,9 +1,11 @@
 //! What can be measured?
 //!
-//! What happens often is counted in cells that are found without a lookup; what is true at a moment is read
-//! when somebody asks.
+//! What happens is counted where it happens (`meter/`, `figures.rs`); what is true at a moment is read when somebody
+//! asks.
 
-use std::collections::BTreeMap;
+mod walk;
+
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -17,84 +19,28 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
-use tenure_core::Machine;
-use tenure_types::Mode;
+use prometheus_client::registry::Registry;
+use tenure_raft::{MemberId, Status};
+use tenure_types::Revision;
 use tenure_wire::Failure;
 use tokio::sync::Mutex;
 
 use super::Http;
-use super::answer::{Answered, Reason};
-use crate::edge::{Edge, Fresh, WITHIN};
+use super::answer::Answered;
+use crate::edge::Edge;
 use crate::member::Lead;
+use crate::meter::Class;
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// First segments of names that are told apart; the rest is `other`.
-const PREFIXES_MAX: usize = 100;
-const OTHER: &str = "other";
-/// Locks that are looked at in one go, and for one answer; what is beyond is `other`.
-const PAGE: usize = 1_000;
-const PAGES_MAX: usize = 100;
-
-/// So long the loop may take to tell what it knows.
-const LOOP_WITHIN: Duration = Duration::from_secs(1);
+/// How long whoever wants figures waits for the member's loop.
+const LOOP: Duration = Duration::from_secs(2);
 
 type Number = Gauge<u64, AtomicU64>;
-
-/// What a request was about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Class {
-    Grant,
-    Renew,
-    Revoke,
-    Acquire,
-    Release,
-    Force,
-    Update,
-    Put,
-    Delete,
-    Watch,
-    Read,
-    Admin,
-}
-
-const CLASSES: [(Class, &str); 12] = [
-    (Class::Grant, "grant"),
-    (Class::Renew, "renew"),
-    (Class::Revoke, "revoke"),
-    (Class::Acquire, "acquire"),
-    (Class::Release, "release"),
-    (Class::Force, "force"),
-    (Class::Update, "update"),
-    (Class::Put, "put"),
-    (Class::Delete, "delete"),
-    (Class::Watch, "watch"),
-    (Class::Read, "read"),
-    (Class::Admin, "admin"),
-];
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Asked {
-    door: &'static str,
-    command: &'static str,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Refusal {
-    reason: String,
-    door: &'static str,
-}
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, EncodeLabelSet)]
 struct Held {
     prefix: String,
     mode: &'static str,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Prefix {
-    prefix: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -104,8 +50,6 @@ struct OfMember {
 
 /// Everything that is measured.
 pub(super) struct Metrics {
-    requests: [Histogram; CLASSES.len()],
-    refusals: Family<Refusal, Counter>,
     shown: Mutex<Shown>,
 }
 
@@ -113,7 +57,7 @@ pub(super) struct Metrics {
 struct Shown {
     registry: Registry,
     held: Family<Held, Number>,
-    waiters: Family<Prefix, Number>,
+    waiters: Family<Held, Number>,
     leader: Family<OfMember, Number>,
     member_lag: Family<OfMember, Number>,
     leases: Number,
@@ -126,42 +70,25 @@ struct Shown {
     disk_short: Number,
     data_bytes: Number,
     in_flight: Number,
-    loop_answers: Number,
     watches: Number,
     watch_lag: Number,
     slow: Counter,
-}
-
-/// A histogram from 100 µs to some 50 s.
-fn seconds() -> Histogram {
-    Histogram::new(exponential_buckets(0.0001, 2.0, 20))
+    silent: Number,
 }
 
 impl Metrics {
     /// The metrics of a member; changes of the leader are counted from now on.
     pub(super) fn new(edge: &Edge) -> Self {
         let mut registry = Registry::with_prefix("tenure");
-        let family = Family::<Asked, Histogram>::new_with_constructor(seconds);
-        let cell = |(_, command)| family.get_or_create_owned(&Asked { door: "http", command });
-        let requests = CLASSES.map(cell);
-        let help = "From the head of a request to the head of its answer";
-        registry.register_with_unit("request", help, Unit::Seconds, family);
-        let refusals = Family::default();
-        registry.register("refusals", "Answers that were not success", refusals.clone());
+        let member = edge.member();
+        edge.asked().register(&mut registry);
+        member.tally().register(&mut registry);
+        member.meters().register(&mut registry);
         let leader_changes = Counter::default();
         let help = "How often another member, or none, came to lead";
         registry.register("leader_changes", help, leader_changes.clone());
-        edge.runtime().spawn(count_leaders(edge.member().lead(), leader_changes));
-        Self { requests, refusals, shown: Mutex::new(Shown::new(registry)) }
-    }
-
-    /// Counts a request.
-    pub(super) fn served(&self, class: Class, took_us: u64, response: &Response) {
-        #[expect(clippy::cast_precision_loss, reason = "no request takes 2^53 microseconds")]
-        self.requests[class as usize].observe(took_us as f64 / 1e6);
-        if let Some(Reason(reason)) = response.extensions().get() {
-            self.refusals.get_or_create(&Refusal { reason: reason.clone(), door: "http" }).inc();
-        }
+        edge.runtime().spawn(count_leaders(member.lead(), leader_changes));
+        Self { shown: Mutex::new(Shown::new(registry)) }
     }
 }
 
@@ -194,10 +121,10 @@ impl Shown {
             disk_short: Number::default(),
             data_bytes: Number::default(),
             in_flight: Number::default(),
-            loop_answers: Number::default(),
             watches: Number::default(),
             watch_lag: Number::default(),
             slow: Counter::default(),
+            silent: Number::default(),
         };
         let to = &mut registry;
         to.register(
@@ -205,11 +132,8 @@ impl Shown {
             "Grants in force, by the lock's first segment",
             shown.held.clone(),
         );
-        to.register(
-            "waiters",
-            "Places in queues, by the lock's first segment",
-            shown.waiters.clone(),
-        );
+        let help = "Places in queues, by the lock's first segment and how they ask";
+        to.register("waiters", help, shown.waiters.clone());
         to.register("leader", "Who leads, as this member knows it", shown.leader.clone());
         let help = "Entries that a member is behind the leader that is asked";
         to.register("member_lag_entries", help, shown.member_lag.clone());
@@ -227,13 +151,12 @@ impl Shown {
         let help = "Bytes of the log, the snapshots and the reserve";
         to.register("data_bytes", help, shown.data_bytes.clone());
         to.register("commands_in_flight", "Commands on their way", shown.in_flight.clone());
-        let help =
-            "1 if the loop told what it knows; 0 if its figures are older because it did not";
-        to.register("loop_answers", help, shown.loop_answers.clone());
         to.register("watches", "Watches of this member", shown.watches.clone());
         let help = "Revisions that the slowest watch is behind";
         to.register("watch_lag_revisions", help, shown.watch_lag.clone());
         to.register("watches_too_slow", "Watches that were ended as too slow", shown.slow.clone());
+        let help = "1 if the member did not answer in time, so that what it holds is as of before";
+        to.register("silent", help, shown.silent.clone());
         Self { registry, ..shown }
     }
 }
@@ -247,10 +170,7 @@ impl Shown {
 pub(super) async fn show(State(http): State<Http>) -> Answered {
     // One at a time: each puts its own figures into the same cells.
     let shown = http.metrics.shown.lock().await;
-    fill_own(&shown, &http);
-    // A loop that waits for its disk is when somebody looks: they get what is known without it.
-    let answers = tokio::time::timeout(LOOP_WITHIN, fill(&shown, &http)).await;
-    shown.loop_answers.set(u64::from(matches!(answers, Ok(Ok(())))));
+    fill(&shown, &http).await;
     let mut text = String::new();
     if encode(&mut text, &shown.registry).is_err() {
         return Err(Failure::Internal.into());
@@ -260,8 +180,16 @@ pub(super) async fn show(State(http): State<Http>) -> Answered {
     Ok(response)
 }
 
-/// What is known without asking the loop.
-fn fill_own(shown: &Shown, http: &Http) {
+/// What is read from the loop.
+struct Looked {
+    status: Status,
+    members: BTreeSet<MemberId>,
+    leases: u64,
+    state_bytes: u64,
+    revision: Revision,
+}
+
+async fn fill(shown: &Shown, http: &Http) {
     shown.in_flight.set(http.edge.in_flight());
     let own = http.edge.member().figures();
     shown.fsyncs.inc_by(own.syncs.saturating_sub(shown.fsyncs.get()));
@@ -273,105 +201,56 @@ fn fill_own(shown: &Shown, http: &Http) {
     shown.watches.set(figures.watches as u64);
     shown.watch_lag.set(figures.lag_worst);
     shown.slow.inc_by(figures.slow.saturating_sub(shown.slow.get()));
+    http.edge.member().tally().catch_up();
+    // A loop that waits for its disk answers nobody, and that is when the other figures matter most.
+    match tokio::time::timeout(LOOP, look(http)).await {
+        Ok(Ok((looked, walked))) => shown.look(looked, walked),
+        Ok(Err(_)) | Err(_) => {
+            shown.silent.set(1);
+        }
+    }
 }
 
-/// What the loop knows.
-async fn fill(shown: &Shown, http: &Http) -> Result<(), super::Refused> {
+async fn look(http: &Http) -> Result<(Looked, walk::Walked), super::Refused> {
     let look = http.edge.look(|replica| {
         let machine = replica.machine();
-        let leases = machine.stats().leases;
-        (
-            replica.status(),
-            leases,
-            machine.state_bytes(),
-            machine.revision(),
-            replica.members().all(),
-        )
-    });
-    let (status, leases, state_bytes, revision, members) = look.await?;
-    shown.leases.set(leases);
-    shown.state_bytes.set(state_bytes);
-    shown.revision.set(revision.0);
-    shown.apply_lag.set(status.committed.saturating_sub(status.applied.index));
-    shown.leader.clear();
-    shown.member_lag.clear();
-    for id in members {
-        let member = OfMember { member: id.to_string() };
-        shown.leader.get_or_create(&member).set(u64::from(status.leader == Some(id)));
-        if let Some(matched) = status.matched.get(&id).filter(|_| status.leading) {
-            let behind = status.last.index.saturating_sub(*matched);
-            shown.member_lag.get_or_create(&member).set(behind);
+        Looked {
+            status: replica.status(),
+            members: replica.members().all().into_iter().collect(),
+            leases: machine.stats().leases,
+            state_bytes: machine.state_bytes(),
+            revision: machine.revision(),
         }
-    }
-    let walked = walk(http).await?;
-    shown.held.clear();
-    shown.waiters.clear();
-    for (held, count) in walked.held {
-        shown.held.get_or_create(&held).set(count);
-    }
-    for (prefix, count) in walked.waiters {
-        shown.waiters.get_or_create(&Prefix { prefix }).set(count);
-    }
-    Ok(())
+    });
+    Ok((look.await?, walk::walk(http).await?))
 }
 
-/// Counts by the first segment of a lock's name.
-#[derive(Clone, Default)]
-struct Walked {
-    held: BTreeMap<Held, u64>,
-    waiters: BTreeMap<String, u64>,
-}
-
-impl Walked {
-    fn add(&mut self, machine: &Machine, after: Option<&str>) -> Option<String> {
-        let locks = machine.locks("", after, PAGE);
-        for lock in &locks {
-            let first = lock.lock.as_str().split('/').next().unwrap_or_default();
-            let known = self.waiters.contains_key(first) || self.waiters.len() < PREFIXES_MAX;
-            let prefix = if known { first } else { OTHER };
-            *self.waiters.entry(prefix.to_owned()).or_default() += lock.waiting;
-            for holder in &lock.holders {
-                let held = Held { prefix: prefix.to_owned(), mode: mode(holder.mode) };
-                *self.held.entry(held).or_default() += 1;
+impl Shown {
+    fn look(&self, looked: Looked, walked: walk::Walked) {
+        let Looked { status, members, leases, state_bytes, revision } = looked;
+        self.silent.set(0);
+        self.leases.set(leases);
+        self.state_bytes.set(state_bytes);
+        self.revision.set(revision.0);
+        self.apply_lag.set(status.committed.saturating_sub(status.applied.index));
+        self.leader.clear();
+        self.member_lag.clear();
+        for id in members {
+            let member = OfMember { member: id.to_string() };
+            self.leader.get_or_create(&member).set(u64::from(status.leader == Some(id)));
+            if let Some(matched) = status.matched.get(&id).filter(|_| status.leading) {
+                let behind = status.last.index.saturating_sub(*matched);
+                self.member_lag.get_or_create(&member).set(behind);
             }
         }
-        locks.last().filter(|_| locks.len() == PAGE).map(|last| last.lock.as_str().to_owned())
-    }
-}
-
-/// Goes through the locks, page by page, so that the loop has time for others between them.
-async fn walk(http: &Http) -> Result<Walked, super::Refused> {
-    let mut walked = Walked::default();
-    let mut after = None;
-    for _ in 0..PAGES_MAX {
-        let (so_far, from) = (walked.clone(), after.clone());
-        let page = move |machine: &Machine| {
-            let mut walked = so_far.clone();
-            let next = walked.add(machine, from.as_deref());
-            (walked, next)
-        };
-        let (_, (more, next)) = http.read(Fresh::Stale, WITHIN, page).await?;
-        walked = more;
-        match next {
-            Some(next) => after = Some(next),
-            None => return Ok(walked),
+        self.held.clear();
+        self.waiters.clear();
+        for (held, count) in walked.held {
+            self.held.get_or_create(&held).set(count);
         }
-    }
-    // More locks than anybody would go through for a figure: the rest is known only as a sum.
-    let sums = |machine: &Machine| (machine.stats().grants, machine.stats().places);
-    let (_, (grants, places)) = http.read(Fresh::Stale, WITHIN, sums).await?;
-    let rest = grants.saturating_sub(walked.held.values().sum());
-    *walked.held.entry(Held { prefix: OTHER.to_owned(), mode: "any" }).or_default() += rest;
-    let rest = places.saturating_sub(walked.waiters.values().sum());
-    *walked.waiters.entry(OTHER.to_owned()).or_default() += rest;
-    Ok(walked)
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "exclusive",
-        Mode::Shared => "shared",
-        Mode::Slot { .. } => "slot",
+        for (waiting, count) in walked.waiters {
+            self.waiters.get_or_create(&waiting).set(count);
+        }
     }
 }
 
@@ -399,13 +278,6 @@ pub(super) fn class(verb: &Method, path: &str) -> Class {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn classes_stand_where_their_numbers_say() {
-        for (at, (class, _)) in CLASSES.iter().enumerate() {
-            assert_eq!(*class as usize, at);
-        }
-    }
 
     #[test]
     fn requests_are_counted_by_what_they_are_about() {

@@ -1,0 +1,13 @@
+//! How do the messages of etcd become Rust, without a `protoc` on the machine?
+
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=proto");
+    #[cfg(feature = "etcd")]
+    tonic_prost_build::configure()
+        .build_server(false)
+        .compile_fds(protox::compile(["proto/etcd.proto"], ["proto"])?)?;
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! How is a lock waited for without asking again and again, and without missing that it is free?
+//!
+//! Start watching, then try, then wait for the event. In any other order the lock can become free between the
+//! try and the watch, and nobody says so again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::Pace;
+use tenure::engine::{Ask, jittered};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::backend::{Backend, Owner, Put, StoreError, Watch};
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::locks::{Shared, Wait};
+
+/// Pauses after the store failed grow from the first to the second.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A wait without end.
+const FAR: Duration = Duration::from_secs(86_400 * 365);
+
+/// Waits for a lock as long as is wanted.
+pub(crate) async fn acquire<B: Backend>(
+    shared: Arc<Shared<B>>,
+    lock: String,
+    wait: Wait,
+    pace: Pace,
+) -> Result<Guard<B>, Error> {
+    let mut asking = Asking { shared, lock, pace, answered: Instant::now() };
+    match wait {
+        Wait::No => match asking.attempt().await {
+            Ok(Tried::Granted(guard)) => Ok(guard),
+            Ok(Tried::Taken(_)) => Err(Error::Held { lock: asking.lock, waited: None }),
+            Err(source) => Err(Error::Unavailable { waited: asking.answered.elapsed(), source }),
+        },
+        Wait::Unlimited => asking.stand().await,
+        // What is dropped here cleans up after itself.
+        Wait::AtMost(time) => match timeout(time, asking.stand()).await {
+            Ok(done) => done,
+            Err(_) => Err(Error::Held { lock: asking.lock, waited: Some(time) }),
+        },
+    }
+}
+
+struct Asking<B: Backend> {
+    shared: Arc<Shared<B>>,
+    lock: String,
+    pace: Pace,
+    /// When the store last answered.
+    answered: Instant,
+}
+
+enum Tried<B: Backend> {
+    Granted(Guard<B>),
+    Taken(Option<Duration>),
+}
+
+impl<B: Backend> Asking<B> {
+    /// Until it is granted, or the store was silent for too long.
+    async fn stand(&mut self) -> Result<Guard<B>, Error> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let answered = self.answered;
+            let source = match self.stand_on_one_watch().await {
+                Ok(guard) => return Ok(guard),
+                Err(source) => source,
+            };
+            if self.answered.elapsed() >= self.shared.timeout {
+                return Err(Error::Unavailable { waited: self.answered.elapsed(), source });
+            }
+            pause = if self.answered > answered { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
+            sleep(jittered(pause)).await;
+        }
+    }
+
+    async fn stand_on_one_watch(&mut self) -> Result<Guard<B>, StoreError> {
+        let late = mutant!("watch_after_try");
+        let mut watch = if late { None } else { Some(self.watch().await?) };
+        loop {
+            let free_within = match self.attempt().await? {
+                Tried::Granted(guard) => return Ok(guard),
+                Tried::Taken(free_within) => free_within,
+            };
+            let watch = match &mut watch {
+                Some(watch) => watch,
+                none => none.insert(self.watch().await?),
+            };
+            tokio::select! {
+                changed = watch.changed() => changed?,
+                () = sleep(free_within.unwrap_or(FAR)) => {}
+            }
+            self.answered = Instant::now();
+        }
+    }
+
+    async fn watch(&mut self) -> Result<B::Watch, StoreError> {
+        let starting = self.shared.backend.watch(&self.lock);
+        let watch = timeout(self.patience(), starting).await.unwrap_or_else(|_| Err(silent()))?;
+        self.answered = Instant::now();
+        Ok(watch)
+    }
+
+    /// Tries once, under a name of its own: whatever comes of it late is nobody else's.
+    async fn attempt(&mut self) -> Result<Tried<B>, StoreError> {
+        let owner = Owner::draw();
+        let (shared, lock) = (self.shared.clone(), self.lock.clone());
+        let mut orphan = Orphan { shared, lock, owner: owner.clone(), perhaps: true };
+        // The clock is read before anything is sent: from here on the lock counts.
+        let asked = Ask::sent(self.pace);
+        let putting = self.shared.backend.put_if_absent(&self.lock, &owner, self.pace.ttl());
+        let put = timeout(self.patience(), putting).await.unwrap_or_else(|_| Err(silent()))?;
+        self.answered = Instant::now();
+        let token = match put {
+            Put::Done(token) => token,
+            Put::Taken { free_within } => {
+                orphan.perhaps = false;
+                return Ok(Tried::Taken(free_within));
+            }
+        };
+        let Ok(hold) = asked.granted() else {
+            return Err(StoreError::new("the answer came too late to be relied on"));
+        };
+        orphan.perhaps = false;
+        let lock = self.lock.clone();
+        Ok(Tried::Granted(Guard::new(self.shared.clone(), (lock, owner), token, hold)))
+    }
+
+    /// An answer after this leaves too little of the window to be worth anything.
+    fn patience(&self) -> Duration {
+        self.shared.timeout.min(self.pace.window() * 3 / 4)
+    }
+}
+
+/// A key that was perhaps put although nobody waits for the answer any more. It is deleted in the background.
+struct Orphan<B: Backend> {
+    shared: Arc<Shared<B>>,
+    lock: String,
+    owner: Owner,
+    perhaps: bool,
+}
+
+impl<B: Backend> Drop for Orphan<B> {
+    fn drop(&mut self) {
+        if !self.perhaps {
+            return;
+        }
+        let (shared, lock, owner) = (self.shared.clone(), self.lock.clone(), self.owner.clone());
+        self.shared.runtime.spawn(async move {
+            // If it cannot be said, or comes before what it shall undo, the key runs out by itself.
+            let deleting = shared.backend.compare_and_delete(&lock, &owner);
+            let _ = timeout(shared.timeout, deleting).await;
+        });
+    }
+}
+
+fn silent() -> StoreError {
+    StoreError::new("no answer in time")
+}

@@ -1,0 +1,257 @@
+//! What does a holder have in hand, and how does it stop in time?
+
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tenure::engine::Hold;
+use tenure::{Cancellation, Cause, Standing, Token};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::backend::{Backend, Fenced, Owner, Promise, StoreError};
+use crate::error::Error;
+use crate::locks::Shared;
+
+/// Shorter sleeps are not worth their timer.
+const NAP: Duration = Duration::from_millis(1);
+
+/// A held lock of a store, with the manners of [`tenure::Guard`].
+///
+/// Dropping it says that the work has stopped, and gives the lock back in the background. As long as it exists
+/// it is renewed. A lock that is lost stays lost, and everyone who relies on it hears so before the store can
+/// give it to anyone else.
+///
+/// ```
+/// # use tenure_backends::{Error, Locks, Memory};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let locks = Locks::new(Memory::new())?;
+/// let guard = locks.lock("report").await?;
+/// guard.run(async { /* dropped at its await if the lock is lost */ }).await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "dropping a guard gives the lock back"]
+pub struct Guard<B: Backend> {
+    inner: Option<Inner<B>>,
+    token: <B::Promise as Promise>::Token,
+    cancellation: Cancellation,
+    hold: Arc<Hold>,
+}
+
+struct Inner<B: Backend> {
+    shared: Arc<Shared<B>>,
+    lock: String,
+    owner: Owner,
+    hold: Arc<Hold>,
+    keeper: AbortHandle,
+}
+
+impl<B: Backend> Guard<B> {
+    pub(crate) fn new(
+        shared: Arc<Shared<B>>,
+        (lock, owner): (String, Owner),
+        token: <B::Promise as Promise>::Token,
+        hold: Arc<Hold>,
+    ) -> Self {
+        if let Some(watchdog) = &shared.watchdog {
+            watchdog.watch(&hold);
+        }
+        let keep = keep(shared.clone(), lock.clone(), owner.clone(), hold.clone());
+        let keeper = shared.runtime.spawn(keep).abort_handle();
+        let cancellation = hold.cancellation();
+        let inner = Some(Inner { shared, lock, owner, hold: hold.clone(), keeper });
+        Self { inner, token, cancellation, hold }
+    }
+
+    /// The lock's name.
+    ///
+    /// ```
+    /// # fn example<B: tenure_backends::Backend>(guard: tenure_backends::Guard<B>) {
+    /// println!("holding {}", guard.lock());
+    /// # }
+    /// ```
+    pub fn lock(&self) -> &str {
+        self.inner.as_ref().map_or("", |inner| &inner.lock)
+    }
+
+    /// Whether the lock can be relied on at this moment: compares the clock, asks nobody.
+    ///
+    /// ```
+    /// # use tenure_backends::{Backend, Error, Guard};
+    /// # fn example<B: Backend>(guard: Guard<B>, rows: Vec<u32>) -> Result<(), Error> {
+    /// for row in rows {
+    ///     guard.check()?;
+    ///     println!("writing {row}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn check(&self) -> Result<(), Error> {
+        self.hold.check().map_err(|cause| Error::Lost { cause })
+    }
+
+    /// How it stands at this moment: valid, doubtful, or lost and why.
+    ///
+    /// ```
+    /// # fn example<B: tenure_backends::Backend>(guard: tenure_backends::Guard<B>) {
+    /// println!("{:?}", guard.standing());
+    /// # }
+    /// ```
+    pub fn standing(&self) -> Standing {
+        self.hold.standing()
+    }
+
+    /// Follows how it stands.
+    ///
+    /// ```
+    /// # async fn example<B: tenure_backends::Backend>(guard: tenure_backends::Guard<B>) {
+    /// let mut standings = guard.standings();
+    /// while standings.changed().await.is_ok() { println!("{:?}", *standings.borrow_and_update()); }
+    /// # }
+    /// ```
+    pub fn standings(&self) -> watch::Receiver<Standing> {
+        self.hold.standings()
+    }
+
+    /// Waits until the lock is lost, and tells why.
+    ///
+    /// ```
+    /// # async fn example<B: tenure_backends::Backend>(guard: tenure_backends::Guard<B>) {
+    /// println!("lost: {}", guard.lost().await);
+    /// # }
+    /// ```
+    pub async fn lost(&self) -> Cause {
+        self.cancellation.cancelled().await
+    }
+
+    /// For work that cannot be dropped: tells it when to stop, from a thread of its own.
+    ///
+    /// ```
+    /// # fn example<B: tenure_backends::Backend>(guard: tenure_backends::Guard<B>) {
+    /// assert!(!guard.cancellation().is_cancelled());
+    /// # }
+    /// ```
+    pub fn cancellation(&self) -> Cancellation {
+        self.cancellation.clone()
+    }
+
+    /// Runs work that is dropped at its current await if the lock is lost, and never polled after that.
+    ///
+    /// ```
+    /// # async fn build() -> u32 { 7 }
+    /// # use tenure_backends::{Backend, Error, Guard};
+    /// # async fn example<B: Backend>(guard: Guard<B>) -> Result<(), Error> {
+    /// let pages = guard.run(build()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        let mut cancelled = pin!(self.lost());
+        let mut work: Pin<Box<F>> = Box::pin(work);
+        // The clock is asked before every step of the work: after a pause no step is taken on an old belief.
+        let done = std::future::poll_fn(|context| {
+            if let Poll::Ready(cause) = cancelled.as_mut().poll(context) {
+                return Poll::Ready(Err(cause));
+            }
+            if let Err(cause) = self.hold.check() {
+                return Poll::Ready(Err(cause));
+            }
+            work.as_mut().poll(context).map(Ok)
+        });
+        let done = done.await.map_err(|cause| Error::Lost { cause });
+        drop(work);
+        done
+    }
+
+    /// Gives the lock back and waits until the store has taken it. The work has stopped.
+    ///
+    /// ```
+    /// # use tenure_backends::{Backend, Error, Guard};
+    /// # async fn example<B: Backend>(guard: Guard<B>) -> Result<(), Error> {
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub async fn release(mut self) -> Result<(), Error> {
+        let lost = self.hold.check();
+        let inner = self.inner.take().expect("a guard is released once");
+        // Whoever stops waiting for this does not stop it.
+        let runtime = inner.shared.runtime.clone();
+        let done = runtime.spawn(inner.finish()).await;
+        lost.map_err(|cause| Error::Lost { cause })?;
+        done.unwrap_or_else(|_| Err(Error::Setup("the runtime is shutting down".to_owned())))
+    }
+}
+
+impl<B: Backend<Promise = Fenced>> Guard<B> {
+    /// The fencing token: larger than that of every grant before. Hand it to whatever the lock protects.
+    ///
+    /// ```
+    /// # use tenure_backends::{Guard, Memory};
+    /// # fn example(guard: Guard<Memory>) {
+    /// println!("token {}", guard.token());
+    /// # }
+    /// ```
+    pub fn token(&self) -> Token {
+        self.token
+    }
+}
+
+impl<B: Backend> fmt::Debug for Guard<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let token = &self.token;
+        f.debug_struct("Guard").field("lock", &self.lock()).field("token", token).finish()
+    }
+}
+
+impl<B: Backend> Drop for Guard<B> {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            let runtime = inner.shared.runtime.clone();
+            // If the store cannot be told, the key runs out by itself.
+            runtime.spawn(async move { inner.finish().await.is_ok() });
+        }
+    }
+}
+
+impl<B: Backend> Inner<B> {
+    /// The work has stopped: the lock is given back, also a lost one, so that nobody waits for its time to run out.
+    async fn finish(self) -> Result<(), Error> {
+        let Self { shared, lock, owner, hold, keeper } = self;
+        keeper.abort();
+        if !hold.stopped() {
+            return Ok(());
+        }
+        let deleting = shared.backend.compare_and_delete(&lock, &owner);
+        let deleted = timeout(shared.timeout, deleting).await;
+        match deleted.unwrap_or_else(|_| Err(StoreError::new("no answer in time"))) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::Lost { cause: Cause::Gone }),
+            Err(source) => Err(Error::Unavailable { waited: shared.timeout, source }),
+        }
+    }
+}
+
+/// Renews until the lock is lost or given back. Every try goes its own way and has its own time.
+async fn keep<B: Backend>(shared: Arc<Shared<B>>, lock: String, owner: Owner, hold: Arc<Hold>) {
+    loop {
+        if let Some(number) = hold.renewal() {
+            let (shared, lock, owner, hold) =
+                (shared.clone(), lock.clone(), owner.clone(), hold.clone());
+            tokio::spawn(async move {
+                let (ttl, patience) = (hold.ttl(), hold.patience());
+                let swapping = shared.backend.compare_and_swap(&lock, &owner, ttl);
+                match timeout(patience, swapping).await {
+                    Ok(Ok(ours)) => hold.renewed(number, ours),
+                    Ok(Err(_)) | Err(_) => hold.not_renewed(number),
+                }
+            });
+        }
+        match hold.due_in() {
+            Some(due) => sleep(due.max(NAP)).await,
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! How does the SDK's handle work over stores that are not Tenure?
+//!
+//! A [`Backend`] knows four things: to put a key if it is absent, to swap it and to delete it if it still is
+//! ours, and to watch it. [`Locks`] makes locks of that, with the handle of the SDK: a [`Guard`] that is lost
+//! before the store can give the lock to anyone else. The same engine decides when that is.
+//!
+//! ```
+//! use tenure_backends::{Locks, Memory};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tenure_backends::Error> {
+//! let locks = Locks::new(Memory::new())?;
+//! let guard = locks.lock("deploy").await?;      // watches, tries, waits for the event
+//! guard.run(async { /* dropped if the lock is lost */ }).await?;
+//! println!("done under token {}", guard.token());
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Not every store can promise the same. What it promises is in its type: [`Fenced`] stores give every grant a
+//! token larger than all before, [`EfficiencyOnly`] stores cannot, and a program that needs a token does not
+//! compile with them:
+//!
+//! ```compile_fail,E0599
+//! # async fn example(locks: tenure_backends::Locks<tenure_backends::Redis>) -> Result<(), tenure_backends::Error> {
+//! let guard = locks.lock("deploy").await?;
+//! let token = guard.token();       // `Redis` is for efficiency only
+//! # Ok(()) }
+//! ```
+//!
+//! | store | promise | one holder as long as |
+//! |---|---|---|
+//! | [Tenure](tenure) itself | fenced, queued in order | a quorum of disks is not lost |
+//! | [`Etcd`] | fenced | a quorum of disks is not lost |
+//! | [`Redlock`] | efficiency only | most servers keep their memory and their clocks |
+//! | [`Redis`] | efficiency only | that server keeps its memory |
+//! | [`Memory`] | fenced | the process lives |
+
+#[macro_use]
+mod plant;
+mod acquire;
+mod backend;
+mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
+mod guard;
+mod locks;
+mod memory;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(test)]
+mod schedules;
+
+pub use backend::{
+    Backend, EfficiencyOnly, Fenced, NoToken, Owner, Promise, Put, StoreError, Watch,
+};
+pub use error::Error;
+#[cfg(feature = "etcd")]
+pub use etcd::{Etcd, EtcdWatch};
+pub use guard::Guard;
+pub use locks::{Builder, LockAsk, Locks};
+pub use memory::{Action, Call, Fate, Memory, MemoryWatch, Way};
+#[cfg(feature = "redis")]
+pub use redis::{Redis, RedisWatch, Redlock, RedlockWatch};
+pub use tenure::{Cancellation, Cause, Pace, PaceError, Standing, Token};

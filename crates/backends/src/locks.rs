@@ -1,0 +1,283 @@
+//! How does a program ask for locks of a store?
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::Pace;
+use tenure::engine::Watchdog;
+use tokio::runtime::Handle;
+
+use crate::acquire;
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::guard::Guard;
+
+/// How long a lock is kept by the store after a renewal, if nobody says.
+const TTL: Duration = Duration::from_secs(15);
+/// How long a store may be silent.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The locks of one store. Cheap to clone; all clones share one watchdog.
+///
+/// ```
+/// # use tenure_backends::{Locks, Memory};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_backends::Error> {
+/// let locks = Locks::new(Memory::new())?;
+/// let rows = locks.run("report", async |guard| { println!("token {}", guard.token()); 7 }).await?;
+/// assert_eq!(rows, 7);
+/// # Ok(()) }
+/// ```
+pub struct Locks<B: Backend> {
+    pub(crate) shared: Arc<Shared<B>>,
+}
+
+/// What all asks and guards of a store share.
+pub(crate) struct Shared<B> {
+    pub(crate) backend: B,
+    pub(crate) timeout: Duration,
+    pub(crate) runtime: Handle,
+    /// Nothing only with a bug planted: the runtime alone looks after time then.
+    pub(crate) watchdog: Option<Watchdog>,
+    pace: Pace,
+}
+
+/// How locks of a store shall be.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tenure_backends::{Locks, Memory};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_backends::Error> {
+/// let locks = Locks::builder(Memory::new()).ttl(Duration::from_secs(30)).grace(Duration::from_secs(2)).start()?;
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is set up until `start`"]
+pub struct Builder<B: Backend> {
+    backend: B,
+    ttl: Duration,
+    window: Option<Duration>,
+    grace: Duration,
+    timeout: Duration,
+}
+
+/// An ask for a lock; awaiting it waits for the lock.
+///
+/// ```
+/// # use tenure_backends::{Error, Locks, Memory};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let locks = Locks::new(Memory::new())?;
+/// let guard = locks.lock("deploy").await?;
+/// assert!(matches!(locks.lock("deploy").no_wait().await, Err(Error::Held { .. })));
+/// guard.release().await
+/// # }
+/// ```
+#[must_use = "nothing is asked until it is awaited"]
+pub struct LockAsk<B: Backend> {
+    shared: Arc<Shared<B>>,
+    lock: String,
+    wait: Wait,
+    pace: Pace,
+}
+
+/// How long to wait for a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    No,
+    AtMost(Duration),
+    Unlimited,
+}
+
+impl<B: Backend> Locks<B> {
+    /// Locks with the usual times. Needs a Tokio runtime, on which they are renewed.
+    ///
+    /// ```
+    /// # use tenure_backends::{Locks, Memory};
+    /// assert!(Locks::new(Memory::new()).is_err(), "there is no runtime here");
+    /// ```
+    pub fn new(backend: B) -> Result<Self, Error> {
+        Self::builder(backend).start()
+    }
+
+    /// Sets up locks otherwise than usual.
+    ///
+    /// ```
+    /// # use tenure_backends::{Locks, Memory};
+    /// let builder = Locks::builder(Memory::new()).ttl(std::time::Duration::from_secs(5));
+    /// ```
+    pub fn builder(backend: B) -> Builder<B> {
+        Builder { backend, ttl: TTL, window: None, grace: Duration::ZERO, timeout: TIMEOUT }
+    }
+
+    /// Asks for a lock; awaiting it waits until it is free.
+    ///
+    /// ```
+    /// # use tenure_backends::{Backend, Locks};
+    /// # async fn example<B: Backend>(locks: Locks<B>) -> Result<(), tenure_backends::Error> {
+    /// let guard = locks.lock("deploy").await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn lock(&self, lock: impl Into<String>) -> LockAsk<B> {
+        let (shared, pace) = (self.shared.clone(), self.shared.pace);
+        LockAsk { shared, lock: lock.into(), wait: Wait::Unlimited, pace }
+    }
+
+    /// Waits for a lock, runs the work, gives the lock back. If the lock is lost, the work is dropped at its current
+    /// await and the answer is [`Error::Lost`].
+    ///
+    /// ```
+    /// # use tenure_backends::{Backend, Locks};
+    /// # async fn example<B: Backend>(locks: Locks<B>) -> Result<(), tenure_backends::Error> {
+    /// locks.run("report", async |_guard| println!("working")).await
+    /// # }
+    /// ```
+    pub async fn run<T, F>(&self, lock: impl Into<String>, work: F) -> Result<T, Error>
+    where
+        F: AsyncFnOnce(&Guard<B>) -> T,
+    {
+        let guard = self.lock(lock).await?;
+        let done = guard.run(work(&guard)).await;
+        // The work was done in time; what became of the lock afterwards does not undo it.
+        let _ = guard.release().await;
+        done
+    }
+
+    /// The store behind them.
+    ///
+    /// ```
+    /// # use tenure_backends::{Locks, Memory};
+    /// # fn example(locks: Locks<Memory>) {
+    /// locks.backend().partition();
+    /// # }
+    /// ```
+    pub fn backend(&self) -> &B {
+        &self.shared.backend
+    }
+}
+
+impl<B: Backend> Clone for Locks<B> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Locks<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("pace", &self.shared.pace).finish_non_exhaustive()
+    }
+}
+
+impl<B: Backend> Builder<B> {
+    /// How long the store keeps a lock after a renewal.
+    ///
+    /// ```
+    /// # use tenure_backends::{Locks, Memory};
+    /// let builder = Locks::builder(Memory::new()).ttl(std::time::Duration::from_secs(5));
+    /// ```
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long a lock is relied on after a renewal; otherwise half of the ttl.
+    ///
+    /// ```
+    /// # use tenure_backends::{Locks, Memory};
+    /// let builder = Locks::builder(Memory::new()).window(std::time::Duration::from_secs(9));
+    /// ```
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = Some(window);
+        self
+    }
+
+    /// How long work takes to stop.
+    ///
+    /// ```
+    /// # use tenure_backends::{Locks, Memory};
+    /// let builder = Locks::builder(Memory::new()).grace(std::time::Duration::from_secs(2));
+    /// ```
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How long the store may be silent before an ask is given up.
+    ///
+    /// ```
+    /// # use tenure_backends::{Locks, Memory};
+    /// let builder = Locks::builder(Memory::new()).timeout(std::time::Duration::from_secs(30));
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Starts the watchdog. Nothing is asked of the store yet.
+    ///
+    /// ```
+    /// # use tenure_backends::{Locks, Memory};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tenure_backends::Error> {
+    /// let locks = Locks::builder(Memory::new()).start()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn start(self) -> Result<Locks<B>, Error> {
+        let runtime = Handle::try_current()
+            .map_err(|_| Error::Setup("there is no Tokio runtime here".to_owned()))?;
+        let pace = Pace::new(self.ttl)?;
+        let pace = match self.window {
+            Some(window) => pace.with_window(window)?,
+            None => pace,
+        };
+        let pace = pace.stop_within(self.grace)?;
+        let watchdog = if mutant!("timer_on_the_runtime_only") {
+            None
+        } else {
+            Some(Watchdog::start().map_err(|error| Error::Setup(error.to_string()))?)
+        };
+        let shared =
+            Shared { backend: self.backend, timeout: self.timeout, runtime, watchdog, pace };
+        Ok(Locks { shared: Arc::new(shared) })
+    }
+}
+
+impl<B: Backend> LockAsk<B> {
+    /// Waits at most so long.
+    ///
+    /// ```
+    /// # use tenure_backends::{Backend, Locks};
+    /// # async fn example<B: Backend>(locks: Locks<B>) -> Result<(), tenure_backends::Error> {
+    /// let guard = locks.lock("deploy").wait(std::time::Duration::from_secs(60)).await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Wait::AtMost(wait);
+        self
+    }
+
+    /// Does not wait: tries once.
+    ///
+    /// ```
+    /// # use tenure_backends::{Backend, Locks};
+    /// # async fn example<B: Backend>(locks: Locks<B>) -> Result<(), tenure_backends::Error> {
+    /// let guard = locks.lock("deploy").no_wait().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn no_wait(mut self) -> Self {
+        self.wait = Wait::No;
+        self
+    }
+}
+
+impl<B: Backend> IntoFuture for LockAsk<B> {
+    type Output = Result<Guard<B>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(acquire::acquire(self.shared, self.lock, self.wait, self.pace))
+    }
+}

@@ -1,0 +1,100 @@
+//! Which keys are there, whose are they, until when, and who watches them?
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tenure::{Moment, Token};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::backend::{Owner, StoreError};
+
+type To = UnboundedSender<Result<(), StoreError>>;
+
+/// All that the store knows. It has no clock: whoever asks says what time it is.
+#[derive(Default)]
+pub(super) struct Store {
+    keys: BTreeMap<String, Entry>,
+    revision: u64,
+    watches: Vec<Watching>,
+}
+
+struct Entry {
+    owner: Owner,
+    token: Token,
+    until: Moment,
+}
+
+struct Watching {
+    key: String,
+    client: Arc<str>,
+    to: To,
+}
+
+/// An event for one watch.
+pub(super) struct Told {
+    pub(super) client: Arc<str>,
+    pub(super) to: To,
+}
+
+impl Store {
+    /// Puts a key if it is absent. A key whose time is over is there until that was noticed: then its end is an event.
+    pub(super) fn put(&mut self, key: &str, owner: &Owner, until: Moment) -> Option<Token> {
+        if self.keys.contains_key(key) {
+            return None;
+        }
+        self.revision += 1;
+        let token = Token::from_u64(self.revision).expect("counted from 1");
+        self.keys.insert(key.to_owned(), Entry { owner: owner.clone(), token, until });
+        Some(token)
+    }
+
+    pub(super) fn swap(&mut self, key: &str, owner: &Owner, now: Moment, until: Moment) -> bool {
+        let ours = self.keys.get_mut(key).filter(|it| it.owner == *owner && it.until > now);
+        match ours {
+            Some(entry) => {
+                entry.until = entry.until.max(until);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Deletes a key, of this owner or of anybody.
+    pub(super) fn delete(&mut self, key: &str, owner: Option<&Owner>) -> (bool, Vec<Told>) {
+        let ours =
+            self.keys.get(key).is_some_and(|it| owner.is_none_or(|owner| it.owner == *owner));
+        if !ours {
+            return (false, Vec::new());
+        }
+        self.keys.remove(key);
+        self.revision += 1;
+        (true, self.told(key))
+    }
+
+    /// Ends what is over; when the key will be, if it is not.
+    pub(super) fn expire(&mut self, key: &str, now: Moment) -> (Option<Moment>, Vec<Told>) {
+        match self.keys.get(key).map(|it| it.until) {
+            Some(until) if until <= now => (None, self.delete(key, None).1),
+            until => (until, Vec::new()),
+        }
+    }
+
+    pub(super) fn holder(&self, key: &str, now: Moment) -> Option<Token> {
+        self.keys.get(key).filter(|it| it.until > now).map(|it| it.token)
+    }
+
+    pub(super) fn watch(&mut self, key: String, client: Arc<str>, to: To) {
+        self.watches.retain(|it| !it.to.is_closed());
+        self.watches.push(Watching { key, client, to });
+    }
+
+    pub(super) fn break_watches(&mut self, client: &str) {
+        // Dropping the sender is how a watch hears of its end.
+        self.watches.retain(|it| *it.client != *client);
+    }
+
+    fn told(&self, key: &str) -> Vec<Told> {
+        let mine = self.watches.iter().filter(|it| it.key == key);
+        mine.map(|it| Told { client: it.client.clone(), to: it.to.clone() }).collect()
+    }
+}

@@ -1,0 +1,97 @@
+//! etcd: one holder, tokens that grow, and a stop in time.
+
+use std::time::Duration;
+
+use tenure_backends::{Cause, Error, Etcd, Guard, Locks};
+
+use crate::scenario::{DEADLINE, contend, is_lost_in_time, outlives_its_ttl, wakes};
+use crate::servers::Server;
+
+/// Long enough that only events, and no expiry, can be what wakes a waiter in time.
+const LONG: Duration = Duration::from_secs(60);
+/// With room for a machine that is busy with other tests.
+const SHORT: Duration = Duration::from_secs(6);
+
+fn locks(server: &Server, ttl: Duration) -> Locks<Etcd> {
+    let etcd = Etcd::new(&server.address).unwrap();
+    let builder = Locks::builder(etcd).ttl(ttl).window(ttl * 5 / 6);
+    builder.timeout(Duration::from_secs(4)).start().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_never_overlap_tokens_only_grow_and_no_event_is_missed() {
+    let Some(server) = Server::etcd().await else { return };
+    let tokens = contend(|| locks(&server, LONG), 6, 6, Guard::token).await;
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    wakes(&locks(&server, LONG), &locks(&server, LONG), LONG).await;
+    // Nobody writes between the pages of another.
+    let lines = crate::lock_over_etcd::run(&locks(&server, LONG)).await.unwrap();
+    assert_eq!(lines, ["page 1", "page 2"].repeat(3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_outlives_its_ttl_and_a_dead_holders_does_not() {
+    let Some(server) = Server::etcd().await else { return };
+    let locks_of_a = locks(&server, SHORT);
+    // A holder whose runtime is gone renews nothing and gives nothing back.
+    let address = server.address.clone();
+    let dead = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let locks = Locks::builder(Etcd::new(&address).unwrap()).ttl(SHORT).start().unwrap();
+            let guard = locks.lock("orphan").await.unwrap();
+            let token = guard.token();
+            std::mem::forget(guard);
+            token
+        })
+    });
+    let token = dead.join().unwrap();
+    let orphaned = async { locks_of_a.lock("orphan").wait(DEADLINE).await.unwrap() };
+    let ((), next) = tokio::join!(outlives_its_ttl(&locks_of_a, SHORT), orphaned);
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_is_a_loss_in_time_and_waiters_go_on_when_it_is_back() {
+    let Some(mut server) = Server::etcd().await else { return };
+    let a = locks(&server, SHORT);
+    let guard = a.lock("deploy").await.unwrap();
+    let token = guard.token();
+    is_lost_in_time(guard, SHORT, || server.kill()).await;
+    let nobody = a.lock("deploy").await;
+    assert!(matches!(nobody, Err(Error::Unavailable { .. })), "{nobody:?}");
+    let patient = Locks::builder(Etcd::new(&server.address).unwrap()).timeout(DEADLINE);
+    let asking = patient.start().unwrap().lock("deploy");
+    let waiting = tokio::spawn(async move { asking.await });
+    server.restart().await;
+    // What the dead holder put runs out in the new life, and its revisions go on.
+    let next = tokio::time::timeout(DEADLINE, waiting).await.unwrap().unwrap().unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_somebody_deleted_is_a_lost_lock() {
+    let Some(server) = Server::etcd().await else { return };
+    let locks = locks(&server, SHORT);
+    let guard = locks.lock("deploy").await.unwrap();
+    // Any client of etcd can do that; here one that deletes whatever is there.
+    delete(&server.address, "/v3/kv/deleterange", "{\"key\":\"dGVudXJlL2RlcGxveQ==\"}").await;
+    assert_eq!(tokio::time::timeout(DEADLINE, guard.lost()).await.unwrap(), Cause::Gone);
+    assert!(guard.check().is_err());
+}
+
+/// One POST to etcd's own gateway, over a plain socket.
+async fn delete(address: &str, path: &str, body: &str) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let length = body.len();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("\"deleted\":\"1\""), "{answer}");
+}

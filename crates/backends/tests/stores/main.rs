@@ -1,0 +1,15 @@
+//! Does the handle keep its word over real etcd and Redis servers?
+//!
+//! The servers are Debian's, started here on loopback, each with a directory of its own, and killed with the test.
+
+#[path = "../../../cli/tests/common/ports.rs"]
+mod ports;
+
+#[path = "../../../../examples/lock_over_etcd.rs"]
+#[expect(dead_code, reason = "only its main is not called")]
+mod lock_over_etcd;
+
+mod etcd;
+mod redis;
+mod scenario;
+mod servers;

@@ -1,0 +1,112 @@
+//! What must hold over every store?
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenure_backends::{Backend, Cause, Error, Guard, Locks, Standing};
+
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Everybody who relies on a lock by its check writes his name; nobody finds another's.
+#[derive(Default)]
+pub(crate) struct Resource {
+    holder: Mutex<Option<u64>>,
+    pub(crate) writes: AtomicU64,
+}
+
+impl Resource {
+    /// Works for some steps, as long as the guard allows.
+    pub(crate) async fn use_it<B: Backend>(&self, who: u64, guard: &Guard<B>, steps: u32) {
+        let before = self.holder.lock().unwrap().replace(who);
+        assert_eq!(before, None, "two are holding");
+        for _ in 0..steps {
+            if guard.check().is_err() {
+                break;
+            }
+            assert_eq!(*self.holder.lock().unwrap(), Some(who), "two are holding");
+            self.writes.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        *self.holder.lock().unwrap() = None;
+    }
+}
+
+/// Several tasks on clients of their own want the same lock again and again. Returns what each holder saw, in the order
+/// of holding.
+pub(crate) async fn contend<B: Backend, T: Send + 'static>(
+    make: impl Fn() -> Locks<B>,
+    tasks: u64,
+    rounds: u64,
+    see: fn(&Guard<B>) -> T,
+) -> Vec<T> {
+    let (resource, seen) = (Arc::new(Resource::default()), Arc::new(Mutex::new(Vec::new())));
+    let mut all = tokio::task::JoinSet::new();
+    for who in 0..tasks {
+        let (locks, resource, seen) = (make(), resource.clone(), seen.clone());
+        all.spawn(async move {
+            for round in 0..rounds {
+                let guard = locks.lock("contended").wait(DEADLINE).await.unwrap();
+                seen.lock().unwrap().push(see(&guard));
+                resource.use_it(who, &guard, 3).await;
+                // Half of them say so and wait, half let go.
+                match round % 2 {
+                    0 => guard.release().await.unwrap(),
+                    _ => drop(guard),
+                }
+            }
+        });
+    }
+    let done = tokio::time::timeout(DEADLINE, all.join_all()).await;
+    done.expect("everybody gets the lock in time");
+    assert!(resource.writes.load(Ordering::Relaxed) >= tasks * rounds);
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    assert_eq!(seen.len() as u64, tasks * rounds);
+    seen
+}
+
+/// A waiter is woken by the release, long before the ttl would do it.
+pub(crate) async fn wakes<B: Backend>(a: &Locks<B>, b: &Locks<B>, ttl: Duration) {
+    for _ in 0..5 {
+        let guard = a.lock("woken").await.unwrap();
+        assert!(matches!(b.lock("woken").no_wait().await, Err(Error::Held { .. })));
+        let asking = b.lock("woken").wait(DEADLINE);
+        let waiting = tokio::spawn(async move { asking.await });
+        // Whether it waits already or not must not matter: that is the point.
+        tokio::task::yield_now().await;
+        guard.release().await.unwrap();
+        let woken = tokio::time::timeout(ttl / 2, waiting).await.expect("no event came");
+        woken.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+/// The lock is renewed beyond its ttl, and stays valid.
+pub(crate) async fn outlives_its_ttl<B: Backend>(locks: &Locks<B>, ttl: Duration) {
+    let guard = locks.lock("kept").await.unwrap();
+    let mut standings = guard.standings();
+    let lost = standings.wait_for(|it| matches!(it, Standing::Lost(_)));
+    let lost = tokio::time::timeout(ttl * 5 / 4, lost).await;
+    assert!(lost.is_err(), "lost without a reason: {:?}", guard.standing());
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+}
+
+/// Once nothing answers any more, the work is told to stop before the store would let anyone else start.
+pub(crate) async fn is_lost_in_time<B: Backend>(
+    guard: Guard<B>,
+    ttl: Duration,
+    kill: impl FnOnce(),
+) {
+    guard.check().unwrap();
+    let stop = guard.cancellation();
+    let began = tokio::time::Instant::now();
+    kill();
+    let done = guard.run(std::future::pending::<()>()).await;
+    // The newest renewal may have been sent just before, and not before that.
+    let took = began.elapsed();
+    assert!(matches!(done, Err(Error::Lost { cause: Cause::Unreachable { .. } })), "{done:?}");
+    assert!(took < ttl, "told after {took:?} of a ttl of {ttl:?}");
+    assert!(stop.is_cancelled() && guard.check().is_err());
+    // Giving back what is lost says that it is.
+    assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+}

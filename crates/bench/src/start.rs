@@ -1,0 +1,44 @@
+//! How soon does the binary say something, and how large is it?
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::clock::timed;
+use crate::figure::Figures;
+
+/// Starts of each command, after a few that are not counted.
+const STARTS: usize = 100;
+const WARM_UP: usize = 10;
+
+/// Commands that only print.
+const COMMANDS: [(&str, &[&str]); 4] = [
+    ("version", &["--version"]),
+    ("help", &["help", "lock"]),
+    ("plan", &["plan", "--ttl", "15s"]),
+    ("completions", &["completions", "bash"]),
+];
+
+/// Takes all figures of a binary.
+pub(crate) fn run(binary: &Path) -> Result<Figures> {
+    let mut figures = Figures::default();
+    let size = std::fs::metadata(binary).with_context(|| format!("looking at {binary:?}"))?.len();
+    figures.add("binary_mb", size as f64 / 1e6, "MB on disk");
+    for (name, arguments) in COMMANDS {
+        let mut times_ms = Vec::new();
+        for _ in 0..WARM_UP + STARTS {
+            let mut command = Command::new(binary);
+            command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+            let (status, took) = timed(|| command.status());
+            ensure!(status?.success(), "`{name}` does not succeed");
+            times_ms.push(took.as_secs_f64() * 1_000.0);
+        }
+        times_ms.drain(..WARM_UP);
+        times_ms.sort_unstable_by(f64::total_cmp);
+        let meaning = "ms from start to end (to stay below: 20)";
+        figures.add(format!("start_{name}_p50_ms"), times_ms[STARTS / 2], meaning);
+        figures.add(format!("start_{name}_p99_ms"), times_ms[STARTS * 99 / 100], meaning);
+    }
+    Ok(figures)
+}

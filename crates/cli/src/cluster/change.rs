@@ -1,0 +1,215 @@
+//! How are members added, promoted, removed and asked to lead?
+
+use std::io::{BufRead, IsTerminal};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tenure_wire::json::cluster::Member;
+use tenure_wire::v1;
+use tokio::time::Instant;
+use v1::cluster_service_client::ClusterServiceClient;
+
+use super::status::list;
+use crate::exit::Exit;
+use crate::failure::{Failure, quoted};
+use crate::output::{self, Output};
+use crate::reach::{Cluster, Reach, request_id};
+use crate::span;
+
+/// How long the cluster may take to agree on a change: longer than members wait for each other.
+const AGREE: Duration = Duration::from_secs(40);
+/// How often somebody looks whether a member has come, or has caught up.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Flags of `tenure cluster add`.
+#[derive(Args)]
+pub(crate) struct Add {
+    /// What people will call the member
+    name: String,
+    /// Wait at most this long for it to come and catch up, then give it a vote
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Flags of `tenure cluster promote`.
+#[derive(Args)]
+pub(crate) struct Change {
+    /// Which member, by name or id
+    member: String,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Flags of `tenure cluster remove`.
+#[derive(Args)]
+pub(crate) struct Remove {
+    /// Which member, by name or id
+    member: String,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Flags of `tenure cluster transfer`.
+#[derive(Args)]
+pub(crate) struct Transfer {
+    /// To which member, by name or id [default: the leader chooses]
+    member: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Says how a member is added; waits for it if asked to.
+pub(super) async fn add(cluster: &Cluster, flags: &Add) -> Result<Exit, Failure> {
+    let members = list(cluster).await?.members;
+    let known = members.iter().any(|it| it.name == flags.name);
+    if known && flags.wait.is_none() {
+        let text = format!("member {} is there already", flags.name);
+        let next = format!("tenure cluster promote {}", quoted(&flags.name));
+        return Err(Failure::new(Exit::Refused, "MEMBER_EXISTS", text).next(next));
+    }
+    if !known {
+        say_how(cluster, flags, &members);
+    }
+    let Some(wait) = flags.wait else { return Ok(Exit::Done) };
+    let until = Instant::now() + wait;
+    loop {
+        let found = list(cluster).await?.members.into_iter().find(|it| it.name == flags.name);
+        if let Some(member) = found.filter(|it| it.role() != v1::Role::Outside) {
+            if member.role() != v1::Role::Learner {
+                return done(cluster, "promoted", &member);
+            }
+            match order_promotion(cluster, member.member_id).await {
+                Ok(()) => return done(cluster, "promoted", &member),
+                Err(failure) if failure.reason == "NOT_CAUGHT_UP" => {}
+                Err(failure) if failure.reason == "MEMBERSHIP_CHANGING" => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        if Instant::now() >= until {
+            let text = format!(
+                "member {} did not come and catch up within {}",
+                flags.name,
+                span::shown(wait)
+            );
+            return Err(Failure::refused(text).next("tenure cluster status"));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn say_how(cluster: &Cluster, flags: &Add, members: &[v1::Member]) {
+    let join: Vec<&str> = members.iter().map(|it| it.member_address.as_str()).collect();
+    let (name, join) = (quoted(&flags.name), join.join(","));
+    let line = format!(
+        "tenure serve --name {name} --data DIR --clients HOST:7450 --members HOST:7451 --join {join}"
+    );
+    match cluster.output {
+        Output::Json => output::object(&json!({ "name": flags.name, "command": line })),
+        Output::Text => output::out(&format!("{line}\n")),
+    }
+    if cluster.output == Output::Text && flags.wait.is_none() {
+        output::tell(&format!(
+            "type this on its machine, with an empty DIR; then: tenure cluster promote {name}\n"
+        ));
+    }
+}
+
+/// Gives a member a vote.
+pub(super) async fn promote(cluster: &Cluster, flags: &Change) -> Result<Exit, Failure> {
+    let member = find(cluster, &flags.member).await?;
+    order_promotion(cluster, member.member_id).await?;
+    done(cluster, "promoted", &member)
+}
+
+async fn order_promotion(cluster: &Cluster, member_id: u64) -> Result<(), Failure> {
+    let ask = v1::PromoteMemberRequest { member_id };
+    let asked = async |channel| ClusterServiceClient::new(channel).promote(ask).await;
+    cluster.client.order(&request_id(None), Some(AGREE), asked).await.map_err(changed)?;
+    Ok(())
+}
+
+/// Removes a member.
+pub(super) async fn remove(cluster: &Cluster, flags: &Remove) -> Result<Exit, Failure> {
+    let member = find(cluster, &flags.member).await?;
+    confirm(flags, &member)?;
+    let ask = v1::RemoveMemberRequest { member_id: member.member_id };
+    let asked = async |channel| ClusterServiceClient::new(channel).remove(ask).await;
+    cluster.client.order(&request_id(None), Some(AGREE), asked).await.map_err(changed)?;
+    done(cluster, "removed", &member)
+}
+
+fn confirm(flags: &Remove, member: &v1::Member) -> Result<(), Failure> {
+    if flags.yes {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() {
+        let failure = Failure::arguments("there is no terminal to ask on; nothing was done");
+        return Err(failure.next("the same with --yes"));
+    }
+    let name = &member.name;
+    output::tell(&format!(
+        "{name} is removed for ever: it comes back only with an empty directory and a new id.\n\
+         Type its name to go on: {name}\n"
+    ));
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    if read.is_err() || line.trim_end() != name {
+        return Err(Failure::refused("that is not the member's name; nothing was done"));
+    }
+    Ok(())
+}
+
+/// Lets another member lead.
+pub(super) async fn transfer(cluster: &Cluster, flags: &Transfer) -> Result<Exit, Failure> {
+    let member = match &flags.member {
+        Some(given) => Some(find(cluster, given).await?),
+        None => None,
+    };
+    let member_id = member.as_ref().map_or(0, |it| it.member_id);
+    let ask = v1::TransferLeadershipRequest { member_id };
+    let asked = async |channel| ClusterServiceClient::new(channel).transfer_leadership(ask).await;
+    let led = cluster.client.order(&request_id(None), Some(AGREE), asked).await.map_err(changed)?;
+    let leader = led.leader.unwrap_or_default();
+    match cluster.output {
+        Output::Json => output::object(&json!({
+            "event": "transferred", "leader": leader.name, "member_id": leader.member_id.to_string(),
+        })),
+        Output::Text => output::out(&format!("{} leads\n", output::clean(&leader.name))),
+    }
+    Ok(Exit::Done)
+}
+
+/// The member that somebody means.
+async fn find(cluster: &Cluster, given: &str) -> Result<v1::Member, Failure> {
+    let members = list(cluster).await?.members;
+    let names: Vec<String> = members.iter().map(|it| output::clean(&it.name)).collect();
+    let found =
+        members.into_iter().find(|it| it.name == given || it.member_id.to_string() == given);
+    found.ok_or_else(|| {
+        let text = format!("there is no member {given}");
+        let failure = Failure::new(Exit::Refused, "MEMBER_NOT_FOUND", text);
+        failure.with("members", names.join(", ")).next("tenure cluster members")
+    })
+}
+
+fn done(cluster: &Cluster, event: &str, member: &v1::Member) -> Result<Exit, Failure> {
+    match cluster.output {
+        Output::Json => output::object(&json!({
+            "event": event, "member": Member::from(member.clone()),
+        })),
+        Output::Text => output::out(&format!("{} {event}\n", output::clean(&member.name))),
+    }
+    Ok(Exit::Done)
+}
+
+/// A change has no id to repeat it with: looking tells whether it happened.
+fn changed(error: tenure::Error) -> Failure {
+    let failure = Failure::from(error);
+    if failure.exit == Exit::Unknown { failure.next("tenure cluster members") } else { failure }
+}

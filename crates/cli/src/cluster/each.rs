@@ -1,0 +1,65 @@
+//! What does every member say of itself?
+//!
+//! Whoever leads knows who is behind; how its disk is, each member knows alone.
+
+use std::time::Duration;
+
+use tenure_wire::v1;
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+use v1::cluster_service_client::ClusterServiceClient;
+
+use crate::failure::Failure;
+use crate::reach::Place;
+
+/// How long a member may take to say how it is, before it is shown without.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The cluster as one member sees it, with what each says of itself.
+pub(crate) async fn status(
+    client: &tenure::Client,
+    place: &Place,
+) -> Result<v1::StatusResponse, Failure> {
+    let mut status = client.status().await?;
+    let mut asked = JoinSet::new();
+    for (at, it) in status.members.iter().enumerate() {
+        let known = it.fsync_p99_us.is_some() && it.disk_free_bytes.is_some();
+        let address = it.member.as_ref().map(|member| member.client_address.clone());
+        if let Some(address) = address.filter(|_| it.up && !known) {
+            let channel = place.channel(&address)?;
+            asked.spawn(async move {
+                let said = tokio::time::timeout(PATIENCE, ask(channel)).await;
+                (at, said.ok().flatten())
+            });
+        }
+    }
+    while let Some(said) = asked.join_next().await {
+        if let Ok((at, Some(own))) = said {
+            let it = &mut status.members[at];
+            it.fsync_p99_us = it.fsync_p99_us.or(own.fsync_p99_us);
+            it.disk_free_bytes = it.disk_free_bytes.or(own.disk_free_bytes);
+            if it.state.is_empty() {
+                it.state = own.state;
+            }
+            if it.software.is_empty() {
+                it.software = own.software;
+            }
+        }
+    }
+    // One that follows may know who leads before it says so of the member.
+    let leader = status.leader.as_ref().map_or(0, |leader| leader.member_id);
+    for member in status.members.iter_mut().filter_map(|it| it.member.as_mut()) {
+        if leader != 0 && member.member_id == leader {
+            member.role = v1::Role::Leader.into();
+        }
+    }
+    Ok(status)
+}
+
+/// What a member says of itself; nothing if it says nothing.
+async fn ask(channel: Channel) -> Option<v1::MemberStatus> {
+    let said =
+        ClusterServiceClient::new(channel).status(v1::StatusRequest {}).await.ok()?.into_inner();
+    let own = said.header?.member_id;
+    said.members.into_iter().find(|it| it.member.as_ref().is_some_and(|it| it.member_id == own))
+}

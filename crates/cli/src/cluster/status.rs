@@ -1,0 +1,220 @@
+//! How are the cluster and its members?
+
+use tenure_wire::json::cluster::{Member, Status};
+use tenure_wire::v1;
+use v1::cluster_service_client::ClusterServiceClient;
+
+use super::each;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Output, Side, Table};
+use crate::reach::Cluster;
+
+/// Entries behind the leader from which a member is worth a word.
+const BEHIND: u64 = 10_000;
+/// Room on a disk below which it is worth a word.
+const TIGHT_BYTES: u64 = 1_000_000_000;
+
+/// Shows how everything is.
+pub(super) async fn status(cluster: &Cluster) -> Result<Exit, Failure> {
+    let status = each::status(&cluster.client, &cluster.place).await?;
+    match cluster.output {
+        Output::Json => output::object(&Status::from(status)),
+        Output::Text => output::out(&text(&status)),
+    }
+    Ok(Exit::Done)
+}
+
+/// Lists the members.
+pub(super) async fn members(cluster: &Cluster) -> Result<Exit, Failure> {
+    let mut table = Table::new(&[
+        ("MEMBER", Side::Left),
+        ("ROLE", Side::Left),
+        ("CLIENTS", Side::Left),
+        ("MEMBERS", Side::Left),
+        ("ID", Side::Left),
+    ]);
+    for member in list(cluster).await?.members {
+        if cluster.output == Output::Json {
+            output::object(&Member::from(member));
+            continue;
+        }
+        table.row([
+            member.name.clone(),
+            role_word(member.role()).to_owned(),
+            member.client_address.clone(),
+            member.member_address.clone(),
+            member.member_id.to_string(),
+        ]);
+    }
+    if cluster.output == Output::Text {
+        output::out(&table.text());
+    }
+    Ok(Exit::Done)
+}
+
+/// The members, as any of them knows them.
+pub(super) async fn list(cluster: &Cluster) -> Result<v1::MembersResponse, Failure> {
+    let ask = v1::MembersRequest {};
+    let asked = async |channel| ClusterServiceClient::new(channel).members(ask).await;
+    Ok(cluster.client.question(asked).await?)
+}
+
+fn text(status: &v1::StatusResponse) -> String {
+    let up = status.members.iter().filter(|it| it.up).count();
+    let (all, survives) = (status.members.len(), spare(status));
+    let more = if up < all { "more " } else { "" };
+    let failures = if survives == 1 { "failure" } else { "failures" };
+    let name = match status.cluster.as_str() {
+        "" => String::new(),
+        name => format!(" {}", output::clean(name)),
+    };
+    let revision = status.header.map_or(0, |header| header.revision);
+    let mut text = format!(
+        "cluster{name}: {up} of {all} members up, survives {survives} {more}{failures}, revision {revision}\n"
+    );
+    let mut table = Table::new(&[
+        ("MEMBER", Side::Left),
+        ("ROLE", Side::Left),
+        ("ADDRESS", Side::Left),
+        ("BEHIND", Side::Right),
+        ("FSYNC p99", Side::Right),
+        ("DISK FREE", Side::Right),
+        ("STATE", Side::Left),
+    ]);
+    for it in &status.members {
+        let member = it.member.clone().unwrap_or_default();
+        let leads = member.role() == v1::Role::Leader;
+        let behind = it.behind.filter(|_| !leads).map_or("-".to_owned(), |it| it.to_string());
+        let fsync = it.fsync_p99_us.map_or("-".to_owned(), |us| format!("{:.1}ms", to_ms(us)));
+        let disk = it.disk_free_bytes.map_or("-".to_owned(), bytes);
+        let state = if it.up { it.state.clone() } else { "down".to_owned() };
+        let role = role_word(member.role()).to_owned();
+        table.row([member.name, role, member.client_address, behind, fsync, disk, state]);
+    }
+    text.push_str(&table.text());
+    if let Some(counts) = &status.counts {
+        let v1::Counts { locks, leases, waiting, keys, .. } = counts;
+        text.push_str(&format!("{locks} locks, {waiting} waiting, {leases} leases, {keys} keys\n"));
+    }
+    if let Some(next) = next(status) {
+        text.push_str(&format!("next    {next}\n"));
+    }
+    text
+}
+
+/// How many of those that are up may fail before nothing is agreed on any more.
+pub(crate) fn spare(status: &v1::StatusResponse) -> usize {
+    let votes = |it: &&v1::MemberStatus| {
+        let role = it.member.as_ref().map(v1::Member::role);
+        matches!(role, Some(v1::Role::Follower | v1::Role::Leader))
+    };
+    let voters = status.members.iter().filter(votes).count();
+    let up = status.members.iter().filter(votes).filter(|it| it.up).count();
+    up.saturating_sub(voters / 2 + 1)
+}
+
+/// What an operator would do first, if anything.
+fn next(status: &v1::StatusResponse) -> Option<String> {
+    if status.leader.as_ref().is_none_or(|leader| leader.member_id == 0) {
+        return Some("nobody leads; start the members that are down: tenure doctor".to_owned());
+    }
+    let name = |it: &v1::MemberStatus| {
+        it.member.as_ref().map_or(String::new(), |member| output::clean(&member.name))
+    };
+    if let Some(down) = status.members.iter().find(|it| !it.up) {
+        let name = name(down);
+        return Some(format!("start {name} again, or replace it: tenure cluster remove {name}"));
+    }
+    let tight = |it: &&v1::MemberStatus| it.disk_free_bytes.is_some_and(|free| free < TIGHT_BYTES);
+    if let Some(full) = status.members.iter().find(tight) {
+        let name = name(full);
+        return Some(format!("free space on {name}, or replace it: tenure cluster remove {name}"));
+    }
+    let learns = |it: &&v1::MemberStatus| {
+        it.member.as_ref().is_some_and(|it| it.role() == v1::Role::Learner)
+    };
+    if let Some(learner) = status.members.iter().find(learns) {
+        return Some(format!("give it a vote: tenure cluster promote {}", name(learner)));
+    }
+    let late = |it: &&v1::MemberStatus| it.behind.is_some_and(|behind| behind > BEHIND);
+    status.members.iter().find(late).map(|late| {
+        format!("{} is far behind; if that lasts, look at its disk: tenure doctor", name(late))
+    })
+}
+
+/// A member's part, in a word.
+pub(crate) fn role_word(role: v1::Role) -> &'static str {
+    match role {
+        v1::Role::Outside => "outside",
+        v1::Role::Learner => "learner",
+        v1::Role::Follower => "follower",
+        v1::Role::Leader => "leader",
+    }
+}
+
+/// Microseconds as milliseconds.
+pub(super) fn to_ms(us: u64) -> f64 {
+    std::time::Duration::from_micros(us).as_secs_f64() * 1_000.0
+}
+
+/// So many bytes, for people.
+pub(crate) fn bytes(bytes: u64) -> String {
+    let units =
+        [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    let found = units.iter().find(|(size, _)| bytes >= *size);
+    found.map_or(format!("{bytes} B"), |(size, unit)| match bytes / size {
+        whole @ 0..10 => format!("{whole}.{} {unit}", bytes % size * 10 / size),
+        whole => format!("{whole} {unit}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short() {
+        assert_eq!(bytes(900), "900 B");
+        assert_eq!(bytes(41_000_000_000), "41 GB");
+        assert_eq!(bytes(940_000_000), "940 MB");
+        assert_eq!(bytes(1_250_000), "1.2 MB");
+    }
+
+    #[test]
+    fn those_that_are_down_are_not_counted_on() {
+        let member = |up| v1::MemberStatus {
+            member: Some(v1::Member { role: v1::Role::Follower.into(), ..Default::default() }),
+            up,
+            ..Default::default()
+        };
+        let spare = |ups: &[bool]| {
+            let members = ups.iter().map(|up| member(*up)).collect();
+            spare(&v1::StatusResponse { members, ..Default::default() })
+        };
+        assert_eq!(spare(&[true, true, true]), 1);
+        assert_eq!(spare(&[true, true, false]), 0);
+        assert_eq!(spare(&[true]), 0);
+        assert_eq!(spare(&[true, true, true, true, false]), 1);
+    }
+
+    #[test]
+    fn the_next_step_is_named_for_the_worst_first() {
+        let member = |name: &str, up| v1::MemberStatus {
+            member: Some(v1::Member { name: name.to_owned(), ..Default::default() }),
+            up,
+            ..Default::default()
+        };
+        let mut status = v1::StatusResponse {
+            members: vec![member("a", true), member("c", false)],
+            ..Default::default()
+        };
+        assert!(next(&status).unwrap().starts_with("nobody leads"));
+        status.leader = Some(v1::LeaderHint { member_id: 1, ..Default::default() });
+        assert!(next(&status).unwrap().contains("tenure cluster remove c"));
+        status.members[1].up = true;
+        assert_eq!(next(&status), None);
+        status.members[0].disk_free_bytes = Some(5);
+        assert!(next(&status).unwrap().starts_with("free space on a"));
+    }
+}

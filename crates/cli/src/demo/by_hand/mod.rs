@@ -1,0 +1,65 @@
+//! How can somebody try the rules by hand?
+
+mod line;
+mod show;
+mod table;
+
+use std::io::{BufRead, ErrorKind, IsTerminal, Result, Write, stdin, stdout};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use line::Typed;
+use table::Table;
+
+const INTRODUCTION: &str = "\
+The rules of Tenure, by hand: one state machine, nothing kept, and time moves when you say so.
+Try:  ana lock deploy
+      bob lock deploy
+      explain deploy
+      wait 10s
+      bob renew
+      wait 10s            (ana never renewed: her lease has ended, and bob is next)
+Type `help` for everything, `quit` or Ctrl-D to leave.";
+
+const HELP: &str = "\
+NAME lock LOCK [shared | slots N] [try | limit TIME]   ask for a lock; NAME gets a lease of 15s
+NAME unlock LOCK      give it back                     NAME leave LOCK      leave the queue
+NAME renew            keep the lease alive             NAME stopped LOCK    confirm a taken lock
+force LOCK [now]      take it away from its holder     wait TIME            let time pass (20s, 500ms)
+locks                 every lock                       explain LOCK         who has it, who waits
+history               what happened                    help, quit";
+
+/// Reads lines and answers them until there are no more.
+pub(crate) fn run() -> std::result::Result<Exit, Failure> {
+    match talk(&mut stdin().lock(), &mut stdout().lock(), stdin().is_terminal()) {
+        Ok(()) => Ok(Exit::Done),
+        // Whoever read our answers has gone; there is nobody to tell.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Exit::Done),
+        Err(error) => Err(Failure::refused(format!("cannot go on: {error}"))),
+    }
+}
+
+fn talk(from: &mut dyn BufRead, to: &mut dyn Write, asks: bool) -> Result<()> {
+    if asks {
+        writeln!(to, "{INTRODUCTION}")?;
+    }
+    let mut table = Table::new();
+    let mut bytes = Vec::new();
+    loop {
+        if asks {
+            write!(to, "{:>6} > ", show::time(table.clock_ms()))?;
+            to.flush()?;
+        }
+        bytes.clear();
+        if from.read_until(b'\n', &mut bytes)? == 0 {
+            return Ok(());
+        }
+        match line::parse(&String::from_utf8_lossy(&bytes)) {
+            Ok(Typed::Nothing) => {}
+            Ok(Typed::Quit) => return Ok(()),
+            Ok(Typed::Help) => writeln!(to, "{HELP}")?,
+            Ok(Typed::Line(line)) => writeln!(to, "{}", table.answer(&line))?,
+            Err(why) => writeln!(to, "{why}; `help` lists what can be typed")?,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Where do the members of the tour come from, and where do they go?
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use tenure_server::os;
+
+use crate::failure::Failure;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Three processes of this binary on loopback, with a directory that goes with them.
+pub(super) struct Members {
+    dir: PathBuf,
+    running: Vec<(Child, String)>,
+}
+
+impl Members {
+    /// Starts them; they find each other by themselves.
+    pub(super) fn start() -> Result<Self, Failure> {
+        let failed =
+            |error: std::io::Error| Failure::refused(format!("cannot start members: {error}"));
+        let dir = std::env::temp_dir().join(format!("tenure-demo-{:016x}", os::random()));
+        let mut members = Self { dir, running: Vec::new() };
+        std::fs::create_dir_all(&members.dir).map_err(failed)?;
+        let ports = ports(2 * NAMES.len()).map_err(failed)?;
+        let (clients, peers) = ports.split_at(NAMES.len());
+        let address = |port: &u16| format!("127.0.0.1:{port}");
+        let listed =
+            NAMES.iter().zip(peers).map(|(name, port)| format!("{name}={}", address(port)));
+        let listed = listed.collect::<Vec<_>>().join(",");
+        let program = std::env::current_exe().map_err(failed)?;
+        for ((name, client), peer) in NAMES.iter().zip(clients).zip(peers) {
+            let log = File::create(members.dir.join(format!("{name}.log"))).map_err(failed)?;
+            let child = Command::new(&program)
+                .args(["serve", "--while-stdin", "--name", name, "--bootstrap", &listed])
+                .args(["--clients", &address(client), "--members", &address(peer), "--data"])
+                .arg(members.dir.join(name))
+                // It ends with us, however we end: its input does.
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(log)
+                .spawn()
+                .map_err(failed)?;
+            members.running.push((child, address(client)));
+        }
+        Ok(members)
+    }
+
+    /// Where they are, with commas between.
+    pub(super) fn addresses(&self) -> String {
+        self.running.iter().map(|(_, address)| address.as_str()).collect::<Vec<_>>().join(",")
+    }
+
+    /// As by `kill -9`: the member that clients reach at this address.
+    pub(super) fn kill(&mut self, address: &str) {
+        for (child, known) in &mut self.running {
+            if known == address {
+                // One that has gone already is as dead as it shall be.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.running {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Ports that are free at this moment, all held until all are known.
+fn ports(count: usize) -> std::io::Result<Vec<u16>> {
+    let bound: std::io::Result<Vec<TcpListener>> =
+        (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect();
+    bound?.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}

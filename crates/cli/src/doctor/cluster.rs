@@ -1,0 +1,202 @@
+//! Does the cluster answer, agree and have room?
+
+use std::time::Duration;
+
+use tenure::Client;
+use tenure_server::os;
+use tenure_wire::v1;
+
+use super::Finding;
+use crate::cluster::{bytes, each, spare};
+use crate::reach::Place;
+use crate::span;
+
+/// How long a port may take to be opened.
+const PORT: Duration = Duration::from_secs(2);
+/// Questions that are timed.
+const QUESTIONS: usize = 10;
+/// Answers that take longer than this make short leases risky.
+const SLOW_US: u64 = 200_000;
+/// Syncs of members.
+const FSYNC_SLOW_US: u64 = 20_000;
+const FSYNC_BAD_US: u64 = 250_000;
+/// Room on a member's disk.
+const TIGHT_BYTES: u64 = 1_000_000_000;
+const FULL_BYTES: u64 = 128_000_000;
+const BEHIND: u64 = 10_000;
+
+/// Whether anybody listens at an address.
+pub(super) async fn port(address: &str) -> Finding {
+    let began_us = os::now_us();
+    match tokio::time::timeout(PORT, tokio::net::TcpStream::connect(address)).await {
+        Ok(Ok(_)) => {
+            let took = Duration::from_micros(os::now_us().saturating_sub(began_us));
+            Finding::ok("port", format!("{address} is open, {} away", span::shown(took)))
+        }
+        Ok(Err(error)) => Finding::bad(
+            "port",
+            format!("{address}: {error}"),
+            "start the member there (tenure dev, tenure serve), or correct --addr",
+        ),
+        Err(_) => Finding::bad(
+            "port",
+            format!("{address} does not answer within {}", span::shown(PORT)),
+            "look at firewalls on the way, and whether the machine is up",
+        ),
+    }
+}
+
+/// Nobody could be talked to.
+pub(super) fn unreachable(text: &str, tried: &str, tls: bool) -> Finding {
+    let next = if tls {
+        "if ports are open: --tls-ca must have signed the members' certificates, which name their addresses"
+    } else {
+        "if ports are open: members that have certificates speak TLS only; try --tls-ca FILE"
+    };
+    Finding::bad("talk", format!("{text}{tried}"), next)
+}
+
+/// Everything that members say of themselves.
+pub(super) async fn look(client: &Client, place: &Place) -> Vec<Finding> {
+    let mut found = vec![tls(place), talk(client).await];
+    match each::status(client, place).await {
+        Ok(status) => found.extend(members(&status)),
+        Err(error) => {
+            let next = "start the members that are down; a majority must be up";
+            found.push(Finding::bad("quorum", error.text, next));
+        }
+    }
+    found
+}
+
+fn tls(place: &Place) -> Finding {
+    let loopback = |address: &String| {
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        host == "localhost" || host == "[::1]" || host.starts_with("127.")
+    };
+    match &place.tls {
+        Some(_) => Finding::ok("tls", "the members' certificates are good"),
+        None if place.addresses.iter().all(loopback) => {
+            Finding::ok("tls", "in plain, which is fine on this machine")
+        }
+        None => Finding::warn(
+            "tls",
+            "in plain, over a network",
+            "certificates: docs/guides/operations.md, then --tls-ca",
+        ),
+    }
+}
+
+async fn talk(client: &Client) -> Finding {
+    let mut times = Vec::new();
+    for _ in 0..QUESTIONS {
+        let began_us = os::now_us();
+        // A linearizable read: the leader confirms that it leads.
+        if let Err(error) = client.show("tenure-doctor").await {
+            let next = "start the members that are down; a majority must be up";
+            return Finding::bad("talk", format!("a question was not answered: {error}"), next);
+        }
+        times.push(os::now_us().saturating_sub(began_us));
+    }
+    times.sort_unstable();
+    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+    let shown = |us| span::shown(Duration::from_micros(us));
+    let detail = format!("an answer takes {}, {} at most", shown(median), shown(worst));
+    if worst > SLOW_US {
+        let next = format!("tenure plan --rtt {}", shown(worst));
+        Finding::warn("talk", detail, next)
+    } else {
+        Finding::ok("talk", detail)
+    }
+}
+
+fn members(status: &v1::StatusResponse) -> Vec<Finding> {
+    let mut found = vec![quorum(status)];
+    for it in &status.members {
+        let member = it.member.clone().unwrap_or_default();
+        let name = crate::output::clean(&member.name);
+        if !it.up {
+            let next = format!("start {name} again, or replace it: tenure cluster remove {name}");
+            found.push(Finding::bad("member", format!("{name} is down"), next));
+            continue;
+        }
+        found.push(room(&name, it.disk_free_bytes));
+        found.push(sync(&name, it.fsync_p99_us));
+        if let Some(behind) = it.behind.filter(|behind| *behind > BEHIND) {
+            let next = format!("wait; if it lasts, look at {name}'s disk and network");
+            found.push(Finding::warn("behind", format!("{name} is {behind} entries behind"), next));
+        }
+    }
+    let mut versions: Vec<&str> = status.members.iter().map(|it| it.software.as_str()).collect();
+    versions.retain(|version| !version.is_empty());
+    versions.sort_unstable();
+    versions.dedup();
+    if versions.len() > 1 {
+        let detail = format!("members run {}", versions.join(" and "));
+        found.push(Finding::warn("version", detail, "upgrade the others, one by one"));
+    }
+    if status.insecure {
+        let next = "certificates: docs/guides/operations.md";
+        found.push(Finding::warn("open", "the cluster takes anybody, in plain", next));
+    }
+    found
+}
+
+fn quorum(status: &v1::StatusResponse) -> Finding {
+    let up = status.members.iter().filter(|it| it.up).count();
+    let (all, survives) = (status.members.len(), spare(status));
+    let failures = if survives == 1 { "failure" } else { "failures" };
+    let detail = format!("{up} of {all} members up, survives {survives} more {failures}");
+    match (&status.leader, survives) {
+        (Some(leader), _) if leader.member_id != 0 && survives > 0 => {
+            Finding::ok("quorum", format!("{detail}; {} leads", crate::output::clean(&leader.name)))
+        }
+        (Some(leader), _) if leader.member_id != 0 && all == 1 => Finding::ok(
+            "quorum",
+            "one member alone: nothing survives its failure, which is fine for development",
+        ),
+        (Some(leader), _) if leader.member_id != 0 => Finding::warn(
+            "quorum",
+            detail,
+            "one more failure stops everything: bring members back first",
+        ),
+        _ => Finding::bad(
+            "quorum",
+            format!("{detail}; nobody leads"),
+            "start the members that are down",
+        ),
+    }
+}
+
+fn room(name: &str, free: Option<u64>) -> Finding {
+    match free {
+        None => Finding::ok("disk", format!("{name} does not say how much room it has")),
+        Some(free) if free < FULL_BYTES => Finding::bad(
+            "disk",
+            format!("{name} has {} left", bytes(free)),
+            format!(
+                "free space on {name} now: a full disk takes nothing that makes the state grow"
+            ),
+        ),
+        Some(free) if free < TIGHT_BYTES => {
+            let detail = format!("{name} has {} left", bytes(free));
+            Finding::warn("disk", detail, format!("free space on {name}"))
+        }
+        Some(free) => Finding::ok("disk", format!("{name} has {} left", bytes(free))),
+    }
+}
+
+fn sync(name: &str, p99_us: Option<u64>) -> Finding {
+    let Some(us) = p99_us else {
+        return Finding::ok("sync", format!("{name} does not say how long its disk takes"));
+    };
+    let detail =
+        format!("{name}: 99 of 100 syncs take at most {}", span::shown(Duration::from_micros(us)));
+    let next =
+        "a faster disk, or one that nobody else uses; measure: tenure doctor --data DIR there";
+    match us {
+        FSYNC_BAD_US.. => Finding::bad("sync", detail, next),
+        FSYNC_SLOW_US.. => Finding::warn("sync", detail, next),
+        _ => Finding::ok("sync", detail),
+    }
+}

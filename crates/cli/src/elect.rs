@@ -1,0 +1,196 @@
+//! How does a process lead for as long as it may, from a shell?
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tenure::{Cause, Leadership};
+use tokio::time::Instant;
+
+use crate::exit::Exit;
+use crate::failure::{Failure, quoted};
+use crate::hold::{self, Candidacy, OnDoubt};
+use crate::lock::millis;
+use crate::output::{self, Output};
+use crate::reach::{Cluster, Reach};
+use crate::signals::{self, Asked};
+use crate::span;
+
+/// How long a candidacy may take to be given up, and how often somebody looks.
+const LEAVING: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Flags of `tenure elect`.
+#[derive(Args)]
+pub(crate) struct Elect {
+    /// Which election
+    name: String,
+    /// What others shall see while we lead, an address for one
+    #[arg(long, value_name = "TEXT")]
+    value: String,
+    /// How long leadership outlives us if we are killed: 1s to 1h [default: 15s]
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    ttl: Option<Duration>,
+    /// Campaign at most this long; 0 tries once [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    wait: Option<Duration>,
+    /// Do not campaign again after a loss: end with 76
+    #[arg(long)]
+    once: bool,
+    /// Run this while leading; it has ended before anybody else can lead
+    #[arg(value_name = "COMMAND", last = true)]
+    command: Vec<OsString>,
+    /// From SIGTERM to SIGKILL on loss [default: a third of ttl, at most 5s]
+    #[arg(long, value_name = "TIME", value_parser = span::parse, requires = "command")]
+    grace: Option<Duration>,
+    /// What happens to the command while a renewal is late
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t, requires = "command")]
+    on_doubt: OnDoubt,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// How leading ended.
+enum Ended {
+    /// Somebody asked us to end.
+    Asked,
+    /// Leadership is lost.
+    Lost(Cause),
+}
+
+/// Campaigns, leads, and campaigns again.
+pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
+    if !flags.command.is_empty() {
+        return hold::lead(&Candidacy {
+            name: &flags.name,
+            value: &flags.value,
+            ttl: flags.ttl,
+            wait: flags.wait,
+            grace: flags.grace,
+            on_doubt: flags.on_doubt,
+            once: flags.once,
+            command: &flags.command,
+            reach: &flags.reach,
+        });
+    }
+    flags.reach.with(async |cluster| {
+        let mut asked = signals::listen()?;
+        loop {
+            let began = Instant::now();
+            say_who_leads(cluster, &flags.name).await;
+            let campaign = cluster.client.election(&flags.name);
+            let campaigning = campaign.campaign_with(flags.value.clone(), |mut ask| {
+                if let Some(ttl) = flags.ttl {
+                    ask = ask.ttl(ttl);
+                }
+                match flags.wait {
+                    Some(wait) => ask.wait(wait),
+                    None => ask,
+                }
+            });
+            let lead = tokio::select! {
+                lead = campaigning => lead.map_err(|error| not_elected(&flags.name, error))?,
+                signal = asked.signal() => {
+                    left(cluster, &flags.name).await;
+                    return Ok(Exit::Signal(signal));
+                }
+            };
+            elected(cluster, flags, &lead, began.elapsed());
+            match while_leading(&lead, &mut asked).await {
+                Ended::Asked => {
+                    lead.resign().await?;
+                    resigned(cluster, flags);
+                    return Ok(Exit::Done);
+                }
+                Ended::Lost(cause) => {
+                    let token = lead.guard().token();
+                    // Nothing runs under it; as much as can be is said to the cluster.
+                    let _ = lead.resign().await;
+                    let text = format!("leadership of `{}` lost: {cause}", flags.name);
+                    if flags.once {
+                        let look = format!("tenure history {}", quoted(&flags.name));
+                        return Err(Failure::new(Exit::Lost, "LOST", text).with("look", look));
+                    }
+                    match cluster.output {
+                        Output::Json => output::tell_object(&json!({
+                            "event": "lost", "name": flags.name, "token": token.to_string(),
+                            "cause": cause.word(),
+                        })),
+                        Output::Text => {
+                            output::tell(&format!("tenure: {text}; campaigning again\n"));
+                        }
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// Waits until our candidacy, which is given up in the background, is gone.
+pub(crate) async fn left(cluster: &Cluster, name: &str) {
+    let until = Instant::now() + LEAVING;
+    let we = cluster.client.name();
+    while Instant::now() < until {
+        let Ok(explained) = cluster.client.explain(name).await else { return };
+        let holders = explained.lock.iter().flat_map(|lock| &lock.holders);
+        let there = explained.ahead.iter().any(|it| it.client == we);
+        if !there && !holders.into_iter().any(|it| it.client == we) {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Without a command, until somebody asks us to end.
+async fn while_leading(lead: &Leadership, asked: &mut Asked) -> Ended {
+    tokio::select! {
+        cause = lead.guard().lost() => Ended::Lost(cause),
+        _ = asked.signal() => Ended::Asked,
+    }
+}
+
+pub(crate) async fn say_who_leads(cluster: &Cluster, name: &str) {
+    if cluster.output != Output::Text {
+        return;
+    }
+    let Ok(Some(view)) = cluster.client.show(name).await else { return };
+    let Some(leader) = view.holders.first() else { return };
+    let (client, value) = (output::clean(&leader.client), output::bytes(&leader.metadata));
+    let (held, waiting) = (span::ms(leader.held_ms), view.waiting);
+    let place = match waiting {
+        0 => "you are next".to_owned(),
+        some => format!("{some} ahead of you"),
+    };
+    output::tell(&format!("tenure: `{name}` is led by {client} ({value}) for {held}; {place}\n"));
+}
+
+pub(crate) fn not_elected(name: &str, error: tenure::Error) -> Failure {
+    let failure = Failure::from(error);
+    if failure.exit == Exit::NotAcquired {
+        return failure.next(format!("tenure observe {}", quoted(name)));
+    }
+    failure
+}
+
+fn elected(cluster: &Cluster, flags: &Elect, lead: &Leadership, waited: Duration) {
+    let (name, token) = (&flags.name, lead.guard().token());
+    match cluster.output {
+        Output::Json => output::tell_object(&json!({
+            "event": "elected", "name": name, "token": token.to_string(),
+            "lease": lead.guard().lease().to_string(), "waited_ms": millis(waited),
+        })),
+        Output::Text => {
+            output::tell(&format!("tenure: elected leader of `{name}`, token {token}\n"));
+        }
+    }
+}
+
+fn resigned(cluster: &Cluster, flags: &Elect) {
+    match cluster.output {
+        Output::Json => {
+            output::tell_object(&json!({ "event": "resigned", "name": flags.name }));
+        }
+        Output::Text => output::tell(&format!("tenure: resigned from `{}`\n", flags.name)),
+    }
+}

@@ -1,0 +1,113 @@
+//! With which code does a command end, and what may a script conclude from it?
+
+use std::process::ExitCode;
+
+/// How a command ended. The numbers never change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Exit {
+    /// It was done.
+    Done,
+    /// A rule said no, or something other than the cluster stands in the way. Nothing changed.
+    Refused,
+    /// The arguments make no sense. Nothing was sent.
+    Arguments,
+    /// Nobody was reached. Nothing happened.
+    Unreachable,
+    /// It may have happened.
+    Unknown,
+    /// Somebody else has the lock.
+    NotAcquired,
+    /// The lock was lost.
+    Lost,
+    /// Credentials are missing, or do not allow this.
+    NotAllowed,
+    /// The configuration cannot be used.
+    Config,
+    /// A signal ended it.
+    Signal(u8),
+    /// The code of a command that was run.
+    Command(u8),
+}
+
+/// Every code with its meaning, for `docs/reference/cli.md` and `tenure help exit`.
+pub(crate) const TABLE: &[(&str, &str)] = &[
+    ("0", "done; for `run`, the command's own success"),
+    ("1", "refused for another reason; nothing changed"),
+    ("2", "wrong arguments; nothing was sent"),
+    ("69", "unreachable; nothing happened"),
+    ("74", "unknown: it may have happened; the message has the request id to ask again with"),
+    ("75", "not acquired: somebody else has the lock (for `run`, --held-code replaces it)"),
+    ("76", "lost: the lock or the lease was held and is not any more"),
+    ("77", "not allowed: credentials are missing, or do not allow this"),
+    ("78", "the configuration cannot be used"),
+    ("126, 127", "for `run`, as a shell: the command cannot be executed, was not found"),
+    ("128+n", "ended by signal n, as in a shell: 130 for Ctrl-C"),
+];
+
+impl Exit {
+    /// The number.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Refused => 1,
+            Self::Arguments => 2,
+            Self::Unreachable => 69,
+            Self::Unknown => 74,
+            Self::NotAcquired => 75,
+            Self::Lost => 76,
+            Self::NotAllowed => 77,
+            Self::Config => 78,
+            Self::Signal(number) => 128_u8.saturating_add(number),
+            Self::Command(code) => code,
+        }
+    }
+
+    /// What an error of the SDK means for a script.
+    pub(crate) fn of(error: &tenure::Error) -> Self {
+        use tenure::{Error, Refusal};
+        match error {
+            Error::Refused(Refusal::Held(_) | Refusal::WaitTimeout) => Self::NotAcquired,
+            Error::Unavailable | Error::Unreachable { .. } => Self::Unreachable,
+            Error::Unknown { .. } => Self::Unknown,
+            Error::Lost { .. } => Self::Lost,
+            Error::Pace(_) => Self::Arguments,
+            Error::Setup(_) => Self::Config,
+            Error::Failed { reason, .. } => match reason.as_str() {
+                "PERMISSION_DENIED" | "UNAUTHENTICATED" | "HOST_NOT_ALLOWED" => Self::NotAllowed,
+                _ => Self::Refused,
+            },
+            _ => Self::Refused,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_stands_in_the_table() {
+        let all = [
+            Exit::Done,
+            Exit::Refused,
+            Exit::Arguments,
+            Exit::Unreachable,
+            Exit::Unknown,
+            Exit::NotAcquired,
+            Exit::Lost,
+            Exit::NotAllowed,
+            Exit::Config,
+        ];
+        for exit in all {
+            let code = exit.code().to_string();
+            assert!(TABLE.iter().any(|(known, _)| *known == code), "{exit:?}");
+        }
+        assert_eq!(Exit::Signal(2).code(), 130);
+    }
+}

@@ -1,0 +1,226 @@
+//! Why did a command not do its work, and what shall somebody type next?
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use tenure::{Error, Refusal};
+
+use crate::exit::Exit;
+use crate::output::{self, Output};
+use crate::span;
+
+/// One line that says what happened, lines that say who and what next, and an exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) text: String,
+    pub(crate) exit: Exit,
+    /// Further lines: a label, and what it says.
+    pub(crate) more: Vec<(&'static str, String)>,
+    /// The stable word for programs.
+    pub(crate) reason: String,
+}
+
+impl Failure {
+    /// Something stands in the way.
+    pub(crate) fn refused(text: impl Into<String>) -> Self {
+        Self::new(Exit::Refused, "REFUSED", text)
+    }
+
+    /// The configuration cannot be used.
+    pub(crate) fn config(text: impl Into<String>) -> Self {
+        Self::new(Exit::Config, "CONFIG", text)
+    }
+
+    /// The arguments make no sense.
+    pub(crate) fn arguments(text: impl Into<String>) -> Self {
+        Self::new(Exit::Arguments, "ARGUMENTS", text)
+    }
+
+    pub(crate) fn new(exit: Exit, reason: &str, text: impl Into<String>) -> Self {
+        Self { text: text.into(), exit, more: Vec::new(), reason: reason.to_owned() }
+    }
+
+    /// One more line.
+    pub(crate) fn with(mut self, label: &'static str, text: impl Into<String>) -> Self {
+        self.more.push((label, text.into()));
+        self
+    }
+
+    /// A line to paste, in the place of what was advised before.
+    pub(crate) fn next(mut self, text: impl Into<String>) -> Self {
+        self.more.retain(|(label, _)| *label != "try");
+        self.with("try", text)
+    }
+
+    /// Says why, and gives the exit code.
+    pub(crate) fn report_as(&self, output: Output) -> ExitCode {
+        match output {
+            Output::Json => output::tell(&format!("{}\n", self.json())),
+            Output::Text => output::tell(&self.shown()),
+        }
+        self.exit.into()
+    }
+
+    fn json(&self) -> Value {
+        let unknown = self.exit == Exit::Unknown;
+        let mut error = json!({
+            "reason": self.reason,
+            "message": self.text,
+            "effect": if unknown { "unknown" } else { "none" },
+        });
+        for (label, text) in &self.more {
+            let field = match *label {
+                "try" => "next",
+                "effect" => continue,
+                "held by" => "held_by",
+                label => label,
+            };
+            error[field] = json!(text);
+        }
+        json!({ "error": error, "exit_code": self.exit.code() })
+    }
+
+    fn shown(&self) -> String {
+        let mut text = format!("{} {}\n", output::red("error:"), self.text);
+        for (label, line) in &self.more {
+            text.push_str(&format!("  {label:<8} {line}\n"));
+        }
+        text
+    }
+}
+
+/// An error and what caused it, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = Exit::of(&error);
+        match &error {
+            Error::Refused(refusal) => refused(refusal, exit),
+            Error::Unreachable { waited, tried } => {
+                let tried = tried.iter().map(|it| format!("{} {}", it.address, it.outcome));
+                let shown = span::shown(*waited);
+                Self::new(exit, "UNREACHABLE", format!("no member answered within {shown}"))
+                    .with("tried", tried.collect::<Vec<_>>().join(" · "))
+                    .with("effect", "none: nothing was asked for")
+                    .with("try", "tenure doctor, or --connect-timeout 5m to keep trying")
+            }
+            Error::Unavailable => Self::new(exit, "UNAVAILABLE", "no member took the request")
+                .with("effect", "none: nothing happened")
+                .with("try", "tenure cluster status, or the same again later"),
+            Error::Unknown { request, waited } => {
+                let shown = span::shown(*waited);
+                Self::new(exit, "UNKNOWN_OUTCOME", format!("no outcome within {shown}"))
+                    .with("effect", "unknown: it may have happened, or may still")
+                    .with("try", format!("the same with --request-id {request}: it happens once"))
+            }
+            Error::Lost { cause } => Self::new(exit, "LOST", format!("lost: {cause}")),
+            Error::Compacted { floor } => {
+                let text = format!("the history begins at revision {floor}");
+                Self::new(exit, "COMPACTED", text).with("try", format!("--from {floor}"))
+            }
+            Error::Failed { reason, message } => {
+                let advice = tenure_wire::reason::row(reason).map(|row| row.advice);
+                let failure = Self::new(exit, reason, message.clone());
+                failure.with("effect", "none").with("try", advice.unwrap_or("tenure doctor"))
+            }
+            Error::Pace(pace) => Self::new(exit, "ARGUMENTS", pace.to_string())
+                .with("effect", "none: nothing was sent")
+                .with("try", "a longer --ttl"),
+            Error::Setup(why) => Self::new(exit, "CONFIG", why.clone()),
+            other => Self::new(exit, "REFUSED", chain(other)),
+        }
+    }
+}
+
+fn refused(refusal: &Refusal, exit: Exit) -> Failure {
+    let failure = Failure::new(exit, refusal.reason(), refusal.to_string());
+    match refusal {
+        Refusal::Held(held) => {
+            let failure = match &held.holder {
+                Some(holder) => failure.with("held by", holder_line(holder)),
+                None => failure,
+            };
+            let failure = match held.ahead {
+                0 => failure,
+                ahead => failure.with("ahead", format!("{ahead} waiting")),
+            };
+            failure.with("try", format!("--wait 60s, or: tenure explain {}", quoted(&held.lock)))
+        }
+        Refusal::TokenOutdated { lock, holder } => {
+            let failure = match holder {
+                Some(holder) => failure.with("held by", holder_line(holder)),
+                None => failure.with("held by", "nobody"),
+            };
+            let lock = quoted(lock);
+            failure.with("effect", "none").with("try", format!("tenure explain {lock}"))
+        }
+        Refusal::NotHolder { lock } | Refusal::GuardFailed { lock } => failure
+            .with("effect", "none")
+            .with("try", format!("stop the work; who has it: tenure explain {}", quoted(lock))),
+        Refusal::LeaseNotFound => failure
+            .with("effect", "none")
+            .with("try", "stop the work, then: tenure lease grant --ttl 60s"),
+        Refusal::Deadlock { ring } => {
+            let steps = ring.iter().map(|link| format!("{} → {}", link.client, link.lock));
+            failure
+                .with("ring", steps.collect::<Vec<_>>().join(" → "))
+                .with("try", refusal.advice())
+        }
+        Refusal::CompareFailed { modified } => {
+            let now = match modified {
+                Some(revision) => format!("last written at revision {revision}"),
+                None => "does not exist".to_owned(),
+            };
+            failure.with("now", now).with("effect", "none").with("try", "tenure key get KEY")
+        }
+        other => failure.with("effect", "none").with("try", other.advice()),
+    }
+}
+
+fn holder_line(holder: &tenure_types::Holder) -> String {
+    let held = span::ms(holder.held_ms);
+    format!("{} for {held}, token {}", holder.client, holder.token)
+}
+
+/// A name as it can be pasted behind a command.
+pub(crate) fn quoted(name: impl std::fmt::Display) -> String {
+    let name = name.to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-:@+,=".contains(c);
+    if !name.is_empty() && name.chars().all(plain) {
+        return name;
+    }
+    format!("'{}'", name.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted_as_a_shell_wants_them() {
+        assert_eq!(quoted("jobs/7"), "jobs/7");
+        assert_eq!(quoted("it's mine"), r"'it'\''s mine'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn the_json_form_says_what_may_be_concluded() {
+        let failure = Failure::from(Error::Unavailable);
+        assert_eq!(failure.json()["exit_code"], 69);
+        assert_eq!(failure.json()["error"]["effect"], "none");
+        let request = tenure::RequestId::from("abc".to_owned());
+        let unknown = Error::Unknown { request, waited: std::time::Duration::from_secs(10) };
+        let failure = Failure::from(unknown);
+        assert_eq!(failure.json()["error"]["effect"], "unknown");
+        assert!(failure.shown().contains("--request-id abc"), "{}", failure.shown());
+    }
+}

@@ -1,0 +1,112 @@
+//! How does somebody put a fence before a service?
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use tenure_gate::proxy::{PORT, Reads, Settings, start};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::guard;
+
+/// What can be typed after `tenure fence`.
+#[derive(Subcommand)]
+pub(crate) enum Fence {
+    /// Guard an HTTP service that knows nothing of tokens
+    ///
+    /// Every request needs the token of the lock in the header Fencing-Token; a stale one is refused
+    /// with 412. Whoever comes with a larger token waits until those that were let in before have
+    /// ended. Run one proxy per resource, and leave no other way to the service.
+    Proxy(Proxy),
+}
+
+/// Flags of `tenure fence proxy`.
+#[derive(Args)]
+pub(crate) struct Proxy {
+    /// The service: http://host:port
+    #[arg(long, value_name = "URL")]
+    upstream: String,
+    /// The lock that guards the service
+    #[arg(long, value_name = "LOCK")]
+    resource: String,
+    /// Which slot of it, if it is a semaphore
+    #[arg(long, value_name = "N")]
+    slot: Option<u32>,
+    /// Listen here
+    #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
+    listen: SocketAddr,
+    /// Let other machines reach it, although it asks nobody who they are
+    #[arg(long)]
+    insecure: bool,
+    /// Keep the floor here [default: below ~/.local/share/tenure/fence]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Let GET, HEAD, OPTIONS and TRACE pass without a token
+    #[arg(long)]
+    open_reads: bool,
+    /// Let every token through once
+    #[arg(long)]
+    once: bool,
+    /// Wait so many seconds for requests with lower tokens, then answer 503
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    wait: u64,
+    /// Cut a request off that takes longer than so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+}
+
+/// Runs what was typed until somebody stops it.
+pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
+    let Fence::Proxy(flags) = command;
+    let asked = guard::asked()?;
+    let data = match &flags.data {
+        Some(data) => data.clone(),
+        None => guard::home()?.join("fence").join(dir_of(&flags.resource, flags.slot)),
+    };
+    let proxy = start(Settings {
+        slot: flags.slot,
+        listen: flags.listen,
+        insecure: flags.insecure,
+        reads: if flags.open_reads { Reads::Open } else { Reads::Fenced },
+        once: flags.once,
+        wait: Duration::from_secs(flags.wait),
+        timeout: Duration::from_secs(flags.timeout),
+        ..Settings::new(&flags.upstream, &flags.resource, &data)
+    })?;
+    eprintln!(
+        "tenure fence proxy: guards {} with lock `{}`; docs/guides/proxy.md",
+        flags.upstream, flags.resource
+    );
+    eprintln!("  http     http://{}", proxy.address);
+    eprintln!("  floor    {}", data.display());
+    eprintln!("ready. Ctrl-C stops. Leave no other way to the service.");
+    asked.wait();
+    proxy.stop();
+    Ok(Exit::Done)
+}
+
+/// A directory for each lock and slot, whatever characters are in its name.
+fn dir_of(lock: &str, slot: Option<u32>) -> String {
+    let mut name = String::new();
+    for byte in lock.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
+            other => name.push_str(&format!("%{other:02x}")),
+        }
+    }
+    slot.map_or(name.clone(), |slot| format!("{name}.{slot}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_lock_and_slot_has_a_directory_of_its_own() {
+        assert_eq!(dir_of("deploy", None), "deploy");
+        assert_eq!(dir_of("a/..", Some(3)), "a%2f%2e%2e.3");
+        assert_ne!(dir_of("a.3", None), dir_of("a", Some(3)));
+    }
+}

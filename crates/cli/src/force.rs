@@ -1,0 +1,177 @@
+//! How is a lock taken away from somebody, with as much care as that deserves?
+
+use std::io::{BufRead, IsTerminal};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tenure::Explanation;
+use tenure_wire::v1;
+use tokio::time::Instant;
+use v1::answer::Result as Answer;
+use v1::request::Command;
+
+use crate::exit::Exit;
+use crate::failure::{Failure, quoted};
+use crate::lock::wait::{self, strange};
+use crate::output::{self, Output};
+use crate::reach::{Cluster, Reach, request_id};
+use crate::span;
+
+/// How often somebody looks who comes next.
+const LOOK: Duration = Duration::from_millis(100);
+/// Beyond the cooling: how long the next one may take to appear.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Without anybody who looks, nobody is kept waiting longer than this.
+const UNWATCHED: Duration = Duration::from_secs(5);
+
+/// Flags of `tenure force`.
+#[derive(Args)]
+pub(crate) struct Force {
+    /// Which lock
+    lock: String,
+    /// The token of the grant to end, as `tenure explain` shows it; without it nothing is done
+    #[arg(long)]
+    token: Option<u64>,
+    /// Why; kept in the history
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Do not let the holder stop first: only a fence protects the resource then
+    #[arg(long)]
+    now: bool,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// Repeat a request whose outcome is not known
+    #[arg(long, value_name = "ID")]
+    request_id: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Takes a lock away.
+pub(crate) fn force(flags: &Force) -> Result<Exit, Failure> {
+    flags.reach.with(async |cluster| {
+        let explained = wait::explain(cluster, &flags.lock, None).await?;
+        let (token, reason) = match (flags.token, &flags.reason) {
+            (Some(token), Some(reason)) => (token, reason.clone()),
+            _ => return Err(preview(&flags.lock, &explained)),
+        };
+        if !flags.yes && !std::io::stdin().is_terminal() {
+            let failure = Failure::arguments("there is no terminal to ask on; nothing was done");
+            return Err(failure.next("the same with --yes"));
+        }
+        if cluster.output == Output::Text {
+            output::tell(&warning(flags, &explained, token));
+        }
+        confirm(flags)?;
+        let began = Instant::now();
+        let (lock, now) = (flags.lock.clone(), flags.now);
+        let command = Command::Force(v1::ForceRequest { lock, token, reason, now });
+        let id = request_id(flags.request_id.as_ref());
+        let (answer, revision) = cluster.client.ask(command, Some(&id)).await?;
+        let Answer::Forced(forced) = answer else { return Err(strange()) };
+        if cluster.output == Output::Json {
+            output::object(&json!({
+                "event": "forced", "lock": flags.lock, "token": token.to_string(),
+                "revision": revision.to_string(), "left_ms": forced.left_ms,
+            }));
+            return Ok(Exit::Done);
+        }
+        let most = if output::watched() { Duration::MAX } else { UNWATCHED };
+        let cooling = Duration::from_millis(forced.left_ms).min(most);
+        let until = began + cooling + SLACK;
+        let next = successor(cluster, &flags.lock, token, until).await?;
+        let took = span::shown(began.elapsed());
+        let next = match next {
+            Next::Holder(client, token) => format!("{client} holds token {token} after {took}"),
+            Next::Free => format!("lock `{}` is free after {took}", flags.lock),
+            Next::Cooling => format!("it still cools: tenure explain {}", quoted(&flags.lock)),
+        };
+        output::out(&format!("forced at revision {revision}; {next}\n"));
+        Ok(Exit::Done)
+    })
+}
+
+/// Without a token: who would lose it, and the exact command. Nothing is done.
+fn preview(lock: &str, explained: &Explanation) -> Failure {
+    let pasted = quoted(lock);
+    let holder = explained.lock.iter().flat_map(|lock| &lock.holders).next();
+    let failure = Failure::arguments("--token and --reason say which grant to end, and why");
+    match holder {
+        None => failure.with("held by", "nobody: there is nothing to take away"),
+        Some(holder) => failure
+            .with("held by", wait::holder_words(holder))
+            .with("effect", "none")
+            .next(format!("tenure force {pasted} --token {} --reason \"…\"", holder.token)),
+    }
+}
+
+/// What is about to happen.
+fn warning(flags: &Force, explained: &Explanation, token: u64) -> String {
+    let lock = &flags.lock;
+    let mut holders = explained.lock.iter().flat_map(|lock| &lock.holders);
+    let Some(holder) = holders.find(|it| it.token == token) else { return String::new() };
+    let client = output::clean(&holder.client);
+    let alive = holder.renewed_ms.map_or(String::new(), |ms| {
+        format!(", which renewed {} ago: probably alive", span::ms(ms))
+    });
+    let next = explained.ahead.first().map_or("is free".to_owned(), |waiter| {
+        format!("goes to {}", output::clean(&waiter.client))
+    });
+    let first = format!("`{lock}` is held by {client}{alive}.\n");
+    if flags.now {
+        return format!(
+            "{first}It goes on at once, while {client} may still work: only a fence protects the \
+             resource then.\n"
+        );
+    }
+    let most = explained
+        .freed
+        .map_or(String::new(), |freed| format!(", at most {}", span::ms(freed.in_ms)));
+    format!("{first}It is told to stop. The lock cools until it confirms{most}, then {next}.\n")
+}
+
+fn confirm(flags: &Force) -> Result<(), Failure> {
+    if flags.yes {
+        return Ok(());
+    }
+    output::tell(&format!("Type the lock's name to go on: {}\n", flags.lock));
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    if read.is_err() || line.trim_end_matches(['\r', '\n']) != flags.lock {
+        return Err(Failure::refused("that is not the lock's name; nothing was done"));
+    }
+    Ok(())
+}
+
+enum Next {
+    Holder(String, u64),
+    Free,
+    Cooling,
+}
+
+/// Who has it afterwards.
+async fn successor(
+    cluster: &Cluster,
+    lock: &str,
+    token: u64,
+    until: Instant,
+) -> Result<Next, Failure> {
+    loop {
+        let Some(view) = cluster.client.show(lock).await? else { return Ok(Next::Free) };
+        let others = view.holders.iter().filter(|it| it.token != token);
+        let held = |it: &&v1::HolderView| it.state() == v1::HolderState::Held;
+        if let Some(holder) = others.filter(held).max_by_key(|it| it.token) {
+            return Ok(Next::Holder(output::clean(&holder.client), holder.token));
+        }
+        if !view.holders.iter().any(|it| it.token == token) && view.waiting == 0 {
+            return Ok(Next::Free);
+        }
+        if Instant::now() >= until {
+            return Ok(Next::Cooling);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,60 @@
+//! How do the processes that guard data run: signals, and last words?
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tenure_gate::StartError;
+
+use crate::failure::{Failure, chain};
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let text = format!("{}; try {}", chain(&error), error.advice());
+        if error.is_setting() { Self::config(text) } else { Self::refused(text) }
+    }
+}
+
+/// Ends the process because it cannot go on: one clear line, at once.
+pub(crate) fn end(why: &str) -> ! {
+    eprintln!("error: {why}; try starting it again once the disk is well");
+    std::process::exit(1);
+}
+
+/// Somebody may ask the process to stop.
+pub(crate) struct Asked(Receiver<()>);
+
+/// Listens for Ctrl-C and SIGTERM. The first asks to stop, the second does not ask.
+pub(crate) fn asked() -> Result<Asked, Failure> {
+    let failed = |error| Failure::refused(format!("cannot listen for signals: {error}"));
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let (ask, asked) = channel();
+    std::thread::spawn(move || {
+        for (at, signal) in signals.forever().enumerate() {
+            if at > 0 || ask.send(()).is_err() {
+                std::process::exit(128 + signal);
+            }
+        }
+    });
+    Ok(Asked(asked))
+}
+
+impl Asked {
+    /// Waits until the process shall stop.
+    pub(crate) fn wait(&self) {
+        let _ = self.0.recv();
+    }
+}
+
+/// Where data is kept if nobody says otherwise.
+pub(crate) fn home() -> Result<PathBuf, Failure> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(data) = set("XDG_DATA_HOME").filter(|path| path.is_absolute()) {
+        return Ok(data.join("tenure"));
+    }
+    let home = set("HOME").ok_or_else(|| {
+        Failure::config("there is no home directory to keep data in; try --data DIR")
+    })?;
+    Ok(home.join(".local/share/tenure"))
+}

@@ -1,0 +1,82 @@
+//! How does `tenure run` begin, and with which code does it end?
+
+use std::fs::File;
+use std::io;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
+
+use crate::failure::Failure;
+use crate::reach::Place;
+
+use super::queue::acquire;
+use super::times::Times;
+use super::under::{Hold, Job, Under};
+use super::voice::Voice;
+use super::{OnDoubt, Run, codes, resolve, signals};
+
+/// Runs the command under the lock; the exit code.
+pub(super) fn run(flags: &Run) -> Result<u8, Failure> {
+    let place = flags.reach.place()?;
+    let builder = place.builder()?;
+    let events = flags.events.as_ref().map(File::create).transpose();
+    let events =
+        events.map_err(|error| Failure::arguments(format!("cannot write to --events: {error}")))?;
+    let mut voice = Voice::new(&flags.lock, flags.reach.output, events);
+    Ok(run_at(flags, &place, builder, &mut voice))
+}
+
+fn run_at(flags: &Run, place: &Place, builder: tenure::Builder, voice: &mut Voice) -> u8 {
+    let times = match Times::new(flags.ttl, flags.grace) {
+        Ok(times) => times,
+        Err(text) => {
+            voice.error(&text);
+            return voice.ended("usage", codes::USAGE);
+        }
+    };
+    if let Err((text, code)) = resolve::look_for(&flags.command[0]) {
+        voice.error(&text);
+        voice.detail("effect", "none: no lock was asked for");
+        return voice.ended("not_started", code);
+    }
+    let (tell, mut heard) = unbounded_channel();
+    let runtime = match start(tell) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            voice.error(&format!("cannot start: {error}"));
+            return voice.ended("not_started", codes::REFUSED);
+        }
+    };
+    let code = runtime.block_on(async {
+        let asked = Instant::now();
+        let guard = match acquire(flags, builder, &times, voice, &mut heard).await {
+            Ok(guard) => guard,
+            Err(code) => return code,
+        };
+        let job = Job {
+            name: &flags.lock,
+            command: &flags.command,
+            freeze: flags.on_doubt == OnDoubt::Freeze,
+            place,
+            times,
+            waited: asked.elapsed(),
+        };
+        Under::new(job, Hold::Lock(guard), voice).run(&mut heard).await.code
+    });
+    // Whatever is still on its way to the cluster is of no use to anybody.
+    runtime.shutdown_background();
+    code
+}
+
+/// From here on signals are heard, and the SDK has somewhere to run.
+pub(super) fn start(tell: UnboundedSender<i32>) -> io::Result<Runtime> {
+    let mut signals = signals::heard()?;
+    let work = move || {
+        for signal in signals.forever() {
+            let _ = tell.send(signal);
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(work)?;
+    Builder::new_multi_thread().worker_threads(1).enable_all().build()
+}

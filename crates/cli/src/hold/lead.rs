@@ -1,0 +1,92 @@
+//! How does a command run while its process leads, again and again?
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::Instant;
+
+use crate::elect;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::reach::{Cluster, Reach};
+
+use super::front::start;
+use super::queue::given_up;
+use super::times::Times;
+use super::under::{Hold, Job, Outcome, Under};
+use super::voice::Voice;
+use super::{OnDoubt, codes, resolve};
+
+/// What leases live for if nobody says.
+const TTL: Duration = Duration::from_secs(15);
+
+/// A candidacy with a command, as flags say it.
+pub(crate) struct Candidacy<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) value: &'a str,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) grace: Option<Duration>,
+    pub(crate) on_doubt: OnDoubt,
+    /// Whether it ends with the first loss.
+    pub(crate) once: bool,
+    pub(crate) command: &'a [OsString],
+    pub(crate) reach: &'a Reach,
+}
+
+/// Campaigns, runs the command while leading, and campaigns again if leadership is lost.
+pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, Failure> {
+    let place = candidacy.reach.place()?;
+    let builder = place.builder()?;
+    let times = Times::new(candidacy.ttl.unwrap_or(TTL), candidacy.grace);
+    let times = times.map_err(Failure::arguments)?;
+    if let Err((text, code)) = resolve::look_for(&candidacy.command[0]) {
+        let failure = Failure::new(Exit::Command(code), "NOT_STARTED", text);
+        return Err(failure.with("effect", "none: nobody was a candidate"));
+    }
+    let mut voice = Voice::new(candidacy.name, candidacy.reach.output, None);
+    let (tell, mut heard) = unbounded_channel();
+    let runtime =
+        start(tell).map_err(|error| Failure::refused(format!("cannot start: {error}")))?;
+    let done = runtime.block_on(async {
+        let client = builder.connect().await?;
+        let cluster = Cluster { client, output: candidacy.reach.output, place: place.clone() };
+        loop {
+            let asked = Instant::now();
+            elect::say_who_leads(&cluster, candidacy.name).await;
+            let election = cluster.client.election(candidacy.name);
+            let campaigning = election.campaign_with(candidacy.value.to_owned(), |ask| {
+                let ask = ask.ttl(times.pace.ttl()).grace(times.grace);
+                match candidacy.wait {
+                    Some(wait) => ask.wait(wait),
+                    None => ask,
+                }
+            });
+            let lead = tokio::select! {
+                lead = campaigning => lead.map_err(|error| elect::not_elected(candidacy.name, error))?,
+                signal = given_up(&mut heard) => {
+                    elect::left(&cluster, candidacy.name).await;
+                    voice.unusual(&format!("left the election of `{}`", candidacy.name));
+                    return Ok(Exit::Command(voice.ended("signal", codes::by_signal(signal))));
+                }
+            };
+            let job = Job {
+                name: candidacy.name,
+                command: candidacy.command,
+                freeze: candidacy.on_doubt == OnDoubt::Freeze,
+                place: &place,
+                times,
+                waited: asked.elapsed(),
+            };
+            let under = Under::new(job, Hold::Lead(Box::new(lead)), &mut voice);
+            let Outcome { code, lost } = under.run(&mut heard).await;
+            if !lost || candidacy.once {
+                return Ok(Exit::Command(code));
+            }
+            voice.unusual(&format!("campaigning for `{}` again", candidacy.name));
+        }
+    });
+    runtime.shutdown_background();
+    done
+}

@@ -1,0 +1,122 @@
+//! How is the watchdog started and spoken to, and what if it is stopped or killed?
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::times::now_us;
+use super::tree::{self, Process};
+use super::watchdog::Task;
+use super::words::{Order, Report};
+use super::{SELF, WATCHDOG};
+
+/// How long a process of ours may take to start.
+const START: Duration = Duration::from_secs(5);
+const STEP: Duration = Duration::from_millis(1);
+
+/// The watchdog, as `tenure run` sees it.
+pub(super) struct Link {
+    stream: UnixStream,
+    watchdog: Pid,
+    /// What was below us before: `exec` keeps children, and those are not ours to end.
+    others: Vec<Process>,
+}
+
+impl Link {
+    /// Starts the watchdog with these variables in its environment, and so in the command's. What it says ends when it does.
+    pub(super) fn start(
+        task: &Task,
+        environment: &[(&str, OsString)],
+    ) -> io::Result<(Self, UnboundedReceiver<Report>)> {
+        let others = tree::below(getpid());
+        // If the watchdog is killed, everything below it comes to us.
+        set_child_subreaper(Some(getpid()))?;
+        let address = SocketAddr::from_abstract_name(&task.socket)?;
+        let listener = UnixListener::bind_addr(&address)?;
+        listener.set_nonblocking(true)?;
+        let mut command = Command::new(SELF);
+        // Whoever signals `tenure` by its name does not mean the one who stands in for it.
+        command.arg0("watchdog").arg(WATCHDOG).args(task.arguments());
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        let mut child = command.process_group(0).spawn()?;
+        let watchdog = Pid::from_child(&child);
+        let stream = accept(&listener, &mut child)?;
+        let reading = stream.try_clone()?;
+        let (tell, reports) = unbounded_channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(reading).lines().map_while(Result::ok) {
+                if let Some(report) = Report::parse(&line) {
+                    let _ = tell.send(report);
+                }
+            }
+        });
+        Ok((Self { stream, watchdog, others }, reports))
+    }
+
+    /// Tells the watchdog something. If it is gone, that is heard elsewhere.
+    pub(super) fn order(&self, order: Order) {
+        let _ = order.send(&self.stream);
+    }
+
+    /// A watchdog that somebody stopped is continued.
+    pub(super) fn keep_awake(&self) {
+        let how = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        while let Ok(Some((_, status))) = waitpid(Some(self.watchdog), how) {
+            if !status.stopped() {
+                break;
+            }
+            let _ = kill_process(self.watchdog, Signal::CONT);
+        }
+    }
+
+    /// Kills everything below us but the watchdog; how many there were.
+    pub(super) fn kill_all(&self) -> usize {
+        let others = self
+            .others
+            .iter()
+            .flat_map(|it| tree::below(it.pid))
+            .chain(self.others.iter().copied());
+        let others: Vec<Pid> = others.map(|it| it.pid).collect();
+        let mut all = tree::living(getpid());
+        all.retain(|it| it.pid != self.watchdog && !others.contains(&it.pid));
+        tree::signal(&all, Signal::KILL)
+    }
+}
+
+fn accept(listener: &UnixListener, child: &mut Child) -> io::Result<UnixStream> {
+    let until_us = now_us() + super::times::us(START);
+    loop {
+        match listener.accept() {
+            // The name is no secret: others may knock.
+            Ok((stream, _)) if is_from(&stream, child) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(STEP),
+            Err(error) => return Err(error),
+        }
+        if let Some(status) = child.try_wait()? {
+            return Err(io::Error::other(format!("it ended: {status}")));
+        }
+        if now_us() > until_us {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(io::Error::new(ErrorKind::TimedOut, "it did not come"));
+        }
+    }
+}
+
+fn is_from(stream: &UnixStream, child: &Child) -> bool {
+    socket_peercred(stream).is_ok_and(|peer| peer.pid == Pid::from_child(child))
+}

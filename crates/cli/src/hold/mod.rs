@@ -1,0 +1,120 @@
+//! How does a command run while its lock is held, and not a moment longer?
+//!
+//! Three processes: `tenure run` holds the lock (`front.rs`, `queue.rs`, `under.rs`); its child, the watchdog, knows
+//! until when, and is the parent of the command (`watchdog.rs`); `start.rs` becomes the command. Whoever of them stops,
+//! dies or starves, the others end everything in time. `docs/guides/run.md` says what that covers.
+
+mod codes;
+mod front;
+mod lead;
+mod link;
+mod queue;
+mod reaper;
+mod refuse;
+mod resolve;
+mod signals;
+mod start;
+mod terminal;
+mod times;
+mod tree;
+mod under;
+mod voice;
+mod waiting;
+mod watchdog;
+mod words;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use rustix::process::Pid;
+
+pub(crate) use lead::{Candidacy, lead};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::reach::Reach;
+use crate::span;
+
+/// The binary that runs, also after its file was replaced.
+const SELF: &str = "/proc/self/exe";
+/// Words for our own processes; nobody types them.
+const WATCHDOG: &str = "__watchdog";
+const START: &str = "__start";
+const USHER: &str = "__usher";
+
+/// Flags of `tenure run`.
+#[derive(Args)]
+pub(crate) struct Run {
+    /// Which lock
+    #[arg(value_name = "LOCK")]
+    lock: String,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    command: Vec<OsString>,
+    /// Queue at most this long; 0 tries once [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    wait: Option<Duration>,
+    /// How long the lock outlives us if we are killed: 1s to 1h
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "15s")]
+    ttl: Duration,
+    /// From SIGTERM to SIGKILL on loss [default: a third of ttl, at most 5s]
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    grace: Option<Duration>,
+    /// Together with others who share it
+    #[arg(long, conflicts_with = "slots")]
+    shared: bool,
+    /// As one of so many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    slots: Option<u32>,
+    /// What happens to the command while a renewal is late
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    on_doubt: OnDoubt,
+    /// Say this to whoever looks at the lock, such as "release 5.2"
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    metadata: String,
+    /// Exit with this code instead of 75 if the lock was not acquired
+    #[arg(long, value_name = "N", default_value_t = codes::NOT_ACQUIRED)]
+    held_code: u8,
+    /// Write one JSON object per event to this file
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// What happens to the command while the lock is doubtful.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum OnDoubt {
+    /// It goes on, until the lock is lost
+    #[default]
+    Continue,
+    /// It is stopped, and continued when the lock is sure again
+    Freeze,
+}
+
+/// `tenure run`
+pub(crate) fn run(flags: &Run) -> Result<Exit, Failure> {
+    front::run(flags).map(Exit::Command)
+}
+
+/// If this process was started by one of ours to be something else than `tenure run`: is that.
+pub(crate) fn inside() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    let word = arguments.next()?;
+    let rest: Vec<OsString> = arguments.collect();
+    match word.to_str()? {
+        WATCHDOG => Some(match watchdog::Task::read(&rest) {
+            Some(task) => watchdog::run(&task),
+            None => ExitCode::from(codes::USAGE),
+        }),
+        START => Some(start::run(&rest)),
+        USHER => {
+            let to = rest.first().and_then(|pid| Pid::from_raw(pid.to_str()?.parse().ok()?));
+            Some(terminal::usher(to))
+        }
+        _ => None,
+    }
+}

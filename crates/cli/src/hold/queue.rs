@@ -1,0 +1,170 @@
+//! How does `tenure run` wait for its lock, and what ends the wait?
+
+use std::convert::Infallible;
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use rustix::process::{Signal, getpid, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use tenure::{Builder, Client, Error, Guard, LockAsk};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::span;
+
+use super::refuse::refuse;
+use super::times::Times;
+use super::voice::Voice;
+use super::waiting::View;
+use super::{Run, codes};
+
+/// How often the queue is looked at: for somebody who watches, and for a log.
+const LOOK_LIVE: Duration = Duration::from_secs(1);
+const LOOK_LOG: Duration = Duration::from_secs(5);
+/// How long it may take to be seen leaving a queue.
+const LEAVE: Duration = Duration::from_secs(1);
+const LEAVE_STEP: Duration = Duration::from_millis(20);
+
+/// Waits for the lock, or says why not; then the code to end with.
+pub(super) async fn acquire(
+    flags: &Run,
+    builder: Builder,
+    times: &Times,
+    voice: &mut Voice,
+    heard: &mut UnboundedReceiver<i32>,
+) -> Result<Guard, u8> {
+    let until = flags.wait.map(|wait| Instant::now() + wait);
+    let client = tokio::select! {
+        client = builder.connect() => client,
+        signal = given_up(heard) => {
+            voice.unusual("given up before a member answered");
+            return Err(voice.ended("signal", codes::by_signal(signal)));
+        }
+    };
+    let client = client.map_err(|error| refuse(voice, flags, &error, None))?;
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let (tell, ahead) = watch::channel(None);
+        let ask = ask(&client, flags, times, left);
+        let ask = ask.on_queued(move |ahead| {
+            tell.send_replace(Some(ahead));
+        });
+        let mut queue = Queue { client: &client, flags, ahead };
+        let asked = tokio::select! {
+            guard = ask.into_future() => guard,
+            signal = given_up(heard) => {
+                return Err(queue.leave(signal, voice).await);
+            }
+            never = queue.show(voice) => match never {},
+        };
+        let error = match asked {
+            Ok(guard) => return Ok(guard),
+            Err(error) => error,
+        };
+        let in_time = until.is_none_or(|until| Instant::now() < until);
+        if !(in_time && matches!(error, Error::Lost { .. })) {
+            let view = queue.look().await;
+            return Err(refuse(voice, flags, &error, view.as_ref()));
+        }
+        let lock = &flags.lock;
+        voice.unusual(&format!("place in the queue of lock `{lock}` {error}; asking again"));
+    }
+}
+
+fn ask(client: &Client, flags: &Run, times: &Times, wait: Option<Duration>) -> LockAsk {
+    let ask = client.lock(&flags.lock).ttl(flags.ttl).grace(times.grace);
+    let ask = ask.metadata(flags.metadata.clone());
+    let ask = match (flags.shared, flags.slots) {
+        (true, _) => ask.shared(),
+        (false, Some(slots)) => ask.slots(slots),
+        (false, None) => ask,
+    };
+    match wait {
+        Some(wait) => ask.wait(wait),
+        None => ask,
+    }
+}
+
+/// Until a signal says that nobody wants to wait any more.
+pub(super) async fn given_up(heard: &mut UnboundedReceiver<i32>) -> i32 {
+    loop {
+        match heard.recv().await {
+            Some(SIGTSTP) => {
+                let _ = kill_process(getpid(), Signal::STOP);
+            }
+            Some(signal @ (SIGHUP | SIGINT | SIGQUIT | SIGTERM)) => return signal,
+            _ => {}
+        }
+    }
+}
+
+/// A queue in which one of the places is ours.
+struct Queue<'a> {
+    client: &'a Client,
+    flags: &'a Run,
+    /// How many were ahead when the cluster last said so.
+    ahead: watch::Receiver<Option<u64>>,
+}
+
+impl Queue<'_> {
+    /// Shows where the ask stands, from when it has to wait.
+    async fn show(&mut self, voice: &mut Voice) -> Infallible {
+        // The sender lives as long as the ask, and the ask as long as this.
+        if self.ahead.wait_for(Option::is_some).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        let every = if voice.is_live() { LOOK_LIVE } else { LOOK_LOG };
+        let mut known = None;
+        loop {
+            if let Some(view) = self.look().await {
+                let key = view.key();
+                let changed = known.replace(key) != Some(key);
+                if changed {
+                    voice.event("queued", &view.event());
+                }
+                voice.waiting(&view.lines(), changed);
+            }
+            tokio::time::sleep(every).await;
+        }
+    }
+
+    /// Asks the cluster about the lock; nothing if it cannot say.
+    async fn look(&self) -> Option<View> {
+        let told = self.client.explain(&self.flags.lock).await.ok()?;
+        let ahead = self.ahead.borrow().unwrap_or(0);
+        Some(View::new(&self.flags.lock, self.client.name(), ahead, told))
+    }
+
+    /// The ask is dropped: waits a little until it is out of the queue, and says so.
+    async fn leave(&self, signal: i32, voice: &mut Voice) -> u8 {
+        let lock = &self.flags.lock;
+        let ahead = *self.ahead.borrow();
+        let gone = async {
+            while self.stands().await {
+                tokio::time::sleep(LEAVE_STEP).await;
+            }
+        };
+        let left = tokio::time::timeout(LEAVE, gone).await.is_ok();
+        match (left, ahead) {
+            (false, _) => voice.unusual(&format!(
+                "gave up lock `{lock}`; its place goes with its lease, within {}",
+                span::shown(self.flags.ttl)
+            )),
+            (true, Some(ahead)) => {
+                voice.unusual(&format!("left the queue of lock `{lock}`, {ahead} was ahead"));
+            }
+            (true, None) => voice.unusual(&format!("gave up lock `{lock}`")),
+        }
+        voice.event("left", &serde_json::json!({ "ahead": ahead }));
+        voice.ended("signal", codes::by_signal(signal))
+    }
+
+    /// Whether the cluster still knows us beside this lock.
+    async fn stands(&self) -> bool {
+        let Ok(told) = self.client.explain(&self.flags.lock).await else { return true };
+        let own = self.client.name();
+        let holds = told.lock.is_some_and(|it| it.holders.iter().any(|it| it.client == own));
+        holds || told.ahead.iter().any(|it| it.client == own)
+    }
+}

@@ -1,0 +1,76 @@
+//! What ended or stopped below the watchdog?
+//!
+//! A thread of its own waits for that. To take note of an ended process can take the system half a second while
+//! others look through `/proc`; the watchdog has no such time.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
+
+use super::terminal;
+
+/// What the thread tells.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change {
+    /// A child stopped or ended.
+    Child(Pid, WaitStatus),
+    /// There are no children: nothing is below us, wherever it came from.
+    None,
+}
+
+/// The thread, as the watchdog sees it.
+pub(super) struct Reaper {
+    changes: Receiver<Change>,
+    bell: UnixStream,
+}
+
+impl Reaper {
+    /// Starts the thread. There is at least one child: the command.
+    pub(super) fn start(main: Pid) -> io::Result<Self> {
+        let (bell, ringing) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        let (tell, changes) = channel();
+        let work = move || reap(main, &tell, ringing);
+        std::thread::Builder::new().name("reaper".to_owned()).spawn(work)?;
+        Ok(Self { changes, bell })
+    }
+
+    /// There is something to read when something changed.
+    pub(super) fn bell(&self) -> &UnixStream {
+        &self.bell
+    }
+
+    /// Everything that changed meanwhile.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let mut bytes = [0; 64];
+        while matches!((&self.bell).read(&mut bytes), Ok(1..)) {}
+        self.changes.try_iter().collect()
+    }
+}
+
+fn reap(main: Pid, tell: &Sender<Change>, mut bell: UnixStream) {
+    let mut has_terminal = true;
+    loop {
+        // Only looks, because the command's group must exist for somebody in it to give the terminal away.
+        let how = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+        let looked = waitid(WaitId::All, how);
+        if has_terminal && terminal::has_ended(main) {
+            terminal::hand_back(main);
+            has_terminal = false;
+        }
+        let change = match looked.and_then(|_| wait(WaitOptions::NOHANG | WaitOptions::UNTRACED)) {
+            Ok(Some((pid, status))) => Change::Child(pid, status),
+            Ok(None) | Err(Errno::INTR) => continue,
+            Err(_) => Change::None,
+        };
+        if tell.send(change).is_err() || bell.write_all(&[0]).is_err() {
+            return;
+        }
+        if matches!(change, Change::None) {
+            return;
+        }
+    }
+}

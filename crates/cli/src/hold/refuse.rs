@@ -1,0 +1,75 @@
+//! Why was the lock not acquired, what may be concluded, and what comes next?
+
+use serde_json::json;
+use tenure::{Error, Refusal};
+
+use crate::exit::Exit;
+use crate::failure::chain;
+use crate::span::shown;
+
+use super::voice::Voice;
+use super::waiting::View;
+use super::{Run, codes};
+
+/// Says why there is no lock; the code to end with. The command did not start in any case.
+pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option<&View>) -> u8 {
+    let lock = &flags.lock;
+    let (outcome, code) = match error {
+        Error::Refused(Refusal::Held(_)) => {
+            voice.error(&format!("lock `{lock}` is held"));
+            ("held", flags.held_code)
+        }
+        Error::Refused(Refusal::WaitTimeout) => {
+            let waited = shown(flags.wait.unwrap_or_default());
+            voice.error(&format!("lock `{lock}` is held; waited {waited}"));
+            ("wait_timeout", flags.held_code)
+        }
+        Error::Lost { cause } => {
+            voice.error(&format!("lock `{lock}` was not acquired: {cause}"));
+            ("not_acquired", flags.held_code)
+        }
+        Error::Refused(refusal) => {
+            voice.error(&format!("lock `{lock}`: {refusal}"));
+            ("refused", codes::REFUSED)
+        }
+        Error::Unavailable | Error::Unreachable { .. } => {
+            unreachable(voice, error);
+            ("unreachable", Exit::Unreachable.code())
+        }
+        Error::Unknown { .. } => {
+            voice.error(&format!("lock `{lock}`: {error}"));
+            voice.detail("effect", "unknown: it may be held until its lease runs out");
+            ("unknown", Exit::Unknown.code())
+        }
+        Error::Pace(wrong) => {
+            voice.error(&wrong.to_string());
+            ("usage", codes::USAGE)
+        }
+        other => {
+            voice.error(&format!("lock `{lock}`: {}", chain(other)));
+            ("refused", Exit::of(other).code())
+        }
+    };
+    if let Some(view) = view.filter(|_| matches!(outcome, "held" | "wait_timeout")) {
+        view.block().iter().for_each(|line| voice.further(line));
+        voice.event("held", &view.event());
+    }
+    if outcome == "held" {
+        voice.detail("try", &format!("--wait 30s, to queue for lock `{lock}`"));
+    }
+    if let Error::Refused(refusal) = error {
+        voice.event("refused", &json!({ "message": refusal.to_string() }));
+    }
+    voice.ended(outcome, code)
+}
+
+fn unreachable(voice: &mut Voice, error: &Error) {
+    voice.error(&error.to_string());
+    if let Error::Unreachable { tried, .. } = error {
+        let tried: Vec<String> =
+            tried.iter().map(|it| format!("{} {}", it.address, it.outcome)).collect();
+        voice.detail("tried", &tried.join(" · "));
+    }
+    voice.detail("effect", "none: no lock was asked for, the command did not start");
+    voice.detail("try", "tenure doctor, or --connect-timeout 5m to keep trying");
+}

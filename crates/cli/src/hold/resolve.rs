@@ -1,0 +1,52 @@
+//! Is there such a command at all? Nobody takes a lock for a typing error.
+
+use std::env;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::codes;
+
+/// Whether a program can be found and executed; otherwise a sentence and the exit code that a shell would give.
+pub(super) fn look_for(program: &OsStr) -> Result<(), (String, u8)> {
+    let shown = program.display();
+    if program.as_bytes().contains(&b'/') {
+        let path = Path::new(program);
+        return match (path.exists(), can_run(path)) {
+            (_, true) => Ok(()),
+            (true, _) => Err((format!("`{shown}` is not executable"), codes::NOT_EXECUTABLE)),
+            _ => Err((format!("there is no `{shown}`"), codes::NOT_FOUND)),
+        };
+    }
+    let path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let candidates: Vec<PathBuf> =
+        env::split_paths(&path).map(|dir| dir.join(program)).filter(|it| it.is_file()).collect();
+    match candidates.iter().any(|it| can_run(it)) {
+        true => Ok(()),
+        false if candidates.is_empty() => {
+            Err((format!("command `{shown}` not found"), codes::NOT_FOUND))
+        }
+        false => Err((format!("`{shown}` is not executable"), codes::NOT_EXECUTABLE)),
+    }
+}
+
+fn can_run(path: &Path) -> bool {
+    path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_or_cannot_run_is_told_apart() {
+        assert!(look_for(OsStr::new("sh")).is_ok());
+        assert!(look_for(OsStr::new("/bin/sh")).is_ok());
+        let code = |program: &str| look_for(OsStr::new(program)).unwrap_err().1;
+        assert_eq!(code("no-such-command-anywhere"), codes::NOT_FOUND);
+        assert_eq!(code("./no-such-command"), codes::NOT_FOUND);
+        assert_eq!(code("/etc/passwd"), codes::NOT_EXECUTABLE);
+        assert_eq!(code("/etc"), codes::NOT_EXECUTABLE);
+    }
+}

@@ -1,0 +1,137 @@
+//! When is the command told to stop, when is it killed, and when can somebody else start?
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tenure::{Moment, Pace};
+
+use crate::span::shown;
+
+/// The usual time from SIGTERM to SIGKILL is a third of the ttl, but nobody waits longer than this.
+const GRACE_MAX: Duration = Duration::from_secs(5);
+/// What is left for SIGKILL to take effect, before the cluster can give the lock away: a kernel ends a process within
+/// milliseconds once it runs at all.
+const RESERVE_MIN: Duration = Duration::from_millis(50);
+const RESERVE_MAX: Duration = Duration::from_millis(200);
+const RESERVE_PART: u32 = 75;
+
+/// All times of one run, following from its ttl and grace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Times {
+    pub(super) pace: Pace,
+    pub(super) grace: Duration,
+}
+
+/// The moments that one acknowledged renewal gives, in microseconds of the clock that counts suspend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Deadlines {
+    /// From then on the lock is doubtful.
+    pub(super) doubt_us: u64,
+    /// From then on it is lost.
+    pub(super) lost_us: u64,
+    /// From then on nothing of the command may be left.
+    pub(super) kill_us: u64,
+}
+
+impl Times {
+    /// The times of a ttl; a sentence if the grace does not fit it.
+    pub(super) fn new(ttl: Duration, grace: Option<Duration>) -> Result<Self, String> {
+        if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&ttl) {
+            return Err(format!("a ttl of {} is not between 1s and 1h", shown(ttl)));
+        }
+        let pace = Pace::new(ttl).map_err(|error| error.to_string())?;
+        let most = most(&pace);
+        let grace = grace.unwrap_or((ttl / 3).min(GRACE_MAX).min(most));
+        if grace > most {
+            let enough = enough(grace);
+            let (grace, ttl, most) = (shown(grace), shown(ttl), shown(most));
+            return Err(format!(
+                "grace {grace} does not fit ttl {ttl} (at most {most}); try --ttl {enough}s"
+            ));
+        }
+        Ok(Self { pace, grace })
+    }
+
+    /// What follows from the moment at which the lock would be lost.
+    pub(super) fn deadlines(&self, lost: Moment) -> Deadlines {
+        let since = lost.micros().saturating_sub(us(self.pace.window()));
+        Deadlines {
+            doubt_us: since + us(self.pace.doubtful_after()),
+            lost_us: lost.micros(),
+            kill_us: lost.micros() + us(self.grace),
+        }
+    }
+
+    /// The earliest moment at which the cluster can give the lock to somebody else.
+    pub(super) fn handed_over_us(&self, deadlines: &Deadlines) -> u64 {
+        deadlines.lost_us + us(self.pace.surely_lives().saturating_sub(self.pace.window()))
+    }
+
+    /// How long SIGKILL has to take effect at the very end.
+    pub(super) fn reserve(&self) -> Duration {
+        reserve(self.pace.ttl())
+    }
+}
+
+fn reserve(ttl: Duration) -> Duration {
+    (ttl / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX)
+}
+
+/// The longest grace that fits.
+fn most(pace: &Pace) -> Duration {
+    let behind = pace.surely_lives().saturating_sub(pace.window());
+    let most = behind.saturating_sub(reserve(pace.ttl()));
+    // A tenth of a second is as exact as anybody wants to be told.
+    Duration::from_millis(u64::try_from(most.as_millis()).unwrap_or(u64::MAX) / 100 * 100)
+}
+
+/// The shortest ttl in whole seconds that such a grace fits.
+fn enough(grace: Duration) -> u64 {
+    let fits = |ttl: &u64| Pace::new(Duration::from_secs(*ttl)).is_ok_and(|it| most(&it) >= grace);
+    (1..=3_600).find(fits).unwrap_or(3_600)
+}
+
+/// Now, by the clock that counts suspend.
+pub(super) fn now_us() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let part = |number: i64| u64::try_from(number).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000 + part(now.tv_nsec) / 1_000
+}
+
+pub(super) fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(15);
+
+    #[test]
+    fn nothing_is_left_before_anybody_else_can_start_whatever_the_ttl() {
+        for ttl in (1..=3_600).map(Duration::from_secs) {
+            for grace in [None, Some(most(&Pace::new(ttl).unwrap()))] {
+                let times = Times::new(ttl, grace).unwrap();
+                let deadlines = times.deadlines(Moment::from_micros(1_000_000_000_000));
+                let reserve_us = us(times.reserve());
+                assert!(deadlines.doubt_us < deadlines.lost_us);
+                assert!(deadlines.kill_us + reserve_us <= times.handed_over_us(&deadlines));
+            }
+        }
+    }
+
+    #[test]
+    fn a_grace_that_does_not_fit_is_refused_with_what_would() {
+        let refused = Times::new(TTL, Some(Duration::from_secs(9))).unwrap_err();
+        assert_eq!(refused, "grace 9s does not fit ttl 15s (at most 7s); try --ttl 20s");
+        assert!(Times::new(Duration::from_secs(20), Some(Duration::from_secs(9))).is_ok());
+        assert!(Times::new(Duration::from_millis(500), None).is_err());
+    }
+
+    #[test]
+    fn the_usual_grace_is_a_third_of_the_ttl_and_at_most_five_seconds() {
+        assert_eq!(Times::new(Duration::from_secs(3), None).unwrap().grace, Duration::from_secs(1));
+        assert_eq!(Times::new(Duration::from_secs(60), None).unwrap().grace, GRACE_MAX);
+    }
+}

@@ -1,0 +1,174 @@
+//! Which processes are below one of ours, and what is done to all of them?
+//!
+//! Whoever asks is a subreaper: a process whose parent dies becomes its child, so nobody leaves by forking twice or by
+//! starting a session. The list may be old when it is used; what is missed is found the next time.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Nobody who is looked for stands deeper below.
+const DEPTH_MAX: usize = 1_000;
+
+/// A process, as it was a moment ago.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    pub(super) state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// Runs, or waits for something.
+    Alive,
+    /// Stopped by a signal: it heeds nothing but SIGKILL and SIGCONT.
+    Stopped,
+    /// Ended, and not yet waited for by its parent.
+    Zombie,
+}
+
+/// Everything below a process, without itself.
+pub(super) fn below(root: Pid) -> Vec<Process> {
+    let mut found = Vec::new();
+    let mut look = children(root).unwrap_or_else(|| searched(root));
+    while let Some(pid) = look.pop() {
+        // A pid that ended and began again meanwhile could be met twice.
+        if found.iter().any(|it: &Process| it.pid == pid) {
+            continue;
+        }
+        if let Some((state, _)) = stat(pid) {
+            found.push(Process { pid, state });
+        }
+        look.extend(children(pid).unwrap_or_default());
+    }
+    found
+}
+
+/// Those that are not yet ended.
+pub(super) fn living(root: Pid) -> Vec<Process> {
+    let mut all = below(root);
+    all.retain(|it| it.state != State::Zombie);
+    all
+}
+
+/// A process that was below another one, if it still is and lives. Numbers are used again: its parents are asked.
+pub(super) fn still_below(root: Pid, pid: Pid) -> Option<Process> {
+    let (state, mut parent) = stat(pid).filter(|it| it.0 != State::Zombie)?;
+    for _ in 0..DEPTH_MAX {
+        if parent? == root {
+            return Some(Process { pid, state });
+        }
+        parent = stat(parent?)?.1;
+    }
+    None
+}
+
+/// Sends a signal to each; how many could be told. One that has ended meanwhile needs nothing.
+pub(super) fn signal(processes: &[Process], signal: Signal) -> usize {
+    processes.iter().filter(|it| kill_process(it.pid, signal).is_ok()).count()
+}
+
+/// The children of a process, of all its threads; nothing if the system does not list them.
+fn children(of: Pid) -> Option<Vec<Pid>> {
+    let tasks = fs::read_dir(format!("/proc/{of}/task")).ok()?;
+    let mut found = Vec::new();
+    let mut listed = false;
+    for task in tasks.flatten() {
+        if let Ok(text) = fs::read_to_string(task.path().join("children")) {
+            listed = true;
+            found.extend(text.split_whitespace().filter_map(pid));
+        }
+    }
+    listed.then_some(found)
+}
+
+/// Everything below a process, where nobody lists children: from the parents of all processes.
+fn searched(root: Pid) -> Vec<Pid> {
+    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = all.flatten().filter_map(|it| pid(it.file_name().to_str()?));
+    let parents: Vec<(Pid, Pid)> = pids.filter_map(|pid| Some((pid, stat(pid)?.1?))).collect();
+    let mut found = vec![root];
+    let mut at = 0;
+    while at < found.len() {
+        let parent = found[at];
+        found.extend(parents.iter().filter(|it| it.1 == parent).map(|it| it.0));
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+/// The state and the parent of a process.
+fn stat(of: Pid) -> Option<(State, Option<Pid>)> {
+    let text = fs::read_to_string(format!("/proc/{of}/stat")).ok()?;
+    // The name may hold anything, but it ends at the last parenthesis.
+    let mut words = text.rsplit_once(')')?.1.split_whitespace();
+    let state = match words.next()? {
+        "T" | "t" => State::Stopped,
+        "Z" | "X" => State::Zombie,
+        _ => State::Alive,
+    };
+    Some((state, words.next().and_then(pid)))
+}
+
+fn pid(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// A shell with one process below it.
+    struct Family(Child);
+
+    impl Family {
+        fn start() -> Self {
+            let mut command = Command::new("sh");
+            command.args(["-c", "sleep 60 & wait"]).stdout(Stdio::null());
+            Self(command.spawn().unwrap())
+        }
+
+        fn pid(&self) -> Pid {
+            Pid::from_child(&self.0)
+        }
+    }
+
+    impl Drop for Family {
+        fn drop(&mut self) {
+            signal(&below(self.pid()), Signal::KILL);
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    fn until<T>(mut is_so: impl FnMut() -> Option<T>) -> T {
+        loop {
+            if let Some(found) = is_so() {
+                return found;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_is_below_is_found_in_both_ways() {
+        let family = Family::start();
+        let sleep = until(|| below(family.pid()).first().copied());
+        assert_eq!(searched(family.pid()), [sleep.pid]);
+        assert_eq!(still_below(family.pid(), sleep.pid), Some(sleep));
+        assert_eq!(still_below(sleep.pid, family.pid()), None);
+        assert!(below(sleep.pid).is_empty());
+    }
+
+    #[test]
+    fn a_stopped_process_is_told_from_one_that_runs() {
+        let family = Family::start();
+        let sleep = until(|| below(family.pid()).first().copied());
+        assert_eq!(signal(&[sleep], Signal::STOP), 1);
+        until(|| (below(family.pid())[0].state == State::Stopped).then_some(()));
+        assert_eq!(signal(&[sleep], Signal::CONT), 1);
+        until(|| (below(family.pid())[0].state == State::Alive).then_some(()));
+    }
+}

@@ -1,0 +1,460 @@
+//! What does `tenure run` do while its command runs under the lock?
+//!
+//! It tells the watchdog of every renewal, passes signals on, says what happens, and gives the lock back once nothing
+//! of the command is left. The watchdog stops the command; this stops it too if the watchdog does not.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use serde_json::json;
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
+use tenure::{Cause, Error, Guard, Leadership, Standing};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+
+use crate::failure::quoted;
+use crate::reach::Place;
+use crate::span::shown;
+
+use super::link::Link;
+use super::times::{Deadlines, Times, now_us, us};
+use super::voice::{Voice, processes};
+use super::watchdog::Task;
+use super::words::{End, Order, Report};
+use super::{codes, signals, terminal};
+
+/// How long a lock that was lost is tried to be given back: it ends by itself.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How often it looks again whether something is left that the watchdog did not kill.
+const AGAIN: Duration = Duration::from_millis(10);
+/// Looks without finding anything, until nothing is left.
+const LOOKS: usize = 3;
+
+/// What runs, and how.
+pub(super) struct Job<'a> {
+    /// Of the lock, or of the election.
+    pub(super) name: &'a str,
+    pub(super) command: &'a [OsString],
+    /// Whether it is stopped while the lock is doubtful.
+    pub(super) freeze: bool,
+    pub(super) place: &'a Place,
+    pub(super) times: Times,
+    /// How long it took to get the lock.
+    pub(super) waited: Duration,
+}
+
+/// What is held while the command runs.
+pub(super) enum Hold {
+    Lock(Guard),
+    Lead(Box<Leadership>),
+}
+
+/// How it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Outcome {
+    pub(super) code: u8,
+    pub(super) lost: bool,
+}
+
+impl Hold {
+    fn guard(&self) -> &Guard {
+        match self {
+            Self::Lock(guard) => guard,
+            Self::Lead(lead) => lead.guard(),
+        }
+    }
+
+    /// The work has stopped.
+    async fn give_back(self) -> Result<(), Error> {
+        match self {
+            Self::Lock(guard) => guard.release().await,
+            Self::Lead(lead) => lead.resign().await,
+        }
+    }
+
+    /// What it is called: lock `deploy`.
+    fn named(&self, name: &str) -> String {
+        match self {
+            Self::Lock(_) => format!("lock `{name}`"),
+            Self::Lead(_) => format!("leadership of `{name}`"),
+        }
+    }
+}
+
+/// A command under its lock.
+pub(super) struct Under<'a> {
+    job: Job<'a>,
+    hold: Hold,
+    voice: &'a mut Voice,
+    deadlines: Deadlines,
+    began: Instant,
+    group: Option<Pid>,
+    /// Whether somebody at a terminal can stop and continue it.
+    jobs: bool,
+    end: Option<End>,
+    lost: Option<Lost>,
+}
+
+/// When and why the lock was lost, as far as it is known.
+struct Lost {
+    at_us: u64,
+    cause: String,
+    word: &'static str,
+}
+
+impl<'a> Under<'a> {
+    pub(super) fn new(job: Job<'a>, hold: Hold, voice: &'a mut Voice) -> Self {
+        let deadlines = job.times.deadlines(*hold.guard().valid_until().borrow());
+        let began = Instant::now();
+        let (group, jobs, end, lost) = (None, false, None, None);
+        Self { job, hold, voice, deadlines, began, group, jobs, end, lost }
+    }
+
+    /// Runs the command to its end, and the lock to its.
+    pub(super) async fn run(mut self, heard: &mut UnboundedReceiver<i32>) -> Outcome {
+        self.say_acquired();
+        let (link, mut reports) = match self.start() {
+            Ok(started) => started,
+            Err(error) => {
+                self.voice.error(&format!("cannot start the watchdog: {error}"));
+                self.voice.detail("effect", "none: the command did not start");
+                let _ = tokio::time::timeout(FAREWELL, self.hold.give_back()).await;
+                let code = self.voice.ended("not_started", codes::REFUSED);
+                return Outcome { code, lost: false };
+            }
+        };
+        let gone_us = self.supervise(&link, &mut reports, heard).await;
+        self.finish(gone_us).await
+    }
+
+    fn say_acquired(&mut self) {
+        let Job { name, waited, .. } = &self.job;
+        let guard = self.hold.guard();
+        let token = guard.token();
+        let slot = guard.slot().map_or(String::new(), |slot| format!(", slot {slot}"));
+        let (text, event) = match &self.hold {
+            Hold::Lock(_) => (format!("lock `{name}` acquired, token {token}{slot}"), "acquired"),
+            Hold::Lead(_) => (format!("elected leader of `{name}`, token {token}"), "elected"),
+        };
+        self.voice.usual(&text);
+        let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        self.voice.event(
+            event,
+            &json!({
+                "token": token.to_string(),
+                "lease": guard.lease().to_string(),
+                "slot": guard.slot(),
+                "waited_ms": waited_ms,
+            }),
+        );
+    }
+
+    fn start(&self) -> std::io::Result<(Link, UnboundedReceiver<Report>)> {
+        let (job, guard) = (&self.job, self.hold.guard());
+        let lease = guard.lease().to_string();
+        let task = Task {
+            // The lease's id was drawn at random: nobody else has the same.
+            socket: format!("run-{}-{lease}", std::process::id()),
+            deadlines: self.deadlines,
+            grace_us: us(job.times.grace),
+            freeze: job.freeze,
+            command: job.command.to_vec(),
+        };
+        let mut environment = vec![
+            ("TENURE_LOCK", job.name.into()),
+            ("TENURE_TOKEN", guard.token().to_string().into()),
+            ("TENURE_LEASE", lease.into()),
+            ("TENURE_ADDR", job.place.addresses.join(",").into()),
+        ];
+        // What was said in flags, for the command's own use of the cluster.
+        if let Some(tls) = &job.place.tls {
+            environment.push(("TENURE_CA", tls.ca.clone().into_os_string()));
+            if let Some((cert, key)) = &tls.own {
+                environment.push(("TENURE_CERT", cert.clone().into_os_string()));
+                environment.push(("TENURE_KEY", key.clone().into_os_string()));
+            }
+        }
+        Link::start(&task, &environment)
+    }
+
+    /// Until nothing of the command is left; the moment at which that was so.
+    async fn supervise(
+        &mut self,
+        link: &Link,
+        reports: &mut UnboundedReceiver<Report>,
+        heard: &mut UnboundedReceiver<i32>,
+    ) -> u64 {
+        let guard = self.hold.guard();
+        let mut until = guard.valid_until();
+        let mut standings = guard.standings();
+        let stop = guard.cancellation();
+        loop {
+            let overdue = self.overdue_in();
+            tokio::select! {
+                biased;
+                cause = stop.cancelled(), if self.lost.is_none() => {
+                    self.lose(Some(cause));
+                    link.order(Order::Stop);
+                }
+                changed = until.changed(), if self.lost.is_none() => {
+                    if changed.is_ok() {
+                        self.deadlines = self.job.times.deadlines(*until.borrow_and_update());
+                        link.order(Order::Until(self.deadlines));
+                    }
+                }
+                Ok(()) = standings.changed(), if self.lost.is_none() => {
+                    let standing = *standings.borrow_and_update();
+                    self.say_standing(standing);
+                }
+                report = reports.recv() => match report {
+                    Some(Report::Gone { at_us }) => return at_us,
+                    Some(report) => self.reported(report, link),
+                    None => return self.alone(link).await,
+                },
+                Some(signal) = heard.recv() => self.signalled(signal, link),
+                () = tokio::time::sleep(overdue.unwrap_or(FAREWELL)), if overdue.is_some() => {
+                    // The watchdog should have done it.
+                    link.kill_all();
+                }
+            }
+        }
+    }
+
+    /// In how long something is wrong with the watchdog: half of what is left for a kill to take effect is over.
+    fn overdue_in(&self) -> Option<Duration> {
+        self.lost.as_ref()?;
+        let at_us = self.deadlines.kill_us + us(self.job.times.reserve() / 2);
+        Some(Duration::from_micros(at_us.saturating_sub(now_us())).max(AGAIN))
+    }
+
+    /// The watchdog was killed: what was below it is below us now.
+    async fn alone(&mut self, link: &Link) -> u64 {
+        // Without a command there was nothing to watch: it could not start, and has said why.
+        if self.lost.is_none() && self.group.is_some() {
+            self.voice.unusual("the watchdog was killed: everything that it watched is killed too");
+            let cause = "the watchdog was killed".to_owned();
+            self.lost = Some(Lost { at_us: now_us(), cause, word: "watchdog_killed" });
+        }
+        let mut empty = 0;
+        let mut gone_us = now_us();
+        while empty < LOOKS {
+            if link.kill_all() == 0 {
+                empty += 1;
+            } else {
+                empty = 0;
+                gone_us = now_us();
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        gone_us
+    }
+
+    fn lose(&mut self, cause: Option<Cause>) {
+        let what = self.what();
+        let ttl = shown(self.job.times.pace.ttl());
+        let silent = "no renewal was acknowledged in time".to_owned();
+        let text = match cause {
+            Some(cause @ Cause::Unreachable { .. }) => format!("{cause}, half of ttl {ttl}"),
+            Some(cause) => cause.to_string(),
+            None => silent,
+        };
+        let word = cause.map_or("local_stall", |it| it.word());
+        self.voice.unusual(&format!("{what} lost: {text}"));
+        let token = self.hold.guard().token().to_string();
+        self.voice.event("lost", &json!({ "token": token, "cause": word }));
+        let at_us = now_us().min(self.deadlines.lost_us);
+        self.lost = Some(Lost { at_us, cause: text, word });
+    }
+
+    fn say_standing(&mut self, standing: Standing) {
+        let what = self.what();
+        match standing {
+            Standing::Doubtful => {
+                let silent = shown(self.job.times.pace.doubtful_after());
+                self.voice.unusual(&format!(
+                    "{what} doubtful: no renewal acknowledged for {silent}, trying other members"
+                ));
+                self.voice.event("doubtful", &json!({}));
+            }
+            Standing::Valid => {
+                self.voice.unusual(&format!("{what} sure again"));
+                self.voice.event("sure", &json!({}));
+            }
+            Standing::Lost(_) => {}
+        }
+    }
+
+    fn signalled(&mut self, signal: i32, link: &Link) {
+        match signal {
+            SIGCHLD => return link.keep_awake(),
+            SIGCONT => {
+                if let Some(group) = self.group {
+                    self.jobs |= terminal::give(group);
+                }
+            }
+            SIGTSTP => self.jobs = true,
+            _ => {}
+        }
+        link.order(Order::Signal(signal));
+        if signal == SIGTERM {
+            let grace = shown(self.job.times.grace);
+            let name = self.name();
+            self.voice.unusual(&format!("SIGTERM passed on to {name}, SIGKILL in {grace}"));
+            link.order(Order::Terminate);
+        } else if signal != SIGWINCH {
+            let name = signals::name(signal);
+            self.voice.event("signal", &json!({ "signal": name }));
+        }
+    }
+
+    fn reported(&mut self, report: Report, link: &Link) {
+        match report {
+            Report::Ready { group } => {
+                self.group = Pid::from_raw(group);
+                self.jobs = self.group.is_some_and(terminal::give);
+                self.voice.event("started", &json!({ "pid": group }));
+                link.order(Order::Go);
+            }
+            Report::Stopped { signal } => self.stopped(signal),
+            Report::Frozen { processes: count } => {
+                let text = format!("{} stopped until the lock is sure again", processes(count));
+                self.voice.unusual(&text);
+                self.voice.event("frozen", &json!({ "processes": count }));
+            }
+            Report::Thawed => {
+                self.voice.unusual("continued");
+                self.voice.event("thawed", &json!({}));
+            }
+            Report::Stopping { lost, processes: count, killed, kill_in_us } => {
+                if lost && self.lost.is_none() {
+                    // The watchdog's word counts: it has begun, and nothing undoes that.
+                    let cause = match self.hold.guard().standing() {
+                        Standing::Lost(cause) => Some(cause),
+                        _ => None,
+                    };
+                    self.lose(cause);
+                }
+                self.say_stopping(lost, count, killed, Duration::from_micros(kill_in_us));
+            }
+            Report::Killing { processes: count } => {
+                self.voice.unusual(&format!("SIGKILL to {}", processes(count)));
+                self.voice.event("killing", &json!({ "processes": count }));
+            }
+            Report::Ended(end) => self.end = Some(end),
+            Report::Gone { .. } => {}
+        }
+    }
+
+    /// As every job of a shell: whoever stops the command stops `tenure` too, and continues both.
+    fn stopped(&mut self, signal: i32) {
+        if !self.jobs || ![SIGTSTP, SIGTTIN, SIGTTOU].contains(&signal) {
+            return;
+        }
+        let left = shown(Duration::from_micros(self.deadlines.lost_us.saturating_sub(now_us())));
+        let what = self.what();
+        self.voice.unusual(&format!(
+            "{} stopped: {what} is lost and the command killed in {left}, unless continued",
+            self.name()
+        ));
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+
+    fn say_stopping(&mut self, lost: bool, count: usize, killed: usize, grace: Duration) {
+        let (name, grace) = (self.name(), shown(grace));
+        if killed > 0 {
+            self.voice.unusual(&format!("SIGKILL to {} that stood still", processes(killed)));
+        }
+        if count > 0 {
+            let whom = match lost {
+                true => format!("{name} ({})", processes(count)),
+                false => format!("{} that {name} left behind", processes(count)),
+            };
+            self.voice.unusual(&format!("SIGTERM to {whom}, SIGKILL in {grace}"));
+        }
+        self.voice.event("stopping", &json!({ "processes": count + killed, "lost": lost }));
+    }
+
+    /// Nothing is left: says what became of the command and of the lock.
+    async fn finish(mut self, gone_us: u64) -> Outcome {
+        match self.lost.take() {
+            Some(lost) => Outcome { code: self.finish_lost(lost, gone_us).await, lost: true },
+            None => Outcome { code: self.finish_held().await, lost: false },
+        }
+    }
+
+    async fn finish_lost(self, lost: Lost, gone_us: u64) -> u8 {
+        let token = self.hold.guard().token();
+        let took = shown(Duration::from_micros(gone_us.saturating_sub(lost.at_us)));
+        let free_us = self.job.times.handed_over_us(&self.deadlines);
+        let voice = self.voice;
+        match free_us.checked_sub(gone_us) {
+            Some(margin_us) => {
+                let margin = shown(Duration::from_micros(margin_us));
+                voice.unusual(&format!(
+                    "stopped in {took}, at least {margin} before anyone else can start"
+                ));
+            }
+            None => {
+                let late = shown(Duration::from_micros(gone_us - free_us));
+                voice.unusual(&format!(
+                    "stopped in {took}, TOO LATE by up to {late}: this machine or process was frozen ({})",
+                    lost.cause
+                ));
+            }
+        }
+        voice.detail(
+            "effect",
+            &format!("the command was cut short; a fence refuses token {token} once it has seen a newer one"),
+        );
+        voice.detail("look", &format!("tenure history {}", quoted(self.job.name)));
+        let margin_us = i128::from(free_us) - i128::from(gone_us);
+        let margin_us = i64::try_from(margin_us).unwrap_or(i64::MIN);
+        voice.event("stopped", &json!({ "cause": lost.word, "margin_us": margin_us }));
+        // The work has stopped: nobody needs to wait until the lease runs out.
+        let _ = tokio::time::timeout(FAREWELL, self.hold.give_back()).await;
+        voice.ended("lost", codes::LOST)
+    }
+
+    async fn finish_held(self) -> u8 {
+        let name = self.name();
+        let (what, held) = (self.what(), self.began.elapsed());
+        let (voice, end) = (self.voice, self.end);
+        let released = self.hold.give_back().await;
+        let ended = match end {
+            Some(End::Signal(signal)) => {
+                format!("{name} ended by {}, ", signals::name(signal))
+            }
+            _ => String::new(),
+        };
+        match released {
+            Ok(()) => {
+                voice.usual(&format!("{ended}{what} released after {}", shown(held)));
+                voice.event(
+                    "released",
+                    &json!({ "held_ms": u64::try_from(held.as_millis()).unwrap_or(u64::MAX) }),
+                );
+            }
+            Err(error) => {
+                let ttl = shown(self.job.times.pace.ttl());
+                voice.unusual(&format!(
+                    "{ended}{what} not given back: {error}; it is free within {ttl}"
+                ));
+                voice.event("not_released", &json!({ "message": error.to_string() }));
+            }
+        }
+        match end {
+            Some(End::Code(code)) => voice.ended("command", u8::try_from(code).unwrap_or(u8::MAX)),
+            Some(End::Signal(signal)) => voice.ended("signal", codes::by_signal(signal)),
+            None => voice.ended("not_started", codes::REFUSED),
+        }
+    }
+
+    fn name(&self) -> String {
+        self.job.command[0].display().to_string()
+    }
+
+    fn what(&self) -> String {
+        self.hold.named(self.job.name)
+    }
+}

@@ -1,0 +1,457 @@
+//! Who stops the command when `tenure run` itself is stopped, killed or starved?
+//!
+//! A process between `tenure run` and the command, in a process group of its own: no terminal and nobody who stops or
+//! kills `tenure`'s group reaches it. It is the command's parent and the subreaper of everything that the command
+//! starts, so all of it stays below. It knows by the clock alone when the lock is doubtful, when it is lost and when
+//! nothing may be left; `tenure run` only ever tells it later moments. The thread that starts the command is the main
+//! one and lives as long: the command's parent-death signal is sent when it ends. It never waits for anything but the
+//! clock, news and orders; what ended is found by another thread (`reaper.rs`).
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Read};
+use std::num::NonZeroI32;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{
+    Pid, Signal, WaitStatus, getpid, getppid, getpriority_process, kill_process,
+    kill_process_group, set_child_subreaper, setpriority_process,
+};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::span::shown;
+
+use super::reaper::{Change, Reaper};
+use super::times::{Deadlines, now_us};
+use super::tree::{self, State};
+use super::words::{End, Order, Report};
+use super::{SELF, START, signals, times, voice};
+
+/// How soon after SIGKILL it looks again whether something is left, or has come meanwhile.
+const AGAIN: Duration = Duration::from_millis(2);
+/// Rounds of stopping until nobody is found running: whoever forks faster than this is killed in the end.
+const FREEZE_ROUNDS: usize = 50;
+const FREEZE_ROUND: Duration = Duration::from_millis(1);
+/// The priority that nobody else has by chance.
+const FIRST: i32 = -20;
+/// Orders are short lines.
+const LINE_MAX: usize = 256;
+
+/// Everything that the watchdog is told when it starts.
+pub(super) struct Task {
+    /// The abstract name of the socket on which `tenure run` listens.
+    pub(super) socket: String,
+    pub(super) deadlines: Deadlines,
+    pub(super) grace_us: u64,
+    /// Whether the command is stopped while the lock is doubtful.
+    pub(super) freeze: bool,
+    pub(super) command: Vec<OsString>,
+}
+
+impl Task {
+    /// As arguments of the process.
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let Deadlines { doubt_us, lost_us, kill_us } = self.deadlines;
+        let numbers = [doubt_us, lost_us, kill_us, self.grace_us, u64::from(self.freeze)];
+        let mut arguments = vec![OsString::from(&self.socket)];
+        arguments.extend(numbers.map(|number| number.to_string().into()));
+        arguments.extend(self.command.iter().cloned());
+        arguments
+    }
+
+    /// The same, read back.
+    pub(super) fn read(arguments: &[OsString]) -> Option<Self> {
+        let [socket, doubt, lost, kill, grace, freeze, command @ ..] = arguments else {
+            return None;
+        };
+        let number = |text: &OsString| text.to_str()?.parse().ok();
+        let deadlines =
+            Deadlines { doubt_us: number(doubt)?, lost_us: number(lost)?, kill_us: number(kill)? };
+        Some(Self {
+            socket: socket.to_str()?.to_owned(),
+            deadlines,
+            grace_us: number(grace)?,
+            freeze: number(freeze)? != 0,
+            command: command.to_vec(),
+        })
+    }
+}
+
+/// Watches one command from its start to its end.
+pub(super) fn run(task: &Task) -> ExitCode {
+    match Watchdog::start(task) {
+        Ok(mut watchdog) => {
+            watchdog.watch();
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: the watchdog cannot start: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Watchdog {
+    link: Link,
+    timer: OwnedFd,
+    reaper: Reaper,
+    own: Pid,
+    main: Pid,
+    begun: bool,
+    ended: Option<End>,
+    deadlines: Deadlines,
+    grace_us: u64,
+    freeze: bool,
+    frozen: bool,
+    lost: bool,
+    /// From when on everything is killed, if it shall end.
+    kill_us: Option<u64>,
+    killed: bool,
+    /// Every process that was ever found while everything had to end.
+    known: BTreeSet<NonZeroI32>,
+    /// Since when none of them is found alive.
+    dead_us: Option<u64>,
+}
+
+/// The socket to `tenure run`.
+struct Link {
+    stream: UnixStream,
+    heard: Vec<u8>,
+    /// Whether there still is somebody at the other end.
+    open: bool,
+}
+
+impl Watchdog {
+    fn start(task: &Task) -> io::Result<Self> {
+        // Before anything can be below it.
+        set_child_subreaper(Some(getpid()))?;
+        // Told apart from the other process in lists, and by those who signal by name.
+        let _ = std::fs::write("/proc/self/comm", "watchdog");
+        signals::shrug()?;
+        let link = Link::open(&task.socket)?;
+        let timer = timerfd_create(
+            TimerfdClockId::Boottime,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
+        let usual = rush();
+        let mut command = Command::new(SELF);
+        command.arg0("tenure").arg(START).args([getpid().to_string(), usual.to_string()]);
+        command.args(&task.command);
+        let child = command.process_group(0).spawn()?;
+        let main = Pid::from_child(&child);
+        Ok(Self {
+            link,
+            timer,
+            reaper: Reaper::start(main)?,
+            own: getpid(),
+            main,
+            begun: false,
+            ended: None,
+            deadlines: task.deadlines,
+            grace_us: task.grace_us,
+            freeze: task.freeze,
+            frozen: false,
+            lost: false,
+            kill_us: None,
+            killed: false,
+            known: BTreeSet::new(),
+            dead_us: None,
+        })
+    }
+
+    /// Until nothing is below it any more.
+    fn watch(&mut self) {
+        loop {
+            for order in self.link.orders() {
+                self.obey(order);
+            }
+            if !self.link.open {
+                self.lose();
+            }
+            self.look_at_clock();
+            if self.take_note() {
+                self.tell(Report::Gone { at_us: self.dead_us.unwrap_or_else(now_us) });
+                return;
+            }
+            self.sleep();
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            // Once lost, for ever: a later renewal revives nothing.
+            Order::Until(deadlines) if !self.lost => self.deadlines = deadlines,
+            Order::Until(_) => {}
+            Order::Go => {
+                self.begun = true;
+                let _ = kill_process(self.main, Signal::CONT);
+            }
+            Order::Signal(number) => self.pass_on(number),
+            Order::Terminate => self.kill_by(now_us() + self.grace_us),
+            Order::Stop => self.lose(),
+        }
+    }
+
+    /// A signal for the command, and for all that is in its group.
+    fn pass_on(&mut self, number: i32) {
+        let Some(signal) = Signal::from_named_raw(number) else { return };
+        // What is stopped because of doubt is not continued by anybody else.
+        if signal == Signal::CONT && self.frozen || self.ended.is_some() {
+            return;
+        }
+        let _ = kill_process_group(self.main, signal);
+    }
+
+    fn look_at_clock(&mut self) {
+        let now_us = now_us();
+        if !self.lost && now_us >= self.deadlines.lost_us {
+            self.lose();
+        }
+        if self.freeze && !self.lost && self.begun {
+            let doubtful = now_us >= self.deadlines.doubt_us;
+            if doubtful && !self.frozen {
+                self.freeze();
+            } else if !doubtful && self.frozen {
+                self.thaw();
+            }
+        }
+        if self.kill_us.is_some_and(|kill_us| now_us >= kill_us) {
+            self.kill();
+        }
+    }
+
+    /// The lock is lost, or nobody is left to say that it is not.
+    fn lose(&mut self) {
+        if self.lost {
+            return;
+        }
+        self.lost = true;
+        self.kill_by((now_us() + self.grace_us).min(self.deadlines.kill_us));
+        self.terminate(true);
+    }
+
+    /// Asks everything below to end; what cannot heed that is killed.
+    fn terminate(&mut self, lost: bool) {
+        let now_us = now_us();
+        let kill_in_us = self.kill_us.unwrap_or(now_us).saturating_sub(now_us);
+        if kill_in_us == 0 {
+            return;
+        }
+        let all = tree::living(self.own);
+        let (stopped, running): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|it| it.state == State::Stopped);
+        let killed = tree::signal(&stopped, Signal::KILL);
+        let processes = tree::signal(&running, Signal::TERM);
+        self.tell(Report::Stopping { lost, processes, killed, kill_in_us });
+        if !self.link.open {
+            let (whom, grace) =
+                (voice::processes(processes), shown(Duration::from_micros(kill_in_us)));
+            eprintln!("tenure: `tenure run` is gone: SIGTERM to {whom}, SIGKILL in {grace}");
+        }
+    }
+
+    fn kill(&mut self) {
+        let now_us = now_us();
+        let mut all = tree::living(self.own);
+        self.known.extend(all.iter().map(|it| it.pid.as_raw_nonzero()));
+        // What was known and is not listed any more is asked for by its number: lists have gaps while something ends.
+        let listed: Vec<Pid> = all.iter().map(|it| it.pid).collect();
+        let unlisted = self.known.iter().filter_map(|pid| Pid::from_raw(pid.get()));
+        let unlisted = unlisted.filter(|pid| !listed.contains(pid));
+        all.extend(unlisted.filter_map(|pid| tree::still_below(self.own, pid)));
+        let processes = tree::signal(&all, Signal::KILL);
+        // Killed, it does nothing of its own any more; to be gone it needs its turn once.
+        for it in &all {
+            let _ = setpriority_process(Some(it.pid), FIRST);
+        }
+        if all.is_empty() {
+            self.dead_us.get_or_insert(now_us);
+        } else {
+            self.dead_us = None;
+        }
+        if !std::mem::replace(&mut self.killed, true) && processes > 0 {
+            self.tell(Report::Killing { processes });
+        }
+    }
+
+    fn kill_by(&mut self, at_us: u64) {
+        self.kill_us = Some(self.kill_us.map_or(at_us, |known| known.min(at_us)));
+    }
+
+    fn freeze(&mut self) {
+        self.frozen = true;
+        let mut stopped = BTreeSet::new();
+        // Whoever forked before it was stopped has a child that is found in the next round.
+        for _ in 0..FREEZE_ROUNDS {
+            let mut running = tree::living(self.own);
+            running.retain(|it| it.state == State::Alive);
+            if running.is_empty() {
+                break;
+            }
+            tree::signal(&running, Signal::STOP);
+            stopped.extend(running.iter().map(|it| it.pid.as_raw_nonzero()));
+            std::thread::sleep(FREEZE_ROUND);
+        }
+        self.tell(Report::Frozen { processes: stopped.len() });
+    }
+
+    fn thaw(&mut self) {
+        self.frozen = false;
+        tree::signal(&tree::living(self.own), Signal::CONT);
+        self.tell(Report::Thawed);
+    }
+
+    /// Takes note of everything that ended or stopped; whether nothing is left.
+    fn take_note(&mut self) -> bool {
+        for change in self.reaper.changes() {
+            let Change::Child(pid, status) = change else { return true };
+            if pid == self.main {
+                self.main_changed(status);
+            }
+            // Somebody whom nobody had seen lived until now.
+            if !status.stopped() && !self.known.contains(&pid.as_raw_nonzero()) {
+                self.dead_us = None;
+            }
+        }
+        false
+    }
+
+    fn main_changed(&mut self, status: WaitStatus) {
+        if let Some(signal) = status.stopping_signal() {
+            let report = match self.begun {
+                false => Report::Ready { group: self.main.as_raw_nonzero().get() },
+                true => Report::Stopped { signal },
+            };
+            return self.tell(report);
+        }
+        let end = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => End::Code(code),
+            (None, Some(signal)) => End::Signal(signal),
+            (None, None) => return,
+        };
+        self.ended = Some(end);
+        self.tell(Report::Ended(end));
+        // What it left behind does not outlive the lock.
+        if !tree::living(self.own).is_empty() {
+            self.kill_by(now_us() + self.grace_us);
+            if !self.lost {
+                self.terminate(false);
+            }
+        }
+    }
+
+    fn sleep(&mut self) {
+        let kill = self.kill_us.map(|kill_us| kill_us.max(now_us() + self.again_us()));
+        let doubt = (self.freeze && !self.frozen).then_some(self.deadlines.doubt_us);
+        let lost = (!self.lost).then_some(self.deadlines.lost_us);
+        let next = [kill, doubt.filter(|_| !self.lost && self.begun), lost];
+        if let Some(next_us) = next.into_iter().flatten().min() {
+            set(&self.timer, next_us);
+        }
+        let link = self.link.open.then_some(&self.link.stream);
+        let mut fds = vec![
+            PollFd::new(&self.timer, PollFlags::IN),
+            PollFd::new(self.reaper.bell(), PollFlags::IN),
+        ];
+        fds.extend(link.map(|link| PollFd::new(link, PollFlags::IN)));
+        // Interrupted by a signal: everything is looked at again, that is all.
+        let _ = poll(&mut fds, None);
+        let mut bytes = [0; 64];
+        let _ = rustix::io::read(&self.timer, &mut bytes);
+    }
+
+    /// Once it kills, it looks again soon.
+    fn again_us(&self) -> u64 {
+        if self.killed { times::us(AGAIN) } else { 0 }
+    }
+
+    fn tell(&mut self, report: Report) {
+        // One who is stopped reads it later; nobody else needs it.
+        if self.link.open && report.send(&self.link.stream).is_err() {
+            self.link.open = false;
+        }
+    }
+}
+
+impl Link {
+    fn open(name: &str) -> io::Result<Self> {
+        let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+        // The name is no secret: it must be our parent who listens.
+        if Some(socket_peercred(&stream)?.pid) != getppid() {
+            return Err(io::Error::new(ErrorKind::PermissionDenied, "somebody else listens"));
+        }
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, heard: Vec::new(), open: true })
+    }
+
+    /// Everything that was said meanwhile.
+    fn orders(&mut self) -> Vec<Order> {
+        let mut bytes = [0; 1024];
+        while self.open {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => self.open = false,
+                Ok(taken) => self.heard.extend_from_slice(&bytes[..taken]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.open = false,
+            }
+        }
+        let mut orders = Vec::new();
+        while let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            orders.extend(std::str::from_utf8(&line[..end]).ok().and_then(Order::parse));
+        }
+        // Somebody who speaks no lines is not the one we know.
+        self.open &= self.heard.len() <= LINE_MAX;
+        orders
+    }
+}
+
+/// Goes before everybody else, where that is allowed: whoever has to stop others must not wait for them. The
+/// priority that it had, which is the command's.
+fn rush() -> i32 {
+    let usual = getpriority_process(None).unwrap_or(0);
+    // Without the right to do so it is as any other process.
+    let _ = setpriority_process(None, FIRST);
+    usual
+}
+
+fn set(timer: &OwnedFd, at_us: u64) {
+    let value = Timespec {
+        tv_sec: i64::try_from(at_us / 1_000_000).unwrap_or(i64::MAX),
+        // Not zero, which would mean never.
+        tv_nsec: i64::try_from(at_us % 1_000_000 * 1_000 + 1).unwrap_or(1),
+    };
+    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let when = Itimerspec { it_interval: never, it_value: value };
+    if let Err(error) = timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &when) {
+        eprintln!("tenure: the watchdog's timer cannot be set: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_watchdog_is_told_is_what_it_reads() {
+        let deadlines = Deadlines { doubt_us: 1, lost_us: 2, kill_us: 3 };
+        let command = ["./a", "--freeze", "b c"].map(OsString::from).to_vec();
+        let socket = "run-1-2".to_owned();
+        let task = Task { socket, deadlines, grace_us: 4, freeze: true, command };
+        let read = Task::read(&task.arguments()).unwrap();
+        assert_eq!((read.deadlines, read.grace_us, read.freeze), (deadlines, 4, true));
+        assert_eq!((read.socket, read.command), (task.socket, task.command));
+        assert!(Task::read(&["run-1-2".into(), "1".into()]).is_none());
+    }
+}

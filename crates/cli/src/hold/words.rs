@@ -1,0 +1,155 @@
+//! What do `tenure run` and its watchdog say to each other?
+//!
+//! Lines of text over a socket of the same machine, between two processes of one binary: nobody else ever reads them.
+
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+
+use super::times::Deadlines;
+
+/// To the watchdog.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    /// A renewal was acknowledged.
+    Until(Deadlines),
+    /// The command may begin.
+    Go,
+    /// Somebody sent `tenure` this signal: it is the command's.
+    Signal(i32),
+    /// After the grace everything is killed, although the lock is not lost.
+    Terminate,
+    /// The lock is lost.
+    Stop,
+}
+
+/// From the watchdog.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Report {
+    /// The command is ready to begin, as the leader of this process group.
+    Ready { group: i32 },
+    /// The command was stopped by a signal.
+    Stopped { signal: i32 },
+    /// Stopped, because the lock is doubtful.
+    Frozen { processes: usize },
+    /// Continued, because it is not doubtful any more.
+    Thawed,
+    /// SIGTERM went to so many, so many were killed at once, and the others will be in so long.
+    Stopping { lost: bool, processes: usize, killed: usize, kill_in_us: u64 },
+    /// SIGKILL went to so many.
+    Killing { processes: usize },
+    /// The command itself ended.
+    Ended(End),
+    /// Nothing of it is left.
+    Gone { at_us: u64 },
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    Code(i32),
+    Signal(i32),
+}
+
+impl Order {
+    fn line(self) -> String {
+        match self {
+            Self::Until(it) => format!("until {} {} {}", it.doubt_us, it.lost_us, it.kill_us),
+            Self::Go => "go".to_owned(),
+            Self::Signal(signal) => format!("signal {signal}"),
+            Self::Terminate => "terminate".to_owned(),
+            Self::Stop => "stop".to_owned(),
+        }
+    }
+
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        Some(match words[..] {
+            ["until", doubt, lost, kill] => Self::Until(Deadlines {
+                doubt_us: doubt.parse().ok()?,
+                lost_us: lost.parse().ok()?,
+                kill_us: kill.parse().ok()?,
+            }),
+            ["go"] => Self::Go,
+            ["signal", signal] => Self::Signal(signal.parse().ok()?),
+            ["terminate"] => Self::Terminate,
+            ["stop"] => Self::Stop,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn send(self, mut to: &UnixStream) -> io::Result<()> {
+        to.write_all(format!("{}\n", self.line()).as_bytes())
+    }
+}
+
+impl Report {
+    fn line(self) -> String {
+        match self {
+            Self::Ready { group } => format!("ready {group}"),
+            Self::Stopped { signal } => format!("stopped {signal}"),
+            Self::Frozen { processes } => format!("frozen {processes}"),
+            Self::Thawed => "thawed".to_owned(),
+            Self::Stopping { lost, processes, killed, kill_in_us } => {
+                format!("stopping {lost} {processes} {killed} {kill_in_us}")
+            }
+            Self::Killing { processes } => format!("killing {processes}"),
+            Self::Ended(End::Code(code)) => format!("ended {code}"),
+            Self::Ended(End::Signal(signal)) => format!("ended by {signal}"),
+            Self::Gone { at_us } => format!("gone {at_us}"),
+        }
+    }
+
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        Some(match words[..] {
+            ["ready", group] => Self::Ready { group: group.parse().ok()? },
+            ["stopped", signal] => Self::Stopped { signal: signal.parse().ok()? },
+            ["frozen", processes] => Self::Frozen { processes: processes.parse().ok()? },
+            ["thawed"] => Self::Thawed,
+            ["stopping", lost, processes, killed, kill_in_us] => Self::Stopping {
+                lost: lost.parse().ok()?,
+                processes: processes.parse().ok()?,
+                killed: killed.parse().ok()?,
+                kill_in_us: kill_in_us.parse().ok()?,
+            },
+            ["killing", processes] => Self::Killing { processes: processes.parse().ok()? },
+            ["ended", code] => Self::Ended(End::Code(code.parse().ok()?)),
+            ["ended", "by", signal] => Self::Ended(End::Signal(signal.parse().ok()?)),
+            ["gone", at_us] => Self::Gone { at_us: at_us.parse().ok()? },
+            _ => return None,
+        })
+    }
+
+    pub(super) fn send(self, mut to: &UnixStream) -> io::Result<()> {
+        to.write_all(format!("{}\n", self.line()).as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let until = Deadlines { doubt_us: 1, lost_us: 2, kill_us: 3 };
+        for order in
+            [Order::Until(until), Order::Go, Order::Signal(15), Order::Terminate, Order::Stop]
+        {
+            assert_eq!(Order::parse(&order.line()), Some(order));
+        }
+        let reports = [
+            Report::Ready { group: 7 },
+            Report::Stopped { signal: 20 },
+            Report::Frozen { processes: 2 },
+            Report::Thawed,
+            Report::Stopping { lost: true, processes: 3, killed: 1, kill_in_us: 9 },
+            Report::Killing { processes: 3 },
+            Report::Ended(End::Code(4)),
+            Report::Ended(End::Signal(9)),
+            Report::Gone { at_us: 5 },
+        ];
+        for report in reports {
+            assert_eq!(Report::parse(&report.line()), Some(report));
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! How are leases granted, renewed, ended and looked at from a shell?
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tenure_types::LeaseId;
+use tenure_wire::json::lease::LeaseShown;
+use tenure_wire::{convert, v1};
+use v1::answer::Result as Answer;
+use v1::lease_service_client::LeaseServiceClient;
+use v1::request::Command;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::lock::millis;
+use crate::lock::wait::strange;
+use crate::output::{self, Output, Side, Table};
+use crate::reach::{Cluster, Reach, request_id};
+use crate::span;
+
+/// Digits of a lease that people are shown.
+const SHORT: usize = 8;
+
+/// What can be done with leases.
+#[derive(Subcommand)]
+pub(crate) enum Lease {
+    /// Grant a lease that nobody renews but you
+    ///
+    ///   LEASE=$(tenure lease grant --ttl 60s)    its id is all that is printed
+    ///   TOKEN=$(tenure try deploy --lease $LEASE)
+    ///   tenure lease renew $LEASE                within the ttl, again and again
+    ///   tenure lease revoke $LEASE               ends it and gives everything back
+    #[command(verbatim_doc_comment)]
+    Grant(Grant),
+    /// Renew leases, once
+    ///
+    ///   tenure lease renew 68629145
+    #[command(verbatim_doc_comment)]
+    Renew(Renew),
+    /// End a lease, and give back everything it holds
+    ///
+    ///   tenure lease revoke 68629145                                    your own: its work has stopped
+    ///   tenure lease revoke 68629145 --reason "runner 7 was deleted"    somebody else's: it is told to stop first
+    #[command(verbatim_doc_comment)]
+    Revoke(Revoke),
+    /// List leases
+    ///
+    ///   tenure lease list
+    #[command(verbatim_doc_comment)]
+    List(List),
+    /// Show a lease and what is bound to it
+    ///
+    ///   tenure lease show 68629145
+    #[command(verbatim_doc_comment)]
+    Show(Show),
+}
+
+/// Flags of `tenure lease grant`.
+#[derive(Args)]
+pub(crate) struct Grant {
+    /// How long it lives after a renewal: 1s to 1h
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "60s")]
+    ttl: Duration,
+    /// Have this id; a repeated grant of the same id is one lease
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    id: Option<i64>,
+    /// Say this to whoever looks at the lease
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    metadata: String,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Flags of `tenure lease renew`.
+#[derive(Args)]
+pub(crate) struct Renew {
+    /// Which; their first digits will do
+    #[arg(required = true, value_name = "LEASE")]
+    leases: Vec<String>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Flags of `tenure lease revoke`.
+#[derive(Args)]
+pub(crate) struct Revoke {
+    /// Which; its first digits will do
+    lease: String,
+    /// It is somebody else's: why; kept in the history
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Do not let the holder stop first: only a fence protects the resource then
+    #[arg(long, requires = "reason")]
+    now: bool,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Flags of `tenure lease list`.
+#[derive(Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Flags of `tenure lease show`.
+#[derive(Args)]
+pub(crate) struct Show {
+    /// Which; its first digits will do
+    lease: String,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+impl Lease {
+    pub(crate) fn output(&self) -> Output {
+        match self {
+            Self::Grant(it) => it.reach.output,
+            Self::Renew(it) => it.reach.output,
+            Self::Revoke(it) => it.reach.output,
+            Self::List(it) => it.reach.output,
+            Self::Show(it) => it.reach.output,
+        }
+    }
+}
+
+/// Does one of them.
+pub(crate) fn run(command: &Lease) -> Result<Exit, Failure> {
+    match command {
+        Lease::Grant(flags) => flags.reach.with(async |cluster| grant(cluster, flags).await),
+        Lease::Renew(flags) => flags.reach.with(async |cluster| renew(cluster, flags).await),
+        Lease::Revoke(flags) => flags.reach.with(async |cluster| revoke(cluster, flags).await),
+        Lease::List(flags) => flags.reach.with(list),
+        Lease::Show(flags) => flags.reach.with(async |cluster| show(cluster, flags).await),
+    }
+}
+
+async fn grant(cluster: &Cluster, flags: &Grant) -> Result<Exit, Failure> {
+    let drawn = i64::try_from(tenure_server::os::random() >> 1).unwrap_or(1).max(1);
+    let command = Command::GrantLease(v1::NewLease {
+        ttl_ms: millis(flags.ttl),
+        lease: flags.id.unwrap_or(drawn),
+        client: cluster.client.name().to_owned(),
+        metadata: flags.metadata.clone().into(),
+    });
+    let (Answer::LeaseGranted(lease), _) = cluster.client.ask(command, None).await? else {
+        return Err(strange());
+    };
+    match cluster.output {
+        Output::Json => {
+            output::object(&tenure_wire::json::lease::LeaseGranted::from(lease));
+        }
+        Output::Text => {
+            output::out(&format!("{}\n", lease.lease));
+            if output::watched() {
+                let (ttl, short) = (span::ms(lease.ttl_ms), short(lease.lease));
+                output::tell(&format!(
+                    "tenure: it ends in {ttl} unless you renew it: tenure lease renew {short}\n"
+                ));
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+async fn renew(cluster: &Cluster, flags: &Renew) -> Result<Exit, Failure> {
+    let mut leases = Vec::new();
+    for given in &flags.leases {
+        leases.push(find(cluster, given).await?);
+    }
+    let command = Command::Renew(v1::RenewRequest { leases: leases.clone(), ..Default::default() });
+    let (Answer::Renewed(renewed), _) = cluster.client.ask(command, None).await? else {
+        return Err(strange());
+    };
+    let mut gone = None;
+    for (lease, ttl_ms) in leases.iter().zip(&renewed.ttl_ms) {
+        match (cluster.output, ttl_ms) {
+            (Output::Json, ttl_ms) => {
+                output::object(&json!({ "lease": lease.to_string(), "ttl_ms": ttl_ms }));
+            }
+            (Output::Text, 0) => {}
+            (Output::Text, ttl_ms) => {
+                let ttl = span::ms(*ttl_ms);
+                output::out(&format!("lease {lease} lives for another {ttl}\n"));
+            }
+        }
+        if *ttl_ms == 0 {
+            gone = Some(*lease);
+        }
+    }
+    gone.map_or(Ok(Exit::Done), |lease| Err(ended(&lease.to_string())))
+}
+
+async fn revoke(cluster: &Cluster, flags: &Revoke) -> Result<Exit, Failure> {
+    let lease = find(cluster, &flags.lease).await?;
+    let command = Command::Revoke(v1::RevokeRequest {
+        lease,
+        by_other: flags.reason.is_some(),
+        reason: flags.reason.clone().unwrap_or_default(),
+        now: flags.now,
+        ..Default::default()
+    });
+    let id = flags.reason.as_ref().map(|_| request_id(None));
+    let (answer, revision) = cluster.client.ask(command, id.as_ref()).await?;
+    let Answer::Revoked(_) = answer else { return Err(strange()) };
+    match cluster.output {
+        Output::Json => output::object(&json!({
+            "event": "revoked", "lease": lease.to_string(), "revision": revision.to_string(),
+        })),
+        Output::Text => output::tell(&format!("lease {lease} revoked at revision {revision}\n")),
+    }
+    Ok(Exit::Done)
+}
+
+async fn list(cluster: &Cluster) -> Result<Exit, Failure> {
+    let mut table = Table::new(&[
+        ("LEASE", Side::Left),
+        ("CLIENT", Side::Left),
+        ("TTL", Side::Left),
+        ("LEFT", Side::Left),
+        ("HOLDS", Side::Left),
+        ("WAITS FOR", Side::Left),
+    ]);
+    let leases = all(cluster).await?;
+    if leases.is_empty() && cluster.output == Output::Text {
+        output::tell("there is no lease; take one: tenure lease grant --ttl 60s\n");
+        return Ok(Exit::Done);
+    }
+    for view in leases {
+        if cluster.output == Output::Json {
+            output::object(&LeaseShown::from(view));
+            continue;
+        }
+        let lease = view.lease.unwrap_or_default();
+        let holds = view.holds.iter().map(|it| it.lock.clone());
+        let waits = view.waits.iter().map(|it| it.lock.clone());
+        table.row([
+            short(lease.lease),
+            view.client.clone(),
+            span::ms(lease.ttl_ms),
+            span::ms(view.left_ms),
+            few(holds.collect()),
+            few(waits.collect()),
+        ]);
+    }
+    if cluster.output == Output::Text {
+        output::out(&table.text());
+    }
+    Ok(Exit::Done)
+}
+
+/// Names, the first few of them.
+fn few(names: Vec<String>) -> String {
+    match &names[..] {
+        [] => "-".to_owned(),
+        [one] => one.clone(),
+        [one, two] => format!("{one}, {two}"),
+        [one, two, more @ ..] => format!("{one}, {two} +{}", more.len()),
+    }
+}
+
+async fn show(cluster: &Cluster, flags: &Show) -> Result<Exit, Failure> {
+    let lease = find(cluster, &flags.lease).await?;
+    let view = get(cluster, lease).await?.ok_or_else(|| ended(&flags.lease))?;
+    if cluster.output == Output::Json {
+        output::object(&LeaseShown::from(view));
+        return Ok(Exit::Done);
+    }
+    let known = view.lease.unwrap_or_default();
+    let (ttl, left) = (span::ms(known.ttl_ms), span::ms(view.left_ms));
+    let client = output::clean(&view.client);
+    let mut text = format!("lease {lease} of {client}, ttl {ttl}, {left} left if not renewed\n");
+    for hold in &view.holds {
+        let (lock, token) = (output::clean(&hold.lock), hold.token);
+        text.push_str(&format!("holds    {lock}, token {token}\n"));
+    }
+    for wait in &view.waits {
+        text.push_str(&format!("waits    {}\n", output::clean(&wait.lock)));
+    }
+    for key in &view.keys {
+        text.push_str(&format!("key      {}\n", output::clean(key)));
+    }
+    if !view.metadata.is_empty() {
+        text.push_str(&format!("says     {:?}\n", output::bytes(&view.metadata)));
+    }
+    let short = short(lease);
+    text.push_str(&format!("next     tenure lease renew {short} · tenure lease revoke {short}\n"));
+    output::out(&text);
+    Ok(Exit::Done)
+}
+
+/// The lease that somebody means: its id, or the first digits that only one has.
+pub(crate) async fn find(cluster: &Cluster, given: &str) -> Result<i64, Failure> {
+    let digits = !given.is_empty() && given.chars().all(|c| c.is_ascii_digit());
+    if !digits {
+        let text = format!("`{given}` is no lease: those are numbers");
+        return Err(Failure::arguments(text).next("tenure lease list"));
+    }
+    let exact = given.parse::<i64>().ok().filter(|id| *id > 0);
+    if let Some(id) = exact
+        && get(cluster, id).await?.is_some()
+    {
+        return Ok(id);
+    }
+    let ids = all(cluster).await?.into_iter().filter_map(|it| Some(it.lease?.lease));
+    let found: Vec<i64> = ids.filter(|id| id.to_string().starts_with(given)).collect();
+    match &found[..] {
+        [one] => Ok(*one),
+        [] => Err(ended(given)),
+        several => {
+            let text = format!("{} leases begin with {given}", several.len());
+            Err(Failure::arguments(text).next("more digits: tenure lease list"))
+        }
+    }
+}
+
+fn ended(lease: &str) -> Failure {
+    let text = format!("lease {lease} is unknown or has ended");
+    Failure::new(Exit::Refused, "LEASE_NOT_FOUND", text)
+        .with("effect", "none")
+        .next("stop the work, then: tenure lease grant --ttl 60s")
+}
+
+/// The digits that people are shown.
+pub(crate) fn short(lease: i64) -> String {
+    let mut digits = lease.to_string();
+    digits.truncate(SHORT);
+    digits
+}
+
+async fn get(cluster: &Cluster, lease: i64) -> Result<Option<v1::LeaseView>, Failure> {
+    let known: Option<LeaseId> = convert::lease_from(lease);
+    let lease = known.map_or(0, convert::lease);
+    let command = Command::GetLease(v1::GetLeaseRequest { lease, ..Default::default() });
+    match cluster.client.ask(command, None).await {
+        Ok((Answer::Lease(it), _)) => Ok(it.lease),
+        Ok(_) => Err(strange()),
+        Err(tenure::Error::Refused(tenure::Refusal::LeaseNotFound)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn all(cluster: &Cluster) -> Result<Vec<v1::LeaseView>, Failure> {
+    let (mut leases, mut after) = (Vec::new(), 0);
+    loop {
+        let ask = v1::ListLeasesRequest { limit: 0, after, stale: false };
+        let asked = async |channel| LeaseServiceClient::new(channel).list(ask).await;
+        let page = cluster.client.question(asked).await?;
+        leases.extend(page.leases);
+        after = page.next;
+        if after == 0 {
+            return Ok(leases);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! How does somebody hold a lock from a shell, without a command to run?
+
+mod under;
+pub(crate) mod wait;
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tenure::{Guard, Lease, LockAsk, Standing};
+use tokio::time::Instant;
+
+use crate::exit::Exit;
+use crate::failure::{Failure, quoted};
+use crate::output::{self, Output};
+use crate::reach::{Cluster, Reach};
+use crate::signals::{self, Asked};
+use crate::span;
+use wait::Waiting;
+
+/// Flags of `tenure lock`.
+#[derive(Args)]
+pub(crate) struct Lock {
+    /// Which lock
+    pub(crate) lock: String,
+    /// Queue at most this long; 0 tries once [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Flags of `tenure try`.
+#[derive(Args)]
+pub(crate) struct Try {
+    /// Which lock
+    lock: String,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// How to hold a lock.
+#[derive(Args, Clone)]
+struct How {
+    /// Together with other shared holders, never with an exclusive one
+    #[arg(long, conflicts_with = "slots")]
+    shared: bool,
+    /// Be one of so many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    slots: Option<u32>,
+    /// Hold it under this lease, and return at once; its first digits will do
+    #[arg(long, value_name = "LEASE", conflicts_with = "ttl")]
+    lease: Option<String>,
+    /// How long the lock outlives us if we are killed: 1s to 1h [default: 15s]
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    ttl: Option<Duration>,
+    /// Say this to whoever looks at the lock
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    metadata: String,
+    /// Nobody may have it for so long after an end we did not ask for
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "0", hide_default_value = true)]
+    lock_delay: Duration,
+    /// Hold it no longer than this; more than the ttl
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    max_hold: Option<Duration>,
+    /// Repeat a request whose outcome is not known, with --lease
+    #[arg(long, value_name = "ID", requires = "lease")]
+    request_id: Option<String>,
+}
+
+/// What leases live for if nobody says.
+const TTL: Duration = Duration::from_secs(15);
+
+/// Waits for a lock and holds it.
+pub(crate) fn lock(flags: &Lock) -> Result<Exit, Failure> {
+    acquire(&flags.lock, flags.wait, &flags.how, &flags.reach)
+}
+
+/// Takes a lock if it is free, and holds it.
+pub(crate) fn try_lock(flags: &Try) -> Result<Exit, Failure> {
+    acquire(&flags.lock, Some(Duration::ZERO), &flags.how, &flags.reach)
+}
+
+fn acquire(lock: &str, wait: Option<Duration>, how: &How, reach: &Reach) -> Result<Exit, Failure> {
+    reach.with(async |cluster| match &how.lease {
+        Some(lease) => under::acquire(cluster, lock, wait, how, lease).await,
+        None => foreground(cluster, lock, wait, how).await,
+    })
+}
+
+/// Holds a lock on a lease of its own until somebody asks us to end.
+async fn foreground(
+    cluster: &Cluster,
+    lock: &str,
+    wait: Option<Duration>,
+    how: &How,
+) -> Result<Exit, Failure> {
+    let mut asked = signals::listen()?;
+    let lease = cluster.client.lease(how.ttl.unwrap_or(TTL)).await?;
+    let waiting = Waiting::new(cluster, lock, lease.id());
+    let ask = how.say(lease.lock(lock)).on_queued(waiting.teller());
+    let ask = match wait {
+        Some(wait) => ask.wait(wait),
+        None => ask,
+    };
+    let began = Instant::now();
+    let guard = tokio::select! {
+        guard = ask.into_future() => guard,
+        () = waiting.show() => unreachable!("it is shown until something else happens"),
+        signal = asked.signal() => {
+            waiting.clear();
+            lease.revoke().await?;
+            left(cluster, lock);
+            return Ok(Exit::Signal(signal));
+        }
+    };
+    waiting.clear();
+    let guard = match guard {
+        Ok(guard) => guard,
+        Err(error) => {
+            let failure = wait::explained(cluster, lock, Failure::from(error)).await;
+            // The answer is known; what becomes of an empty lease is not worth another error.
+            let _ = lease.revoke().await;
+            return Err(failure);
+        }
+    };
+    acquired(cluster, &guard, began.elapsed());
+    hold(cluster, guard, lease, &mut asked).await
+}
+
+impl How {
+    fn say(&self, mut ask: LockAsk) -> LockAsk {
+        if self.shared {
+            ask = ask.shared();
+        }
+        if let Some(slots) = self.slots {
+            ask = ask.slots(slots);
+        }
+        if let Some(max) = self.max_hold {
+            ask = ask.max_hold(max);
+        }
+        ask.lock_delay(self.lock_delay).metadata(self.metadata.clone())
+    }
+}
+
+/// Until it is lost or somebody asks us to end.
+async fn hold(
+    cluster: &Cluster,
+    guard: Guard,
+    lease: Lease,
+    asked: &mut Asked,
+) -> Result<Exit, Failure> {
+    let began = Instant::now();
+    let name = guard.locks().next().map(|lock| lock.name.clone()).unwrap_or_default();
+    let token = guard.token();
+    let mut standings = guard.standings();
+    loop {
+        tokio::select! {
+            cause = guard.lost() => {
+                let failure = Failure::new(Exit::Lost, "LOST", format!("lock `{name}` lost: {cause}"))
+                    .with("effect", format!("whatever ran under token {token} must stop; a fence refuses it"))
+                    .with("look", format!("tenure history {}", quoted(&name)));
+                // Said to the cluster as far as it can be: the work is ours to stop, and there is none.
+                let _ = guard.release().await;
+                return Err(failure);
+            }
+            signal = asked.signal() => {
+                let _ = signal;
+                guard.release().await?;
+                lease.revoke().await?;
+                released(cluster, &name, began.elapsed());
+                return Ok(Exit::Done);
+            }
+            changed = standings.changed() => {
+                if changed.is_ok() && *standings.borrow_and_update() == Standing::Doubtful {
+                    doubtful(cluster, &name);
+                }
+            }
+        }
+    }
+}
+
+fn acquired(cluster: &Cluster, guard: &Guard, waited: Duration) {
+    let Some(lock) = guard.locks().next() else { return };
+    let token = lock.token.to_string();
+    match cluster.output {
+        Output::Json => {
+            let mut said = json!({
+                "event": "acquired", "lock": lock.name, "token": token,
+                "lease": guard.lease().to_string(), "waited_ms": millis(waited),
+            });
+            if let Some(slot) = lock.slot {
+                said["slot"] = json!(slot);
+            }
+            output::object(&said);
+        }
+        Output::Text => {
+            output::out(&format!("{token}\n"));
+            if output::watched() {
+                let slot = lock.slot.map_or(String::new(), |slot| format!(", slot {slot}"));
+                let text = format!("tenure: lock `{}` acquired, token {token}{slot}", lock.name);
+                output::tell(&format!("{text}; Ctrl-C gives it back\n"));
+            }
+        }
+    }
+}
+
+fn released(cluster: &Cluster, lock: &str, held: Duration) {
+    match cluster.output {
+        Output::Json => output::object(&json!({
+            "event": "released", "lock": lock, "held_ms": millis(held),
+        })),
+        Output::Text if output::watched() => {
+            let held = span::shown(held);
+            output::tell(&format!("tenure: lock `{lock}` released after {held}\n"));
+        }
+        Output::Text => {}
+    }
+}
+
+fn doubtful(cluster: &Cluster, lock: &str) {
+    match cluster.output {
+        Output::Json => output::object(&json!({ "event": "doubtful", "lock": lock })),
+        Output::Text => output::tell(&format!(
+            "tenure: lock `{lock}` doubtful: no renewal was acknowledged in time, trying other members\n"
+        )),
+    }
+}
+
+fn left(cluster: &Cluster, lock: &str) {
+    match cluster.output {
+        Output::Json => output::object(&json!({ "event": "left", "lock": lock })),
+        Output::Text => output::tell(&format!("tenure: left the queue of lock `{lock}`\n")),
+    }
+}
+
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,117 @@
+//! How is a lock taken under a lease that somebody else keeps?
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure_wire::convert;
+use tenure_wire::v1;
+use v1::answer::Result as Answer;
+use v1::lock_admin_service_client::LockAdminServiceClient;
+use v1::request::Command;
+
+use super::wait::Waiting;
+use super::{How, millis, wait};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::lease;
+use crate::output::{self, Output};
+use crate::reach::{Cluster, request_id};
+use crate::signals;
+
+/// Metadata that makes a call safe to repeat.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// Whoever is answered sooner than this did not have to wait.
+const SILENT: Duration = Duration::from_millis(200);
+
+/// Acquires, and leaves the lock with the lease.
+pub(super) async fn acquire(
+    cluster: &Cluster,
+    lock: &str,
+    wait: Option<Duration>,
+    how: &How,
+    lease: &str,
+) -> Result<Exit, Failure> {
+    let lease = lease::find(cluster, lease).await?;
+    let mode = match (how.shared, how.slots) {
+        (true, _) => tenure::Mode::Shared,
+        (_, Some(of)) => tenure::Mode::Slot { of },
+        _ => tenure::Mode::Exclusive,
+    };
+    let (mode, slots) = convert::mode(mode);
+    let ask = v1::AcquireRequest {
+        lock: lock.to_owned(),
+        lease,
+        mode: mode.into(),
+        slots,
+        wait_ms: wait.map(millis),
+        metadata: how.metadata.clone().into(),
+        lock_delay_ms: millis(how.lock_delay),
+        max_hold_ms: how.max_hold.map(millis),
+        ..Default::default()
+    };
+    let id = request_id(how.request_id.as_ref());
+    let mut request = tonic::Request::new(ask);
+    let key = id.to_string().parse();
+    let key = key.map_err(|_| Failure::arguments("--request-id has characters that no id has"))?;
+    request.metadata_mut().insert(IDEMPOTENCY_KEY, key);
+    let asked = async |channel| LockAdminServiceClient::new(channel).acquire(request).await;
+    let known = convert::lease_from(lease).ok_or_else(wait::strange)?;
+    let waiting = Waiting::new(cluster, lock, known);
+    let mut ended = signals::listen()?;
+    let grant = tokio::select! {
+        grant = cluster.client.order(&id, None, asked) => grant,
+        () = waiting.show_after(SILENT) => unreachable!("it is shown until something else happens"),
+        signal = ended.signal() => {
+            waiting.clear();
+            leave(cluster, lock, lease).await?;
+            super::left(cluster, lock);
+            return Ok(Exit::Signal(signal));
+        }
+    };
+    waiting.clear();
+    let grant = match grant {
+        Ok(grant) => grant,
+        Err(error) => return Err(wait::explained(cluster, lock, error.into()).await),
+    };
+    match cluster.output {
+        Output::Json => {
+            let mut said = json!({
+                "event": "acquired", "lock": lock, "token": grant.token.to_string(),
+                "lease": lease.to_string(),
+            });
+            if let Some(slot) = grant.slot {
+                said["slot"] = json!(slot);
+            }
+            output::object(&said);
+        }
+        Output::Text => {
+            output::out(&format!("{}\n", grant.token));
+            if output::watched() {
+                let (token, lease) = (grant.token, lease::short(lease));
+                output::tell(&format!(
+                    "tenure: lock `{lock}` acquired under lease {lease}, token {token}\n"
+                ));
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Gives up the place, and what was granted in the meantime; one that is gone already is as good.
+async fn leave(cluster: &Cluster, lock: &str, lease: i64) -> Result<(), Failure> {
+    let command =
+        Command::Leave(v1::LeaveRequest { lock: lock.to_owned(), lease, ..Default::default() });
+    let left = match cluster.client.ask(command, Some(&request_id(None))).await {
+        Ok((Answer::Left(left), _)) => left,
+        Ok(_) => return Err(wait::strange()),
+        Err(tenure::Error::Refused(tenure::Refusal::NotWaiting { .. })) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    for v1::LockGrant { lock, token, .. } in left.held {
+        let command =
+            Command::Release(v1::ReleaseRequest { lock, lease, token, ..Default::default() });
+        cluster.client.ask(command, Some(&request_id(None))).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Who has a lock, who is before me, and when can it be mine?
+
+use clap::Args;
+use tenure::Explanation;
+use tenure_wire::convert;
+use tenure_wire::json::lock::Explained;
+
+use super::locks::mode_words;
+use crate::exit::Exit;
+use crate::failure::{Failure, quoted};
+use crate::lease;
+use crate::lock::wait;
+use crate::output::{self, Output};
+use crate::reach::Reach;
+use crate::span;
+
+/// Flags of `tenure explain`.
+#[derive(Args)]
+pub(crate) struct Explain {
+    /// Which lock
+    lock: String,
+    /// See it from the place of this lease
+    #[arg(long, value_name = "LEASE")]
+    lease: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Explains a lock.
+pub(crate) fn explain(flags: &Explain) -> Result<Exit, Failure> {
+    flags.reach.with(async |cluster| {
+        let own = match &flags.lease {
+            Some(given) => convert::lease_from(lease::find(cluster, given).await?),
+            None => None,
+        };
+        let explained = wait::explain(cluster, &flags.lock, own).await?;
+        match cluster.output {
+            Output::Json => output::object(&Explained::from(explained)),
+            Output::Text => output::out(&text(&flags.lock, &explained, cluster.client.name())),
+        }
+        Ok(Exit::Done)
+    })
+}
+
+/// The whole story in a few lines.
+pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
+    let pasted = quoted(name);
+    let Some(lock) = &explained.lock else {
+        return format!(
+            "lock `{name}` is free: nobody holds or awaits it\n\
+             next     tenure lock {pasted} · tenure history {pasted}\n"
+        );
+    };
+    let mut text = format!("lock `{name}`, {}, at revision {}\n", mode_words(lock), lock.modified);
+    for (at, holder) in lock.holders.iter().enumerate() {
+        let label = if at == 0 { "held by" } else { "" };
+        let (words, lease) = (wait::holder_words(holder), lease::short(holder.lease));
+        text.push_str(&format!("{label:<8} {words}, lease {lease}\n"));
+    }
+    let queue: Vec<_> = explained.ahead.iter().chain(&explained.own).collect();
+    let width = queue.iter().map(|it| it.client.chars().count()).max().unwrap_or(0);
+    let own = explained.own.as_ref().map(|own| own.place);
+    for (at, waiter) in queue.iter().enumerate() {
+        let label = if at == 0 { "waiting" } else { "" };
+        let you = if Some(waiter.place) == own || waiter.client == we { "   (you)" } else { "" };
+        let (number, client) = (waiter.ahead + 1, output::clean(&waiter.client));
+        let waiting = span::ms(waiter.waiting_ms);
+        text.push_str(&format!("{label:<8} {number}. {client:<width$}  {waiting:>5}{you}\n"));
+    }
+    let more = lock.waiting.saturating_sub(queue.len() as u64);
+    if more > 0 {
+        text.push_str(&format!("         and {more} more: tenure queue {pasted}\n"));
+    }
+    if explained.chain.len() > 1 {
+        let steps = explained
+            .chain
+            .iter()
+            .map(|step| format!("{} → {}", output::clean(&step.lock), output::clean(&step.client)));
+        let goes_on = if explained.chain_goes_on { " → …" } else { "" };
+        let steps: Vec<String> = steps.collect();
+        text.push_str(&format!("chain    {}{goes_on}\n", steps.join(" → ")));
+    }
+    if let Some(free) = wait::free_words(explained) {
+        let holder = lock.holders.first();
+        let max = holder
+            .and_then(|it| it.max_hold_ms)
+            .map_or("no max_hold".to_owned(), |ms| format!("max_hold {}", span::ms(ms)));
+        text.push_str(&format!("free     {free}; {max}\n"));
+    }
+    if let Some(usually) = explained.usually_held_ms {
+        let (held, of) = (span::ms(usually), explained.usually_of);
+        text.push_str(&format!("usually  held {held} (median of {of})\n"));
+    }
+    text.push_str(&next(&pasted, explained));
+    text
+}
+
+fn next(pasted: &str, explained: &Explanation) -> String {
+    let beyond = explained
+        .chain
+        .get(1)
+        .map_or(String::new(), |step| format!("tenure explain {} · ", quoted(&step.lock)));
+    let holder = explained.lock.iter().flat_map(|lock| &lock.holders).next();
+    let force = holder.map_or(String::new(), |holder| {
+        let token = holder.token;
+        format!("         tenure force {pasted} --token {token} --reason \"…\"\n")
+    });
+    format!("next     {beyond}tenure history {pasted}\n{force}")
+}

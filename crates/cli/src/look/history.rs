@@ -1,0 +1,136 @@
+//! What happened to a lock before?
+
+use std::collections::VecDeque;
+
+use clap::Args;
+use tenure_wire::convert::cause_word;
+use tenure_wire::json::event::Change;
+use tenure_wire::v1;
+use v1::lock_admin_service_client::LockAdminServiceClient;
+
+use crate::exit::Exit;
+use crate::failure::{Failure, quoted};
+use crate::output::{self, Output};
+use crate::reach::{Cluster, Reach};
+use crate::span;
+
+/// Revisions in one page.
+const PAGE: u32 = 1_000;
+/// Revisions on a screen.
+const SCREEN: usize = 100;
+
+/// Flags of `tenure history`.
+#[derive(Args)]
+pub(crate) struct History {
+    /// Of which lock
+    lock: String,
+    /// From this revision on [default: the oldest that is kept]
+    #[arg(long, value_name = "REVISION", default_value_t = 0, hide_default_value = true)]
+    from: i64,
+    /// Show only the newest so many revisions
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// What is known of a lock's past.
+struct Past {
+    batches: VecDeque<v1::Batch>,
+    left_out: u64,
+    floor: i64,
+}
+
+/// Shows a lock's history, oldest first.
+pub(crate) fn history(flags: &History) -> Result<Exit, Failure> {
+    flags.reach.with(async |cluster| {
+        let past = Past::read(cluster, &flags.lock, flags.from, flags.limit).await?;
+        if cluster.output == Output::Json {
+            past.batches.into_iter().for_each(|batch| output::object(&Change::from(batch)));
+            return Ok(Exit::Done);
+        }
+        if past.batches.is_empty() {
+            let (lock, look, floor) = (&flags.lock, quoted(&flags.lock), past.floor);
+            output::tell(&format!(
+                "nothing is known of lock `{lock}` since revision {floor}; look: tenure explain {look}\n"
+            ));
+        }
+        if past.left_out > 0 {
+            let older = past.left_out;
+            output::tell(&format!("{older} older revisions are not shown; --limit shows more\n"));
+        }
+        output::out(&past.lines());
+        Ok(Exit::Done)
+    })
+}
+
+/// The newest part of it, for a screen.
+pub(crate) async fn text(cluster: &Cluster, lock: &str) -> Result<String, Failure> {
+    let past = Past::read(cluster, lock, 0, SCREEN).await?;
+    Ok(format!("history of lock `{lock}`\n{}", past.lines()))
+}
+
+impl Past {
+    async fn read(
+        cluster: &Cluster,
+        lock: &str,
+        mut from: i64,
+        limit: usize,
+    ) -> Result<Self, Failure> {
+        let (mut batches, mut left_out) = (VecDeque::new(), 0);
+        loop {
+            let ask = v1::HistoryRequest { lock: lock.to_owned(), from, limit: PAGE };
+            let asked =
+                async |channel| LockAdminServiceClient::new(channel).history(ask.clone()).await;
+            let page = cluster.client.question(asked).await?;
+            for batch in page.batches {
+                batches.push_back(batch);
+                if batches.len() > limit {
+                    batches.pop_front();
+                    left_out += 1;
+                }
+            }
+            if page.next <= from || page.header.is_some_and(|it| page.next > it.revision) {
+                return Ok(Self { batches, left_out, floor: page.floor });
+            }
+            from = page.next;
+        }
+    }
+
+    fn lines(&self) -> String {
+        let mut text = String::new();
+        for batch in &self.batches {
+            for event in &batch.events {
+                text.push_str(&format!("{:>8}  {}\n", batch.revision, event_words(event)));
+            }
+        }
+        text
+    }
+}
+
+/// An event in one line, without its revision.
+pub(crate) fn event_words(event: &v1::Event) -> String {
+    let name = event.kv.as_ref().map_or(String::new(), |kv| output::clean(&kv.key));
+    let cause = cause_word(event.cause()).replace('_', " ");
+    let mut words = format!("{name:<16} {cause:<10}");
+    if event.token > 0 {
+        words.push_str(&format!("  token {}", event.token));
+    }
+    if let Some(slot) = event.slot {
+        words.push_str(&format!("  slot {slot} of {}", event.slots));
+    }
+    if !event.client.is_empty() {
+        words.push_str(&format!("  {}", output::clean(&event.client)));
+    }
+    if let Some(left) = event.left_ms {
+        words.push_str(&format!("  {} left", span::ms(left)));
+    }
+    let value = event.kv.as_ref().filter(|kv| !kv.value.is_empty());
+    if let Some(kv) = value {
+        words.push_str(&format!("  {:?}", output::bytes(&kv.value)));
+    }
+    if let Some(reason) = event.reason.as_ref().filter(|reason| !reason.is_empty()) {
+        words.push_str(&format!("  because {:?}", output::clean(reason)));
+    }
+    words.trim_end().to_owned()
+}

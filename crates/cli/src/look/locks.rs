@@ -1,0 +1,123 @@
+//! Which locks are held or awaited?
+
+use clap::Args;
+use tenure_wire::json::LockShown;
+use tenure_wire::v1;
+use v1::lock_admin_service_client::LockAdminServiceClient;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Output, Side, Table};
+use crate::reach::{Cluster, Reach};
+use crate::span;
+
+/// Flags of `tenure locks`.
+#[derive(Args)]
+pub(crate) struct Locks {
+    /// Only names that begin so
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: String,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Lists locks.
+pub(crate) fn locks(flags: &Locks) -> Result<Exit, Failure> {
+    flags.reach.with(async |cluster| {
+        let mut table = Table::new(&[
+            ("LOCK", Side::Left),
+            ("MODE", Side::Left),
+            ("HELD BY", Side::Left),
+            ("FOR", Side::Left),
+            ("TOKEN", Side::Right),
+            ("WAITING", Side::Right),
+        ]);
+        let mut any = false;
+        let mut after = String::new();
+        loop {
+            let page = page(cluster, &flags.prefix, &after, 0).await?;
+            for lock in page.locks {
+                any = true;
+                if cluster.output == Output::Json {
+                    output::object(&LockShown::from(lock));
+                    continue;
+                }
+                let token = lock.holders.first().map_or("-".to_owned(), |it| it.token.to_string());
+                table.row([
+                    lock.lock.clone(),
+                    mode_words(&lock),
+                    holder_cell(&lock),
+                    held_for(&lock),
+                    token,
+                    lock.waiting.to_string(),
+                ]);
+            }
+            after = page.next;
+            if after.is_empty() {
+                break;
+            }
+        }
+        match (cluster.output, any) {
+            (Output::Text, true) => output::out(&table.text()),
+            (Output::Text, false) => {
+                let about = match flags.prefix.as_str() {
+                    "" => String::new(),
+                    prefix => format!(" whose name begins with `{prefix}`"),
+                };
+                output::tell(&format!("no lock{about} is held or awaited\n"));
+            }
+            (Output::Json, _) => {}
+        }
+        Ok(Exit::Done)
+    })
+}
+
+/// A page of locks, in the order of their names.
+pub(crate) async fn page(
+    cluster: &Cluster,
+    prefix: &str,
+    after: &str,
+    limit: u32,
+) -> Result<v1::ListLocksResponse, Failure> {
+    let ask = v1::ListLocksRequest {
+        prefix: prefix.to_owned(),
+        after: after.to_owned(),
+        limit,
+        stale: false,
+    };
+    let asked = async |channel| LockAdminServiceClient::new(channel).list(ask.clone()).await;
+    Ok(cluster.client.question(asked).await?)
+}
+
+/// How it is held.
+pub(crate) fn mode_words(lock: &v1::LockView) -> String {
+    let Some(holder) = lock.holders.first() else { return "free".to_owned() };
+    let held = lock.holders.iter().filter(|it| it.state() == v1::HolderState::Held).count();
+    match (holder.state(), lock.slots) {
+        (v1::HolderState::Cooling, None) => "cooling".to_owned(),
+        (v1::HolderState::Delayed, None) => "delayed".to_owned(),
+        (_, Some(slots)) => format!("slots {held}/{slots}"),
+        (v1::HolderState::Held, None) if holder.election => "election".to_owned(),
+        (v1::HolderState::Held, None) if holder.mode() == v1::Mode::Shared => "shared".to_owned(),
+        (v1::HolderState::Held, None) => "exclusive".to_owned(),
+    }
+}
+
+/// The first holder, and how many more.
+pub(crate) fn holder_cell(lock: &v1::LockView) -> String {
+    let held = |it: &&v1::HolderView| it.state() == v1::HolderState::Held;
+    let Some(first) = lock.holders.iter().find(held) else { return "-".to_owned() };
+    match lock.holders.iter().filter(held).count() - 1 {
+        0 => output::clean(&first.client),
+        more => format!("{} +{more}", output::clean(&first.client)),
+    }
+}
+
+/// For how long it is held, or keeps others out.
+pub(crate) fn held_for(lock: &v1::LockView) -> String {
+    match lock.holders.first() {
+        None => "-".to_owned(),
+        Some(first) if first.state() == v1::HolderState::Held => span::ms(first.held_ms),
+        Some(first) => format!("{} left", span::ms(first.left_ms)),
+    }
+}

@@ -1,0 +1,11 @@
+//! What can be seen of locks: which there are, who waits, why, and what happened before?
+
+mod explain;
+mod history;
+mod locks;
+mod queue;
+
+pub(crate) use explain::{Explain, explain, text as explain_text};
+pub(crate) use history::{History, event_words, history, text as history_text};
+pub(crate) use locks::{Locks, held_for, holder_cell, locks, mode_words, page};
+pub(crate) use queue::{Queue, queue};

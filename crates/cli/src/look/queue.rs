@@ -1,0 +1,83 @@
+//! Who waits for a lock, in which order?
+
+use clap::Args;
+use tenure_wire::json::WaiterShown;
+use tenure_wire::v1;
+use v1::lock_admin_service_client::LockAdminServiceClient;
+
+use crate::exit::Exit;
+use crate::failure::{Failure, quoted};
+use crate::lease;
+use crate::output::{self, Output, Side, Table};
+use crate::reach::Reach;
+use crate::span;
+
+/// Flags of `tenure queue`.
+#[derive(Args)]
+pub(crate) struct Queue {
+    /// Of which lock
+    lock: String,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Shows a queue.
+pub(crate) fn queue(flags: &Queue) -> Result<Exit, Failure> {
+    flags.reach.with(async |cluster| {
+        let mut table = Table::new(&[
+            ("#", Side::Right),
+            ("CLIENT", Side::Left),
+            ("WAITING", Side::Left),
+            ("GIVES UP", Side::Left),
+            ("MODE", Side::Left),
+            ("LEASE", Side::Left),
+        ]);
+        let (mut after, mut any) = (0, 0_u64);
+        loop {
+            let ask = v1::QueueRequest { lock: flags.lock.clone(), limit: 0, after, stale: false };
+            let asked =
+                async |channel| LockAdminServiceClient::new(channel).queue(ask.clone()).await;
+            let page = cluster.client.question(asked).await?;
+            for waiter in page.waiters {
+                any += 1;
+                if cluster.output == Output::Json {
+                    output::object(&WaiterShown::from(waiter));
+                    continue;
+                }
+                table.row([
+                    any.to_string(),
+                    waiter.client.clone(),
+                    span::ms(waiter.waiting_ms),
+                    waiter.left_ms.map_or("never".to_owned(), |ms| format!("in {}", span::ms(ms))),
+                    mode(&waiter),
+                    lease::short(waiter.lease),
+                ]);
+            }
+            after = page.next;
+            if after == 0 {
+                break;
+            }
+        }
+        match (cluster.output, any) {
+            (Output::Text, 0) => {
+                let lock = &flags.lock;
+                let look = quoted(lock);
+                output::tell(&format!(
+                    "nobody waits for lock `{lock}`; look: tenure explain {look}\n"
+                ));
+            }
+            (Output::Text, _) => output::out(&table.text()),
+            (Output::Json, _) => {}
+        }
+        Ok(Exit::Done)
+    })
+}
+
+fn mode(waiter: &v1::WaiterView) -> String {
+    match waiter.mode() {
+        _ if waiter.election => "election".to_owned(),
+        v1::Mode::Exclusive => "exclusive".to_owned(),
+        v1::Mode::Shared => "shared".to_owned(),
+        v1::Mode::Slot => format!("slots {}", waiter.slots),
+    }
+}

@@ -1,0 +1,129 @@
+//! Where does somebody look up a command, a reason or an exit code?
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+use tenure_wire::reason;
+
+use crate::Arguments;
+use crate::exit::{self, Exit};
+use crate::failure::Failure;
+use crate::output;
+
+/// Flags of `tenure completions`.
+#[derive(Args)]
+pub(crate) struct Completions {
+    /// For which shell
+    #[arg(value_enum)]
+    shell: clap_complete::Shell,
+}
+
+/// Flags of `tenure man`.
+#[derive(Args)]
+pub(crate) struct Man {
+    /// Write one page for every command into this directory
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Flags of `tenure help`.
+#[derive(Args)]
+pub(crate) struct Help {
+    /// A command, a reason in capitals, or `exit`
+    words: Vec<String>,
+}
+
+/// Prints completions.
+pub(crate) fn completions(flags: &Completions) -> Result<Exit, Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(flags.shell, &mut Arguments::command(), "tenure", &mut text);
+    output::out(&String::from_utf8_lossy(&text));
+    Ok(Exit::Done)
+}
+
+/// Prints or writes manual pages.
+pub(crate) fn man(flags: &Man) -> Result<Exit, Failure> {
+    let failed = |error| Failure::refused(format!("cannot write manual pages: {error}"));
+    let mut command = Arguments::command();
+    command.build();
+    match &flags.dir {
+        Some(dir) => {
+            std::fs::create_dir_all(dir).map_err(failed)?;
+            let pages = write_pages(dir, &command, "tenure").map_err(failed)?;
+            output::tell(&format!("wrote {pages} pages into {}\n", dir.display()));
+        }
+        None => output::out(&page(command).map_err(failed)?),
+    }
+    Ok(Exit::Done)
+}
+
+fn page(command: clap::Command) -> std::io::Result<String> {
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command).render(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn write_pages(
+    dir: &std::path::Path,
+    command: &clap::Command,
+    name: &str,
+) -> std::io::Result<usize> {
+    std::fs::write(dir.join(format!("{name}.1")), page(command.clone())?)?;
+    let mut pages = 1;
+    for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        pages += write_pages(dir, below, &format!("{name}-{}", below.get_name()))?;
+    }
+    Ok(pages)
+}
+
+/// Explains something.
+pub(crate) fn help(flags: &Help) -> Result<Exit, Failure> {
+    match &flags.words[..] {
+        [] => output::out(&long_help(Arguments::command())),
+        [word] if word == "exit" => output::out(&exit_codes()),
+        [word] if word.chars().all(|c| c.is_ascii_uppercase() || c == '_') => {
+            output::out(&reason_help(word)?);
+        }
+        words => output::out(&command_help(words)?),
+    }
+    Ok(Exit::Done)
+}
+
+fn long_help(mut command: clap::Command) -> String {
+    command.render_long_help().to_string()
+}
+
+fn command_help(words: &[String]) -> Result<String, Failure> {
+    let mut command = Arguments::command();
+    command.build();
+    let mut at = &command;
+    for word in words {
+        at = at.find_subcommand(word).ok_or_else(|| {
+            let text = format!("there is no command `{}`", words.join(" "));
+            Failure::arguments(text).next("tenure help, or a reason in capitals: tenure help HELD")
+        })?;
+    }
+    Ok(long_help(at.clone()))
+}
+
+fn reason_help(word: &str) -> Result<String, Failure> {
+    let row = reason::row(word).ok_or_else(|| {
+        let near = reason::TABLE.iter().map(|row| row.reason);
+        let near: Vec<&str> =
+            near.filter(|known| known.contains(word) || word.contains(known)).collect();
+        let text = format!("there is no reason {word}");
+        let failure = Failure::arguments(text);
+        let failure = if near.is_empty() { failure } else { failure.with("near", near.join(", ")) };
+        failure.next("docs/reference/errors.md has them all")
+    })?;
+    let effect = match reason::effect_word(row.effect) {
+        "none" => "none: it did not happen",
+        _ => "unknown: it may have happened, or may still",
+    };
+    Ok(format!("{}: {}\n  effect   {effect}\n  try      {}\n", row.reason, row.meaning, row.advice))
+}
+
+fn exit_codes() -> String {
+    let lines = exit::TABLE.iter().map(|(code, meaning)| format!("{code:>8}  {meaning}\n"));
+    lines.collect()
+}

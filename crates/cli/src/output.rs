@@ -1,0 +1,148 @@
+//! How does a command say what it found: a table for people, lines for programs?
+//!
+//! Stdout is data; what `tenure` itself has to say goes to stderr. Colour and anything that moves only where somebody
+//! looks: on a terminal.
+
+use std::io::{IsTerminal, Write};
+
+use serde::Serialize;
+
+/// How a command says what it found or did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub(crate) enum Output {
+    /// A few lines for people
+    #[default]
+    Text,
+    /// One object per line, for programs
+    Json,
+}
+
+/// Writes data to stdout, at once.
+pub(crate) fn out(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+        // Whoever read this has gone, as behind `| head`: the same as any other program that ends by SIGPIPE.
+        std::process::exit(141);
+    }
+}
+
+/// Writes what we have to say to stderr.
+pub(crate) fn tell(text: &str) {
+    // If nobody hears it, nobody can be told so.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// One object, in one line.
+pub(crate) fn object(value: &impl Serialize) {
+    let text = serde_json::to_string(value).expect("our forms have string keys and finite numbers");
+    out(&format!("{text}\n"));
+}
+
+/// One object, in one line, to stderr.
+pub(crate) fn tell_object(value: &impl Serialize) {
+    let text = serde_json::to_string(value).expect("our forms have string keys and finite numbers");
+    tell(&format!("{text}\n"));
+}
+
+/// Whether somebody looks at what we say.
+pub(crate) fn watched() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+fn coloured(terminal: bool) -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Red on a terminal's stderr.
+pub(crate) fn red(text: &str) -> String {
+    paint(coloured(std::io::stderr().is_terminal()), "31;1", text)
+}
+
+/// Bold on a terminal's stdout.
+pub(crate) fn bold(text: &str) -> String {
+    paint(coloured(std::io::stdout().is_terminal()), "1", text)
+}
+
+fn paint(colour: bool, code: &str, text: &str) -> String {
+    if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// Columns with a heading. Numbers stand to the right.
+pub(crate) struct Table {
+    head: Vec<(&'static str, Side)>,
+    rows: Vec<Vec<String>>,
+}
+
+/// Where a column's words stand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+impl Table {
+    pub(crate) fn new(head: &[(&'static str, Side)]) -> Self {
+        Self { head: head.to_vec(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| clean(&cell)).collect());
+    }
+
+    /// The lines, each with its end.
+    pub(crate) fn text(&self) -> String {
+        let width = |at: usize| {
+            let cells = self.rows.iter().map(|row| row[at].chars().count());
+            cells.chain([self.head[at].0.len()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
+        let line = |cells: &[String]| {
+            let mut line = String::new();
+            for (at, cell) in cells.iter().enumerate() {
+                let gap = widths[at].saturating_sub(cell.chars().count());
+                let (before, after) = match self.head[at].1 {
+                    Side::Right => (gap, 0),
+                    Side::Left => (0, gap),
+                };
+                line.push_str(&" ".repeat(before));
+                line.push_str(cell);
+                line.push_str(&" ".repeat(after + 2));
+            }
+            line.trim_end().to_owned()
+        };
+        let head: Vec<String> = self.head.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let mut text = format!("{}\n", bold(&line(&head)));
+        for row in &self.rows {
+            text.push_str(&line(row));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Somebody else's words without anything that moves the cursor.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Bytes that somebody wrote, as text where they are text.
+pub(crate) fn bytes(value: &[u8]) -> String {
+    match std::str::from_utf8(value) {
+        Ok(text) => clean(text),
+        Err(_) => format!("({} bytes)", value.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_under_their_headings() {
+        let mut table = Table::new(&[("LOCK", Side::Left), ("WAITING", Side::Right)]);
+        table.row(["deploy".to_owned(), "2".to_owned()]);
+        table.row(["a\x1b[2J".to_owned(), "10".to_owned()]);
+        assert_eq!(table.text(), "LOCK    WAITING\ndeploy        2\na\u{fffd}[2J        10\n");
+    }
+}

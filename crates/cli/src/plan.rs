@@ -1,0 +1,245 @@
+//! What follows from a ttl: how long does a dead holder block others, how much room is there to stop, how often is a
+//! lock lost for nothing?
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tenure::Pace;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Output};
+use crate::span;
+
+/// Elections start after 300 to 600 ms without a leader; a round trip and a vote later somebody leads.
+const ELECTION_LEAST: Duration = Duration::from_millis(300);
+const ELECTION_MOST: Duration = Duration::from_millis(600);
+/// Clock rates that the SDK allows for, each way.
+const ALLOWED_PPM: f64 = 10_000.0;
+
+/// Flags of `tenure plan`.
+#[derive(Args)]
+pub(crate) struct Plan {
+    /// How long a lease lives after a renewal
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "15s")]
+    ttl: Duration,
+    /// How long a message and its answer take, at worst
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "5ms")]
+    rtt: Duration,
+    /// How much the rates of two clocks differ, in parts per million
+    #[arg(long, value_name = "PPM", value_parser = ppm, default_value = "200")]
+    drift: f64,
+    /// How many of a hundred tries to renew fail, one by one
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1")]
+    loss: f64,
+    /// How long the work takes to stop once it is told to
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "0")]
+    grace: Duration,
+    /// How to say it
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// What follows.
+struct Follows {
+    pace: Pace,
+    renew: Duration,
+    retry: Duration,
+    tries: u32,
+    /// A holder that dies: until the next one has the lock.
+    failover_least: Duration,
+    failover_most: Duration,
+    /// From the moment the work must have stopped to the moment somebody else can start.
+    margin: Duration,
+    /// That much of a leaderless time is ridden out.
+    outage: Duration,
+    /// Chance that a held lock is lost in a day although nothing is broken.
+    false_loss_per_day: f64,
+}
+
+/// Computes and shows it.
+pub(crate) fn plan(flags: &Plan) -> Result<Exit, Failure> {
+    let follows = Follows::of(flags)?;
+    match flags.output {
+        Output::Json => output::object(&follows.json(flags)),
+        Output::Text => output::out(&follows.text(flags)),
+    }
+    Ok(Exit::Done)
+}
+
+impl Follows {
+    fn of(flags: &Plan) -> Result<Self, Failure> {
+        let pace = Pace::new(flags.ttl).and_then(|pace| pace.stop_within(flags.grace));
+        let pace =
+            pace.map_err(|error| Failure::arguments(error.to_string()).next("a longer --ttl"))?;
+        if flags.drift > ALLOWED_PPM {
+            let text = format!("clocks that differ by {} ppm are not allowed for", flags.drift);
+            return Err(Failure::arguments(text).next(format!("at most --drift {ALLOWED_PPM}")));
+        }
+        let (ttl, window) = (pace.ttl(), pace.window());
+        let (renew, retry) = (ttl / 3, ttl / 24);
+        if flags.rtt >= retry {
+            let text = format!(
+                "an answer takes {}, and a try to renew may take {} at ttl {}",
+                span::shown(flags.rtt),
+                span::shown(retry),
+                span::shown(ttl)
+            );
+            let longer = span::shown(flags.rtt * 25);
+            return Err(Failure::arguments(text).next(format!("--ttl {longer} or more")));
+        }
+        // Between the first try and the loss, one try follows the other; the last must be answered in time.
+        let room = window - renew - flags.rtt;
+        let tries =
+            1 + u32::try_from(room.as_micros() / retry.as_micros().max(1)).unwrap_or(u32::MAX);
+        // The machine counts the ttl from the entry on; the holder from before it asked. By its own, slower clock.
+        let slow = flags.drift / 1e6;
+        let lasts = ttl.mul_f64(1.0 - slow);
+        let margin = lasts.saturating_sub(window).saturating_sub(flags.grace);
+        let once = (flags.loss / 100.0).powi(i32::try_from(tries).unwrap_or(i32::MAX));
+        let renewals = 86_400.0 / renew.as_secs_f64();
+        Ok(Self {
+            pace,
+            renew,
+            retry,
+            tries,
+            // Died just before it renewed; just after, and the leader with it.
+            failover_least: ttl - renew,
+            failover_most: ttl.mul_f64(1.0 + slow) + flags.rtt * 2 + ELECTION_MOST,
+            margin,
+            outage: window - renew - flags.rtt,
+            false_loss_per_day: 1.0 - (1.0 - once).powf(renewals),
+        })
+    }
+
+    fn json(&self, flags: &Plan) -> serde_json::Value {
+        let ms = |time: Duration| crate::lock::millis(time);
+        json!({
+            "ttl_ms": ms(self.pace.ttl()), "rtt_ms": flags.rtt.as_secs_f64() * 1_000.0,
+            "drift_ppm": flags.drift, "grace_ms": ms(flags.grace), "renew_every_ms": ms(self.renew),
+            "retry_every_ms": ms(self.retry), "tries": self.tries,
+            "doubtful_after_ms": ms(self.pace.doubtful_after()), "lost_after_ms": ms(self.pace.window()),
+            "failover_min_ms": ms(self.failover_least), "failover_max_ms": ms(self.failover_most),
+            "margin_ms": ms(self.margin), "outage_survived_ms": ms(self.outage),
+            "false_loss_per_day": self.false_loss_per_day,
+        })
+    }
+
+    fn text(&self, flags: &Plan) -> String {
+        let shown = span::shown;
+        let (renew, retry, tries) = (shown(self.renew), shown(self.retry), self.tries);
+        let (doubt, lost) = (shown(self.pace.doubtful_after()), shown(self.pace.window()));
+        let (least, most) = (shown(self.failover_least), at_most(self.failover_most));
+        let elections = if self.outage > ELECTION_MOST + flags.rtt * 2 {
+            format!(
+                "so an election ({} to {}) loses nothing",
+                shown(ELECTION_LEAST),
+                shown(ELECTION_MOST)
+            )
+        } else {
+            "so an election may lose the lock: take a longer ttl".to_owned()
+        };
+        let grace = match flags.grace {
+            Duration::ZERO => "stopped at once".to_owned(),
+            grace => format!("stopped within {}", shown(grace)),
+        };
+        format!(
+            "ttl {ttl}, round trip {rtt}, clocks within {drift} ppm, {loss} % of tries fail\n\
+             renewed   every {renew}; a try that fails is repeated every {retry}, {tries} tries in all\n\
+             doubtful  {doubt} after the last renewal that was acknowledged\n\
+             lost      {lost} after it: the work is {grace}\n\
+             margin    {margin} between that and the earliest start of anybody else\n\
+             failover  {least} to {most} after a holder dies without a word, somebody else has the lock\n\
+             outage    {outage} without any member is ridden out, {elections}\n\
+             by bad luck  {chance}\n\
+             not covered  a machine frozen from outside, a write already on its way: check the token there\n",
+            ttl = shown(self.pace.ttl()),
+            rtt = shown(flags.rtt),
+            drift = flags.drift,
+            loss = flags.loss,
+            margin = shown(self.margin),
+            outage = shown(self.outage),
+            chance = chance(self.false_loss_per_day),
+        )
+    }
+}
+
+/// Rounded up: what takes at most so long never takes longer.
+fn at_most(time: Duration) -> String {
+    let tenths = time.as_millis().div_ceil(100);
+    if time >= Duration::from_secs(60) {
+        return span::shown(time + Duration::from_secs(1));
+    }
+    format!("{}.{}s", tenths / 10, tenths % 10)
+}
+
+/// A chance that people can picture.
+fn chance(per_day: f64) -> String {
+    if per_day <= 0.0 {
+        return "a held lock is never lost by single failed tries".to_owned();
+    }
+    let days = 1.0 / per_day;
+    let years = days / 365.0;
+    let every = match days {
+        _ if years >= 1e6 => "less than once in a million years".to_owned(),
+        _ if years >= 2.0 => format!("once in {years:.0} years"),
+        _ if days >= 2.0 => format!("once in {days:.0} days"),
+        _ => format!("with {:.0} % chance every day: take a longer ttl", per_day * 100.0),
+    };
+    format!("a lock held all the time is lost {every}")
+}
+
+fn ppm(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix("ppm").unwrap_or(text).parse::<f64>();
+    number.ok().filter(|it| *it >= 0.0 && it.is_finite()).ok_or_else(|| {
+        "parts per million, as in 200: clocks of computers differ by less than that".to_owned()
+    })
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
+    let number = number.ok().filter(|it| (0.0..100.0).contains(it));
+    number.ok_or_else(|| "a number from 0 to 99".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(ttl: u64) -> Plan {
+        Plan {
+            ttl: Duration::from_secs(ttl),
+            rtt: Duration::from_millis(5),
+            drift: 200.0,
+            loss: 1.0,
+            grace: Duration::from_secs(2),
+            output: Output::Text,
+        }
+    }
+
+    #[test]
+    fn the_holder_stops_before_anybody_else_starts() {
+        for ttl in [5, 15, 60, 3_600] {
+            let follows = Follows::of(&flags(ttl)).unwrap();
+            let stopped = follows.pace.window() + Duration::from_secs(2);
+            assert!(stopped + follows.margin < Duration::from_secs(ttl));
+            assert!(follows.failover_least < follows.failover_most);
+        }
+    }
+
+    #[test]
+    fn longer_leases_are_lost_less_often_by_bad_luck_alone() {
+        let chance = |loss| Follows::of(&Plan { loss, ..flags(15) }).unwrap().false_loss_per_day;
+        assert!(chance(0.0) == 0.0);
+        assert!(chance(10.0) < chance(50.0));
+        assert!(chance(1.0) < 0.001 && chance(50.0) <= 1.0);
+    }
+
+    #[test]
+    fn what_cannot_be_planned_for_is_refused() {
+        assert!(Follows::of(&Plan { grace: Duration::from_secs(9), ..flags(15) }).is_err());
+        assert!(Follows::of(&Plan { rtt: Duration::from_secs(1), ..flags(15) }).is_err());
+        assert!(Follows::of(&Plan { drift: 20_000.0, ..flags(15) }).is_err());
+    }
+}

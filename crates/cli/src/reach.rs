@@ -1,0 +1,349 @@
+//! Where is the cluster, and who are we to it?
+//!
+//! Flags beat `TENURE_*` variables, which beat the file, which beats what is usual: one cluster on this machine.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Deserialize;
+use tenure::{Client, RequestId};
+use tenure_server::os;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::span;
+
+/// Where a cluster is looked for if nobody says.
+pub(crate) const LOOPBACK: &str = "127.0.0.1:7450";
+/// How long members are looked for, and how long a request may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Flags of every command that talks to a cluster.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Cluster and output")]
+pub(crate) struct Reach {
+    /// Members of the cluster, with commas between [env: TENURE_ADDR] [default: 127.0.0.1:7450]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) addr: Option<String>,
+    /// What others shall see as our name [env: TENURE_CLIENT] [default: host/pid]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) client: Option<String>,
+    /// Look for members, and wait for answers, at most this long [env: TENURE_CONNECT_TIMEOUT] [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    pub(crate) connect_timeout: Option<Duration>,
+    /// Speak TLS; this authority signed the members' certificates [env: TENURE_CA]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Show this certificate to members [env: TENURE_CERT]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert [env: TENURE_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Read what is not said here from this file [env: TENURE_CLIENT_CONFIG] [default: ~/.config/tenure/client.toml]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_config: Option<PathBuf>,
+    /// How to say what was found or done
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// What follows from flags, variables and file together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) addresses: Vec<String>,
+    pub(crate) client: Option<String>,
+    pub(crate) patience: Duration,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// Files with certificates.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Tls {
+    pub(crate) ca: PathBuf,
+    pub(crate) own: Option<(PathBuf, PathBuf)>,
+}
+
+/// A cluster that answers, and how to say what it answered.
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) output: Output,
+    pub(crate) place: Place,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    addr: Option<Addresses>,
+    client: Option<String>,
+    connect_timeout: Option<String>,
+    tls: TlsTable,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Addresses {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct TlsTable {
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+impl Reach {
+    /// Connects, and does something with the cluster.
+    pub(crate) fn with<T>(
+        &self,
+        work: impl AsyncFnOnce(&Cluster) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let place = self.place()?;
+        runtime()?.block_on(async {
+            let client = place.connect().await?;
+            work(&Cluster { client, output: self.output, place }).await
+        })
+    }
+
+    /// Where the cluster is, by everything that was said.
+    pub(crate) fn place(&self) -> Result<Place, Failure> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        self.gather(variable, |path| std::fs::read_to_string(path))
+    }
+
+    fn gather(
+        &self,
+        variable: impl Fn(&str) -> Option<String>,
+        read: impl Fn(&Path) -> std::io::Result<String>,
+    ) -> Result<Place, Failure> {
+        let named = self.client_config.clone();
+        let named = named.or_else(|| variable("TENURE_CLIENT_CONFIG").map(PathBuf::from));
+        let file = match (&named, usual_file(&variable)) {
+            (Some(path), _) => read(path).map(|text| (path.clone(), text)).map_err(|error| {
+                Failure::config(format!("cannot read {path:?}: {error}; try another file"))
+            })?,
+            (None, Some(path)) => {
+                let text = read(&path).unwrap_or_default();
+                (path, text)
+            }
+            (None, None) => (PathBuf::new(), String::new()),
+        };
+        let file = File::read(&file.0, &file.1)?;
+        let path = |flag: &Option<PathBuf>, name: &str, file: Option<PathBuf>| {
+            flag.clone().or_else(|| variable(name).map(PathBuf::from)).or(file)
+        };
+        let ca = path(&self.tls_ca, "TENURE_CA", file.tls.ca);
+        let cert = path(&self.tls_cert, "TENURE_CERT", file.tls.cert);
+        let key = path(&self.tls_key, "TENURE_KEY", file.tls.key);
+        let addr = self.addr.clone().or_else(|| variable("TENURE_ADDR"));
+        let addresses = match (addr, file.addr) {
+            (Some(list), _) | (None, Some(Addresses::One(list))) => split(&list),
+            (None, Some(Addresses::Several(list))) => list,
+            (None, None) => vec![LOOPBACK.to_owned()],
+        };
+        Ok(Place {
+            addresses: check(addresses)?,
+            client: self.client.clone().or_else(|| variable("TENURE_CLIENT")).or(file.client),
+            patience: self.patience(variable("TENURE_CONNECT_TIMEOUT").or(file.connect_timeout))?,
+            tls: tls(ca, cert, key)?,
+        })
+    }
+
+    fn patience(&self, said: Option<String>) -> Result<Duration, Failure> {
+        let said = said.map(|text| span::parse(&text)).transpose();
+        let said = said.map_err(|why| Failure::config(format!("connect_timeout: {why}")))?;
+        Ok(self.connect_timeout.or(said).unwrap_or(PATIENCE))
+    }
+}
+
+impl Place {
+    /// Connects; somebody has answered then.
+    pub(crate) async fn connect(&self) -> Result<Client, Failure> {
+        Ok(self.builder()?.connect().await?)
+    }
+
+    /// One member, whoever leads; connected when something is asked.
+    pub(crate) fn channel(&self, address: &str) -> Result<Channel, Failure> {
+        let wrong = |error| Failure::config(format!("{address}: {error}"));
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(wrong)?;
+        if let Some(tls) = &self.tls {
+            let mut config =
+                ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(&tls.ca)?));
+            if let Some((cert, key)) = &tls.own {
+                config = config.identity(Identity::from_pem(pem(cert)?, pem(key)?));
+            }
+            endpoint = endpoint.tls_config(config).map_err(wrong)?;
+        }
+        Ok(endpoint.connect_timeout(self.patience).connect_lazy())
+    }
+
+    /// A client to be, as everything says.
+    pub(crate) fn builder(&self) -> Result<tenure::Builder, Failure> {
+        let mut builder = Client::builder().timeout(self.patience);
+        for address in &self.addresses {
+            builder = builder.address(address);
+        }
+        if let Some(name) = &self.client {
+            builder = builder.name(name);
+        }
+        if let Some(tls) = &self.tls {
+            builder = builder.ca(&tls.ca);
+            if let Some((cert, key)) = &tls.own {
+                builder = builder.identity(cert, key);
+            }
+        }
+        Ok(builder)
+    }
+}
+
+impl File {
+    fn read(path: &Path, text: &str) -> Result<Self, Failure> {
+        let mut file: Self = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            let what = error.message().replace('\n', " ");
+            Failure::config(format!(
+                "{path:?} line {line}: {what}; try addr, client, connect_timeout, [tls]"
+            ))
+        })?;
+        // Beside the file is where people keep what it names.
+        let beside = path.parent().unwrap_or(Path::new(""));
+        for named in [&mut file.tls.ca, &mut file.tls.cert, &mut file.tls.key].into_iter().flatten()
+        {
+            *named = beside.join(&named);
+        }
+        Ok(file)
+    }
+}
+
+/// A small runtime: commands mostly wait.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    built.map_err(|error| Failure::refused(format!("cannot start: {error}")))
+}
+
+/// A request id nobody used: what has one happens once, however often it is sent.
+pub(crate) fn request_id(given: Option<&String>) -> RequestId {
+    let drawn = || format!("{:016x}{:016x}", os::random(), os::random());
+    RequestId::from(given.cloned().unwrap_or_else(drawn))
+}
+
+/// What a flag says, else its variable: those that `tenure run` sets for its command.
+pub(crate) fn said<T: std::str::FromStr>(
+    flag: Option<T>,
+    name: &str,
+    variable: &str,
+) -> Result<T, Failure> {
+    if let Some(value) = flag {
+        return Ok(value);
+    }
+    let Ok(text) = std::env::var(variable) else {
+        return Err(Failure::arguments(format!("{name} is missing, and {variable} is not set")));
+    };
+    let wrong = || Failure::arguments(format!("{variable} is `{text}`, which {name} cannot be"));
+    text.parse().map_err(|_| wrong())
+}
+
+fn usual_file(variable: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let config = variable("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = config.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".config")))?;
+    Some(config.join("tenure/client.toml"))
+}
+
+fn split(list: &str) -> Vec<String> {
+    list.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect()
+}
+
+fn check(addresses: Vec<String>) -> Result<Vec<String>, Failure> {
+    for address in &addresses {
+        let port = address.rsplit_once(':').and_then(|(host, port)| {
+            (!host.is_empty() && !host.contains('/')).then(|| port.parse::<u16>().ok())?
+        });
+        if port.is_none() {
+            let text = format!("`{address}` is no address; try host:7450");
+            return Err(Failure::config(text));
+        }
+    }
+    if addresses.is_empty() {
+        return Err(Failure::config(format!("no address is given; try --addr {LOOPBACK}")));
+    }
+    Ok(addresses)
+}
+
+fn tls(
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+) -> Result<Option<Tls>, Failure> {
+    match (ca, cert, key) {
+        (None, None, None) => Ok(None),
+        (Some(ca), None, None) => Ok(Some(Tls { ca, own: None })),
+        (Some(ca), Some(cert), Some(key)) => Ok(Some(Tls { ca, own: Some((cert, key)) })),
+        _ => Err(Failure::config(
+            "certificates need an authority, and both certificate and key or none of them; \
+             try --tls-ca, --tls-cert and --tls-key",
+        )),
+    }
+}
+
+fn pem(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| {
+        Failure::config(format!("cannot read {path:?}: {error}; try another file"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(reach: &Reach, variables: &[(&str, &str)], file: &str) -> Result<Place, String> {
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        reach.gather(variable, |_| Ok(file.to_owned())).map_err(|failure| failure.text)
+    }
+
+    #[test]
+    fn flags_beat_variables_which_beat_the_file() {
+        let file = "addr = [\"f:1\", \"f:2\"]\nclient = \"file\"\nconnect_timeout = \"3s\"\n";
+        let home = ("HOME", "/h");
+        let usual = place(&Reach::default(), &[home], "").unwrap();
+        assert_eq!(usual.addresses, [LOOPBACK]);
+        assert_eq!(usual.patience, PATIENCE);
+        let by_file = place(&Reach::default(), &[home], file).unwrap();
+        assert_eq!(by_file.addresses, ["f:1", "f:2"]);
+        assert_eq!(by_file.patience, Duration::from_secs(3));
+        let variables = [home, ("TENURE_ADDR", "v:1, v:2"), ("TENURE_CLIENT", "variable")];
+        let by_variable = place(&Reach::default(), &variables, file).unwrap();
+        assert_eq!(by_variable.addresses, ["v:1", "v:2"]);
+        assert_eq!(by_variable.client.as_deref(), Some("variable"));
+        let flags = Reach { addr: Some("x:9".to_owned()), ..Reach::default() };
+        assert_eq!(place(&flags, &variables, file).unwrap().addresses, ["x:9"]);
+    }
+
+    #[test]
+    fn certificates_stand_beside_the_file_that_names_them() {
+        let file = "[tls]\nca = \"ca.pem\"\ncert = \"/abs/c.pem\"\nkey = \"c.key\"\n";
+        let variables = [("TENURE_CLIENT_CONFIG", "/etc/tenure/client.toml")];
+        let tls = place(&Reach::default(), &variables, file).unwrap().tls.unwrap();
+        assert_eq!(tls.ca, Path::new("/etc/tenure/ca.pem"));
+        assert_eq!(tls.own.unwrap().0, Path::new("/abs/c.pem"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_place() {
+        let variables = [("TENURE_CLIENT_CONFIG", "c.toml")];
+        let wrong = |file| place(&Reach::default(), &variables, file).unwrap_err();
+        assert!(wrong("client = \"a\"\nadress = \"x:1\"\n").starts_with("\"c.toml\" line 2"));
+        assert!(wrong("addr = \"nowhere\"\n").contains("`nowhere` is no address"));
+        assert!(wrong("addr = \"http://a:1\"\n").contains("is no address"));
+        assert!(wrong("[tls]\ncert = \"c\"\n").contains("--tls-ca"));
+        assert!(wrong("connect_timeout = \"soon\"\n").contains("`soon` is no time"));
+    }
+}

@@ -1,0 +1,40 @@
+//! How does a command that waits hear Ctrl-C?
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tokio::sync::mpsc;
+
+use crate::failure::Failure;
+
+/// Signals that ask the process to end. The first is heard; the second one ends it.
+pub(crate) struct Asked {
+    from: mpsc::UnboundedReceiver<u8>,
+}
+
+/// Listens from now on.
+pub(crate) fn listen() -> Result<Asked, Failure> {
+    let failed = |error| Failure::refused(format!("cannot listen for signals: {error}"));
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let (to, from) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        let mut heard = false;
+        for signal in signals.forever() {
+            if heard {
+                std::process::exit(128 + signal);
+            }
+            heard = true;
+            let _ = to.send(u8::try_from(signal).unwrap_or(0));
+        }
+    });
+    Ok(Asked { from })
+}
+
+impl Asked {
+    /// The number of the signal, once there is one.
+    pub(crate) async fn signal(&mut self) -> u8 {
+        match self.from.recv().await {
+            Some(signal) => signal,
+            None => std::future::pending().await,
+        }
+    }
+}

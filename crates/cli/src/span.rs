@@ -1,0 +1,95 @@
+//! How are times written and read?
+
+use std::time::Duration;
+
+/// Longer than anybody waits, and short enough to be added to any clock.
+const LONGEST: Duration = Duration::from_secs(10_000 * 86_400);
+
+/// Reads `15s`, `500ms`, `2m`, `1h30m`, or `0`.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no time; try 500ms, 15s, 2m or 1h30m");
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
+        let (number, tail) = rest.split_at(digits);
+        let unit = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, after) = tail.split_at(unit);
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let seconds = match unit {
+            "us" | "µs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3_600.0,
+            "d" => 86_400.0,
+            _ => return Err(wrong()),
+        };
+        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
+        total = total.checked_add(part).ok_or_else(wrong)?;
+        rest = after;
+    }
+    if text.is_empty() || total > LONGEST { Err(wrong()) } else { Ok(total) }
+}
+
+/// The same for people, rounded down: an age is never longer than really passed.
+pub(crate) fn shown(time: Duration) -> String {
+    let (seconds, millis) = (time.as_secs(), time.subsec_millis());
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) if seconds == 0 && millis == 0 && !time.is_zero() => {
+            format!("{}us", time.subsec_micros())
+        }
+        (0, 0, 0) if seconds == 0 && millis > 0 && millis < 100 => format!("{millis}ms"),
+        (0, 0, 0) if seconds < 10 && millis >= 100 => format!("{seconds}.{}s", millis / 100),
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) if seconds % 60 == 0 => format!("{minutes}m"),
+        (0, 0, _) => format!("{minutes}m{:02}s", seconds % 60),
+        (0, _, _) if minutes % 60 == 0 => format!("{hours}h"),
+        (0, _, _) => format!("{hours}h{:02}m", minutes % 60),
+        (_, _, _) => format!("{days}d{:02}h", hours % 24),
+    }
+}
+
+/// So many milliseconds, for people.
+pub(crate) fn ms(ms: u64) -> String {
+    shown(Duration::from_millis(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        assert_eq!(parse("0"), Ok(Duration::ZERO));
+        assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse("1h30m"), Ok(Duration::from_secs(5_400)));
+        assert_eq!(parse("1.5s"), Ok(Duration::from_millis(1_500)));
+        for wrong in ["", "15", "s", "-1s", "15 s", "1y", "1..5s", "99999999999999d"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_are_shown_short_and_never_too_long() {
+        let cases = [
+            (0, "0s"),
+            (40, "40ms"),
+            (999, "0.9s"),
+            (1_000, "1s"),
+            (3_250, "3.2s"),
+            (59_999, "59s"),
+            (252_000, "4m12s"),
+            (300_000, "5m"),
+            (3_725_000, "1h02m"),
+            (90_000_000, "1d01h"),
+        ];
+        for (given, expected) in cases {
+            assert_eq!(ms(given), expected);
+        }
+    }
+}

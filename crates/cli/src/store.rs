@@ -1,0 +1,57 @@
+//! How does somebody start a store that refuses the dead?
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use tenure_gate::store::{Limits, PORT, Settings, start};
+
+use crate::exit::Exit;
+use crate::failure::{Failure, chain};
+use crate::guard;
+
+/// Flags of `tenure store`.
+#[derive(Args)]
+pub(crate) struct Store {
+    /// Keep the data here [default: ~/.local/share/tenure/store]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Listen here
+    #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
+    listen: SocketAddr,
+    /// Let other machines reach it, although it asks nobody who they are
+    #[arg(long)]
+    insecure: bool,
+    /// Answer to these host names too, beside addresses and localhost
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    hosts: Vec<String>,
+    /// Keep at most so many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().bytes_max)]
+    bytes_max: u64,
+}
+
+/// Runs a store until somebody stops it.
+pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
+    let asked = guard::asked()?;
+    let data = match &flags.data {
+        Some(data) => data.clone(),
+        None => guard::home()?.join("store"),
+    };
+    let store = start(Settings {
+        listen: flags.listen,
+        insecure: flags.insecure,
+        hosts: flags.hosts.clone(),
+        limits: Limits { bytes_max: flags.bytes_max, ..Limits::default() },
+        on_end: Box::new(|broken| {
+            guard::end(&format!("the store cannot write: {}", chain(broken)))
+        }),
+        ..Settings::new(&data)
+    })?;
+    eprintln!("tenure store: every write names a lock and its token; docs/guides/store.md");
+    eprintln!("  http     http://{}", store.address);
+    eprintln!("  data     {}", data.display());
+    eprintln!("ready. Ctrl-C stops.");
+    asked.wait();
+    store.stop();
+    Ok(Exit::Done)
+}

@@ -1,0 +1,160 @@
+//! How is a whole terminal drawn on, and its keys read, and everything left as it was?
+
+use std::io::{IsTerminal, Read, Write};
+
+use rustix::termios::{self, LocalModes, OptionalActions, Termios};
+use tokio::sync::mpsc;
+
+use crate::failure::Failure;
+
+/// A key that was pressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Key {
+    Letter(char),
+    Enter,
+    Escape,
+    Backspace,
+    Up,
+    Down,
+}
+
+/// A terminal that is drawn on as a whole. Dropping it shows what was there before.
+pub(crate) struct Screen {
+    before: Termios,
+}
+
+/// Columns and rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Size {
+    pub(crate) columns: usize,
+    pub(crate) rows: usize,
+}
+
+/// Whether there is a terminal on both sides.
+pub(crate) fn there() -> bool {
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+}
+
+impl Screen {
+    /// Takes the terminal. Ctrl-C still is a signal.
+    pub(crate) fn open() -> Result<Self, Failure> {
+        let failed = |error| Failure::refused(format!("cannot use the terminal: {error}"));
+        let before = termios::tcgetattr(rustix::stdio::stdin()).map_err(failed)?;
+        let mut raw = before.clone();
+        raw.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        termios::tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &raw).map_err(failed)?;
+        write("\x1b[?1049h\x1b[?25l");
+        Ok(Self { before })
+    }
+
+    /// How much room there is.
+    pub(crate) fn size(&self) -> Size {
+        let size = termios::tcgetwinsize(rustix::stdio::stdout());
+        let (columns, rows) = size.map_or((80, 24), |it| (it.ws_col, it.ws_row));
+        Size { columns: usize::from(columns.max(20)), rows: usize::from(rows.max(6)) }
+    }
+
+    /// Draws all lines, each cut to the width.
+    pub(crate) fn draw(&self, lines: &[String]) {
+        let size = self.size();
+        let mut text = String::from("\x1b[H");
+        for line in lines.iter().take(size.rows) {
+            text.push_str(&cut(line, size.columns));
+            text.push_str("\x1b[K\r\n");
+        }
+        // The last line's end would scroll the first one away.
+        text.truncate(text.len().saturating_sub(if lines.len() >= size.rows { 2 } else { 0 }));
+        text.push_str("\x1b[J");
+        write(&text);
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        write("\x1b[?25h\x1b[?1049l");
+        // If it cannot be set back, there is nothing left to do about it.
+        let _ = termios::tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+/// Keys from now on.
+pub(crate) fn keys() -> mpsc::UnboundedReceiver<Key> {
+    let (to, from) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 64];
+        while let Ok(read @ 1..) = std::io::stdin().lock().read(&mut bytes) {
+            for key in parse(&bytes[..read]) {
+                if to.send(key).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    from
+}
+
+fn parse(bytes: &[u8]) -> Vec<Key> {
+    let text = String::from_utf8_lossy(bytes);
+    let (mut keys, mut rest) = (Vec::new(), text.as_ref());
+    while let Some(first) = rest.chars().next() {
+        let (key, length) = match first {
+            _ if rest.starts_with("\x1b[A") || rest.starts_with("\x1bOA") => (Key::Up, 3),
+            _ if rest.starts_with("\x1b[B") || rest.starts_with("\x1bOB") => (Key::Down, 3),
+            '\x1b' => (Key::Escape, 1),
+            '\r' | '\n' => (Key::Enter, 1),
+            '\x7f' | '\x08' => (Key::Backspace, 1),
+            letter => (Key::Letter(letter), letter.len_utf8()),
+        };
+        keys.push(key);
+        rest = &rest[length..];
+    }
+    keys
+}
+
+/// A line that fits; what colours it does not count.
+fn cut(line: &str, columns: usize) -> String {
+    let (mut text, mut shown, mut coded) = (String::new(), 0, false);
+    for c in line.chars() {
+        if c == '\x1b' {
+            coded = true;
+        }
+        if !coded {
+            if shown == columns {
+                break;
+            }
+            shown += 1;
+        }
+        text.push(c);
+        if coded && c.is_ascii_alphabetic() {
+            coded = false;
+        }
+    }
+    if line.contains('\x1b') {
+        text.push_str("\x1b[0m");
+    }
+    text
+}
+
+fn write(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    // A terminal that has gone is noticed by its signal.
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_told_apart() {
+        let expected = [Key::Up, Key::Letter('q'), Key::Enter, Key::Backspace, Key::Escape];
+        assert_eq!(parse(b"\x1b[Aq\r\x7f\x1b"), expected);
+    }
+
+    #[test]
+    fn lines_are_cut_where_the_screen_ends() {
+        assert_eq!(cut("abcdef", 3), "abc");
+        assert_eq!(cut("\x1b[1mabcdef", 3), "\x1b[1mabc\x1b[0m");
+        assert_eq!(cut("■■■", 2), "■■");
+    }
+}

@@ -1,0 +1,207 @@
+//! What goes on in the cluster right now?
+
+mod model;
+mod view;
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::lock::wait;
+use crate::look;
+use crate::output::{self, Output};
+use crate::reach::{Cluster, Reach};
+use crate::signals;
+use crate::span;
+use crate::terminal::{self, Key, Screen, Size};
+use model::{Model, Sort};
+
+/// What a screen has where there is none.
+const PAPER: Size = Size { columns: 120, rows: 40 };
+
+/// Flags of `tenure top`.
+#[derive(Args)]
+pub(crate) struct Top {
+    /// Only locks whose names begin so
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: String,
+    /// Look again after this long
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "1s")]
+    interval: Duration,
+    /// Print once and end; so does a stdout that is no terminal
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// What is on the screen.
+enum Page {
+    Locks,
+    /// Somebody types a filter.
+    Filter,
+    /// Lines about one lock.
+    About(Vec<String>),
+}
+
+/// Shows everything until somebody has seen enough.
+pub(crate) fn top(flags: &Top) -> Result<Exit, Failure> {
+    flags.reach.with(async |cluster| {
+        if cluster.output == Output::Json || flags.once || !terminal::there() {
+            return print(cluster, flags).await;
+        }
+        live(cluster, flags).await
+    })
+}
+
+/// One look, or with JSON one object for each.
+async fn print(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
+    let mut asked = signals::listen()?;
+    let mut model = Model::new(flags.prefix.clone());
+    let mut watch = cluster.client.watch_prefix("").await?;
+    loop {
+        let until = Instant::now() + flags.interval;
+        loop {
+            tokio::select! {
+                batch = watch.next() => match batch? {
+                    Some(batch) => model.heard(&batch),
+                    None => break,
+                },
+                () = tokio::time::sleep_until(until) => break,
+                signal = asked.signal() => return Ok(Exit::Signal(signal)),
+            }
+        }
+        model.look(cluster).await?;
+        match cluster.output {
+            Output::Json => output::object(&object(&model)),
+            Output::Text => {
+                let lines = view::lines(&model, PAPER, None);
+                output::out(&format!("{}\n", lines.join("\n")));
+            }
+        }
+        if flags.once || cluster.output == Output::Text {
+            return Ok(Exit::Done);
+        }
+    }
+}
+
+fn object(model: &Model) -> serde_json::Value {
+    let locks = model.rows().into_iter().map(|row| {
+        json!({
+            "lock": row.view.lock, "waiting": row.view.waiting, "grants_per_s": row.grants_per_s,
+            "holders": row.view.holders.iter().map(|it| json!({
+                "client": it.client, "token": it.token.to_string(), "held_ms": it.held_ms,
+            })).collect::<Vec<_>>(),
+        })
+    });
+    let locks: Vec<_> = locks.collect();
+    json!({
+        "revision": model.revision().to_string(), "grants_per_s": model.grants_per_s(),
+        "leases": model.leases(), "members_up": model.up(), "members": model.members().len(),
+        "leader": model.leader(), "locks": locks,
+    })
+}
+
+/// On a terminal, with keys.
+async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
+    let mut asked = signals::listen()?;
+    let mut model = Model::new(flags.prefix.clone());
+    model.look(cluster).await?;
+    let mut watch = cluster.client.watch_prefix("").await?;
+    let (screen, mut keys) = (Screen::open()?, terminal::keys());
+    let mut page = Page::Locks;
+    let mut tick = tokio::time::interval(flags.interval.max(Duration::from_millis(50)));
+    loop {
+        match &page {
+            Page::About(lines) => screen.draw(&view::about(lines, screen.size())),
+            Page::Locks => screen.draw(&view::lines(&model, screen.size(), None)),
+            Page::Filter => screen.draw(&view::lines(&model, screen.size(), Some(&model.filter))),
+        }
+        tokio::select! {
+            batch = watch.next() => match batch {
+                Ok(Some(batch)) => model.heard(&batch),
+                Ok(None) => {}
+                // Heard too little to go on from there: from now on, then.
+                Err(_) => watch = cluster.client.watch_prefix("").await?,
+            },
+            _ = tick.tick() => {
+                if let Err(failure) = model.look(cluster).await {
+                    model.trouble(&failure.text);
+                }
+            }
+            signal = asked.signal() => { let _ = signal; return Ok(Exit::Done) },
+            key = keys.recv() => {
+                let Some(key) = key else { return Ok(Exit::Done) };
+                let (next, done) = press(cluster, &mut model, page, key).await;
+                if done {
+                    return Ok(Exit::Done);
+                }
+                page = next;
+            }
+        }
+    }
+}
+
+/// What a key does; whether that is the end.
+async fn press(cluster: &Cluster, model: &mut Model, page: Page, key: Key) -> (Page, bool) {
+    match (page, key) {
+        (Page::Filter, Key::Enter) => (Page::Locks, false),
+        (Page::Filter, Key::Escape) => {
+            model.filter.clear();
+            (Page::Locks, false)
+        }
+        (Page::Filter, Key::Backspace) => {
+            model.filter.pop();
+            (Page::Filter, false)
+        }
+        (Page::Filter, Key::Letter(letter)) => {
+            model.filter.push(letter);
+            (Page::Filter, false)
+        }
+        (page @ Page::Filter, Key::Up | Key::Down) => (page, false),
+        (Page::About(_), Key::Letter('q') | Key::Escape | Key::Enter) => (Page::Locks, false),
+        (page @ Page::About(_), _) => (page, false),
+        (Page::Locks, Key::Letter('q') | Key::Escape) => (Page::Locks, true),
+        (Page::Locks, Key::Letter('/')) => (Page::Filter, false),
+        (Page::Locks, Key::Letter('s')) => {
+            model.sort = match model.sort {
+                Sort::Waiting => Sort::Rate,
+                Sort::Rate => Sort::Name,
+                Sort::Name => Sort::Waiting,
+            };
+            (Page::Locks, false)
+        }
+        (Page::Locks, Key::Up | Key::Letter('k')) => {
+            model.move_up();
+            (Page::Locks, false)
+        }
+        (Page::Locks, Key::Down | Key::Letter('j')) => {
+            model.move_down();
+            (Page::Locks, false)
+        }
+        (Page::Locks, Key::Enter) => (about(cluster, model, About::Explain).await, false),
+        (Page::Locks, Key::Letter('h')) => (about(cluster, model, About::History).await, false),
+        (Page::Locks, _) => (Page::Locks, false),
+    }
+}
+
+enum About {
+    Explain,
+    History,
+}
+
+async fn about(cluster: &Cluster, model: &Model, what: About) -> Page {
+    let Some(lock) = model.chosen() else { return Page::Locks };
+    let text = match what {
+        About::Explain => wait::explain(cluster, &lock, None)
+            .await
+            .map(|explained| look::explain_text(&lock, &explained, cluster.client.name())),
+        About::History => look::history_text(cluster, &lock).await,
+    };
+    let text = text.unwrap_or_else(|failure| failure.text);
+    Page::About(text.lines().map(str::to_owned).collect())
+}

@@ -1,0 +1,187 @@
+//! What is known of the cluster at this moment, and how fast does it change?
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tenure::Batch;
+use tenure_server::os;
+use tenure_wire::convert::cause_word;
+use tenure_wire::v1;
+
+use crate::failure::Failure;
+use crate::look;
+use crate::output;
+use crate::reach::Cluster;
+
+/// Rates are of the last so many microseconds.
+const WINDOW_US: u64 = 5_000_000;
+/// Locks that are looked at, at most.
+const LOCKS: u32 = 1_000;
+
+/// How locks are sorted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sort {
+    Waiting,
+    Rate,
+    Name,
+}
+
+/// A lock and how often it is granted.
+#[derive(Clone)]
+pub(super) struct Row {
+    pub(super) view: v1::LockView,
+    pub(super) grants_per_s: f64,
+}
+
+/// Everything on the screen.
+pub(super) struct Model {
+    prefix: String,
+    pub(super) filter: String,
+    pub(super) sort: Sort,
+    status: v1::StatusResponse,
+    locks: Vec<v1::LockView>,
+    /// When which lock was granted.
+    grants: VecDeque<(u64, String)>,
+    began_us: u64,
+    pub(super) last: String,
+    pub(super) at: usize,
+}
+
+impl Model {
+    pub(super) fn new(prefix: String) -> Self {
+        Self {
+            prefix,
+            filter: String::new(),
+            sort: Sort::Waiting,
+            status: v1::StatusResponse::default(),
+            locks: Vec::new(),
+            grants: VecDeque::new(),
+            began_us: os::now_us(),
+            last: "none yet".to_owned(),
+            at: 0,
+        }
+    }
+
+    /// Looks anew.
+    pub(super) async fn look(&mut self, cluster: &Cluster) -> Result<(), Failure> {
+        self.status = cluster.client.status().await?;
+        self.locks = look::page(cluster, &self.prefix, "", LOCKS).await?.locks;
+        self.forget();
+        Ok(())
+    }
+
+    /// Something went wrong; it is shown instead of the last event.
+    pub(super) fn trouble(&mut self, text: &str) {
+        self.last = format!("cannot look: {text}");
+    }
+
+    /// Counts what happened.
+    pub(super) fn heard(&mut self, batch: &Batch) {
+        for event in &batch.events {
+            let name = event.kv.as_ref().map_or("", |kv| kv.key.as_str());
+            if event.cause() == v1::Cause::Granted {
+                self.grants.push_back((os::now_us(), name.to_owned()));
+            }
+            let mut words =
+                format!("{} {}", cause_word(event.cause()).replace('_', " "), output::clean(name));
+            if !event.client.is_empty() {
+                words.push_str(&format!(" → {}", output::clean(&event.client)));
+            }
+            if event.token > 0 {
+                words.push_str(&format!(", token {}", event.token));
+            }
+            self.last = words;
+        }
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        let since_us = os::now_us().saturating_sub(WINDOW_US);
+        while self.grants.front().is_some_and(|(at_us, _)| *at_us < since_us) {
+            self.grants.pop_front();
+        }
+    }
+
+    /// Seconds that the rates are of.
+    fn seconds(&self) -> f64 {
+        let us = os::now_us().saturating_sub(self.began_us).clamp(1, WINDOW_US);
+        std::time::Duration::from_micros(us).as_secs_f64()
+    }
+
+    pub(super) fn grants_per_s(&self) -> f64 {
+        self.grants.len() as f64 / self.seconds()
+    }
+
+    /// The locks that pass the filter, sorted.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, lock) in &self.grants {
+            *counts.entry(lock).or_default() += 1;
+        }
+        let seconds = self.seconds();
+        let passing = self.locks.iter().filter(|it| it.lock.contains(&self.filter));
+        let mut rows: Vec<Row> = passing
+            .map(|view| {
+                let count = counts.get(view.lock.as_str()).copied().unwrap_or(0);
+                Row { view: view.clone(), grants_per_s: count as f64 / seconds }
+            })
+            .collect();
+        match self.sort {
+            Sort::Name => {}
+            Sort::Waiting => rows.sort_by_key(|row| std::cmp::Reverse(row.view.waiting)),
+            Sort::Rate => rows.sort_by(|a, b| b.grants_per_s.total_cmp(&a.grants_per_s)),
+        }
+        rows
+    }
+
+    pub(super) fn move_up(&mut self) {
+        self.at = self.at.saturating_sub(1);
+    }
+
+    pub(super) fn move_down(&mut self) {
+        self.at = (self.at + 1).min(self.rows().len().saturating_sub(1));
+    }
+
+    /// The lock under the cursor.
+    pub(super) fn chosen(&self) -> Option<String> {
+        let rows = self.rows();
+        let at = self.at.min(rows.len().checked_sub(1)?);
+        rows.get(at).map(|row| row.view.lock.clone())
+    }
+
+    pub(super) fn members(&self) -> &[v1::MemberStatus] {
+        &self.status.members
+    }
+
+    pub(super) fn up(&self) -> usize {
+        self.status.members.iter().filter(|it| it.up).count()
+    }
+
+    pub(super) fn leader(&self) -> Option<String> {
+        let leader = self.status.leader.as_ref().filter(|it| it.member_id != 0)?;
+        Some(output::clean(&leader.name))
+    }
+
+    pub(super) fn cluster(&self) -> &str {
+        if self.status.cluster.is_empty() { "cluster" } else { &self.status.cluster }
+    }
+
+    pub(super) fn revision(&self) -> i64 {
+        self.status.header.map_or(0, |header| header.revision)
+    }
+
+    pub(super) fn leases(&self) -> u64 {
+        self.status.counts.map_or(0, |counts| counts.leases)
+    }
+
+    #[cfg(test)]
+    pub(super) fn sample(locks: Vec<v1::LockView>) -> Self {
+        let leader =
+            Some(v1::LeaderHint { member_id: 1, name: "b".to_owned(), ..Default::default() });
+        let member = v1::Member { name: "b".to_owned(), role: 3, ..Default::default() };
+        let member = v1::MemberStatus { member: Some(member), up: true, ..Default::default() };
+        let mut model = Self::new(String::new());
+        model.status = v1::StatusResponse { leader, members: vec![member], ..Default::default() };
+        model.locks = locks;
+        model
+    }
+}

@@ -1,0 +1,166 @@
+//! How do a cluster's locks and members look on a screen?
+
+use tenure_wire::v1;
+
+use super::model::{Model, Sort};
+use crate::cluster::{bytes, role_word};
+use crate::look::{held_for, holder_cell, mode_words};
+use crate::output::{self, Side, Table};
+use crate::terminal::Size;
+
+/// Waiters that get a block each.
+const BLOCKS: u64 = 10;
+
+/// The whole screen.
+pub(super) fn lines(model: &Model, size: Size, filter: Option<&str>) -> Vec<String> {
+    let mut lines = vec![head(model)];
+    let members = members(model);
+    // Head, heading, last event, keys, and a line between locks and members.
+    let room = size.rows.saturating_sub(members.len() + 5).max(1);
+    lines.extend(locks(model, room));
+    while lines.len() + members.len() + 2 < size.rows {
+        lines.push(String::new());
+    }
+    lines.extend(members);
+    lines.push(format!("last event  {}", model.last));
+    lines.push(match filter {
+        Some(typed) => format!("/{typed}█   enter keeps the filter, esc drops it"),
+        None => {
+            let sort = match model.sort {
+                Sort::Waiting => "waiting",
+                Sort::Rate => "rate",
+                Sort::Name => "name",
+            };
+            let filter = if model.filter.is_empty() { "" } else { &model.filter };
+            format!(
+                "/ filter {filter}  s sort ({sort})  ↑↓ choose  enter explain  h history  q quit"
+            )
+        }
+    });
+    lines
+}
+
+/// A page about one lock.
+pub(super) fn about(text: &[String], size: Size) -> Vec<String> {
+    let room = size.rows.saturating_sub(2);
+    let mut lines: Vec<String> = text.iter().rev().take(room).rev().cloned().collect();
+    while lines.len() < room {
+        lines.push(String::new());
+    }
+    lines.push(String::new());
+    lines.push("q back".to_owned());
+    lines
+}
+
+fn head(model: &Model) -> String {
+    let (up, all) = (model.up(), model.members().len());
+    let leader = model.leader().map_or("nobody leads".to_owned(), |name| format!("leader {name}"));
+    let (revision, rate, leases) = (model.revision(), model.grants_per_s(), model.leases());
+    format!(
+        "{}  {leader}  {up}/{all} members  revision {revision}  {rate:.1} grants/s  {leases} leases",
+        output::clean(model.cluster())
+    )
+}
+
+fn locks(model: &Model, room: usize) -> Vec<String> {
+    let rows = model.rows();
+    if rows.is_empty() {
+        let why = if model.filter.is_empty() {
+            "no lock is held or awaited"
+        } else {
+            "no lock passes the filter"
+        };
+        return vec![why.to_owned()];
+    }
+    let at = model.at.min(rows.len() - 1);
+    let from = at.saturating_sub(room.saturating_sub(1));
+    let mut table = Table::new(&[
+        ("", Side::Left),
+        ("LOCK", Side::Left),
+        ("MODE", Side::Left),
+        ("HELD BY", Side::Left),
+        ("FOR", Side::Left),
+        ("TOKEN", Side::Right),
+        ("GRANTS/s", Side::Right),
+        ("WAITING", Side::Left),
+    ]);
+    for (index, row) in rows.iter().enumerate().skip(from).take(room) {
+        let token = row.view.holders.first().map_or("-".to_owned(), |it| it.token.to_string());
+        table.row([
+            if index == at { "▸".to_owned() } else { " ".to_owned() },
+            row.view.lock.clone(),
+            mode_words(&row.view),
+            holder_cell(&row.view),
+            held_for(&row.view),
+            token,
+            format!("{:.1}", row.grants_per_s),
+            waiting(row.view.waiting),
+        ]);
+    }
+    table.text().lines().map(str::to_owned).collect()
+}
+
+fn waiting(count: u64) -> String {
+    let blocks = "■".repeat(usize::try_from(count.min(BLOCKS)).unwrap_or(0));
+    if count == 0 { "0".to_owned() } else { format!("{blocks} {count}") }
+}
+
+fn members(model: &Model) -> Vec<String> {
+    let mut table = Table::new(&[
+        ("MEMBER", Side::Left),
+        ("ROLE", Side::Left),
+        ("BEHIND", Side::Right),
+        ("FSYNC p99", Side::Right),
+        ("DISK FREE", Side::Right),
+        ("STATE", Side::Left),
+    ]);
+    for it in model.members() {
+        let member = it.member.clone().unwrap_or_default();
+        let leads = member.role() == v1::Role::Leader;
+        let fsync = it.fsync_p99_us.map(std::time::Duration::from_micros);
+        table.row([
+            member.name.clone(),
+            role_word(member.role()).to_owned(),
+            it.behind.filter(|_| !leads).map_or("-".to_owned(), |behind| behind.to_string()),
+            fsync.map_or("-".to_owned(), |it| format!("{:.1}ms", it.as_secs_f64() * 1_000.0)),
+            it.disk_free_bytes.map_or("-".to_owned(), bytes),
+            if it.up { it.state.clone() } else { "down".to_owned() },
+        ]);
+    }
+    table.text().lines().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(name: &str, waiting: u64) -> v1::LockView {
+        let holder =
+            v1::HolderView { client: "ci-7/4121".to_owned(), token: 1042, ..Default::default() };
+        v1::LockView { lock: name.to_owned(), holders: vec![holder], waiting, ..Default::default() }
+    }
+
+    #[test]
+    fn a_screen_has_locks_members_and_keys() {
+        let model = Model::sample(vec![lock("deploy", 2), lock("jobs/import", 41)]);
+        let lines = lines(&model, Size { columns: 100, rows: 20 }, None);
+        assert_eq!(lines.len(), 20);
+        assert!(lines[0].starts_with("cluster  leader b  1/1 members"), "{}", lines[0]);
+        assert!(lines[2].starts_with("▸  jobs/import") && lines[2].ends_with("■■■■■■■■■■ 41"));
+        assert!(lines[3].contains("deploy") && lines[3].ends_with("■■ 2"), "{}", lines[3]);
+        assert!(lines[19].contains("q quit"), "{}", lines[19]);
+    }
+
+    #[test]
+    fn a_filter_leaves_what_it_says_and_small_screens_keep_the_cursor() {
+        let mut model = Model::sample((0..50).map(|at| lock(&format!("l{at:02}"), 0)).collect());
+        model.filter = "l4".to_owned();
+        assert_eq!(model.rows().len(), 10);
+        model.filter.clear();
+        (0..30).for_each(|_| model.move_down());
+        let lines = lines(&model, Size { columns: 80, rows: 12 }, None);
+        assert!(lines.len() <= 12, "{}", lines.len());
+        assert!(lines.iter().any(|line| line.starts_with("▸  l30")), "{lines:#?}");
+        assert_eq!(model.chosen().as_deref(), Some("l30"));
+    }
+}

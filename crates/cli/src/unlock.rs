@@ -1,0 +1,73 @@
+//! How is a lock given back that a lease holds?
+
+use clap::Args;
+use serde_json::json;
+use tenure_wire::v1;
+use v1::answer::Result as Answer;
+use v1::request::Command;
+
+use crate::exit::Exit;
+use crate::failure::{Failure, quoted};
+use crate::lease;
+use crate::lock::wait::{self, strange};
+use crate::output::{self, Output};
+use crate::reach::{Reach, request_id, said};
+
+/// Flags of `tenure unlock`.
+#[derive(Args)]
+pub(crate) struct Unlock {
+    /// Which lock
+    lock: String,
+    /// The lease that holds it; its first digits will do [env: TENURE_LEASE]
+    #[arg(long, value_name = "LEASE")]
+    lease: Option<String>,
+    /// The token it is held under: no other grant is given back [env: TENURE_TOKEN]
+    #[arg(long)]
+    token: Option<u64>,
+    /// Repeat a request whose outcome is not known
+    #[arg(long, value_name = "ID")]
+    request_id: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Gives a lock back.
+pub(crate) fn unlock(flags: &Unlock) -> Result<Exit, Failure> {
+    let lease: String = said(flags.lease.clone(), "--lease", "TENURE_LEASE")?;
+    let token: u64 = said(flags.token, "--token", "TENURE_TOKEN")?;
+    flags.reach.with(async |cluster| {
+        let lease = lease::find(cluster, &lease).await?;
+        let lock = flags.lock.clone();
+        let command =
+            Command::Release(v1::ReleaseRequest { lock, lease, token, ..Default::default() });
+        let id = request_id(flags.request_id.as_ref());
+        let released = match cluster.client.ask(command, Some(&id)).await {
+            Ok(released) => released,
+            Err(error) => return Err(whose(cluster, &flags.lock, error.into()).await),
+        };
+        let (Answer::Released(_), revision) = released else { return Err(strange()) };
+        match cluster.output {
+            Output::Json => output::object(&json!({
+                "event": "released", "lock": flags.lock, "token": token.to_string(),
+                "revision": revision.to_string(),
+            })),
+            Output::Text => {
+                let lock = &flags.lock;
+                output::tell(&format!("lock `{lock}` released at revision {revision}\n"));
+            }
+        }
+        Ok(Exit::Done)
+    })
+}
+
+/// A no that says who has the lock instead.
+async fn whose(cluster: &crate::reach::Cluster, lock: &str, failure: Failure) -> Failure {
+    if failure.reason != "NOT_HOLDER" {
+        return failure;
+    }
+    let Ok(explained) = wait::explain(cluster, lock, None).await else { return failure };
+    let holder = explained.lock.iter().flat_map(|lock| &lock.holders).next();
+    let holder = holder.map_or("nobody".to_owned(), wait::holder_words);
+    let failure = failure.with("held by", holder);
+    failure.next(format!("stop the work; look: tenure history {}", quoted(lock)))
+}

@@ -1,0 +1,124 @@
+//! How does somebody see every change as it happens?
+
+use clap::Args;
+use serde_json::json;
+use tenure::{Batch, Change, Revision};
+use tenure_wire::json::event::Event;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::look::event_words;
+use crate::output::{self, Output};
+use crate::reach::Reach;
+use crate::signals;
+
+/// Flags of `tenure watch`.
+#[derive(Args)]
+pub(crate) struct Watch {
+    /// Only locks and keys whose names begin so
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: String,
+    /// From this revision on [default: from now]
+    #[arg(long, value_name = "REVISION")]
+    from: Option<u64>,
+    /// End after so many revisions
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Flags of `tenure observe`.
+#[derive(Args)]
+pub(crate) struct Observe {
+    /// Which election
+    name: String,
+    /// End after so many changes; the first one is how it stands now
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+/// Prints changes until somebody ends it.
+pub(crate) fn watch(flags: &Watch) -> Result<Exit, Failure> {
+    flags.reach.with(async |cluster| {
+        let mut asked = signals::listen()?;
+        let mut ask = cluster.client.watch_prefix(&flags.prefix);
+        if let Some(from) = flags.from {
+            ask = ask.from(Revision(from));
+        }
+        let mut watch = ask.await?;
+        let mut seen = 0;
+        while flags.limit.is_none_or(|limit| seen < limit) {
+            let batch = tokio::select! {
+                batch = watch.next() => batch?,
+                signal = asked.signal() => return Ok(Exit::Signal(signal)),
+            };
+            let Some(batch) = batch else { break };
+            seen += 1;
+            print(cluster.output, batch);
+        }
+        Ok(Exit::Done)
+    })
+}
+
+fn print(output: Output, batch: Batch) {
+    match output {
+        Output::Json => {
+            let events: Vec<Event> = batch.events.into_iter().map(Event::from).collect();
+            let said = json!({ "revision": batch.revision.to_string(), "events": events });
+            output::object(&said);
+        }
+        Output::Text => {
+            for event in &batch.events {
+                output::out(&format!("{:>8}  {}\n", batch.revision, event_words(event)));
+            }
+        }
+    }
+}
+
+/// Prints who leads, and every change of it.
+pub(crate) fn observe(flags: &Observe) -> Result<Exit, Failure> {
+    flags.reach.with(async |cluster| {
+        let mut asked = signals::listen()?;
+        let mut observer = cluster.client.election(&flags.name).observe().await?;
+        let mut seen = 0;
+        while flags.limit.is_none_or(|limit| seen < limit) {
+            let change = tokio::select! {
+                change = observer.next() => change?,
+                signal = asked.signal() => return Ok(Exit::Signal(signal)),
+            };
+            let Some(change) = change else { break };
+            seen += 1;
+            told(cluster.output, &flags.name, &change);
+        }
+        Ok(Exit::Done)
+    })
+}
+
+fn told(output: Output, name: &str, change: &Change) {
+    match (output, change) {
+        (Output::Json, Change::Vacant) => {
+            output::object(&json!({ "event": "vacant", "name": name }));
+        }
+        (Output::Json, Change::Leader(leader)) => {
+            let (value, value_base64) = tenure_wire::json::text_or_base64(&leader.value);
+            let mut said = json!({
+                "event": "leader", "name": name, "client": leader.client,
+                "token": leader.token.to_string(), "lease": leader.lease.to_string(),
+            });
+            match value_base64 {
+                Some(value) => said["value_base64"] = json!(value),
+                None => said["value"] = json!(value.unwrap_or_default()),
+            }
+            output::object(&said);
+        }
+        (Output::Text, Change::Vacant) => output::out("vacant\n"),
+        (Output::Text, Change::Leader(leader)) => {
+            let (client, token) = (output::clean(&leader.client), leader.token);
+            let value = output::bytes(&leader.value);
+            output::out(&format!("{value}  {client}  token {token}\n"));
+        }
+    }
+}

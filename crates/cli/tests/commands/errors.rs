@@ -1,0 +1,120 @@
+//! Does every mistake give a helpful line and the documented code?
+
+use std::process::{Command, Stdio};
+
+use crate::stage::{Live, Member, TENURE, at, ended, member, objects, ok, refused, run, run_with};
+
+#[test]
+fn wrong_arguments_are_refused_before_anything_is_sent() {
+    // Nobody listens there: whatever was sent would end with 69.
+    let nowhere = |arguments: &[&str]| at("127.0.0.1:1", arguments);
+    for (arguments, words) in [
+        (&["lokc"][..], "similar subcommand"),
+        (&["lock"], "<LOCK>"),
+        (&["lock", "a", "--wiat", "1s"], "--wait"),
+        (&["lock", "a", "--wait", "soon"], "`soon` is no time; try 500ms, 15s, 2m or 1h30m"),
+        (&["lock", "a", "--slots", "0"], "--slots"),
+        (&["lock", "a", "--lease", "1", "--ttl", "5s"], "cannot be used with"),
+        (&["force", "a", "--token", "x"], "--token"),
+        (&["locks", "--output", "yaml"], "[possible values: text, json]"),
+        (&["key", "cas", "a", "b"], "--old"),
+        (&["plan", "--drift", "fast"], "parts per million"),
+        (&["completions", "tcsh-ish"], "possible values"),
+        (&["help", "nothing"], "there is no command `nothing`"),
+        (&["help", "HOLD"], "there is no reason HOLD"),
+        (&["bench", "--clients", "0"], "--clients are from 1 to 10000"),
+        (&["unlock", "a", "--token", "1"], "--lease is missing, and TENURE_LEASE is not set"),
+    ] {
+        let ran = nowhere(arguments);
+        assert_eq!(ran.code, 2, "{arguments:?}: {ran:?}");
+        assert!(ran.err.contains(words), "{arguments:?}: {}", ran.err);
+        assert!(ran.err.starts_with("error: "), "{arguments:?}: {}", ran.err);
+        assert_eq!(ran.out, "", "{arguments:?}");
+    }
+    refused(2, "ARGUMENTS", &["lease", "show", "my-lease"]);
+    refused(1, "INVALID_NAME", &["try", "a\tb"]);
+    let bad = run(&["lock", "a", "--ttl", "3h"]);
+    assert!(bad.code == 2 && bad.err.contains("not between 1s and 1h"), "{bad:?}");
+}
+
+#[test]
+fn nobody_reached_means_nothing_happened() {
+    for arguments in [
+        &["locks"][..],
+        &["lock", "a"],
+        &["try", "a"],
+        &["key", "put", "a", "b"],
+        &["cluster", "status"],
+        &["watch"],
+        &["elect", "a", "--value", "v"],
+        &["top", "--once"],
+        &["bench", "--duration", "1s"],
+    ] {
+        let timeout = ["--connect-timeout", "300ms"];
+        let ran = at("127.0.0.1:1", &[arguments, &timeout].concat());
+        assert_eq!(ran.code, 69, "{arguments:?}: {ran:?}");
+        assert!(ran.err.starts_with("error: no member answered within 0.3s\n"), "{}", ran.err);
+        assert!(ran.err.contains("tried    127.0.0.1:1 ") && ran.err.contains("effect   none"));
+        assert!(ran.err.contains("try      tenure doctor"), "{}", ran.err);
+    }
+    let json = ["locks", "--connect-timeout", "300ms", "--output", "json"];
+    let said = objects(&at("127.0.0.1:1", &json).err);
+    assert_eq!((&said[0]["error"]["effect"], &said[0]["exit_code"]), (&"none".into(), &69.into()));
+}
+
+#[test]
+fn an_unanswered_request_may_have_happened() {
+    let gone = Member::found("gone");
+    let addr = gone.addr.clone();
+    let lease = |client| at(&addr, &["lease", "grant", "--ttl", "1h", "--client", client]).out;
+    let (holder, waiter) = (lease("holder"), lease("waiter"));
+    assert_eq!(at(&addr, &["try", "l", "--lease", holder.trim()]).code, 0);
+    let mut waiting = Live::start_at(&addr, &["lock", "l", "--lease", waiter.trim()]);
+    waiting.says("waiting for lock `l`");
+    drop(gone);
+    assert_eq!(waiting.ends(), Some(74), "{:?}", waiting.said());
+    waiting.says("effect   unknown: it may have happened");
+    waiting.says("--request-id");
+}
+
+#[test]
+fn flags_beat_variables_which_beat_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("client.toml");
+    let write =
+        |addr: &str| std::fs::write(&file, format!("addr = \"{addr}\"\nclient = \"filed\"\n"));
+    write(&member().addr).unwrap();
+    let with = |variables: &[(&str, &str)], arguments: &[&str]| {
+        let mut command = Command::new(TENURE);
+        command.args(arguments).env_clear().stdin(Stdio::null());
+        ended(command.envs(variables.iter().copied()))
+    };
+    let path = file.to_str().unwrap();
+    let granted = with(&[("TENURE_CLIENT_CONFIG", path)], &["lease", "grant", "--ttl", "1m"]);
+    assert_eq!(granted.code, 0, "{granted:?}");
+    assert!(ok(&["lease", "show", granted.out.trim()]).contains("of filed,"));
+    let beaten =
+        with(&[("TENURE_CLIENT_CONFIG", path), ("TENURE_CLIENT", "said")], &["lease", "grant"]);
+    assert!(ok(&["lease", "show", beaten.out.trim()]).contains("of said,"), "{beaten:?}");
+    write("127.0.0.1:1").unwrap();
+    let flagged = ["locks", "--client-config", path, "--addr", &member().addr];
+    assert_eq!(with(&[("TENURE_ADDR", "127.0.0.1:2")], &flagged).code, 0);
+    // A file that is wrong is named with its line, and is a configuration that cannot be used.
+    std::fs::write(&file, "client = \"a\"\nadress = \"x\"\n").unwrap();
+    let wrong = with(&[], &["locks", "--client-config", path]);
+    assert!(wrong.code == 78 && wrong.err.contains("client.toml\" line 2: "), "{wrong:?}");
+    let wrong = with(&[], &["locks", "--addr", "http://here"]);
+    assert!(wrong.code == 78 && wrong.err.contains("`http://here` is no address"), "{wrong:?}");
+    let wrong = run_with(&[("TENURE_CA", "/nowhere.pem")], &["locks"]);
+    assert!(wrong.code == 78 && wrong.err.contains("/nowhere.pem"), "{wrong:?}");
+    let gone = with(&[], &["locks", "--client-config", "/nowhere.toml"]);
+    assert_eq!(gone.code, 78, "{gone:?}");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_command_quietly() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "\"$0\" completions bash | head -1; exit ${PIPESTATUS:-0}", TENURE]);
+    let ran = ended(&mut command);
+    assert_eq!(ran.err, "", "no panic, no complaint: {ran:?}");
+}

@@ -1,0 +1,157 @@
+//! Does the help teach, and does the reference say the same?
+//!
+//! `TENURE_FIX=1` writes `docs/reference/cli.md` anew.
+
+use std::fmt::Write as _;
+
+use crate::stage::at;
+
+/// Every command, in the order of the page.
+const COMMANDS: &[&str] = &[
+    "run",
+    "lock",
+    "try",
+    "unlock",
+    "locks",
+    "queue",
+    "explain",
+    "history",
+    "force",
+    "lease",
+    "lease grant",
+    "lease renew",
+    "lease revoke",
+    "lease list",
+    "lease show",
+    "elect",
+    "observe",
+    "watch",
+    "key",
+    "key get",
+    "key put",
+    "key delete",
+    "key cas",
+    "key list",
+    "dev",
+    "serve",
+    "config",
+    "config check",
+    "cluster",
+    "cluster status",
+    "cluster members",
+    "cluster add",
+    "cluster promote",
+    "cluster remove",
+    "cluster transfer",
+    "backup",
+    "restore",
+    "doctor",
+    "top",
+    "plan",
+    "bench",
+    "demo",
+    "completions",
+    "man",
+    "help",
+];
+
+fn said(arguments: &[&str]) -> String {
+    let ran = at("127.0.0.1:1", arguments);
+    assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
+    ran.out
+}
+
+fn long(command: &str) -> String {
+    let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+    said(&words)
+}
+
+/// Names of the commands that some help lists.
+fn listed(help: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let lines = lines.take_while(|line| !line.is_empty());
+    lines.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
+}
+
+#[test]
+fn the_page_has_every_command_as_its_help_says() {
+    let mut page = String::from(
+        "# Command line\n\n\
+         <!-- Printed from the binary: TENURE_FIX=1 cargo test -p tenure-cli --test commands help -->\n\n\
+         [The guide](../guides/cli.md) shows these at work. Addresses, names and certificates come from flags,\n\
+         else from `TENURE_*` variables, else from `~/.config/tenure/client.toml`.\n\n\
+         ## Exit codes\n\nThey never change. `tenure help exit` prints them too.\n\n| exit | meaning |\n|---|---|\n",
+    );
+    for line in said(&["help", "exit"]).lines() {
+        let (code, meaning) = line.trim_start().split_once("  ").unwrap();
+        let _ = writeln!(page, "| {code} | {meaning} |");
+    }
+    let _ = write!(page, "\n## `tenure`\n\n```text\n{}\n```\n", said(&["--help"]).trim_end());
+    for command in COMMANDS {
+        let _ =
+            write!(page, "\n## `tenure {command}`\n\n```text\n{}\n```\n", long(command).trim_end());
+    }
+    let page: String = page.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
+    if std::env::var_os("TENURE_FIX").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(kept == page, "docs/reference/cli.md is old: run with TENURE_FIX=1");
+}
+
+#[test]
+fn no_command_is_missing_here_and_each_begins_with_an_example() {
+    for command in listed(&said(&["--help"])) {
+        assert!(COMMANDS.contains(&command.as_str()), "{command}");
+        let help = said(&[&command, "--help"]);
+        for below in listed(&help) {
+            assert!(COMMANDS.contains(&format!("{command} {below}").as_str()), "{command} {below}");
+        }
+        let example = format!("  tenure {command}");
+        let usage = help.find("Usage:").unwrap();
+        let subcommands = !listed(&help).is_empty();
+        assert!(subcommands || help.find(&example).is_some_and(|at| at < usage), "{help}");
+    }
+    assert_eq!(said(&["help", "key", "put"]), long("key put"));
+}
+
+#[test]
+fn reasons_and_codes_are_explained() {
+    let held = said(&["help", "HELD"]);
+    assert!(
+        held.starts_with("HELD: somebody has the lock") && held.contains("effect   none"),
+        "{held}"
+    );
+    assert!(said(&["help", "UNKNOWN_OUTCOME"]).contains("effect   unknown"));
+    assert!(said(&["help", "exit"]).contains(" 75  not acquired"));
+    assert!(said(&["--version"]).starts_with("tenure "));
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let text = said(&["completions", shell]);
+        assert!(text.contains("explain") && text.contains("connect-timeout"), "{shell}");
+    }
+    let bash = std::process::Command::new("bash")
+        .args(["-n", "/dev/stdin"])
+        .stdin(std::process::Stdio::piped())
+        .spawn();
+    if let Ok(mut bash) = bash {
+        std::io::Write::write_all(
+            &mut bash.stdin.take().unwrap(),
+            said(&["completions", "bash"]).as_bytes(),
+        )
+        .unwrap();
+        assert!(bash.wait().unwrap().success(), "bash reads it");
+    }
+    assert!(said(&["man"]).contains(".TH tenure 1"));
+    let dir = tempfile::tempdir().unwrap();
+    said(&["man", "--dir", dir.path().to_str().unwrap()]);
+    for command in COMMANDS {
+        let path = dir.path().join(format!("tenure-{}.1", command.replace(' ', "-")));
+        let page = std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("{path:?}"));
+        assert!(page.contains(".SH SYNOPSIS"), "{command}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Is a cluster shown, and changed member by member?
+
+use std::process::ChildStdin;
+
+use serde_json::Value;
+
+use crate::ports::free_port;
+use crate::stage::{Ran, at, objects, serve, wait};
+
+/// Three members, and room for more.
+struct Three {
+    dir: tempfile::TempDir,
+    running: Vec<(String, ChildStdin)>,
+    addr: String,
+    seed: String,
+}
+
+impl Three {
+    fn found() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let ports: Vec<(u16, u16)> = (0..3).map(|_| (free_port(), free_port())).collect();
+        let listed = ["a", "b", "c"].iter().zip(&ports);
+        let listed: Vec<String> =
+            listed.map(|(name, (_, members))| format!("{name}=127.0.0.1:{members}")).collect();
+        let bootstrap = listed.join(",");
+        let mut running = Vec::new();
+        let mut addresses = Vec::new();
+        for (name, (clients, members)) in ["a", "b", "c"].iter().zip(&ports) {
+            let (stdin, addr) =
+                serve(dir.path(), name, *clients, *members, &["--bootstrap", &bootstrap]);
+            running.push(((*name).to_owned(), stdin));
+            addresses.push(addr);
+        }
+        let seed = format!("127.0.0.1:{}", ports[0].1);
+        let three = Self { dir, running, addr: addresses.join(","), seed };
+        wait("three members are up", || {
+            three.run(&["cluster", "status"]).out.contains("3 of 3 members up").then_some(())
+        });
+        three
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        at(&self.addr, arguments)
+    }
+
+    fn ok(&self, arguments: &[&str]) -> String {
+        let ran = self.run(arguments);
+        assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
+        ran.out
+    }
+
+    fn json(&self, arguments: &[&str]) -> Vec<Value> {
+        objects(&self.ok(&[arguments, &["--output", "json"]].concat()))
+    }
+
+    fn leader(&self) -> String {
+        wait("somebody leads", || {
+            let status = self.json(&["cluster", "status"]).remove(0);
+            Some(status["leader"]["name"].as_str()?.to_owned())
+        })
+    }
+}
+
+#[test]
+fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
+    let mut three = Three::found();
+    // Whoever is asked may not have heard yet who was elected.
+    let status = wait("one leads", || {
+        let status = three.ok(&["cluster", "status"]);
+        let leads = status.lines().filter(|line| line.contains(" leader ")).count();
+        (leads == 1 && status.matches(" follower ").count() == 2).then_some(status)
+    });
+    assert!(status.contains("survives 1 failure,"), "{status}");
+    assert_eq!(three.json(&["cluster", "status"])[0]["members"].as_array().unwrap().len(), 3);
+    let names: Vec<String> = three
+        .json(&["cluster", "members"])
+        .iter()
+        .map(|it| it["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(three.ok(&["cluster", "members"]).contains("follower"));
+
+    let before = three.leader();
+    let other = ["a", "b", "c"].into_iter().find(|name| **name != before).unwrap();
+    assert_eq!(three.ok(&["cluster", "transfer", other]), format!("{other} leads\n"));
+    assert_eq!(three.leader(), other);
+    let moved = three.json(&["cluster", "transfer"]).remove(0);
+    assert_eq!(moved["event"], "transferred");
+    assert_ne!(moved["leader"], other);
+
+    let unknown = three.run(&["cluster", "promote", "zoe"]);
+    assert_eq!(unknown.code, 1, "{unknown:?}");
+    assert!(
+        unknown.err.contains("there is no member zoe") && unknown.err.contains("members  "),
+        "{unknown:?}"
+    );
+    let how = three.ok(&["cluster", "add", "d"]);
+    assert!(how.starts_with("tenure serve --name d ") && how.contains(&three.seed), "{how}");
+    assert_eq!(three.run(&["cluster", "add", "a"]).code, 1);
+    let (clients, members) = (free_port(), free_port());
+    let (stdin, _) = serve(three.dir.path(), "d", clients, members, &["--join", &three.seed]);
+    three.running.push(("d".to_owned(), stdin));
+    let added = three.run(&["cluster", "add", "d", "--wait", "60s"]);
+    assert_eq!(added.code, 0, "{added:?}");
+    assert!(added.out.contains("d promoted"), "{added:?}");
+    wait("it votes", || {
+        let members = three.json(&["cluster", "members"]);
+        members.iter().any(|it| it["name"] == "d" && it["role"] == "follower").then_some(())
+    });
+
+    let asked = three.run(&["cluster", "remove", "d"]);
+    assert!(asked.code == 2 && asked.err.contains("--yes"), "{asked:?}");
+    assert_eq!(three.ok(&["cluster", "remove", "d", "--yes"]), "d removed\n");
+    assert_eq!(three.json(&["cluster", "members"]).len(), 3);
+
+    three.is_looked_at_by_a_doctor();
+    three.says_what_to_do_about_a_member_that_is_down();
+}
+
+impl Three {
+    fn is_looked_at_by_a_doctor(&self) {
+        let dir = self.dir.path().to_str().unwrap().to_owned();
+        let ran = self.run(&["doctor", "--data", &dir]);
+        let healthy = [("ok", "quorum"), ("ok", "tls"), ("ok", "port")];
+        for (health, check) in healthy {
+            let found = ran.out.lines().any(|line| {
+                let mut words = line.split_whitespace();
+                (words.next(), words.next()) == (Some(health), Some(check))
+            });
+            assert!(found, "{health} {check}: {ran:?}");
+        }
+        for check in ["clock", "stalls", "source", "disk", "sync", "talk"] {
+            assert!(ran.out.contains(&format!(" {check} ")), "{check}: {ran:?}");
+        }
+        let checks = objects(&self.run(&["doctor", "--output", "json"]).out);
+        assert!(
+            checks.iter().any(|it| it["check"] == "quorum" && it["health"] == "ok"),
+            "{checks:?}"
+        );
+        let file = self.dir.path().join("backup");
+        let backed_up = self.json(&["backup", file.to_str().unwrap()]);
+        assert!(backed_up[0]["bytes"].as_u64().unwrap() > 0 && file.exists());
+    }
+
+    fn says_what_to_do_about_a_member_that_is_down(&mut self) {
+        let leader = self.leader();
+        let at = self.running.iter().position(|(name, _)| *name != leader && name != "d").unwrap();
+        let (down, stdin) = self.running.remove(at);
+        drop(stdin);
+        let advice = format!("tenure cluster remove {down}");
+        let status = wait("it is missed", || {
+            let status = self.ok(&["cluster", "status"]);
+            status.contains("2 of 3 members up").then_some(status)
+        });
+        assert!(status.contains(&advice) && status.contains("down"), "{status}");
+        assert!(status.contains("survives 0 more failures"), "{status}");
+        let ran = self.run(&["doctor"]);
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(
+            ran.out.contains(&format!("{down} is down")) && ran.out.contains(&advice),
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
+fn a_doctor_says_what_is_wrong_with_a_cluster_that_is_not_there() {
+    let ran = at("127.0.0.1:1", &["doctor", "--connect-timeout", "300ms"]);
+    assert_eq!(ran.code, 69, "{ran:?}");
+    assert!(ran.out.contains("bad   port") && ran.out.contains("tenure dev"), "{ran:?}");
+    let missing =
+        at("127.0.0.1:1", &["doctor", "--data", "/nowhere", "--connect-timeout", "300ms"]);
+    assert!(missing.out.contains("cannot write in /nowhere"), "{missing:?}");
+}

@@ -1,0 +1,244 @@
+//! A member for everybody, and the binary run against it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use serde_json::Value;
+use tenure_server::os;
+
+use crate::ports::free_port;
+
+pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
+/// How long anything may take here before the test fails.
+const DEADLINE_US: u64 = 60_000_000;
+
+/// Waits until something is so.
+pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
+    let until_us = os::now_us() + DEADLINE_US;
+    loop {
+        if let Some(found) = is_so() {
+            return found;
+        }
+        assert!(os::now_us() < until_us, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A member that ends when this process does: its input ends then.
+pub(crate) struct Member {
+    _stdin: Mutex<ChildStdin>,
+    _dir: tempfile::TempDir,
+    pub(crate) addr: String,
+}
+
+/// One member that most tests share, each with names of its own.
+pub(crate) fn member() -> &'static Member {
+    static SHARED: OnceLock<Member> = OnceLock::new();
+    SHARED.get_or_init(|| Member::found("solo"))
+}
+
+impl Member {
+    /// A cluster of one.
+    pub(crate) fn found(name: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (clients, members) = (free_port(), free_port());
+        let bootstrap = format!("{name}=127.0.0.1:{members}");
+        let more = ["--bootstrap", &bootstrap];
+        let (stdin, addr) = serve(dir.path(), name, clients, members, &more);
+        let member = Self { _stdin: Mutex::new(stdin), _dir: dir, addr };
+        wait("the member serves", || {
+            let ran = at(&member.addr, &["cluster", "status", "--connect-timeout", "5s"]);
+            ran.out.contains("1 of 1 members up").then_some(())
+        });
+        member
+    }
+}
+
+/// Starts a member; it lives as long as what is returned first.
+pub(crate) fn serve(
+    dir: &Path,
+    name: &str,
+    clients: u16,
+    members: u16,
+    more: &[&str],
+) -> (ChildStdin, String) {
+    let (clients, members) = (format!("127.0.0.1:{clients}"), format!("127.0.0.1:{members}"));
+    let log = std::fs::File::create(dir.join(format!("{name}.log"))).unwrap();
+    let mut child = Command::new(TENURE)
+        .args(["serve", "--while-stdin", "--name", name, "--clients", &clients])
+        .args(["--members", &members, "--data"])
+        .arg(dir.join(name))
+        .args(more)
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let stdin = child.stdin.take().unwrap();
+    std::thread::spawn(move || child.wait());
+    (stdin, clients)
+}
+
+/// What a command said, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+fn command(addr: &str, arguments: &[&str]) -> Command {
+    // Whatever hangs fails its test with 124, instead of all of them with nothing.
+    let mut command = Command::new("timeout");
+    command.args(["--foreground", "60", TENURE]).args(arguments);
+    command.env_clear().env("TENURE_ADDR", addr);
+    command.env("TENURE_CONNECT_TIMEOUT", "30s").stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end, against some address.
+pub(crate) fn at(addr: &str, arguments: &[&str]) -> Ran {
+    ended(&mut command(addr, arguments))
+}
+
+/// Runs a command to its end.
+pub(crate) fn ended(command: &mut Command) -> Ran {
+    let ran = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
+}
+
+/// Runs a command against the shared member.
+pub(crate) fn run(arguments: &[&str]) -> Ran {
+    at(&member().addr, arguments)
+}
+
+/// The same with further variables.
+pub(crate) fn run_with(variables: &[(&str, &str)], arguments: &[&str]) -> Ran {
+    ended(command(&member().addr, arguments).envs(variables.iter().copied()))
+}
+
+/// What a command that succeeds prints.
+pub(crate) fn ok(arguments: &[&str]) -> String {
+    let ran = run(arguments);
+    assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
+    ran.out
+}
+
+/// The objects that a command that succeeds prints.
+pub(crate) fn json(arguments: &[&str]) -> Vec<Value> {
+    objects(&ok(&[arguments, &["--output", "json"]].concat()))
+}
+
+/// The one object that it prints.
+pub(crate) fn one(arguments: &[&str]) -> Value {
+    let mut all = json(arguments);
+    assert_eq!(all.len(), 1, "{arguments:?}: {all:?}");
+    all.remove(0)
+}
+
+pub(crate) fn objects(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// A refusal: its code, and that people and programs are told the same.
+pub(crate) fn refused(code: i32, reason: &str, arguments: &[&str]) -> String {
+    let ran = run(arguments);
+    assert_eq!(ran.code, code, "{arguments:?}: {ran:?}");
+    assert!(ran.err.lines().any(|line| line.starts_with("error: ")), "{ran:?}");
+    let told = run(&[arguments, &["--output", "json"]].concat());
+    assert_eq!(told.code, code, "{arguments:?}: {told:?}");
+    let said = objects(&told.err);
+    let last = said.last().unwrap_or_else(|| panic!("{told:?}"));
+    assert_eq!(last["error"]["reason"], reason, "{last}");
+    assert_eq!(last["exit_code"], code, "{last}");
+    ran.err
+}
+
+/// A command that goes on until somebody ends it.
+pub(crate) struct Live {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Live {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_at(&member().addr, arguments)
+    }
+
+    pub(crate) fn start_at(addr: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(TENURE);
+        command.args(arguments).env_clear().env("TENURE_ADDR", addr);
+        command.env("TENURE_CONNECT_TIMEOUT", "30s").stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        listen(out, lines.clone());
+        listen(err, lines.clone());
+        Self { child, lines }
+    }
+
+    /// Waits for a line that has these words.
+    pub(crate) fn says(&self, words: &str) -> String {
+        wait(words, || {
+            let lines = self.lines.lock().unwrap();
+            lines.iter().find(|line| line.contains(words)).cloned()
+        })
+    }
+
+    /// Everything it has said.
+    pub(crate) fn said(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ends(&mut self) -> Option<i32> {
+        wait("the command ends", || self.child.try_wait().unwrap()).code()
+    }
+
+    /// As by Ctrl-C.
+    pub(crate) fn interrupt(&mut self) -> Option<i32> {
+        self.signal("-INT");
+        self.ends()
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(from: impl std::io::Read + Send + 'static, to: Arc<Mutex<Vec<String>>>) {
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            to.lock().unwrap().push(line);
+        }
+    });
+}
+
+/// A command with something on its stdin.
+pub(crate) fn with_input(input: &[u8], arguments: &[&str]) -> Ran {
+    let mut command = command(&member().addr, arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let ran = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
+}
+
+/// A lease of an hour that nobody has to renew.
+pub(crate) fn lease(client: &str) -> String {
+    ok(&["lease", "grant", "--ttl", "1h", "--client", client]).trim().to_owned()
+}

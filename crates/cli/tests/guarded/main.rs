@@ -1,0 +1,66 @@
+//! Do the real store and the real proxy keep their promise while they, their clients and the cluster are killed?
+
+#[path = "../../../gate/tests/gate/calls.rs"]
+mod calls;
+mod command;
+#[path = "../common/mod.rs"]
+mod common;
+mod kill;
+mod set;
+#[path = "../../../gate/tests/gate/upstream.rs"]
+mod upstream;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use common::{Process, free_port, wait};
+
+/// A store or a proxy that can be killed and started again at the same place.
+pub(crate) struct Guardian {
+    arguments: Vec<String>,
+    said: PathBuf,
+    pub(crate) address: SocketAddr,
+    pub(crate) process: Option<Process>,
+}
+
+impl Guardian {
+    pub(crate) fn store(dir: &Path) -> Self {
+        Self::start(dir, "store", &["store"])
+    }
+
+    pub(crate) fn proxy(dir: &Path, upstream: SocketAddr) -> Self {
+        let url = format!("http://{upstream}");
+        Self::start(dir, "proxy", &["fence", "proxy", "--upstream", &url, "--resource", "l"])
+    }
+
+    fn start(dir: &Path, name: &str, arguments: &[&str]) -> Self {
+        let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+        let (data, listen) = (dir.join(name), address.to_string());
+        let more = ["--data", data.to_str().unwrap(), "--listen", &listen];
+        let arguments = arguments.iter().chain(&more).map(|each| (*each).to_owned()).collect();
+        let said = dir.join(format!("{name}.log"));
+        let mut guardian = Self { arguments, said, address, process: None };
+        guardian.again();
+        guardian
+    }
+
+    /// Starts it and waits until it listens.
+    pub(crate) fn again(&mut self) {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        self.process = Some(Process::start(&self.said, &arguments));
+        wait("it listens", || calls::Connection::open(self.address).ok());
+    }
+
+    /// As by `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- {}", std::fs::read_to_string(&self.said).unwrap_or_default());
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What does `tenure run` do when nothing goes wrong, and how does it say that something did?
+
+use std::process::Command;
+
+use crate::common::{TENURE, free_port, wait};
+use crate::job::Role;
+use crate::world::{World, is_alive};
+
+#[test]
+fn the_command_is_told_what_it_holds() {
+    crate::job::act();
+    let world = World::new(1);
+    let script = "echo $TENURE_LOCK $TENURE_TOKEN $TENURE_LEASE $TENURE_ADDR";
+    let first = world.run("told", &[], &["sh", "-c", script]);
+    let second = world.run("told", &[], &["sh", "-c", script]);
+    let [first, second] = [first, second].map(|ran| {
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        assert_eq!(ran.err, "", "without a terminal it is quiet when all is well");
+        let words: Vec<String> = ran.out.split_whitespace().map(str::to_owned).collect();
+        assert_eq!((&*words[0], &words[3]), ("told", &world.addresses()));
+        words[1].parse::<u64>().unwrap()
+    });
+    assert!(second > first, "tokens grow");
+}
+
+#[test]
+fn the_exit_code_is_the_commands_own() {
+    let world = World::new(1);
+    let code = |command: &[&str]| world.run("codes", &[], command).code;
+    assert_eq!(code(&["true"]), Some(0));
+    assert_eq!(code(&["sh", "-c", "exit 7"]), Some(7));
+    assert_eq!(code(&["sh", "-c", "kill -TERM $$"]), Some(143));
+    assert_eq!(code(&["no-such-command-anywhere"]), Some(127));
+    assert_eq!(code(&["/etc/passwd"]), Some(126));
+}
+
+#[test]
+fn a_lock_that_somebody_else_has_is_code_75_and_who_has_it() {
+    let world = World::new(1);
+    let held = world.hold("busy", &["--client", "ana", "--metadata", "release 5.2"], Role::Plain);
+    let ran = world.run("busy", &["--wait", "0"], &["true"]);
+    assert_eq!(ran.code, Some(75));
+    assert!(ran.err.starts_with("error: lock `busy` is held\n  held by  ana for "), "{}", ran.err);
+    assert!(ran.err.contains("token 1: \"release 5.2\""), "{}", ran.err);
+    assert!(ran.err.contains("if ana falls silent now"), "{}", ran.err);
+    let ran = world.run("busy", &["--wait", "200ms", "--held-code", "9"], &["true"]);
+    assert_eq!(ran.code, Some(9));
+    assert!(ran.err.contains("tenure: waiting for lock `busy`, you are next, held by ana for "));
+    let ran = world.run("busy", &["--wait", "0", "--output", "json"], &["true"]);
+    let events: Vec<serde_json::Value> =
+        ran.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(events[0]["holder"]["client"], "ana");
+    let last = events.last().unwrap();
+    assert_eq!((&last["outcome"], &last["exit_code"]), (&"held".into(), &75.into()));
+    drop(held);
+}
+
+#[test]
+fn shared_holders_and_slots_run_together() {
+    let world = World::new(1);
+    let _readers = [(); 2].map(|()| world.hold("cache", &["--shared"], Role::Plain));
+    assert_eq!(world.run("cache", &["--wait", "0"], &["true"]).code, Some(75));
+    let _workers = [(); 2].map(|()| world.hold("workers", &["--slots", "3"], Role::Plain));
+    assert_eq!(world.run("workers", &["--slots", "3", "--wait", "0"], &["true"]).code, Some(0));
+}
+
+#[test]
+fn what_the_command_leaves_behind_ends_before_the_lock_is_given_back() {
+    let world = World::new(1);
+    let mut held = world.hold("left", &[], Role::Family);
+    held.runs(3);
+    let main = i32::try_from(held.event("started")["pid"].as_u64().unwrap()).unwrap();
+    let main = rustix::process::Pid::from_raw(main).unwrap();
+    rustix::process::kill_process(main, rustix::process::Signal::KILL).unwrap();
+    let _guard = world.next("left");
+    assert!(!held.record().pids.iter().any(|pid| is_alive(*pid)));
+    assert_eq!(held.ended().code(), Some(137), "the command's own end counts");
+    assert_eq!(held.events("lost").len(), 0);
+    assert_eq!(held.event("released")["lock"], "left");
+}
+
+#[test]
+fn nobody_there_is_code_69_and_nothing_happened() {
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut command = Command::new(TENURE);
+    command.args(["run", "x", "--addr", &address, "--connect-timeout", "300ms", "--", "true"]);
+    let ran = command.output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(69), "{said}");
+    assert!(said.contains(&address) && said.contains("the command did not start"), "{said}");
+}
+
+#[test]
+fn times_that_do_not_fit_are_refused_before_anything_is_asked() {
+    let run = |flags: &[&str]| {
+        let mut command = Command::new(TENURE);
+        let ran = command.args(["run", "x"]).args(flags).args(["--", "true"]).output().unwrap();
+        assert_eq!(ran.status.code(), Some(2));
+        String::from_utf8(ran.stderr).unwrap()
+    };
+    let said = run(&["--grace", "9s"]);
+    assert_eq!(said, "error: grace 9s does not fit ttl 15s (at most 7s); try --ttl 20s\n");
+    assert!(run(&["--ttl", "500ms"]).contains("not between 1s and 1h"));
+    assert!(run(&["--wait", "5"]).contains("`5` is no time"));
+    assert!(run(&["--shared", "--slots", "3"]).contains("cannot be used with"));
+}
+
+#[test]
+fn help_teaches_by_example() {
+    let ran = Command::new(TENURE).args(["run", "--help"]).output().unwrap();
+    let said = String::from_utf8(ran.stdout).unwrap();
+    let first: Vec<&str> = said.lines().take(3).collect();
+    assert_eq!(first[0], "Run a command while holding a lock");
+    assert!(first[2].starts_with("  tenure run deploy -- ./migrate.sh"), "{said}");
+    assert!(said.contains("75 if not acquired, 76 if lost"), "{said}");
+}
+
+#[test]
+fn those_who_wait_are_served_in_order() {
+    let world = World::new(1);
+    let mut held = world.hold("order", &[], Role::Plain);
+    let addresses = world.addresses();
+    let mut next = crate::world::Held::begin(&addresses, "order", &["--client", "b"], Role::Plain);
+    wait("it waits", || (world.waiting("order") == 1).then_some(()));
+    let queued = next.event("queued");
+    assert_eq!((&queued["ahead"], &queued["holder"]["token"]), (&0.into(), &"1".into()));
+    held.signal(rustix::process::Signal::TERM);
+    assert_eq!(held.ended().code(), Some(143));
+    next.runs(1);
+    assert_eq!(next.event("acquired")["token"], "2");
+    next.signal(rustix::process::Signal::TERM);
+    assert_eq!(next.ended().code(), Some(143));
+}
+
+#[test]
+fn the_command_has_the_terminal_and_gives_it_back() {
+    let world = World::new(1);
+    let dir = crate::world::scratch();
+    let addresses = world.addresses();
+    // A script without job control: afterwards it must be able to read again.
+    let inner = format!(
+        "{TENURE} run tty --addr {addresses} -- sh -c 'read a; echo first $a'; read b; echo second $b"
+    );
+    let outer = dir.path().join("outer");
+    std::fs::write(&outer, inner).unwrap();
+    let mut command = Command::new("script");
+    command.args(["-qec", &format!("sh {}", outer.display()), "/dev/null"]);
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut typed = child.stdin.take().unwrap();
+    let shown = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+    let (reading, mut from) = (shown.clone(), child.stdout.take().unwrap());
+    let reader = std::thread::spawn(move || {
+        let mut bytes = [0; 256];
+        while let Ok(taken @ 1..) = std::io::Read::read(&mut from, &mut bytes) {
+            reading.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..taken]));
+        }
+    });
+    let shows = |text: &str| wait(text, || shown.lock().unwrap().contains(text).then_some(()));
+    let mut types = |text: &str| std::io::Write::write_all(&mut typed, text.as_bytes()).unwrap();
+    shows("tenure: lock `tty` acquired, token 1");
+    types("one\n");
+    shows("first one");
+    shows("tenure: lock `tty` released after");
+    types("two\n");
+    shows("second two");
+    drop(typed);
+    assert!(child.wait().unwrap().success());
+    reader.join().unwrap();
+}

@@ -1,0 +1,52 @@
+//! Does a command under `tenure elect` run only while its process leads?
+
+use std::process::Command;
+
+use rustix::process::Signal;
+use tenure::{Token, Urgency};
+
+use crate::common::{TENURE, wait};
+use crate::job::{self, Role};
+use crate::world::{Held, World, is_alive, scratch};
+
+fn elect(world: &World, flags: &[&str]) -> Held {
+    let addresses = world.addresses();
+    let mut command = Command::new(TENURE);
+    command.args(["elect", "billing", "--value", "a:1", "--ttl", "3s", "--addr", &addresses]);
+    command.args(flags).arg("--").args(job::program());
+    Held::spawn(command, scratch(), Role::Plain)
+}
+
+fn depose(world: &World) {
+    let shown = world.runtime.block_on(world.client.show("billing")).unwrap().unwrap();
+    let token = Token::from_u64(shown.holders[0].token).unwrap();
+    let force = world.client.force("billing", token, "a test", Urgency::StopFirst);
+    world.runtime.block_on(force).unwrap();
+}
+
+#[test]
+fn a_command_is_stopped_with_its_leadership_and_started_with_the_next() {
+    let world = World::new(1);
+    let mut held = elect(&world, &[]);
+    held.runs(1);
+    let first = held.record().pids[0];
+    depose(&world);
+    // The other one began after the first had ended.
+    held.runs(2);
+    assert!(!is_alive(first));
+    held.signal(Signal::TERM);
+    assert_eq!(held.ended().code(), Some(143));
+    let said = held.said();
+    assert!(said.contains("leadership of `billing` lost: taken away by force"), "{said}");
+    assert!(said.contains("elected leader of `billing`, token 2"), "{said}");
+}
+
+#[test]
+fn once_is_once() {
+    let world = World::new(1);
+    let mut held = elect(&world, &["--once"]);
+    held.runs(1);
+    depose(&world);
+    assert_eq!(held.ended().code(), Some(76));
+    wait("it is gone", || (!held.record().pids.iter().any(|pid| is_alive(*pid))).then_some(()));
+}

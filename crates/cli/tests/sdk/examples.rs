@@ -1,0 +1,45 @@
+//! Do the examples do what they say, against a real member?
+#![allow(dead_code, reason = "examples have a `main`, which is not what is called here")]
+
+#[path = "../../../../examples/leader_election.rs"]
+mod leader_election;
+#[path = "../../../../examples/migration_guard.rs"]
+mod migration_guard;
+#[path = "../../../../examples/postgres_advisory_lock.rs"]
+mod postgres_advisory_lock;
+#[path = "../../../../examples/read_write_cache.rs"]
+mod read_write_cache;
+#[path = "../../../../examples/singleton_cron.rs"]
+mod singleton_cron;
+#[path = "../../../../examples/worker_pool.rs"]
+mod worker_pool;
+
+use crate::common::Cluster;
+use crate::{addresses, client, runtime};
+
+#[test]
+fn every_example_runs() {
+    let (cluster, runtime) = (Cluster::found(1), runtime());
+    runtime.block_on(async {
+        let client = client(&addresses(&cluster), "example").await;
+        assert_eq!(migration_guard::run(&client).await.unwrap(), 1);
+        assert_eq!(singleton_cron::run(&client).await.unwrap(), [1, 1, 1]);
+        let led = leader_election::run(&client).await.unwrap();
+        assert_eq!(led, ["nobody", "10.0.0.5:9000", "10.0.0.5:9001", "10.0.0.6:9000"]);
+        let most = worker_pool::run(&client).await.unwrap();
+        assert!((1..=3).contains(&most), "{most} at once");
+        let read = read_write_cache::run(&client).await.unwrap();
+        assert_eq!(read, ["empty", "version 2", "version 2", "version 2"]);
+        let committed = postgres_advisory_lock::run(&client).await.unwrap();
+        assert_eq!(committed, ["reserved", "paid"]);
+    });
+    // Every file there is run above.
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let text = include_str!("examples.rs");
+    for file in std::fs::read_dir(dir).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let stem = name.trim_end_matches(".rs");
+        // What needs other systems is run where those are.
+        assert!(stem.ends_with("_over_etcd") || text.contains(&format!("{stem}::run")), "{name}");
+    }
+}

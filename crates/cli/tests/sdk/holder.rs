@@ -1,0 +1,216 @@
+//! What does a client process do that scripts stop, cut off and let go on, and what does it write down?
+//!
+//! It takes one lock again and again, and writes a line when it has it (`hold TOKEN`), when it was told to keep it
+//! (`kept TOKEN`) and when that is over (`span TOKEN FROM TO HOW`): the interval in which its own checks said yes, by
+//! the clock that all processes share. Both ends are read on the inside: after the first check, before the last.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tenure::{Client, Error};
+use tenure_server::os;
+use tokio::sync::Notify;
+
+use crate::runtime;
+
+/// Says to a process of this test binary that it is a holder: how it takes losses, the lock, where the cluster is, and
+/// where to write.
+const HOLDER: &str = "TENURE_SDK_HOLDER";
+/// As short as a cluster allows.
+const TTL: Duration = Duration::from_secs(1);
+const WAIT: Duration = Duration::from_secs(5);
+/// How long it holds when nobody says otherwise.
+const HOLD_US: u64 = 100_000;
+const STEP: Duration = Duration::from_millis(2);
+
+/// What becomes of a loss.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ear {
+    Good,
+    /// Goes on as if the lock were still held.
+    Deaf,
+}
+
+/// A guard's life in one interval, as its own checks saw it.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) token: u64,
+    pub(crate) from_us: u64,
+    pub(crate) to_us: u64,
+    /// `done`, or why it was lost.
+    pub(crate) how: String,
+}
+
+/// A process that holds.
+pub(crate) struct Holder {
+    child: Child,
+    words: Option<ChildStdin>,
+    file: PathBuf,
+}
+
+impl Holder {
+    /// Starts a process of this test binary that runs `test`, which must begin with [`is_one`]. It does nothing before
+    /// it is told to.
+    pub(crate) fn start(test: &str, ear: Ear, lock: &str, addresses: &str, file: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let spec = format!("{ear:?} {lock} {addresses} {}", file.display());
+        command.args(["--exact", test]).env(HOLDER, spec);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let words = child.stdin.take();
+        Self { child, words, file: file.to_owned() }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// `go`, then `keep` a lock once it is held, or be `free` to give it back.
+    pub(crate) fn tell(&self, word: &str) {
+        writeln!(self.words.as_ref().unwrap(), "{word}").unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let text = fs::read_to_string(&self.file).unwrap_or_default();
+        // A line that is being written has no end yet.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(str::to_owned).collect()
+    }
+
+    /// How often it had the lock.
+    pub(crate) fn holds(&self) -> usize {
+        self.lines().iter().filter(|line| line.starts_with("hold ")).count()
+    }
+
+    /// Whether it has the lock, as far as it wrote down.
+    pub(crate) fn has(&self) -> bool {
+        self.lines().last().is_some_and(|line| !line.starts_with("span "))
+    }
+
+    /// Whether it has the lock and will keep it.
+    pub(crate) fn keeps(&self) -> bool {
+        self.lines().last().is_some_and(|line| line.starts_with("kept "))
+    }
+
+    /// Ends it, and tells what it wrote down.
+    pub(crate) fn end(mut self) -> Vec<Span> {
+        drop(self.words.take());
+        crate::common::wait("a holder ends", || self.child.try_wait().unwrap());
+        let span = |line: &String| {
+            let mut words = line.strip_prefix("span ")?.split(' ');
+            let mut number = || words.next()?.parse().ok();
+            let (token, from_us, to_us) = (number()?, number()?, number()?);
+            Some(Span { token, from_us, to_us, how: words.next()?.to_owned() })
+        };
+        self.lines().iter().filter_map(span).collect()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether this process is a holder; then it has been one when this returns.
+pub(crate) fn is_one() -> bool {
+    let Ok(spec) = std::env::var(HOLDER) else { return false };
+    let mut words = spec.splitn(4, ' ').map(str::to_owned);
+    let mut word = || words.next().unwrap();
+    let ear = if word() == "Deaf" { Ear::Deaf } else { Ear::Good };
+    let (lock, addresses, file) = (word(), word(), File::create(word()).unwrap());
+    let told = Arc::new(Told::default());
+    let mut lines = BufReader::new(std::io::stdin()).lines();
+    // Nothing is dialled before whoever started us knows who we are.
+    assert_eq!(lines.next().unwrap().unwrap(), "go");
+    let hears = told.clone();
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            hears.keep.store(line == "keep", Ordering::Release);
+        }
+        hears.over.store(true, Ordering::Release);
+        hears.bell.notify_one();
+    });
+    runtime().block_on(async {
+        let builder = Client::builder().addresses(&addresses).name(format!("p{}", os::now_us()));
+        let client = builder.timeout(WAIT).connect().await.unwrap();
+        tokio::select! {
+            () = cycle(&client, &lock, ear, &told, &file) => {}
+            () = told.bell.notified() => {}
+        }
+    });
+    true
+}
+
+/// What it was told.
+#[derive(Default)]
+struct Told {
+    keep: AtomicBool,
+    over: AtomicBool,
+    bell: Notify,
+}
+
+async fn cycle(client: &Client, lock: &str, ear: Ear, told: &Told, mut file: &File) {
+    while !told.over.load(Ordering::Acquire) {
+        let Ok(guard) = client.lock(lock).ttl(TTL).wait(WAIT).await else { continue };
+        if guard.check().is_err() {
+            continue;
+        }
+        let (token, from_us) = (guard.token(), os::now_us());
+        let (mut to_us, mut kept) = (from_us, false);
+        writeln!(file, "hold {token}").unwrap();
+        // The end is written down whichever way this goes on: also when nobody waits for it any more.
+        let mut span = Written { file, token: token.get(), from_us, to_us, how: "done" };
+        while !told.over.load(Ordering::Acquire) {
+            // Before: what is written down was surely before the check.
+            let now_us = os::now_us();
+            match guard.check() {
+                Err(Error::Lost { cause }) if ear == Ear::Good => {
+                    span.how = cause.word();
+                    break;
+                }
+                _ => to_us = now_us,
+            }
+            span.to_us = to_us;
+            let keep = told.keep.load(Ordering::Acquire);
+            if keep && !kept {
+                kept = true;
+                writeln!(file, "kept {token}").unwrap();
+            }
+            if now_us > from_us + HOLD_US && !keep {
+                break;
+            }
+            tokio::time::sleep(STEP).await;
+        }
+        drop(span);
+        // The work has stopped.
+        let _ = guard.release().await;
+    }
+}
+
+/// Writes an interval down when it goes.
+struct Written<'a> {
+    file: &'a File,
+    token: u64,
+    from_us: u64,
+    to_us: u64,
+    how: &'static str,
+}
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        let Self { token, from_us, to_us, how, .. } = self;
+        writeln!(self.file, "span {token} {from_us} {to_us} {how}").unwrap();
+    }
+}

@@ -1,0 +1,238 @@
+//! Are two guards ever valid at once by their own checks, whatever is done to members, clients and the network?
+//!
+//! In a run three processes take one lock in turns; while one has it, something happens; afterwards all that they wrote
+//! down must fit together (T4). Processes that ignore their loss do overlap, or the check could not fail.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::addresses;
+use crate::common::proxy::Road;
+use crate::common::{Cluster, wait};
+use crate::holder::{self, Ear, Holder, Span};
+
+const HERE: &str = "scripts::guards_never_overlap_and_those_that_ignore_their_loss_do";
+const HOLDERS: usize = 3;
+/// Clusters at once. Runs mostly wait.
+const LANES: usize = 4;
+
+/// What happens while somebody holds the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    LeaderKilled,
+    LeaderStopped,
+    /// Nothing can be agreed on for longer than the ttl.
+    MajorityStopped,
+    /// The holder itself is stopped for longer than its ttl.
+    ClientStopped,
+    /// The holder's connections are reset, and new ones too.
+    ClientCut,
+    /// The holder's connections stay, and what it says is lost.
+    ClientSwallowed,
+    /// The leader is cut off from the other members, not from clients.
+    LeaderCut,
+}
+
+const FAULTS: [Fault; 7] = [
+    Fault::ClientStopped,
+    Fault::LeaderKilled,
+    Fault::ClientCut,
+    Fault::MajorityStopped,
+    Fault::ClientSwallowed,
+    Fault::LeaderStopped,
+    Fault::LeaderCut,
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    number: usize,
+    fault: Fault,
+    ear: Ear,
+}
+
+/// What all runs showed.
+#[derive(Default)]
+struct Totals {
+    runs: u64,
+    holds: usize,
+    losses: usize,
+    violations: Vec<String>,
+    controls: u64,
+    controls_overlapping: u64,
+}
+
+/// Two intervals that have a moment in common.
+fn overlap(spans: &[Span]) -> Option<(Span, Span)> {
+    let mut sorted = spans.to_vec();
+    sorted.sort_unstable_by_key(|span| span.from_us);
+    let mut longest: Option<Span> = None;
+    for span in sorted {
+        match &longest {
+            Some(before) if span.from_us < before.to_us => return Some((before.clone(), span)),
+            Some(before) if before.to_us >= span.to_us => {}
+            _ => longest = Some(span),
+        }
+    }
+    None
+}
+
+/// Does one run, and tells what the processes wrote down.
+fn play(cluster: &mut Cluster, run: Run) -> Vec<Span> {
+    let (addresses, lock) = (addresses(cluster), format!("run/{}", run.number));
+    let doors = cluster.doors.as_ref().unwrap();
+    let holders: Vec<Holder> = (0..HOLDERS)
+        .map(|at| {
+            let file = cluster.dir.path().join(format!("run-{}-{at}", run.number));
+            let holder = Holder::start(HERE, run.ear, &lock, &addresses, &file);
+            doors.know(3 + at, holder.pid());
+            holder.tell("go");
+            holder
+        })
+        .collect();
+    let holds = || holders.iter().map(Holder::holds).sum::<usize>();
+    let goes_on = |more: usize| {
+        let seen = holds();
+        wait("the lock is handed on", || (holds() >= seen + more).then_some(()));
+    };
+    goes_on(HOLDERS);
+    holders.iter().for_each(|holder| holder.tell("keep"));
+    let victim = wait("one keeps the lock", || holders.iter().position(Holder::keeps));
+    disturb(cluster, run, &holders, victim);
+    holders.iter().for_each(|holder| holder.tell("free"));
+    goes_on(HOLDERS);
+    let spans = holders.into_iter().flat_map(Holder::end).collect();
+    cluster.agree(&[0, 1, 2]);
+    spans
+}
+
+/// Until whoever held the lock has lost it and somebody else has it, where the fault is one that costs it.
+fn disturb(cluster: &mut Cluster, run: Run, holders: &[Holder], victim: usize) {
+    let (doors, proxies) = (cluster.doors.as_ref().unwrap(), cluster.proxies.as_ref().unwrap());
+    let another = || {
+        let has = |at: &usize| *at != victim && holders[*at].has();
+        wait("another one has the lock", || (0..HOLDERS).find(has));
+    };
+    let signal = |cluster: &Cluster, at: usize, signal: &str| {
+        cluster.members[at].process.as_ref().unwrap().signal(signal);
+    };
+    let leader = cluster.leader();
+    let others = [(leader + 1) % 3, (leader + 2) % 3];
+    match run.fault {
+        Fault::ClientStopped => {
+            holders[victim].signal("-STOP");
+            another();
+            holders[victim].signal("-CONT");
+            // What it does first when it goes on is what matters.
+            if run.ear == Ear::Good {
+                wait("it notices", || (!holders[victim].has()).then_some(()));
+            }
+        }
+        Fault::ClientCut | Fault::ClientSwallowed => {
+            let swallowed = run.fault == Fault::ClientSwallowed;
+            doors.around(3 + victim, if swallowed { Road::Hole } else { Road::Cut });
+            another();
+            doors.heal();
+        }
+        Fault::LeaderKilled => {
+            cluster.kill(leader);
+            cluster.leader_of(&others);
+            cluster.start(leader, &[]);
+        }
+        Fault::LeaderStopped => {
+            signal(cluster, leader, "-STOP");
+            cluster.leader_of(&others);
+            signal(cluster, leader, "-CONT");
+        }
+        Fault::MajorityStopped => {
+            [leader, others[0]].iter().for_each(|at| signal(cluster, *at, "-STOP"));
+            wait("it is lost", || (!holders[victim].has()).then_some(()));
+            [leader, others[0]].iter().for_each(|at| signal(cluster, *at, "-CONT"));
+        }
+        Fault::LeaderCut => {
+            proxies.around(leader, Road::Cut);
+            cluster.leader_of(&others);
+            proxies.heal();
+        }
+    }
+}
+
+fn judge(run: Run, spans: &[Span], totals: &mut Totals) {
+    let found = overlap(spans);
+    if run.ear == Ear::Deaf {
+        totals.controls += 1;
+        totals.controls_overlapping += u64::from(found.is_some());
+        return;
+    }
+    let losses = spans.iter().filter(|span| span.how != "done").count();
+    totals.runs += 1;
+    totals.holds += spans.len();
+    totals.losses += losses;
+    let violation = |what: String| format!("{run:?}: {what}: {spans:?}");
+    if let Some((one, other)) = found {
+        totals.violations.push(violation(format!("{one:?} and {other:?} overlap")));
+    }
+    let mut sorted = spans.to_vec();
+    sorted.sort_unstable_by_key(|span| span.from_us);
+    if !sorted.is_sorted_by(|a, b| a.token < b.token) {
+        totals.violations.push(violation("later holders have larger tokens".to_owned()));
+    }
+    // A fault that nobody felt proves nothing.
+    let costs =
+        [Fault::ClientStopped, Fault::ClientCut, Fault::ClientSwallowed, Fault::MajorityStopped];
+    if costs.contains(&run.fault) && losses == 0 {
+        totals.violations.push(violation("nobody lost anything".to_owned()));
+    }
+}
+
+#[test]
+fn guards_never_overlap_and_those_that_ignore_their_loss_do() {
+    if holder::is_one() {
+        return;
+    }
+    let runs = std::env::var("TENURE_RUNS").ok();
+    let runs = runs.map_or(FAULTS.len(), |runs| runs.parse().expect("TENURE_RUNS is a number"));
+    let each = |number: usize| Run { number, fault: FAULTS[number % FAULTS.len()], ear: Ear::Good };
+    let mut all: VecDeque<Run> = (0..runs).map(each).collect();
+    // One control is enough to see that the check can fail; of a long campaign, one in fifty.
+    for control in 0..runs.div_ceil(50) {
+        let faults = [Fault::ClientStopped, Fault::ClientCut, Fault::ClientSwallowed];
+        let fault = faults[control % faults.len()];
+        all.push_back(Run { number: runs + control, fault, ear: Ear::Deaf });
+    }
+    let style =
+        ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {elapsed} gone, {eta} left");
+    let bar = ProgressBar::new(all.len() as u64).with_style(style.unwrap());
+    let (all, totals) = (Mutex::new(all), Mutex::new(Totals::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..LANES.min(runs) {
+            scope.spawn(|| {
+                let mut cluster = Cluster::found_behind_doors(HOLDERS);
+                while let Some(run) = { all.lock().unwrap().pop_front() } {
+                    let spans = play(&mut cluster, run);
+                    judge(run, &spans, &mut totals.lock().unwrap());
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let Totals { runs, holds, losses, violations, controls, controls_overlapping } =
+        totals.into_inner().unwrap();
+    println!(
+        "sdk runs={runs} holds={holds} losses={losses} controls={controls} \
+         controls_overlapping={controls_overlapping} violations={}",
+        violations.len()
+    );
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    assert_eq!(controls_overlapping, controls, "who ignores a loss overlaps, and is seen to");
+}
+
+#[test]
+fn the_check_sees_an_overlap_also_behind_a_short_span() {
+    let span = |from_us, to_us| Span { token: 1, from_us, to_us, how: "done".to_owned() };
+    assert!(overlap(&[span(0, 5), span(5, 9)]).is_none());
+    assert!(overlap(&[span(0, 5), span(4, 9)]).is_some());
+    assert!(overlap(&[span(6, 7), span(0, 10), span(8, 9)]).is_some());
+}

@@ -1,0 +1,83 @@
+//! Does the SDK reach members under TLS, and only those it should?
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tenure::{Client, Error};
+use tenure_server::tls::Trust;
+
+use crate::authority::{Authority, Papers};
+use crate::common::Cluster;
+use crate::runtime;
+
+/// Three members that talk under certificates and want one from every client.
+fn found() -> (Cluster, Authority, Vec<Papers>) {
+    let mut cluster = Cluster::new();
+    let authority = Authority::new(cluster.dir.path(), "ours");
+    let me = authority.sign("operator");
+    cluster.trust = Some(Trust::load(&me.ca, Some((&me.cert, &me.key))).unwrap());
+    for _ in 0..3 {
+        cluster.add();
+    }
+    let papers: Vec<_> = cluster.members.iter().map(|one| authority.sign(&one.name)).collect();
+    let listed =
+        cluster.members.iter().map(|one| format!("{}=127.0.0.1:{}", one.name, one.members));
+    let listed = listed.collect::<Vec<_>>().join(",");
+    for (at, papers) in papers.iter().enumerate() {
+        start(&mut cluster, at, papers, &["--bootstrap", &listed]);
+    }
+    cluster.leader();
+    (cluster, authority, papers)
+}
+
+fn start(cluster: &mut Cluster, at: usize, papers: &Papers, more: &[&str]) {
+    let mut flags = papers.flags();
+    flags.extend(["--tls-client-ca".to_owned(), papers.ca.to_str().unwrap().to_owned()]);
+    let flags: Vec<_> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    cluster.start(at, &flags);
+}
+
+/// What a client that is not let in was told.
+fn refused(builder: tenure::Builder) -> String {
+    let builder = builder.timeout(Duration::from_millis(500));
+    match runtime().block_on(builder.connect()) {
+        Err(Error::Unreachable { tried, .. }) => format!("{tried:?}"),
+        Err(other) => other.to_string(),
+        Ok(_) => panic!("it was let in"),
+    }
+}
+
+#[test]
+fn clients_under_tls_hold_over_failovers_and_nobody_else_gets_in() {
+    let (mut cluster, authority, papers) = found();
+    let (runtime, me) = (runtime(), authority.sign("worker"));
+    let addresses: Vec<String> =
+        cluster.addresses().iter().map(|address| format!("https://{address}")).collect();
+    let secured = |ca: &PathBuf| Client::builder().addresses(&addresses.join(",")).ca(ca);
+    let builder = secured(&me.ca).identity(&me.cert, &me.key).timeout(Duration::from_secs(30));
+    let client = runtime.block_on(builder.connect()).unwrap();
+    let guard = runtime.block_on(async { client.lock("deploy").await }).unwrap();
+    // The others are known only by what the first one told: they are under TLS too.
+    let leader = cluster.leader();
+    cluster.kill(leader);
+    runtime.block_on(client.key("a").put("1")).unwrap();
+    guard.check().unwrap();
+    runtime.block_on(guard.release()).unwrap();
+    start(&mut cluster, leader, &papers[leader], &[]);
+
+    let theirs = Authority::new(cluster.dir.path(), "theirs").sign("worker");
+    let stranger = secured(&theirs.ca).identity(&me.cert, &me.key);
+    assert!(refused(stranger).contains("UnknownIssuer"), "whom nobody we believe has signed");
+    let nameless = refused(secured(&me.ca));
+    assert!(!nameless.contains("connected"), "without a certificate: {nameless}");
+    let forged = refused(secured(&me.ca).identity(&theirs.cert, &theirs.key));
+    assert!(!forged.contains("connected"), "with one of another authority: {forged}");
+    let bare: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
+    let plain = refused(Client::builder().addresses(&bare.join(",")));
+    assert!(!plain.contains("connected"), "in plain: {plain}");
+    // What cannot be meant is said before anything is dialled.
+    assert!(refused(Client::builder().address("https://a:1")).contains("needs an authority"));
+    let both = Client::builder().address("http://a:1").ca(&me.ca);
+    assert!(refused(both).contains("in plain"));
+    assert!(refused(Client::builder().ca("/nowhere.pem")).contains("/nowhere.pem"));
+}

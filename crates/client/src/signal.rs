@@ -1,0 +1,66 @@
+//! How is everyone who relies on a grant told that it is lost, once and for ever?
+
+use std::pin::pin;
+use std::sync::OnceLock;
+
+use tokio::sync::Notify;
+
+use crate::life::Cause;
+
+/// Fires once.
+#[derive(Default)]
+pub(crate) struct Signal {
+    cause: OnceLock<Cause>,
+    bell: Notify,
+}
+
+impl Signal {
+    /// Only the first cause counts.
+    pub(crate) fn fire(&self, cause: Cause) {
+        if self.cause.set(cause).is_ok() {
+            self.bell.notify_waiters();
+        }
+    }
+
+    pub(crate) fn fired(&self) -> Option<Cause> {
+        self.cause.get().copied()
+    }
+
+    /// Until it fires; for ever if it does not.
+    pub(crate) async fn wait(&self) -> Cause {
+        loop {
+            let mut bell = pin!(self.bell.notified());
+            // Listening before looking: what fires in between is heard.
+            bell.as_mut().enable();
+            if let Some(cause) = self.fired() {
+                return cause;
+            }
+            bell.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_who_wait_and_all_who_come_later_hear_the_first_cause() {
+        let signal = Arc::new(Signal::default());
+        let waiting = (0..3).map(|_| {
+            let signal = signal.clone();
+            tokio::spawn(async move { signal.wait().await })
+        });
+        let waiting: Vec<_> = waiting.collect();
+        tokio::task::yield_now().await;
+        assert_eq!(signal.fired(), None);
+        signal.fire(Cause::Forced);
+        signal.fire(Cause::Expired);
+        for task in waiting {
+            assert_eq!(task.await.unwrap(), Cause::Forced);
+        }
+        assert_eq!(signal.wait().await, Cause::Forced);
+    }
+}

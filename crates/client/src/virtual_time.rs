@@ -1,0 +1,137 @@
+//! How does a client live in a test that moves the clock?
+//!
+//! A paused Tokio runtime runs on one thread, and so does everything in such a test. While [`enter`] is in
+//! force on that thread, the client's clock is the runtime's, and its watchdog is a task: time passes when the
+//! test says so, or when nobody has anything to do before the next timer. For `tenure-testkit`; nothing here is
+//! part of the SDK's interface.
+#![doc(hidden)]
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::io::DuplexStream;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::life::{Moment, Reading};
+
+/// Virtual time begins here, so that what a fresh clock does not have, a past, is there.
+const BEGIN_US: u64 = 1_000_000_000;
+
+/// Opens a pipe to a member at an address that it knows, if the member is there.
+type Dialler = Rc<dyn Fn(&str) -> Option<DuplexStream>>;
+
+thread_local! {
+    static DIALLERS: RefCell<Vec<(String, Dialler)>> = const { RefCell::new(Vec::new()) };
+    static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+    static ENTERED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// While this exists, clients on this thread go by the time of the Tokio runtime.
+pub struct Entered {
+    // It belongs to the thread that entered.
+    _here: std::marker::PhantomData<*const ()>,
+}
+
+/// From now on addresses that end so are reached through pipes.
+pub fn reach(suffix: &str, dial: impl Fn(&str) -> Option<DuplexStream> + 'static) {
+    DIALLERS.with_borrow_mut(|all| all.push((suffix.to_owned(), Rc::new(dial))));
+}
+
+/// The opposite of [`reach`].
+pub fn leave(suffix: &str) {
+    DIALLERS.with_borrow_mut(|all| all.retain(|(it, _)| it != suffix));
+}
+
+fn dialler(address: &str) -> Option<Dialler> {
+    let known = |(suffix, _): &&(String, Dialler)| address.ends_with(suffix.as_str());
+    DIALLERS.with_borrow(|all| all.iter().find(known).map(|(_, dial)| dial.clone()))
+}
+
+/// Whether an address is at the other end of a pipe.
+pub(crate) fn reaches(address: &str) -> bool {
+    dialler(address).is_some()
+}
+
+/// Connects through a pipe.
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    address: &str,
+) -> Result<Channel, tonic::transport::Error> {
+    let address = address.to_owned();
+    let connector = tower::service_fn(move |_| {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let stream = dialler(&address).and_then(|dial| dial(&address)).ok_or_else(refused);
+        async move { stream.map(TokioIo::new) }
+    });
+    endpoint.connect_with_connector(connector).await
+}
+
+/// Whether a client is paused, as a process that was stopped.
+#[derive(Default)]
+pub(crate) struct Pause {
+    on: watch::Sender<bool>,
+}
+
+impl Pause {
+    pub(crate) fn set(&self, on: bool) {
+        self.on.send_replace(on);
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        *self.on.borrow()
+    }
+
+    /// Waits until it is over.
+    pub(crate) async fn over(&self) {
+        // The sender is here, so this does not fail.
+        let _ = self.on.subscribe().wait_for(|on| !on).await;
+    }
+}
+
+/// Has this thread's clients go by the time of its Tokio runtime.
+pub fn enter() -> Entered {
+    if ENTERED.replace(ENTERED.get() + 1) == 0 {
+        BEGAN.set(Some(Instant::now()));
+    }
+    Entered { _here: std::marker::PhantomData }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        ENTERED.set(ENTERED.get() - 1);
+        if ENTERED.get() == 0 {
+            BEGAN.set(None);
+        }
+    }
+}
+
+/// The clock of this thread's runtime, if that is what counts here. A virtual machine never sleeps.
+pub(crate) fn read() -> Option<Reading> {
+    let passed = Instant::now().saturating_duration_since(BEGAN.get()?);
+    let now = Moment::from_micros(BEGIN_US) + passed;
+    Some(Reading { boot: now, awake: now })
+}
+
+/// What the watchdog's thread does, as a task.
+pub(crate) fn look(
+    bell: Arc<Notify>,
+    mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static,
+) {
+    tokio::spawn(async move {
+        let far = Duration::from_secs(3_600);
+        while let Some(next) = look() {
+            let now = read().map_or(Moment::from_micros(0), |reading| reading.boot);
+            let sleep = next.map_or(far, |next| next.since(now));
+            tokio::select! {
+                () = bell.notified() => {}
+                () = tokio::time::sleep(sleep) => {}
+            }
+        }
+    });
+}

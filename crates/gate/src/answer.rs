@@ -1,0 +1,125 @@
+//! What does a client read that was not served?
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde::Serialize;
+use tenure_fence::http::{FENCING_FLOOR, Unproven};
+use tenure_fence::{Refused, Token};
+
+use crate::reason::{self, Row};
+
+/// The header in which every refusal repeats its reason, for whoever does not look into bodies.
+pub const REASON: HeaderName = HeaderName::from_static("tenure-reason");
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NEVER_KEPT: HeaderValue = HeaderValue::from_static("no-store");
+
+/// Anything but success.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Said {
+    pub(crate) row: Row,
+    pub(crate) message: String,
+    /// The smallest token that would have been accepted.
+    pub(crate) floor: Option<u64>,
+    /// How long the value is, where that was the reason.
+    pub(crate) bytes: Option<u64>,
+}
+
+/// The reason of an answer, kept beside it for those who count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reason(pub(crate) &'static str);
+
+#[derive(Serialize)]
+struct Whole {
+    error: Error,
+}
+
+#[derive(Serialize)]
+struct Error {
+    reason: &'static str,
+    message: String,
+    effect: &'static str,
+    next: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    floor: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+}
+
+impl Said {
+    pub(crate) fn new(row: Row, message: impl Into<String>) -> Self {
+        Self { row, message: message.into(), floor: None, bytes: None }
+    }
+
+    pub(crate) fn unproven(unproven: &Unproven) -> Self {
+        let row = match unproven {
+            Unproven::Forged(_) => reason::FORGED_TOKEN,
+            _ => reason::NOT_A_TOKEN,
+        };
+        Self::new(row, unproven.to_string())
+    }
+
+    /// The body that the table of errors describes.
+    fn body(&self) -> Body {
+        let Self { row, message, floor, bytes } = self;
+        let error = Error {
+            reason: row.reason,
+            message: message.clone(),
+            effect: row.effect.word(),
+            next: row.advice,
+            floor: floor.map(|floor| floor.to_string()),
+            bytes: *bytes,
+        };
+        Body::from(serde_json::to_vec(&Whole { error }).expect("texts and numbers are always JSON"))
+    }
+
+    /// The same answer with another status and body.
+    pub(crate) fn with(&self, status: StatusCode, body: Body) -> Response {
+        let mut response = json(status, body);
+        let headers = response.headers_mut();
+        headers.insert(REASON, HeaderValue::from_static(self.row.reason));
+        if let Some(floor) = self.floor {
+            headers.insert(FENCING_FLOOR, HeaderValue::from(floor));
+        }
+        if self.row.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response.extensions_mut().insert(Reason(self.row.reason));
+        response
+    }
+}
+
+impl From<Refused> for Said {
+    fn from(refused: Refused) -> Self {
+        let (row, floor) = match refused {
+            Refused::Stale { floor, .. } => (reason::STALE_TOKEN, Some(floor.get())),
+            // One more than what has written.
+            Refused::Used { used, .. } => (reason::TOKEN_USED, Some(used.get() + 1)),
+            Refused::OtherIncarnation { .. } => (reason::OTHER_INCARNATION, None),
+            _ => (reason::NOT_A_TOKEN, None),
+        };
+        Self { floor, ..Self::new(row, refused.to_string()) }
+    }
+}
+
+impl IntoResponse for Said {
+    fn into_response(self) -> Response {
+        self.with(self.row.status, self.body())
+    }
+}
+
+/// An answer in JSON.
+pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response.headers_mut().insert(CACHE_CONTROL, NEVER_KEPT);
+    response
+}
+
+/// A token as text, or 0 for none, as the layer of the fence shows floors.
+pub(crate) fn shown(token: Option<Token>) -> String {
+    token.map_or("0".to_owned(), |token| token.get().to_string())
+}

@@ -1,0 +1,16 @@
+//! How is data guarded whose keeper knows nothing of tokens?
+//!
+//! Two guards that refuse whoever lost its lock and does not know it yet. The [`store`] keeps data itself: floor and
+//! data change in one transaction. The [`proxy`] stands before a service that knows nothing of tokens, on the layer of
+//! `tenure_fence::http`. The guides are `docs/guides/store.md` and `docs/guides/proxy.md`.
+
+mod answer;
+mod deadline;
+mod hosts;
+mod listen;
+pub mod proxy;
+pub mod reason;
+pub mod store;
+
+pub use answer::REASON;
+pub use listen::{Running, StartError};

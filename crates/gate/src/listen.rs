@@ -1,0 +1,217 @@
+//! How does a service listen, take connections and stop?
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::BoxError;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt::set_tcp_user_timeout;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use tower::Service;
+
+/// Connections at once. Each may bring a body of the largest size.
+const CONNECTIONS_MAX: usize = 512;
+/// How long the head of a request may take, and an idle connection may stay.
+const HEAD: Duration = Duration::from_secs(30);
+/// How long a peer may take none of the bytes that are for it.
+const STALLED_MS: u32 = 30_000;
+/// How long requests in progress have when the service stops.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long nobody is let in when the system has no more files to open.
+const NO_FILES: Duration = Duration::from_millis(100);
+
+/// Why a service did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Everybody who reaches the port could write.
+    #[error("{0} is reached from other machines, and nothing here asks who they are")]
+    NotLoopback(SocketAddr),
+    /// What was said cannot be used.
+    #[error("{0}")]
+    Setting(String),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {at}")]
+    Listen {
+        /// Where.
+        at: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The directory cannot be used.
+    #[error("cannot use {what}")]
+    Disk {
+        /// Which file or directory.
+        what: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// What is in the directory cannot be read.
+    #[error("cannot read {what}: {why}")]
+    Unreadable {
+        /// Which file.
+        what: String,
+        /// Why not.
+        why: String,
+    },
+}
+
+impl StartError {
+    /// What to try next.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::NotLoopback(_) => "127.0.0.1, or --insecure if the network around it is trusted",
+            Self::Setting(_) => "--help",
+            Self::Listen { .. } => "another --listen",
+            Self::Disk { .. } => "another --data, or look whether another process uses it",
+            Self::Unreadable { .. } => "another --data, and keep this one aside",
+        }
+    }
+
+    /// Whether another setting would help.
+    pub fn is_setting(&self) -> bool {
+        matches!(self, Self::NotLoopback(_) | Self::Setting(_))
+    }
+}
+
+/// A service that runs. Dropping it stops it at once.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    runtime: Option<Runtime>,
+    stop: watch::Sender<bool>,
+    connections: Arc<Semaphore>,
+}
+
+impl Running {
+    /// Lets nobody in any more, gives requests in progress a moment, and stops.
+    pub fn stop(mut self) {
+        let _ = self.stop.send(true);
+        let all = u32::try_from(CONNECTIONS_MAX).expect("the bound is small");
+        if let Some(runtime) = self.runtime.take() {
+            let _ = runtime
+                .block_on(async { timeout(GRACE, self.connections.acquire_many(all)).await });
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Listens, on loopback unless told that it may be reached from elsewhere.
+pub(crate) fn bind(at: SocketAddr, insecure: bool) -> Result<std::net::TcpListener, StartError> {
+    if !insecure && !at.ip().is_loopback() {
+        return Err(StartError::NotLoopback(at));
+    }
+    let listen = || {
+        let listener = std::net::TcpListener::bind(at)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    listen().map_err(|source| StartError::Listen { at, source })
+}
+
+/// Serves connections of a listener until it is stopped.
+pub(crate) fn serve<S, B>(listener: std::net::TcpListener, service: S) -> io::Result<Running>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let (stop, stopped) = watch::channel(false);
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let listener = {
+        let _inside = runtime.enter();
+        TcpListener::from_std(listener)?
+    };
+    runtime.spawn(accept(listener, service, stopped, Arc::clone(&connections)));
+    Ok(Running { address, runtime: Some(runtime), stop, connections })
+}
+
+async fn accept<S, B>(
+    listener: TcpListener,
+    service: S,
+    stopped: watch::Receiver<bool>,
+    connections: Arc<Semaphore>,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let mut told = stopped.clone();
+    loop {
+        let Ok(place) = Arc::clone(&connections).acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = told.changed() => return,
+        };
+        let Ok((stream, _)) = accepted else {
+            sleep(NO_FILES).await;
+            continue;
+        };
+        let (service, stopped) = (service.clone(), stopped.clone());
+        tokio::spawn(async move {
+            converse(stream, service, stopped).await;
+            drop(place);
+        });
+    }
+}
+
+async fn converse<S, B>(stream: TcpStream, service: S, mut stopped: watch::Receiver<bool>)
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    // Neither is needed for an answer to be right: a peer that does not read would only be noticed later.
+    let _ = stream.set_nodelay(true);
+    let _ = set_tcp_user_timeout(&stream, STALLED_MS);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let talk = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    let mut talk = pin!(talk);
+    tokio::select! {
+        // How a conversation broke off is the other side's affair.
+        _ = &mut talk => {}
+        _ = stopped.changed() => {
+            talk.as_mut().graceful_shutdown();
+            let _ = talk.await;
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What can be asked of a store, and what can it answer?
+
+use bytes::Bytes;
+use tenure_fence::{Claim, Floor, LockSlot, Refused};
+
+use crate::answer::Said;
+use crate::reason;
+
+/// How much a store takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The longest body of one request.
+    pub body_bytes_max: usize,
+    /// The longest value, which appending may reach.
+    pub value_bytes_max: u64,
+    /// Everything together, with what it costs to keep it.
+    pub bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // A megabyte arrives in no time on any network; values are read whole, so many must fit in memory.
+        Self {
+            body_bytes_max: 1024 * 1024,
+            value_bytes_max: 8 * 1024 * 1024,
+            bytes_max: 4 * 1024 * 1024 * 1024,
+        }
+    }
+}
+
+/// What somebody wants, and under which lock and token.
+#[derive(Clone, Debug)]
+pub(super) struct Ask {
+    pub(super) lock: String,
+    pub(super) slot: Option<u32>,
+    pub(super) claim: Claim,
+    pub(super) act: Act,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    Put {
+        key: String,
+        value: Bytes,
+    },
+    /// With `at`: only if the value has this many bytes.
+    Append {
+        key: String,
+        value: Bytes,
+        at: Option<u64>,
+    },
+    Delete {
+        key: String,
+    },
+    /// Reads, and lets nothing older write from then on.
+    Read {
+        key: String,
+    },
+    /// Lets nothing older write from then on.
+    Raise,
+}
+
+impl Ask {
+    pub(super) fn at(&self) -> LockSlot<'_> {
+        LockSlot { lock: &self.lock, slot: self.slot }
+    }
+
+    /// What it takes to keep it in a queue.
+    pub(super) fn weight(&self) -> usize {
+        match &self.act {
+            Act::Put { value, .. } | Act::Append { value, .. } => value.len(),
+            _ => 0,
+        }
+    }
+}
+
+impl Act {
+    pub(super) fn key(&self) -> Option<&str> {
+        match self {
+            Self::Put { key, .. }
+            | Self::Append { key, .. }
+            | Self::Delete { key }
+            | Self::Read { key } => Some(key),
+            Self::Raise => None,
+        }
+    }
+}
+
+/// What is known of a key without its value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct About {
+    pub(super) key: String,
+    pub(super) lock: String,
+    pub(super) slot: Option<u32>,
+    /// Of the last write.
+    pub(super) token: u64,
+    pub(super) bytes: u64,
+    pub(super) pieces: u32,
+}
+
+impl About {
+    pub(super) fn from_row(key: &str, row: (&str, i64, u64, u64, u32)) -> Self {
+        let (lock, slot, token, bytes, pieces) = row;
+        // What is negative is no slot.
+        Self {
+            key: key.to_owned(),
+            lock: lock.to_owned(),
+            slot: slot.try_into().ok(),
+            token,
+            bytes,
+            pieces,
+        }
+    }
+
+    pub(super) fn at(&self) -> LockSlot<'_> {
+        LockSlot { lock: &self.lock, slot: self.slot }
+    }
+}
+
+/// A key and its value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Record {
+    pub(super) about: About,
+    pub(super) value: Bytes,
+}
+
+/// What was done. It is durable, and so is the floor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Done {
+    Put {
+        bytes: u64,
+    },
+    /// From where to where.
+    Appended {
+        at: u64,
+        bytes: u64,
+    },
+    /// Whether there was something.
+    Deleted(bool),
+    Read(Option<Record>),
+    Raised(Floor),
+}
+
+/// Why nothing was done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum No {
+    Refused(Refused),
+    /// The key belongs to another lock, whose tokens say nothing about ours.
+    OtherLock {
+        lock: String,
+        slot: Option<u32>,
+    },
+    Compare {
+        at: u64,
+        bytes: u64,
+    },
+    ValueTooLong {
+        bytes: u64,
+        most: u64,
+    },
+    NoSpace {
+        most: u64,
+    },
+}
+
+impl From<No> for Said {
+    fn from(no: No) -> Self {
+        match no {
+            No::Refused(refused) => refused.into(),
+            No::OtherLock { lock, slot } => {
+                let at = LockSlot { lock: &lock, slot };
+                Self::new(reason::OTHER_LOCK, format!("the key belongs to lock {at}"))
+            }
+            No::Compare { at, bytes } => {
+                let message = format!("the value has {bytes} bytes, not {at}");
+                Self { bytes: Some(bytes), ..Self::new(reason::COMPARE_FAILED, message) }
+            }
+            No::ValueTooLong { bytes, most } => {
+                let message = format!("the value would have {bytes} bytes; {most} are allowed");
+                Self::new(reason::VALUE_TOO_LONG, message)
+            }
+            No::NoSpace { most } => Self::new(
+                reason::NO_SPACE,
+                format!("the store may keep {most} bytes and has no room for more"),
+            ),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! How does a client write that knows only one call?
+//!
+//! `POST /write` with `{"clientID":…,"fencingToken":{"key":…,"value":…},"data":…}` answers `{"success":true}`, or
+//! `{"success":false}` with a status that says why: 409 if the token is stale. Each write becomes one line of JSON at
+//! the end of the key that is called like the lock.
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use tenure_fence::LockSlot;
+
+use crate::answer::{Said, json};
+use crate::reason;
+
+use super::ask::{Act, Ask};
+use super::http::Shop;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Write {
+    #[serde(rename = "clientID")]
+    client: String,
+    fencing_token: FencingToken,
+    data: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FencingToken {
+    key: String,
+    value: Value,
+}
+
+/// An integer; or its digits, for languages in which large numbers are not exact; or a ticket.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Number(u64),
+    Text(String),
+}
+
+/// What is kept of a write.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(rename = "clientID")]
+    client: &'a str,
+    token: String,
+    data: &'a str,
+}
+
+pub(super) async fn write(State(shop): State<Shop>, request: Request) -> Response {
+    match try_write(&shop, request).await {
+        Ok(()) => json(StatusCode::OK, r#"{"success":true}"#),
+        Err(said) => {
+            // Those who know only this call know 409 for a token that is late.
+            let stale = said.row == reason::STALE_TOKEN;
+            let status = if stale { StatusCode::CONFLICT } else { said.row.status };
+            said.with(status, r#"{"success":false}"#.into())
+        }
+    }
+}
+
+async fn try_write(shop: &Shop, request: Request) -> Result<(), Said> {
+    let body = shop.body(request.into_body()).await?;
+    let write: Write = serde_json::from_slice(&body)
+        .map_err(|error| Said::new(reason::MALFORMED, error.to_string()))?;
+    let Write { client, fencing_token: FencingToken { key, value }, data } = write;
+    let at = LockSlot::from(key.as_str());
+    at.check().map_err(|invalid| Said::new(reason::INVALID_NAME, invalid.to_string()))?;
+    let text = match value {
+        Value::Number(number) => number.to_string(),
+        Value::Text(text) => text,
+    };
+    let claim = shop.claim(&text, at)?;
+    let line = Line { client: &client, token: claim.token.get().to_string(), data: &data };
+    let mut line = serde_json::to_vec(&line).expect("texts are always JSON");
+    line.push(b'\n');
+    let act = Act::Append { key: key.clone(), value: Bytes::from(line), at: None };
+    shop.ask(Ask { lock: key, slot: None, claim, act }).await.map(drop)
+}

@@ -1,0 +1,126 @@
+//! In which order are writes done, and how many share one trip to the disk?
+//!
+//! One thread writes. What has queued up while it was at the disk is done in its next turn, so under load the cost of
+//! making something durable is shared by many.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::answer::Said;
+use crate::reason;
+
+use super::ask::{Ask, Done, Limits, No};
+use super::engine::{Broken, Engine};
+use super::metrics::Metrics;
+
+/// Writes that wait. Beyond that nobody waits: they are sent away at once.
+const QUEUE_MAX: usize = 1_024;
+/// Bytes that wait.
+const QUEUED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// What one turn takes. More would let those wait for long that come next.
+const TURN_MAX: usize = 256;
+const TURN_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Somebody who waits for an answer.
+struct Waiting {
+    ask: Ask,
+    answer: oneshot::Sender<Result<Done, No>>,
+}
+
+/// Takes asks to the thread that writes. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Writer {
+    queue: SyncSender<Waiting>,
+    waiting: Arc<AtomicUsize>,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl Writer {
+    /// Starts the thread. `on_end` hears why it cannot go on; nobody is served after that.
+    pub(super) fn start(
+        engine: Arc<Engine>,
+        limits: Limits,
+        metrics: Arc<Metrics>,
+        on_end: impl FnOnce(&Broken) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (queue, asks) = sync_channel(QUEUE_MAX);
+        let writer = Self { queue, waiting: Arc::default(), bytes: Arc::default() };
+        let (waiting, bytes) = (Arc::clone(&writer.waiting), Arc::clone(&writer.bytes));
+        let run = move || {
+            let took = |ask: &Ask| {
+                waiting.fetch_sub(1, Ordering::Relaxed);
+                bytes.fetch_sub(ask.weight(), Ordering::Relaxed);
+            };
+            if let Err(broken) = write(&engine, &limits, &metrics, &asks, took) {
+                on_end(&broken);
+            }
+        };
+        std::thread::Builder::new().name("store-writer".to_owned()).spawn(run)?;
+        Ok(writer)
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Has something done. A caller that goes away does not undo it.
+    pub(super) async fn ask(&self, ask: Ask) -> Result<Done, Said> {
+        let weight = ask.weight();
+        let full = || Said::new(reason::OVERLOADED, "more writes wait than can");
+        if self.bytes.fetch_add(weight, Ordering::Relaxed) + weight > QUEUED_BYTES_MAX {
+            self.bytes.fetch_sub(weight, Ordering::Relaxed);
+            return Err(full());
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        if let Err(error) = self.queue.try_send(Waiting { ask, answer }) {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.bytes.fetch_sub(weight, Ordering::Relaxed);
+            return Err(match error {
+                TrySendError::Full(_) => full(),
+                TrySendError::Disconnected(_) => {
+                    Said::new(reason::SHUTTING_DOWN, "the store has stopped writing")
+                }
+            });
+        }
+        let answer = answered
+            .await
+            .map_err(|_| Said::new(reason::INTERNAL, "the disk failed while this was written"))?;
+        answer.map_err(Into::into)
+    }
+}
+
+/// Writes until nobody is left who could ask, or the disk fails.
+fn write(
+    engine: &Engine,
+    limits: &Limits,
+    metrics: &Metrics,
+    asks: &Receiver<Waiting>,
+    took: impl Fn(&Ask),
+) -> Result<(), Broken> {
+    while let Ok(first) = asks.recv() {
+        let mut bytes = first.ask.weight();
+        took(&first.ask);
+        let (mut turn, mut answers) = (vec![first.ask], vec![first.answer]);
+        while turn.len() < TURN_MAX && bytes < TURN_BYTES_MAX {
+            let Ok(next) = asks.try_recv() else { break };
+            took(&next.ask);
+            bytes += next.ask.weight();
+            turn.push(next.ask);
+            answers.push(next.answer);
+        }
+        let began = Instant::now();
+        let done = engine.turn(limits, &turn)?;
+        metrics.turned(turn.len(), began.elapsed());
+        for (answer, done) in answers.into_iter().zip(done) {
+            // Whoever has gone away does not hear it.
+            let _ = answer.send(done);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! How many connections does each address have?
+//!
+//! One machine may have many, behind a proxy all of them; but none may keep all others out.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Connections by address, up to so many of each.
+#[derive(Clone)]
+pub(super) struct Addresses {
+    max: usize,
+    inside: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+}
+
+/// A connection that counts until it is dropped.
+pub(super) struct Counted {
+    of: Addresses,
+    address: IpAddr,
+}
+
+impl Addresses {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, inside: Arc::default() }
+    }
+
+    /// Counts a connection; nothing if its address has as many as it may.
+    pub(super) fn enter(&self, address: IpAddr) -> Option<Counted> {
+        let mut inside = self.inside();
+        let count = inside.entry(address).or_default();
+        if *count >= self.max {
+            return None;
+        }
+        *count += 1;
+        Some(Counted { of: self.clone(), address })
+    }
+
+    fn inside(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut inside = self.of.inside();
+        if let Some(count) = inside.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                inside.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_its_share_and_nobody_elses() {
+        let addresses = Addresses::new(2);
+        let (one, other) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let first = addresses.enter(one);
+        let _second = addresses.enter(one);
+        assert!(addresses.enter(one).is_none());
+        assert!(addresses.enter(other).is_some());
+        drop(first);
+        assert!(addresses.enter(one).is_some());
+        assert_eq!(addresses.inside().len(), 1, "who has left is forgotten");
+    }
+}

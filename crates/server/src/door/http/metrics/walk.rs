@@ -1,0 +1,110 @@
+//! How many hold and wait, by the first segment of a lock's name?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tenure_core::Machine;
+use tenure_core::view::LockView;
+use tenure_types::Mode;
+
+use super::Held;
+use crate::door::http::{Http, Refused};
+use crate::edge::{Fresh, WITHIN};
+use crate::meter::{OTHER, PREFIXES_MAX};
+
+/// Locks that are looked at in one go, and for one answer; what is beyond is `other`.
+const PAGE: usize = 1_000;
+const PAGES_MAX: usize = 100;
+/// Places that are looked at in one go, for how they ask; beyond, they are counted only.
+const PLACES_MAX: usize = 10_000;
+/// How something is held or asked for that was only counted.
+const ANY: &str = "any";
+
+/// Counts by the first segment of a lock's name.
+#[derive(Clone, Default)]
+pub(super) struct Walked {
+    pub(super) held: BTreeMap<Held, u64>,
+    pub(super) waiters: BTreeMap<Held, u64>,
+    prefixes: BTreeSet<String>,
+}
+
+impl Walked {
+    fn add(&mut self, machine: &Machine, after: Option<&str>) -> Option<String> {
+        let locks = machine.locks("", after, PAGE);
+        let mut places_left = PLACES_MAX;
+        for lock in &locks {
+            let first = lock.lock.as_str().split('/').next().unwrap_or_default();
+            let known = self.prefixes.contains(first) || self.prefixes.len() < PREFIXES_MAX;
+            if known {
+                self.prefixes.insert(first.to_owned());
+            }
+            let prefix = if known { first } else { OTHER };
+            self.add_waiters(machine, lock, prefix, &mut places_left);
+            for holder in &lock.holders {
+                let held = Held { prefix: prefix.to_owned(), mode: mode(holder.mode) };
+                *self.held.entry(held).or_default() += 1;
+            }
+        }
+        locks.last().filter(|_| locks.len() == PAGE).map(|last| last.lock.as_str().to_owned())
+    }
+
+    /// Counts a queue by how its places ask. A semaphore has one kind; of other locks the queue is gone through.
+    fn add_waiters(
+        &mut self,
+        machine: &Machine,
+        lock: &LockView,
+        prefix: &str,
+        places_left: &mut usize,
+    ) {
+        let mut add = |mode: &'static str, count: u64| {
+            if count > 0 {
+                *self.waiters.entry(Held { prefix: prefix.to_owned(), mode }).or_default() += count;
+            }
+        };
+        if lock.slots.is_some() {
+            return add("slot", lock.waiting);
+        }
+        let shared = machine.waiting_shared(lock.lock.as_str(), *places_left);
+        let seen = lock.waiting.min(*places_left as u64);
+        *places_left =
+            places_left.saturating_sub(usize::try_from(lock.waiting).unwrap_or(usize::MAX));
+        add("shared", shared);
+        add("exclusive", seen - shared);
+        add(ANY, lock.waiting - seen);
+    }
+}
+
+/// Goes through the locks, page by page, so that the loop has time for others between them.
+pub(super) async fn walk(http: &Http) -> Result<Walked, Refused> {
+    let mut walked = Walked::default();
+    let mut after = None;
+    for _ in 0..PAGES_MAX {
+        let (so_far, from) = (walked.clone(), after.clone());
+        let page = move |machine: &Machine| {
+            let mut walked = so_far.clone();
+            let next = walked.add(machine, from.as_deref());
+            (walked, next)
+        };
+        let (_, (more, next)) = http.read(Fresh::Stale, WITHIN, page).await?;
+        walked = more;
+        match next {
+            Some(next) => after = Some(next),
+            None => return Ok(walked),
+        }
+    }
+    // More locks than anybody would go through for a figure: the rest is known only as a sum.
+    let sums = |machine: &Machine| (machine.stats().grants, machine.stats().places);
+    let (_, (grants, places)) = http.read(Fresh::Stale, WITHIN, sums).await?;
+    let rest = grants.saturating_sub(walked.held.values().sum());
+    *walked.held.entry(Held { prefix: OTHER.to_owned(), mode: ANY }).or_default() += rest;
+    let rest = places.saturating_sub(walked.waiters.values().sum());
+    *walked.waiters.entry(Held { prefix: OTHER.to_owned(), mode: ANY }).or_default() += rest;
+    Ok(walked)
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+        Mode::Slot { .. } => "slot",
+    }
+}

@@ -1,0 +1,191 @@
+//! What is asked of a member, through which door, how long does it take, and how often is it refused?
+
+use std::sync::OnceLock;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::{Registry, Unit};
+use tenure_wire::v1::request::Command;
+use tenure_wire::{reason, v1};
+
+use super::{Histogram, Scale};
+
+/// Through which door somebody comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Door {
+    /// Single calls of gRPC.
+    Grpc,
+    /// HTTP/JSON.
+    Http,
+    /// A session over gRPC.
+    Session,
+    /// The same in JSON, over a WebSocket.
+    Ws,
+    /// The plain lock protocol.
+    LockSocket,
+}
+
+const DOORS: [(Door, &str); 5] = [
+    (Door::Grpc, "grpc"),
+    (Door::Http, "http"),
+    (Door::Session, "session"),
+    (Door::Ws, "ws"),
+    (Door::LockSocket, "lock_socket"),
+];
+
+/// What a request is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    Grant,
+    Renew,
+    Revoke,
+    Acquire,
+    Release,
+    Force,
+    Update,
+    Put,
+    Delete,
+    Watch,
+    Read,
+    Admin,
+}
+
+const CLASSES: [(Class, &str); 12] = [
+    (Class::Grant, "grant"),
+    (Class::Renew, "renew"),
+    (Class::Revoke, "revoke"),
+    (Class::Acquire, "acquire"),
+    (Class::Release, "release"),
+    (Class::Force, "force"),
+    (Class::Update, "update"),
+    (Class::Put, "put"),
+    (Class::Delete, "delete"),
+    (Class::Watch, "watch"),
+    (Class::Read, "read"),
+    (Class::Admin, "admin"),
+];
+
+impl Class {
+    /// Of a request of a session.
+    pub(crate) fn of_request(request: &v1::Request) -> Self {
+        match &request.command {
+            Some(Command::GrantLease(_)) => Class::Grant,
+            Some(Command::Renew(_)) => Class::Renew,
+            Some(Command::Revoke(_)) => Class::Revoke,
+            Some(Command::Acquire(_)) => Class::Acquire,
+            Some(Command::Release(_) | Command::Leave(_)) => Class::Release,
+            Some(Command::Force(_)) => Class::Force,
+            Some(Command::Update(_) | Command::Downgrade(_) | Command::Stopped(_)) => Class::Update,
+            Some(Command::Put(_)) => Class::Put,
+            Some(Command::Delete(_)) => Class::Delete,
+            Some(
+                Command::GetLease(_)
+                | Command::GetLock(_)
+                | Command::GetKey(_)
+                | Command::Explain(_),
+            )
+            | None => Class::Read,
+        }
+    }
+
+    /// Of a call by gRPC; nothing for streams whose requests are counted one by one, or not at all.
+    pub(crate) fn of_call(path: &str) -> Option<Self> {
+        let (service, method) = path.strip_prefix("/tenure.v1.")?.split_once('/')?;
+        Some(match (service, method) {
+            ("SessionService", _) | (_, "LeaseKeepAlive") => return None,
+            ("ClusterService" | "MaintenanceService", _) | (_, "RotateKey") => Class::Admin,
+            (_, "Watch" | "Observe") => Class::Watch,
+            (_, "LeaseGrant") => Class::Grant,
+            (_, "LeaseRevoke" | "Revoke") => Class::Revoke,
+            (_, "Lock" | "TryLock" | "Acquire" | "Campaign") => Class::Acquire,
+            (_, "Unlock" | "Release" | "Resign" | "Leave") => Class::Release,
+            (_, "Force") => Class::Force,
+            (_, "Update" | "Downgrade" | "Stopped" | "Proclaim") => Class::Update,
+            (_, "Put") => Class::Put,
+            (_, "Delete") => Class::Delete,
+            _ => Class::Read,
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfRequest {
+    door: &'static str,
+    command: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfRefusal {
+    reason: &'static str,
+    door: &'static str,
+}
+
+/// Requests by door. A cell is made when it is first needed, and found without a lookup from then on.
+pub(crate) struct Asked {
+    cells: [[OnceLock<Histogram>; CLASSES.len()]; DOORS.len()],
+    requests: Family<OfRequest, Histogram, fn() -> Histogram>,
+    refusals: Family<OfRefusal, Counter>,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self {
+            cells: DOORS.map(|_| CLASSES.map(|_| OnceLock::new())),
+            requests: Family::new_with_constructor(|| Histogram::new(Scale::QUICK)),
+            refusals: Family::default(),
+        }
+    }
+}
+
+impl Asked {
+    /// Shows them from now on.
+    pub(crate) fn register(&self, to: &mut Registry) {
+        let help = "From a request to the first of its answer";
+        to.register_with_unit("request", help, Unit::Seconds, self.requests.clone());
+        to.register("refusals", "Answers that were not success", self.refusals.clone());
+    }
+
+    /// A request was answered, whatever the answer.
+    pub(crate) fn served(&self, door: Door, class: Class, took_us: u64) {
+        let (at_door, at_class) = (door as usize, class as usize);
+        let cell = self.cells[at_door][at_class].get_or_init(|| {
+            let of = OfRequest { door: DOORS[at_door].1, command: CLASSES[at_class].1 };
+            self.requests.get_or_create_owned(&of)
+        });
+        cell.observe(took_us);
+    }
+
+    /// A request was answered with something else than success.
+    pub(crate) fn refused(&self, door: Door, reason: &str) {
+        let Some(row) = reason::row(reason) else { return };
+        let refusal = OfRefusal { reason: row.reason, door: DOORS[door as usize].1 };
+        self.refusals.get_or_create(&refusal).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doors_and_classes_stand_where_their_numbers_say() {
+        for (at, (door, _)) in DOORS.iter().enumerate() {
+            assert_eq!(*door as usize, at);
+        }
+        for (at, (class, _)) in CLASSES.iter().enumerate() {
+            assert_eq!(*class as usize, at);
+        }
+    }
+
+    #[test]
+    fn calls_are_counted_by_what_they_are_about() {
+        let of = |path| Class::of_call(path);
+        assert_eq!(of("/tenure.v1.LockService/TryLock"), Some(Class::Acquire));
+        assert_eq!(of("/tenure.v1.LockService/Unlock"), Some(Class::Release));
+        assert_eq!(of("/tenure.v1.LockService/LeaseGrant"), Some(Class::Grant));
+        assert_eq!(of("/tenure.v1.ClusterService/Leave"), Some(Class::Admin));
+        assert_eq!(of("/tenure.v1.SessionService/Open"), None);
+        assert_eq!(of("/grpc.health.v1.Health/Check"), None);
+    }
+}

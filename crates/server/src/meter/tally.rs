@@ -1,0 +1,544 @@
+//! What has happened to locks, by their first segment, and how long did it take?
+//!
+//! The loop leaves a copy of each turn's records with the moment it was made; nobody waits for it to be counted. Every
+//! so often, and whenever somebody wants to see the figures, what has gathered is read and counted. Times are of this
+//! member's clock, from apply to apply.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::{Registry, Unit};
+use tenure_core::event::Cause;
+use tenure_core::{Record, Recorded, Records};
+use tenure_types::{LeaseId, Mode, PlaceNumber, Revision};
+use tokio::sync::Notify;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Histogram, Scale};
+
+/// First segments of names that are told apart; the rest is `other`.
+pub(crate) const PREFIXES_MAX: usize = 100;
+pub(crate) const OTHER: &str = "other";
+/// How long records may gather before they are counted.
+const GATHER: Duration = Duration::from_millis(50);
+/// Bytes of records that may wait to be counted. What is beyond is not counted, and that is.
+const WAITING_BYTES: usize = 4 * 1024 * 1024;
+/// Holds and waits that are timed at a time: some ten megabytes of them.
+const TIMED_MAX: usize = 1 << 18;
+/// Locks of which the last holds are remembered, and how many of each.
+const REMEMBERED_MAX: usize = 16_384;
+const HOLDS_MAX: usize = 20;
+
+/// A command that may have made room for others: what it did, and when it reached this member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Freed {
+    pub(crate) revision: Revision,
+    pub(crate) asked_at_us: u64,
+}
+
+/// What one turn did.
+struct Part {
+    at_us: u64,
+    records: Arc<Records>,
+    freed: Vec<Freed>,
+}
+
+/// Where the loop leaves what it did.
+#[derive(Default)]
+struct Left {
+    /// In order; nothing where something is missing.
+    parts: Vec<Option<Part>>,
+    bytes: usize,
+    closed: bool,
+}
+
+/// What is counted of locks.
+pub(crate) struct Tally {
+    /// Whether anybody counts.
+    attended: AtomicBool,
+    left: Mutex<Left>,
+    news: Notify,
+    counts: Mutex<Counts>,
+    shown: Shown,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let shown = Shown::default();
+        let counts = Mutex::new(Counts { shown: shown.clone(), ..Counts::default() });
+        let (attended, left, news) = (AtomicBool::default(), Mutex::default(), Notify::new());
+        Self { attended, left, news, counts, shown }
+    }
+}
+
+impl Tally {
+    /// From now on somebody runs [`count`].
+    pub(crate) fn attend(&self) {
+        self.attended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_attended(&self) -> bool {
+        self.attended.load(Ordering::Acquire)
+    }
+
+    /// Leaves what a turn did; nothing if it was more than a turn copies.
+    pub(crate) fn leave(&self, at_us: u64, records: Option<Arc<Records>>, freed: &[Freed]) {
+        let mut left = self.left();
+        let first = left.parts.is_empty();
+        match records {
+            Some(records) if left.bytes + records.bytes() <= WAITING_BYTES => {
+                left.bytes += records.bytes();
+                left.parts.push(Some(Part { at_us, records, freed: freed.to_vec() }));
+            }
+            _ if left.parts.last().is_some_and(Option::is_none) => {}
+            _ => left.parts.push(None),
+        }
+        drop(left);
+        if first {
+            self.news.notify_one();
+        }
+    }
+
+    /// Nothing follows.
+    pub(crate) fn close(&self) {
+        self.left().closed = true;
+        self.news.notify_one();
+    }
+
+    /// Counts what has gathered; tells whether nothing follows.
+    pub(crate) fn catch_up(&self) -> bool {
+        // In this order, so that parts are counted in theirs.
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = {
+            let mut left = self.left();
+            let rest = Left { closed: left.closed, ..Left::default() };
+            std::mem::replace(&mut *left, rest)
+        };
+        for part in left.parts {
+            match part {
+                Some(part) => counts.add(&part),
+                None => counts.skip(),
+            }
+        }
+        left.closed
+    }
+
+    /// How long a lock usually is held: the median of the last holds, in milliseconds, and how many those are.
+    pub(crate) fn usually(&self, lock: &str) -> Option<(u64, u32)> {
+        self.catch_up();
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holds_us = counts.remembered.get(&hash(lock))?.clone();
+        let middle = holds_us.len() / 2;
+        let (_, median_us, _) = holds_us.select_nth_unstable(middle);
+        Some((*median_us / 1_000, u32::try_from(holds_us.len()).unwrap_or(u32::MAX)))
+    }
+
+    /// Shows it from now on.
+    pub(crate) fn register(&self, to: &mut Registry) {
+        let Shown { grants, waits, holds, handovers, gaps } = &self.shown;
+        to.register("grants", "Locks granted, by the first segment of their names", grants.clone());
+        let help = "From an ask to its grant; a lock that was free was not waited for";
+        to.register_with_unit("lock_wait", help, Unit::Seconds, waits.clone());
+        let help = "From a grant to its end";
+        to.register_with_unit("lock_hold", help, Unit::Seconds, holds.clone());
+        let help = "From the arrival of a release to the grant of whoever waited";
+        to.register_with_unit("handover", help, Unit::Seconds, handovers.clone());
+        let help = "How often more happened at once than is counted by prefix";
+        to.register("uncounted_gaps", help, gaps.clone());
+    }
+
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts until the member ends.
+pub(crate) async fn count(tally: Arc<Tally>) {
+    loop {
+        tally.news.notified().await;
+        tokio::time::sleep(GATHER).await;
+        if tally.catch_up() {
+            return;
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfGrant {
+    prefix: Arc<str>,
+    mode: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfLock {
+    prefix: Arc<str>,
+}
+
+type Times = Family<OfLock, Histogram, fn() -> Histogram>;
+
+/// What is shown.
+#[derive(Clone)]
+struct Shown {
+    grants: Family<OfGrant, Counter>,
+    waits: Times,
+    holds: Times,
+    handovers: Times,
+    gaps: Counter,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self {
+            grants: Family::default(),
+            waits: Family::new_with_constructor(|| Histogram::new(Scale::LONG)),
+            holds: Family::new_with_constructor(|| Histogram::new(Scale::LONG)),
+            handovers: Family::new_with_constructor(|| Histogram::new(Scale::QUICK)),
+            gaps: Counter::default(),
+        }
+    }
+}
+
+/// The figures of one prefix. Those of a hand-over are made with the first.
+struct Cells {
+    label: Arc<str>,
+    grants: [Option<Counter>; 3],
+    waits: Histogram,
+    holds: Histogram,
+    handovers: Option<Histogram>,
+}
+
+/// What is known from part to part.
+#[derive(Default)]
+struct Counts {
+    shown: Shown,
+    prefixes: BTreeMap<Arc<str>, Cells>,
+    /// Since when places wait.
+    waits: BTreeMap<PlaceNumber, u64>,
+    /// Since when leases hold locks.
+    holds: BTreeMap<HoldKey, u64>,
+    /// The last holds of locks, by the hash of their names.
+    remembered: BTreeMap<u64, Vec<u64>>,
+    /// The newest place seen: one beyond it never waited.
+    newest: Option<PlaceNumber>,
+}
+
+/// A lease and the hash of a lock's name: a lease holds a lock once.
+type HoldKey = (u64, u64);
+
+impl Counts {
+    fn add(&mut self, part: &Part) {
+        for record in part.records.iter() {
+            let freed = part.freed.iter().find(|freed| freed.revision == record.revision);
+            self.add_record(record, part.at_us, freed.map(|freed| freed.asked_at_us));
+        }
+    }
+
+    fn add_record(&mut self, record: Record<'_>, at_us: u64, asked_at_us: Option<u64>) {
+        // Places of several locks are granted in all of them at once.
+        let mut over: Vec<PlaceNumber> = Vec::new();
+        let mut ends = false;
+        for event in record.events() {
+            let Some(name) = event.lock() else { continue };
+            match (event.cause(), event.place()) {
+                (Cause::Queued, Some(place)) => {
+                    self.newest = self.newest.max(Some(place));
+                    if self.waits.len() < TIMED_MAX {
+                        self.waits.insert(place, at_us);
+                    }
+                }
+                (Cause::Granted, Some(place)) => {
+                    let waited = self.waited(place, at_us, ends);
+                    self.granted(name, &event, waited, at_us, asked_at_us);
+                    over.push(place);
+                }
+                (_, Some(place)) => {
+                    ends = true;
+                    over.push(place);
+                }
+                (
+                    Cause::Released
+                    | Cause::Expired
+                    | Cause::Revoked
+                    | Cause::Forced
+                    | Cause::MaxHold,
+                    None,
+                ) => {
+                    ends = true;
+                    let key = hold_key(name, &event);
+                    if let Some(since_us) = self.holds.remove(&key) {
+                        let held_us = at_us.saturating_sub(since_us);
+                        cells(&mut self.prefixes, &self.shown, name).holds.observe(held_us);
+                        self.remember(key.1, held_us);
+                    }
+                }
+                (Cause::Cooled | Cause::DelayOver | Cause::Downgraded, None) => ends = true,
+                _ => {}
+            }
+        }
+        for place in over {
+            self.waits.remove(&place);
+        }
+    }
+
+    /// How long a place that is granted has waited; nothing if that cannot be told.
+    fn waited(&mut self, place: PlaceNumber, at_us: u64, others_ended: bool) -> Option<Waited> {
+        if let Some(since_us) = self.waits.get(&place) {
+            return Some(Waited::For(at_us.saturating_sub(*since_us)));
+        }
+        let at_once = match self.newest {
+            Some(newest) => place > newest,
+            // Whoever had a place before this began gets its lock when another ends.
+            None => !others_ended,
+        };
+        if !at_once {
+            return None;
+        }
+        // Several locks of one ask have the same place, and none of them was waited for.
+        self.newest = self.newest.max(place.0.checked_sub(1).map(PlaceNumber));
+        Some(Waited::Not)
+    }
+
+    fn granted(
+        &mut self,
+        name: &str,
+        event: &Recorded<'_>,
+        waited: Option<Waited>,
+        at_us: u64,
+        asked_at_us: Option<u64>,
+    ) {
+        if self.holds.len() < TIMED_MAX {
+            self.holds.insert(hold_key(name, event), at_us);
+        }
+        let Self { shown, prefixes, .. } = self;
+        let cells = cells(prefixes, shown, name);
+        let (at, mode) = mode(event.mode());
+        let label = || OfGrant { prefix: cells.label.clone(), mode };
+        let grants = &shown.grants;
+        cells.grants[at].get_or_insert_with(|| grants.get_or_create_owned(&label())).inc();
+        match waited {
+            Some(Waited::Not) => cells.waits.observe(0),
+            Some(Waited::For(us)) => cells.waits.observe(us),
+            None => {}
+        }
+        let queued = matches!(waited, Some(Waited::For(_)));
+        if let Some(asked_at_us) = asked_at_us.filter(|_| queued) {
+            let label = OfLock { prefix: cells.label.clone() };
+            let handovers = &shown.handovers;
+            cells
+                .handovers
+                .get_or_insert_with(|| handovers.get_or_create_owned(&label))
+                .observe(at_us.saturating_sub(asked_at_us));
+        }
+    }
+
+    fn remember(&mut self, lock: u64, held_us: u64) {
+        if self.remembered.len() >= REMEMBERED_MAX && !self.remembered.contains_key(&lock) {
+            // Any other one: those that are asked about are taken again soon.
+            let other = self.remembered.keys().next().copied();
+            other.and_then(|other| self.remembered.remove(&other));
+        }
+        let holds = self.remembered.entry(lock).or_default();
+        if holds.len() == HOLDS_MAX {
+            holds.remove(0);
+        }
+        holds.push(held_us);
+    }
+
+    /// Something was not seen: what was timed may have ended meanwhile.
+    fn skip(&mut self) {
+        self.shown.gaps.inc();
+        self.waits.clear();
+        self.holds.clear();
+        self.newest = None;
+    }
+}
+
+impl Shown {
+    fn cells(&self, prefix: &str) -> Cells {
+        let label: Arc<str> = prefix.into();
+        let of = OfLock { prefix: label.clone() };
+        Cells {
+            grants: [const { None }; 3],
+            waits: self.waits.get_or_create_owned(&of),
+            holds: self.holds.get_or_create_owned(&of),
+            handovers: None,
+            label,
+        }
+    }
+}
+
+/// The figures that a lock of this name counts in.
+fn cells<'a>(
+    prefixes: &'a mut BTreeMap<Arc<str>, Cells>,
+    shown: &Shown,
+    name: &str,
+) -> &'a mut Cells {
+    let first = name.split('/').next().unwrap_or_default();
+    let known = prefixes.contains_key(first) || prefixes.len() < PREFIXES_MAX;
+    let prefix = if known { first } else { OTHER };
+    if !prefixes.contains_key(prefix) {
+        let cells = shown.cells(prefix);
+        prefixes.insert(cells.label.clone(), cells);
+    }
+    prefixes.get_mut(prefix).expect("it was made if it was not there")
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Waited {
+    Not,
+    For(u64),
+}
+
+fn hold_key(name: &str, event: &Recorded<'_>) -> HoldKey {
+    (event.lease().map_or(0, LeaseId::get), hash(name))
+}
+
+fn hash(name: &str) -> u64 {
+    xxh3_64(name.as_bytes())
+}
+
+fn mode(mode: Option<Mode>) -> (usize, &'static str) {
+    match mode {
+        None | Some(Mode::Exclusive) => (0, "exclusive"),
+        Some(Mode::Shared) => (1, "shared"),
+        Some(Mode::Slot { .. }) => (2, "slot"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::encoding::text::encode;
+    use tenure_core::codec::{encode_request, seal_entry};
+    use tenure_core::outcome::Effects;
+    use tenure_core::request::{
+        Acquire, Ask, AskLease, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request,
+        RequestId, Wait,
+    };
+    use tenure_core::{Machine, Most};
+    use tenure_types::{Epoch, Term, Token};
+
+    /// A machine, and what is counted of it.
+    struct Stage {
+        machine: Machine,
+        tally: Tally,
+        shown: Registry,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let mut shown = Registry::default();
+            let tally = Tally::default();
+            tally.register(&mut shown);
+            Self { machine: Machine::new(Epoch::default()), tally, shown }
+        }
+
+        /// Has a command done at a moment; without it being seen, if there is a gap.
+        fn run(&mut self, at_us: u64, command: Command<'_>, seen: bool) {
+            let from = self.machine.revision().next();
+            let mut bytes = Vec::new();
+            let request = Request { principal: "", id: RequestId::None, command };
+            encode_request(&request, &mut bytes);
+            let entry = seal_entry(Term(1), 1, [&bytes[..]]);
+            let mut effects = Effects::default();
+            self.machine.apply(Term(1), Some(&entry), &mut effects);
+            assert!(effects.outcomes[0].result.is_ok(), "{effects:?}");
+            let records = self.machine.records(from, Most { revisions: 9, bytes: 1 << 20 });
+            let revision = effects.outcomes[0].revision;
+            let freed = [Freed { revision, asked_at_us: at_us - 100 }];
+            let records = records.ok().filter(|_| seen).map(Arc::new);
+            self.tally.leave(at_us, records, &freed);
+        }
+
+        fn lease(&mut self, id: u64) {
+            let id = LeaseId::new(id).unwrap();
+            let new = NewLease { id, ttl_ms: 60_000, client: "c", metadata: &[] };
+            self.run(1_000, Command::GrantLease(new), true);
+        }
+
+        /// The number behind a name with labels.
+        fn figure(&self, name: &str) -> Option<f64> {
+            self.tally.catch_up();
+            let mut text = String::new();
+            encode(&mut text, &self.shown).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.map(|number| number.parse().unwrap())
+        }
+    }
+
+    fn lease_ref(id: u64) -> LeaseRef {
+        LeaseRef::Id(LeaseId::new(id).unwrap())
+    }
+
+    fn acquire(lease: u64, lock: &str) -> Command<'_> {
+        Command::Acquire(Acquire {
+            lease: AskLease::Existing(lease_ref(lease)),
+            locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
+            wait: Wait::Unlimited,
+            metadata: &[],
+            lock_delay_ms: 0,
+            max_hold_ms: None,
+            purpose: Purpose::Lock,
+            independent: false,
+        })
+    }
+
+    fn release(lease: u64, lock: &str, token: u64) -> Command<'_> {
+        let token = Token::new(Epoch::default(), token).unwrap();
+        Command::Release(Hold { lease: lease_ref(lease), lock, token })
+    }
+
+    #[test]
+    fn waits_holds_and_hand_overs_are_timed_from_apply_to_apply() {
+        let mut stage = Stage::new();
+        stage.lease(1);
+        stage.lease(2);
+        stage.run(10_000, acquire(1, "a/b"), true);
+        stage.run(12_000, acquire(2, "a/b"), true);
+        stage.run(40_000, release(1, "a/b", 1), true);
+        let grants = "grants_total{prefix=\"a\",mode=\"exclusive\"}";
+        assert_eq!(stage.figure(grants), Some(2.0));
+        let of = |name: &str| stage.figure(&format!("{name}{{prefix=\"a\"}}"));
+        assert_eq!(of("lock_wait_seconds_sum"), Some(0.028));
+        assert_eq!(of("lock_wait_seconds_count"), Some(2.0), "one did not wait");
+        assert_eq!(of("lock_hold_seconds_sum"), Some(0.03));
+        assert_eq!(of("handover_seconds_sum"), Some(0.0001));
+        assert_eq!(stage.tally.usually("a/b"), Some((30, 1)));
+        assert_eq!(stage.tally.usually("a/c"), None);
+    }
+
+    #[test]
+    fn after_a_gap_nothing_is_timed_that_may_have_ended_in_it() {
+        let mut stage = Stage::new();
+        stage.lease(1);
+        stage.lease(2);
+        stage.run(10_000, acquire(1, "a/b"), true);
+        stage.run(20_000, acquire(2, "a/b"), false);
+        stage.run(30_000, release(1, "a/b", 1), true);
+        stage.run(50_000, release(2, "a/b", 2), true);
+        assert_eq!(stage.figure("uncounted_gaps_total"), Some(1.0));
+        let of = |name: &str| stage.figure(&format!("{name}{{prefix=\"a\"}}"));
+        assert_eq!(of("lock_wait_seconds_count"), Some(1.0), "the other's wait is not known");
+        assert_eq!(of("lock_hold_seconds_sum"), Some(0.02));
+    }
+
+    #[test]
+    fn more_prefixes_than_are_told_apart_are_others() {
+        let mut stage = Stage::new();
+        stage.lease(1);
+        let names: Vec<String> = (0..PREFIXES_MAX + 5).map(|at| format!("p{at}/x")).collect();
+        for name in &names {
+            stage.run(10_000, acquire(1, name), true);
+        }
+        let grants = |prefix: &str| {
+            stage.figure(&format!("grants_total{{prefix=\"{prefix}\",mode=\"exclusive\"}}"))
+        };
+        assert_eq!((grants("p0"), grants("p99"), grants("p100")), (Some(1.0), Some(1.0), None));
+        assert_eq!(grants(OTHER), Some(5.0));
+    }
+}

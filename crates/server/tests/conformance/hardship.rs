@@ -1,0 +1,314 @@
+//! What does each door say of a member that is quiet, full, carries too much, or is not listened to?
+//!
+//! Each needs a member of its own: one that was just restored, one whose disk has no room or does not become
+//! durable, one with a watch that nobody reads.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tenure_server::restore::{Origin, Wanted, restore};
+use tenure_server::{Entrance, Running, Settings, backup, start};
+use tenure_store::{Disk, File};
+use tenure_types::Epoch;
+use tenure_wire::v1;
+use tenure_wire::v1::lock_service_client::LockServiceClient;
+use tenure_wire::v1::session_service_client::SessionServiceClient;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_tungstenite::connect_async;
+use tokio_tungstenite::tungstenite::Message;
+use tonic::transport::{Channel, Endpoint};
+use v1::request::Command;
+
+use crate::ask::{Ask, Fault, How, Reply, What};
+use crate::common::{DEADLINE, soon, wait, wait_for};
+use crate::disk::SyncedBy;
+use crate::run::{DOORS, Seen, open};
+
+const SEGMENT_BYTES: u32 = 256 * 1024;
+/// Longer than a leader waits for in its loop: then it goes on while its disk does not.
+const SLOW: Duration = Duration::from_millis(5);
+/// As long as a value may be.
+const VALUE_BYTES: usize = 30_000;
+/// Values that are more than all buffers between a member and one who does not read.
+const VALUES: usize = 500;
+
+/// While this is so, nothing becomes durable on disks that look here.
+static HELD: AtomicBool = AtomicBool::new(false);
+/// While this is so, there is no room on disks that look here.
+static FULL: AtomicBool = AtomicBool::new(false);
+
+fn sync_unless_held(file: &dyn File) -> io::Result<Duration> {
+    while HELD.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(file.sync()? + SLOW)
+}
+
+/// A disk without room, when told so.
+#[derive(Debug)]
+struct Crowded(Arc<dyn Disk>);
+
+impl Disk for Crowded {
+    fn make_dir(&self, dir: &str) -> io::Result<()> {
+        self.0.make_dir(dir)
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        self.0.list(dir)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.0.open(name)
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.0.create(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        self.0.sync_dir(dir)
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        if FULL.load(Ordering::Acquire) { Ok(4096) } else { self.0.free_bytes() }
+    }
+}
+
+/// All of it, one after the other.
+pub(crate) async fn all() -> Seen {
+    let mut seen = Seen::default();
+    quiet(&mut seen).await;
+    full(&mut seen).await;
+    overloaded(&mut seen).await;
+    not_read(&mut seen).await;
+    seen
+}
+
+fn settings(data: &Path) -> Settings {
+    Settings {
+        clients: "127.0.0.1:0".into(),
+        entrance: Entrance::Alone,
+        segment_bytes: SEGMENT_BYTES,
+        reserve_bytes: 64 * 1024,
+        ..Settings::new("a", data)
+    }
+}
+
+/// Starts a member alone and waits until it leads.
+fn run(settings: Settings) -> Running {
+    let running = start(settings).unwrap();
+    running.member.read(DEADLINE, |_| ()).unwrap();
+    running
+}
+
+fn connect(running: &Running) -> Channel {
+    let address = format!("http://{}", running.clients);
+    Endpoint::from_shared(address).unwrap().timeout(DEADLINE).connect_lazy()
+}
+
+fn ask(command: Command) -> Ask {
+    Ask { what: What::Command(command), key: None, seq: 0, deadline_ms: Some(30_000) }
+}
+
+fn put(key: String, bytes: usize) -> v1::PutRequest {
+    v1::PutRequest { key, value: vec![b'x'; bytes].into(), ..Default::default() }
+}
+
+/// What a door says to a command. It must be this reason, in the form of the table.
+async fn refused(seen: &mut Seen, running: &Running, door: &str, command: Command, reason: &str) {
+    let at = open(door, connect(running), running.clients);
+    let reply = soon(at.ask("hardship", ask(command))).await;
+    let kept = match &reply {
+        Reply::Refused(fault) if fault.reason == reason => seen.refused(door, fault),
+        other => Err(format!("wanted {reason}, got {other:?}")),
+    };
+    if let Err(why) = kept {
+        seen.failed.push(format!("{door}, in hardship: {why}"));
+    }
+    seen.steps += 1;
+}
+
+/// A cluster that was restored grants nothing for as long as a lease of its former life may be believed in.
+async fn quiet(seen: &mut Seen) {
+    let dir = tempfile::tempdir().unwrap();
+    let before = run(settings(&dir.path().join("before")));
+    let mut locks = LockServiceClient::new(connect(&before));
+    let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
+    let lease_id = locks.lease_grant(grant).await.unwrap().into_inner().id;
+    let ask = v1::TryLockRequest { name: "old".into(), lease_id, ..Default::default() };
+    locks.try_lock(ask).await.unwrap();
+    let file = dir.path().join("backup");
+    let mut bytes = Vec::new();
+    backup::take(&before.member, DEADLINE).unwrap().write(&mut bytes).unwrap();
+    std::fs::write(&file, bytes).unwrap();
+    before.stop();
+    // Tokens of the 32nd epoch and later are more than a number of JSON can be trusted with.
+    for (name, epoch, waive_quiet) in [("quiet", 40, false), ("waived", 41, true)] {
+        let data = dir.path().join(name);
+        let wanted = Wanted {
+            from: Origin::Backup(file.clone()),
+            data: data.clone(),
+            cluster: None,
+            epoch: Epoch::new(epoch),
+            above: None,
+            ledger: None,
+            waive_quiet,
+            names: None,
+            segment_bytes: SEGMENT_BYTES,
+        };
+        restore(&wanted).unwrap();
+        let running = run(Settings { entrance: Entrance::None, ..settings(&data) });
+        if waive_quiet {
+            token_too_large(seen, &running).await;
+        } else {
+            for (number, door) in DOORS.iter().enumerate() {
+                let (ttl_ms, client) = (60_000, "c".to_owned());
+                let new_lease = v1::NewLease { ttl_ms, client, ..Default::default() };
+                let acquire = v1::AcquireRequest {
+                    lock: format!("new/{number}"),
+                    new_lease: Some(Box::new(new_lease)),
+                    wait_ms: Some(0),
+                    ..Default::default()
+                };
+                // `LockService` asks for a lease first.
+                let door = if *door == "plain" { "grpc" } else { door };
+                refused(seen, &running, door, Command::Acquire(acquire), "QUIET").await;
+            }
+        }
+        running.stop();
+    }
+}
+
+async fn token_too_large(seen: &mut Seen, running: &Running) {
+    let url = format!("ws://{}/v1/lock-socket", running.clients);
+    let (mut socket, _) = soon(connect_async(url)).await.unwrap();
+    let ask = json!({"commandType": 0, "key": "large", "clientID": "c", "ttl": 15});
+    socket.send(Message::text(ask.to_string())).await.unwrap();
+    let Some(Ok(Message::Text(said))) = soon(socket.next()).await else { panic!("no answer") };
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said, json!({"success": false, "reason": "TOKEN_TOO_LARGE"}));
+    seen.reasons.insert("TOKEN_TOO_LARGE".into());
+    seen.steps += 1;
+}
+
+/// What makes the state grow is refused while there is no room; what gives back is not.
+async fn full(seen: &mut Seen) {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("full");
+    let running = run(Settings { disk: |disk| Arc::new(Crowded(disk)), ..settings(&data) });
+    FULL.store(true, Ordering::Release);
+    wait("the member notices", || running.member.figures().disk_short.then_some(()));
+    for (number, door) in DOORS.iter().enumerate() {
+        let grows = Command::Put(put(format!("k/{number}"), 1));
+        refused(seen, &running, door, grows, "DISK_FULL").await;
+    }
+    FULL.store(false, Ordering::Release);
+    running.stop();
+}
+
+/// Nothing becomes durable, so that everything stays on its way, until it is too much.
+async fn overloaded(seen: &mut Seen) {
+    let dir = tempfile::tempdir().unwrap();
+    let disk =
+        |disk: Arc<dyn Disk>| -> Arc<dyn Disk> { Arc::new(SyncedBy(disk, sync_unless_held)) };
+    let running = run(Settings { disk, ..settings(&dir.path().join("held")) });
+    HELD.store(true, Ordering::Release);
+    let mut sessions = Vec::new();
+    for number in 0..12 {
+        let (to, requests) = tokio::sync::mpsc::channel(1);
+        let request = |id| v1::Request {
+            id,
+            deadline_ms: 60_000,
+            command: Some(Command::Put(put(format!("{number}/{id}"), 1))),
+            ..Default::default()
+        };
+        let requests_all = (0..1_024).map(request).collect();
+        to.send(v1::SessionRequest { hello: None, requests: requests_all }).await.unwrap();
+        let mut client = SessionServiceClient::new(connect(&running));
+        sessions.push((to, soon(client.open(ReceiverStream::new(requests))).await.unwrap()));
+    }
+    let mut keys = tenure_wire::v1::key_service_client::KeyServiceClient::new(connect(&running));
+    wait_for("it is too much", async || {
+        let mut asked = tonic::Request::new(put("one-more".into(), 1));
+        asked.set_timeout(Duration::from_millis(100));
+        let status = keys.put(asked).await.err()?;
+        let error = tenure_wire::status::error_from(&status)?;
+        (error.reason == "OVERLOADED").then_some(())
+    })
+    .await;
+    for (number, door) in DOORS.iter().enumerate() {
+        let asks = Command::Put(put(format!("k/{number}"), 1));
+        refused(seen, &running, door, asks, "OVERLOADED").await;
+    }
+    HELD.store(false, Ordering::Release);
+    drop(sessions);
+    running.stop();
+}
+
+/// A watch that nobody reads is ended, and told where to go on.
+async fn not_read(seen: &mut Seen) {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("unread");
+    let running = run(Settings { segment_bytes: 4 * 1024 * 1024, ..settings(&data) });
+    let (to, requests) = tokio::sync::mpsc::channel(1);
+    to.send(v1::WatchRequest { key: "big".into(), ..Default::default() }).await.unwrap();
+    let mut client = LockServiceClient::new(connect(&running));
+    let mut calls = soon(client.watch(ReceiverStream::new(requests))).await.unwrap().into_inner();
+    assert!(soon(calls.message()).await.unwrap().unwrap().into_fields().created);
+
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut events = soon(socket.connect(running.clients)).await.unwrap();
+    let head = format!("GET /v1/watch?name=big HTTP/1.1\r\nHost: {}\r\n\r\n", running.clients);
+    events.write_all(head.as_bytes()).await.unwrap();
+    let mut begun = vec![0; 12];
+    soon(events.read_exact(&mut begun)).await.unwrap();
+    assert_eq!(begun, b"HTTP/1.1 200");
+
+    let mut keys = tenure_wire::v1::key_service_client::KeyServiceClient::new(connect(&running));
+    for _ in 0..VALUES {
+        soon(keys.put(put("big".into(), VALUE_BYTES))).await.unwrap();
+    }
+    wait("both are too slow", || {
+        let slow = running.hub().figures().slow;
+        (slow >= 2).then_some(())
+    });
+    let error = loop {
+        let fields = soon(calls.message()).await.unwrap().expect("it says why").into_fields();
+        if let Some(error) = fields.error {
+            assert!(fields.resume_revision > 0);
+            break error;
+        }
+    };
+    let fault = Fault::new(&error, How::Frame);
+    if let Err(why) = seen.refused("grpc", &fault) {
+        seen.failed.push(format!("grpc, not read: {why}"));
+    }
+    assert_eq!(error.reason, "SLOW_CONSUMER");
+    // Everything up to the end of the stream.
+    let mut said = Vec::new();
+    let mut piece = vec![0; 1 << 20];
+    while !String::from_utf8_lossy(&said[said.len().saturating_sub(4096)..])
+        .contains("event: slow_consumer")
+    {
+        let read = soon(events.read(&mut piece)).await.unwrap();
+        assert!(read > 0, "the stream ended without a word");
+        said.extend_from_slice(&piece[..read]);
+    }
+    seen.steps += 2;
+    running.stop();
+}

@@ -1,0 +1,157 @@
+//! Is everything measured that the reference lists, and does each figure move when its thing happens?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+
+use crate::client::Client;
+use crate::members::{Members, wait};
+
+/// What `/metrics` shows: by name with labels, as it stands in front of the number.
+type Shown = BTreeMap<String, f64>;
+
+fn shown(at: &Client) -> Shown {
+    let text = String::from_utf8(at.get("/metrics").body).unwrap();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (name, number) = line.rsplit_once(' ').unwrap();
+            (name.to_owned(), number.parse().unwrap())
+        })
+        .collect()
+}
+
+/// The sum of all series of a name with these labels.
+fn sum(shown: &Shown, name: &str, labels: &[&str]) -> f64 {
+    let of = |series: &str| {
+        let (it, rest) = series.split_once('{').unwrap_or((series, ""));
+        it == name && labels.iter().all(|label| rest.contains(label))
+    };
+    shown.iter().filter(|(series, _)| of(series)).map(|(_, number)| number).sum()
+}
+
+/// The names that the reference lists.
+fn documented() -> Vec<String> {
+    let page = include_str!("../../../../docs/reference/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `tenure_"));
+    rows.map(|row| format!("tenure_{}", row.split_once('`').unwrap().0)).collect()
+}
+
+#[test]
+fn every_figure_is_listed_and_moves() {
+    let three = Members::start(3);
+    let leader = three.leader();
+    let at = three.client(leader, "metrics");
+    let (first, before) = (three.client((leader + 1) % 3, "metrics"), shown(&at));
+    let told = first.lease(60_000);
+    happen(&at, &first, &told);
+
+    let after = wait("all of it was counted", || {
+        let after = shown(&at);
+        let lost = sum(&after, "tenure_losses_total", &["cause=\"expired\""]) >= 1.0;
+        let waited = sum(&after, "tenure_lock_wait_seconds_count", &["prefix=\"metrics\""]) >= 4.0;
+        (lost && waited).then_some(after)
+    });
+    let moved = |name: &str, labels: &[&str]| {
+        let (before, after) = (sum(&before, name, labels), sum(&after, name, labels));
+        assert!(after > before, "{name} {labels:?}: {before}, then {after}");
+    };
+    let ours = "prefix=\"metrics\"";
+    for mode in ["exclusive", "shared", "slot"] {
+        moved("tenure_grants_total", &[ours, &format!("mode=\"{mode}\"")]);
+        moved("tenure_locks_held", &[ours, &format!("mode=\"{mode}\"")]);
+    }
+    moved("tenure_waiters", &[ours, "mode=\"exclusive\""]);
+    moved("tenure_waiters", &[ours, "mode=\"shared\""]);
+    for name in ["lock_wait", "lock_hold", "handover"] {
+        moved(&format!("tenure_{name}_seconds_count"), &[ours]);
+    }
+    for cause in ["expired", "forced", "revoked"] {
+        moved("tenure_losses_total", &[&format!("cause=\"{cause}\"")]);
+    }
+    moved("tenure_refusals_total", &["reason=\"HELD\"", "door=\"http\""]);
+    moved("tenure_request_seconds_count", &["door=\"http\"", "command=\"acquire\""]);
+    for name in [
+        "tenure_leases",
+        "tenure_renewals_total",
+        "tenure_expiry_lag_seconds_count",
+        "tenure_commit_seconds_count",
+        "tenure_fsync_seconds_count",
+        "tenure_commands_per_fsync_count",
+        "tenure_commands_per_fsync_sum",
+        "tenure_fsyncs_total",
+        "tenure_revision",
+        "tenure_state_bytes",
+    ] {
+        moved(name, &[]);
+    }
+    assert!(sum(&after, "tenure_lock_wait_seconds_sum", &[ours]) > 0.0, "somebody waited");
+
+    let explained = at.get("/v1/locks/metrics/a?view=explain").ok();
+    assert_eq!(explained["usually_of"], 1, "{explained}");
+    assert!(explained["usually_held_ms"].is_u64(), "{explained}");
+    assert!(explained["lock"]["holders"][0]["renewed_ms"].is_u64(), "{explained}");
+
+    // Nothing is shown that is not listed, and all that is listed is shown.
+    let families: BTreeSet<String> = after.keys().map(|series| family(series)).collect();
+    let listed: BTreeSet<String> = documented().into_iter().collect();
+    assert_eq!(families, listed);
+
+    // A follower counts what it applies, and leaves to the leader what is the leader's.
+    let follower = wait("the follower has applied it", || {
+        let follower = shown(&first);
+        (sum(&follower, "tenure_losses_total", &[]) >= 3.0).then_some(follower)
+    });
+    assert!(sum(&follower, "tenure_grants_total", &[ours]) > 0.0);
+    assert_eq!(sum(&follower, "tenure_renewals_total", &[]), 0.0);
+}
+
+/// Everything that moves something.
+fn happen(at: &Client, other: &Client, told: &str) {
+    let lease = at.lease(60_000);
+    let waiter = at.lease(60_000);
+    let ask = |lease: &str| json!({ "lease": lease });
+    let lock = |name: &str| format!("/v1/locks/metrics/{name}");
+
+    // Held, refused, waited for, handed over.
+    let token = at.lock("metrics/a", &lease);
+    at.post(&lock("a"), &ask(&waiter)).refused(423, "HELD");
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| at.post(&format!("{}?wait=30s", lock("a")), &ask(&waiter)).ok());
+        wait("it is in the queue", || {
+            (at.get(&lock("a")).ok()["lock"]["waiting"] == 1).then_some(())
+        });
+        at.delete(&format!("{}?lease={lease}&token={token}", lock("a"))).ok();
+        assert_eq!(waits.join().unwrap()["acquired"], true);
+    });
+    // In every mode, and waiting in two of them.
+    let shared = json!({ "lease": lease, "mode": "shared" });
+    at.post(&lock("shared"), &shared).ok();
+    at.post(&lock("slots"), &json!({ "lease": lease, "slots": 2 })).ok();
+    for body in [json!({ "lease": told }), json!({ "lease": told, "mode": "shared" })] {
+        let name = if body["mode"].is_null() { "a" } else { "b" };
+        if name == "b" {
+            at.lock("metrics/b", &lease);
+        }
+        let kept = other.post(&format!("{}?wait=1ms&keep=true", lock(name)), &body);
+        assert_eq!(kept.status, 202, "{}", kept.value());
+    }
+    // Lost in every way that does not take long.
+    let token = at.lock("metrics/forced", &lease);
+    let force = json!({ "lock": "metrics/forced", "token": token, "reason": "a test" });
+    at.post("/v1/force", &force).ok();
+    let gone = at.lease(1_000);
+    at.lock("metrics/expired", &gone);
+    let revoked = at.lease(60_000);
+    at.lock("metrics/revoked", &revoked);
+    at.delete(&format!("/v1/leases/{revoked}?reason=test")).ok();
+    at.ask("POST", &format!("/v1/leases/{lease}/renew"), &[], b"").ok();
+}
+
+/// The name that a series is listed under.
+fn family(series: &str) -> String {
+    let name = series.split('{').next().unwrap_or(series);
+    let parts = ["_bucket", "_sum", "_count"];
+    parts.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name).to_owned()
+}

@@ -1,0 +1,113 @@
+//! How long does a test wait, and for what? Nothing here waits for ever: whoever is late is named.
+#![allow(dead_code, reason = "each test binary uses a part of this")]
+
+#[path = "../../../cli/tests/common/ports.rs"]
+mod ports;
+
+use std::io::{self, Read};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub(crate) use ports::free_port;
+use tenure_server::{Running, Settings, StartError, os, start};
+
+/// How long anything may take here before the test fails.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Waits until something is so.
+pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
+    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
+    loop {
+        if let Some(found) = is_so() {
+            return found;
+        }
+        assert!(os::now_us() < until_us, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Where each of so many members will live.
+pub(crate) fn listed(size: usize) -> Vec<(String, String)> {
+    (0..size).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port()))).collect()
+}
+
+/// Starts members that need each other to start; nothing if a port was somebody else's.
+pub(crate) fn try_start_all(all: Vec<Settings>) -> Option<Vec<Running>> {
+    let size = all.len();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (done, started) = channel();
+    for (at, settings) in all.into_iter().enumerate() {
+        let (stop, done) = (stop.clone(), done.clone());
+        let settings = Settings { stop: stop.clone(), ..settings };
+        std::thread::spawn(move || {
+            // One that cannot start is waited for by the others for ever, unless they are told.
+            let one = start(settings).inspect_err(|_| stop.store(true, Ordering::Release));
+            let _ = done.send((at, one));
+        });
+    }
+    drop(done);
+    let mut running: Vec<Option<Running>> = (0..size).map(|_| None).collect();
+    for _ in 0..size {
+        let Ok((at, one)) = started.recv_timeout(DEADLINE) else {
+            stop.store(true, Ordering::Release);
+            let missing: Vec<_> = (0..size).filter(|at| running[*at].is_none()).collect();
+            panic!("waited too long: members {missing:?} of {size} start");
+        };
+        match one {
+            Ok(one) => running[at] = Some(one),
+            Err(StartError::Listen { .. } | StartError::Interrupted) => {}
+            Err(other) => panic!("member {at} does not start: {other}"),
+        }
+    }
+    running.into_iter().collect()
+}
+
+/// The same, of members whose ports are theirs.
+pub(crate) fn start_all(all: Vec<Settings>) -> Vec<Running> {
+    try_start_all(all).expect("the ports of this process are nobody else's")
+}
+
+/// Runs a program to its end, which must come in time; whoever is late is ended.
+pub(crate) fn output(command: &mut Command, within: Duration) -> io::Result<Output> {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    // Both are read while it runs, or it would wait for that.
+    let (stdout, stderr) = (read(stdout), read(stderr));
+    let until_us = os::now_us() + u64::try_from(within.as_micros()).unwrap();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if os::now_us() >= until_us {
+            child.kill()?;
+            child.wait()?;
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("not over in {within:?}")));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let said = |pipe: JoinHandle<io::Result<Vec<u8>>>| pipe.join().expect("it only reads");
+    Ok(Output { status, stdout: said(stdout)?, stderr: said(stderr)? })
+}
+
+fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<io::Result<Vec<u8>>> {
+    std::thread::spawn(move || {
+        let mut said = Vec::new();
+        pipe.read_to_end(&mut said).map(|_| said)
+    })
+}
+
+/// Stops a member, in time.
+pub(crate) fn stop(one: Running) {
+    let (done, stopped) = channel();
+    std::thread::spawn(move || {
+        one.stop();
+        let _ = done.send(());
+    });
+    let in_time = stopped.recv_timeout(DEADLINE).is_ok();
+    assert!(in_time || std::thread::panicking(), "waited too long: a member stops");
+}

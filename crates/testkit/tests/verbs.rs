@@ -1,0 +1,189 @@
+//! Does each verb do to a program what it says, on virtual time?
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use tenure::{Cause, Error, Standing};
+use tenure_testkit::Cluster;
+use tokio::time::{Instant, sleep, timeout};
+
+const TTL: Duration = Duration::from_secs(15);
+
+#[tokio::test(start_paused = true)]
+async fn expire_now_ends_one_lease_and_no_other() {
+    let cluster = Cluster::start().await.unwrap();
+    let (a, b) = (cluster.client("a").await.unwrap(), cluster.client("b").await.unwrap());
+    let guard = a.lock("deploy").await.unwrap();
+    let other = a.lock("report").await.unwrap();
+    let asking = b.lock("deploy");
+    let waiting = tokio::spawn(async move { asking.await });
+    let began = Instant::now();
+    cluster.expire_now(&guard).await.unwrap();
+    assert_eq!(guard.lost().await, Cause::Expired);
+    assert!(matches!(guard.check(), Err(Error::Lost { cause: Cause::Expired })));
+    let next = waiting.await.unwrap().unwrap();
+    assert!(next.token() > guard.token());
+    // Only the cluster's clock went on.
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    for held in [&other, &next] {
+        held.check().unwrap();
+    }
+    sleep(TTL * 4).await;
+    for held in [&other, &next] {
+        assert_eq!(held.standing(), Standing::Valid);
+    }
+    let twice = cluster.expire_now(&guard).await;
+    assert!(matches!(twice, Err(tenure_testkit::Error::NotHeld)), "{twice:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_client_is_lost_by_the_clock_and_another_goes_on() {
+    let cluster = Cluster::start().await.unwrap();
+    let (a, b) = (cluster.client("a").await.unwrap(), cluster.client("b").await.unwrap());
+    let guard = a.lock("deploy").await.unwrap();
+    let stop = guard.cancellation();
+    let paused = cluster.pause_client(&a);
+    let began = Instant::now();
+    let next = b.lock("deploy").await.unwrap();
+    let took = began.elapsed();
+    assert!(took > TTL - TTL / 3 && took < TTL * 2, "the lease ran out after {took:?}");
+    // A process that does not run is told nothing.
+    assert!(!stop.is_cancelled());
+    drop(paused);
+    let cause = guard.lost().await;
+    assert!(matches!(cause, Cause::Stalled { .. }), "{cause:?}");
+    assert!(guard.check().is_err() && next.check().is_ok());
+    // And lives on: the lock can be asked for again.
+    next.release().await.unwrap();
+    drop(guard);
+    a.lock("deploy").await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_pause_costs_nothing() {
+    let cluster = Cluster::start().await.unwrap();
+    let a = cluster.client("a").await.unwrap();
+    let guard = a.lock("deploy").await.unwrap();
+    for _ in 0..5 {
+        let paused = cluster.pause_client(&a);
+        sleep(TTL / 8).await;
+        drop(paused);
+        sleep(TTL).await;
+        guard.check().unwrap();
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_renewals_stop_the_work_before_anyone_else_starts() {
+    let cluster = Cluster::start().await.unwrap();
+    let (a, b) = (cluster.client("a").await.unwrap(), cluster.client("b").await.unwrap());
+    let guard = a.lock("deploy").await.unwrap();
+    let dropped = cluster.drop_renewals(&a);
+    let began = Instant::now();
+    // Work that notes each of its steps, and somebody who waits for it to be over.
+    let newest = Cell::new(began);
+    let work = async {
+        loop {
+            newest.set(Instant::now());
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let (done, next) = tokio::join!(
+        async {
+            let done: Result<(), Error> = guard.run(work).await;
+            (done, Instant::now())
+        },
+        async { (b.lock("deploy").await.unwrap(), Instant::now()) },
+    );
+    let ((done, stopped), (next, started)) = (done, next);
+    let Err(Error::Lost { cause: Cause::Unreachable { silent } }) = done else {
+        panic!("{done:?}")
+    };
+    assert!(silent >= TTL / 2 && silent < TTL, "{silent:?}");
+    assert!(newest.get() <= stopped && stopped < started, "stopped {stopped:?}, then {started:?}");
+    next.release().await.unwrap();
+    drop((guard, dropped));
+    // Once they arrive again, everything is as before.
+    let guard = a.lock("deploy").await.unwrap();
+    sleep(TTL * 3).await;
+    guard.check().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaders_are_killed_and_nobody_loses_anything() {
+    let cluster = Cluster::start().await.unwrap();
+    let (a, b) = (cluster.client("a").await.unwrap(), cluster.client("b").await.unwrap());
+    let guard = a.lock("deploy").await.unwrap();
+    let asking = b.lock("deploy");
+    let waiting = tokio::spawn(async move { asking.await });
+    sleep(Duration::from_secs(1)).await;
+    for _ in 0..10 {
+        cluster.kill_leader().await.unwrap();
+        sleep(TTL).await;
+        guard.check().unwrap();
+        assert_eq!(guard.standing(), Standing::Valid);
+    }
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = timeout(TTL, waiting).await.unwrap().unwrap().unwrap();
+    assert!(next.token() > token);
+    let shown = a.show("deploy").await.unwrap().unwrap();
+    assert_eq!(shown.holders.len(), 1);
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn force_tells_the_holder_and_waits_until_it_has_stopped() {
+    let cluster = Cluster::start().await.unwrap();
+    let (a, b) = (cluster.client("a").await.unwrap(), cluster.client("b").await.unwrap());
+    let guard = a.lock("deploy").await.unwrap();
+    cluster.force("deploy", "the runner was deleted").await.unwrap();
+    assert_eq!(guard.lost().await, Cause::Forced);
+    // Nobody has it as long as its holder has not said that the work has stopped, or its lease would have ended.
+    let early = b.lock("deploy").wait(Duration::from_secs(1)).await;
+    assert!(matches!(early, Err(Error::Refused(_))), "{early:?}");
+    let token = guard.token();
+    drop(guard);
+    let next = b.lock("deploy").wait(Duration::from_secs(1)).await.unwrap();
+    assert!(next.token() > token);
+    let nobody = cluster.force("nothing", "no reason").await;
+    assert!(matches!(nobody, Err(tenure_testkit::Error::NotHeld)), "{nobody:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_elections_and_two_clusters_work_in_one_test() {
+    let (one, two) = (Cluster::start().await.unwrap(), Cluster::start().await.unwrap());
+    let (a, b) = (one.client("a").await.unwrap(), two.client("a").await.unwrap());
+    let (first, second) = (a.lock("same").await.unwrap(), b.lock("same").await.unwrap());
+    let mut watch = a.watch("same").await.unwrap();
+    let election = a.election("scheduler");
+    let lead = election.campaign("node-1").await.unwrap();
+    one.kill_leader().await.unwrap();
+    sleep(TTL * 2).await;
+    lead.guard().check().unwrap();
+    drop(two);
+    drop((second, b));
+    first.check().unwrap();
+    let token = first.token();
+    first.release().await.unwrap();
+    // Over the change of leader the watch has missed nothing and told nothing twice.
+    let batch = watch.next().await.unwrap().unwrap();
+    let tokens: Vec<u64> = batch.events.iter().map(|event| event.token).collect();
+    assert_eq!(tokens, [token.get()]);
+}
+
+#[tokio::test(start_paused = true)]
+#[expect(clippy::disallowed_methods, reason = "the point is how little real time it takes")]
+async fn an_hour_of_renewals_takes_no_hour() {
+    let real = std::time::Instant::now();
+    let cluster = Cluster::start().await.unwrap();
+    let a = cluster.client("a").await.unwrap();
+    let guard = a.lock("deploy").await.unwrap();
+    let began = Instant::now();
+    sleep(Duration::from_secs(3_600)).await;
+    guard.check().unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(3_600));
+    println!("an hour took {:?}", real.elapsed());
+    assert!(real.elapsed() < Duration::from_secs(360), "{:?}", real.elapsed());
+}

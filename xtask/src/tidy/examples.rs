@@ -1,0 +1,84 @@
+//! Does everything that people call come with an example?
+//!
+//! Whether an example compiles is the compiler's to say: the layer of documentation builds every one.
+
+use super::{Found, Tree};
+
+/// Crates whose callers are not ours.
+const FOR_OTHERS: &[&str] = &["crates/client/src/", "crates/backends/src/", "crates/testkit/src/"];
+/// What can be public and has a page of its own.
+const KINDS: &[&str] =
+    &["fn", "async", "const", "struct", "enum", "trait", "type", "static", "unsafe"];
+
+pub(super) fn look(tree: &Tree) -> Found {
+    let mut found = Found::default();
+    for (name, _, is_test) in tree.sources(FOR_OTHERS) {
+        if is_test {
+            continue;
+        }
+        let Some(text) = tree.text(name) else { continue };
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        // A whole file that is not for others says so at its top.
+        if lines.contains(&"#![doc(hidden)]") {
+            continue;
+        }
+        for (at, line) in lines.iter().enumerate() {
+            let Some(item) = public(line) else { continue };
+            let about = about(&lines[..at]);
+            if about.iter().any(|line| line.starts_with("#[doc(hidden)]")) {
+                continue;
+            }
+            found.looked_at += 1;
+            if !about.iter().any(|line| line.starts_with("/// ```")) {
+                found.fault(name, Some(at + 1), format!("`{item}` has no example"));
+            }
+        }
+    }
+    found
+}
+
+/// The name of what a line makes public.
+fn public(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("pub ")?;
+    let mut words = rest.split_whitespace();
+    words.next().filter(|kind| KINDS.contains(kind))?;
+    let name = words.find(|word| !KINDS.contains(word))?;
+    Some(name.split(['(', '<', ':', '{', ';', '=']).next().unwrap_or(name))
+}
+
+/// The comments and attributes right before a line.
+fn about<'a>(before: &[&'a str]) -> Vec<&'a str> {
+    let belongs =
+        |line: &&&str| line.starts_with("///") || line.starts_with("#[") || line.ends_with(")]");
+    before.iter().rev().take_while(belongs).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::faults;
+    use super::*;
+
+    fn fault(text: &str) -> String {
+        faults(look, &[("crates/client/src/a.rs", text)]).join("\n")
+    }
+
+    #[test]
+    fn an_item_with_an_example_passes_and_one_without_does_not() {
+        assert_eq!(
+            fault("/// Does.\n///\n/// ```\n/// f();\n/// ```\n#[must_use]\npub fn f() {}"),
+            ""
+        );
+        let without = "/// Does.\npub async fn f<T>() {}";
+        assert_eq!(fault(without), "crates/client/src/a.rs:2: `f` has no example");
+        assert!(fault("/// ```\npub fn f() {}\npub struct A;").contains(":3: `A`"));
+        assert!(fault("pub const fn micros(self) {}").contains("`micros`"));
+    }
+
+    #[test]
+    fn what_nobody_outside_sees_needs_none() {
+        assert_eq!(fault("pub(crate) fn f() {}\npub use a::B;\npub mod c;\nfn g() {}"), "");
+        assert_eq!(fault("/// For tests.\n#[doc(hidden)]\npub fn f() {}"), "");
+        assert_eq!(fault("//! For tests.\n#![doc(hidden)]\n\npub fn f() {}"), "");
+        assert_eq!(faults(look, &[("crates/core/src/a.rs", "pub fn f() {}")]).join("\n"), "");
+    }
+}
