@@ -31,6 +31,7 @@ use crate::edge::{self, Delivery, Edge, Principal};
 use crate::lineage::{Incarnation, Lineage};
 use crate::member::{End, Event, Lead, Member};
 use crate::peer::{Net, Wire};
+use crate::ticket::Keys;
 use crate::waiting::{Seen, Waiting};
 
 /// Virtual time begins here.
@@ -260,7 +261,9 @@ impl World {
         let (mut member, events) = Member::new(id, lineage.clone(), COMMAND_BYTES_MAX);
         member.bell = self.bell.clone();
         let net = Net::new(level, member.clone(), Wire::new(None));
-        let edge = Edge::new(member.clone(), net.clone(), lineage.cluster, true, Handle::current());
+        let keys = Keys::unkept(&lineage);
+        let cluster = lineage.cluster;
+        let edge = Edge::new(member.clone(), net.clone(), cluster, true, keys, Handle::current());
         let listens = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let doors = Doors::open(&edge, Hosts::new(listens, &seat.card.names.clients, []));
         seat.up = Some(Up {

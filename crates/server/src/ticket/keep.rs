@@ -20,7 +20,8 @@ const BYTES_MAX: u64 = 4_096;
 /// The key of this member in this life of its cluster.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    dir: PathBuf,
+    /// Nowhere, inside a test that has no disk.
+    dir: Option<PathBuf>,
     life: Lineage,
     current: Mutex<Arc<SigningKey>>,
 }
@@ -35,7 +36,14 @@ impl Keys {
             Some(key) => key,
             None => drawn(&dir, life)?,
         };
-        Ok(Self { dir, life: life.clone(), current: Mutex::new(Arc::new(key)) })
+        Ok(Self { dir: Some(dir), life: life.clone(), current: Mutex::new(Arc::new(key)) })
+    }
+
+    /// A key that is nowhere but here.
+    #[cfg(feature = "virtual-time")]
+    pub(crate) fn unkept(life: &Lineage) -> Self {
+        let current = Mutex::new(Arc::new(SigningKey::draw()));
+        Self { dir: None, life: life.clone(), current }
     }
 
     pub(crate) fn current(&self) -> Arc<SigningKey> {
@@ -45,7 +53,10 @@ impl Keys {
     /// Draws another key and forgets the one there was. It is on disk when this returns.
     pub(crate) fn renew(&self) -> io::Result<Arc<SigningKey>> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = Arc::new(drawn(&self.dir, &self.life)?);
+        *current = Arc::new(match &self.dir {
+            Some(dir) => drawn(dir, &self.life)?,
+            None => SigningKey::draw(),
+        });
         Ok(Arc::clone(&current))
     }
 }
