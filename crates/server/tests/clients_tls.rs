@@ -1,7 +1,6 @@
 //! Clients under certificates: every door, who is let in, and whom that disturbs.
 
 #[path = "../../cli/tests/common/authority.rs"]
-#[allow(dead_code, reason = "each test binary uses a part of it")]
 mod authority;
 
 use std::fs;

@@ -1,7 +1,6 @@
 //! Members under certificates, in one process: snapshots, other certificates, the public port.
 
 #[path = "../../cli/tests/common/authority.rs"]
-#[allow(dead_code, reason = "each test binary uses a part of it")]
 mod authority;
 mod support;
 

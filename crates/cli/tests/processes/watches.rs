@@ -94,7 +94,9 @@ fn watchers_hop_over_killed_leaders_and_see_everything_once_or_are_told() {
         wait("the writer has stopped", || {
             (stage.last.load(Ordering::Acquire) < u64::MAX).then_some(())
         });
-        wait("all have seen the end", || watchers.iter().all(|it| it.is_finished()).then_some(()));
+        wait("all have seen the end", || {
+            watchers.iter().all(std::thread::ScopedJoinHandle::is_finished).then_some(())
+        });
         let [one, other, sleeper] = watchers.map(|watcher| watcher.join().unwrap());
         assert!(!sleeper.gaps.is_empty(), "whoever sleeps for long is told what it missed");
         let mut stops = 0;
