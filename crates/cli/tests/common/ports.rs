@@ -4,7 +4,7 @@
 //! Processes share out blocks of ports by locks on files, which the system lets go when they end.
 
 use std::fs::{File, Permissions};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
 
@@ -33,8 +33,9 @@ pub(crate) fn free_port() -> u16 {
         }
         let port = FIRST + taken.block * BLOCK + taken.used;
         taken.used += 1;
-        // Somebody who knows nothing of the locks may be there.
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        // Somebody who knows nothing of the locks may be there. Asked by a call and not by listening: a process
+        // that another thread starts at this moment has our sockets until it becomes its program.
+        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             return port;
         }
     }
