@@ -24,15 +24,18 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// How often the running programs are looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The programs that take longest start first, so that none of them is waited for alone.
+/// The programs that take longest start first, so that none of them is waited for alone: those that have deadlines
+/// of their own together, before those that take all the processor there is.
 const SLOW: &[&str] = &[
-    "cli-abuse",
-    "backends-stores",
-    "server-lib",
-    "server-http",
     "cli-sdk",
-    "cli-backup",
-    "client-lib",
+    "cli-hold",
+    "backends-stores",
+    "client-alone",
+    "cli-place",
+    "cli-commands",
+    "server-http",
+    "fence-fences",
+    "cli-abuse",
 ];
 
 /// One program full of tests.
