@@ -24,16 +24,16 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// How often the running programs are looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The programs that take longest start first, so that none of them is waited for alone: those that have deadlines
-/// of their own together, before those that take all the processor there is.
+/// The programs that take longest start first, so that none of them is waited for alone; those that take all
+/// the processor there is are kept apart.
 const SLOW: &[&str] = &[
     "cli-sdk",
-    "cli-hold",
+    "server-http",
     "backends-stores",
+    "cli-hold",
     "client-alone",
     "cli-place",
     "cli-commands",
-    "server-http",
     "fence-fences",
     "cli-abuse",
 ];

@@ -298,18 +298,20 @@ fn run(dir: &Path, adds: usize, fenced: bool) -> Shown {
 
 /// Lets those go on that have stopped for long enough; says how many numbers there are.
 fn look(clients: &mut [Process], pauses: &mut usize, bar: &ProgressBar) -> usize {
-    let counts: Vec<usize> = clients.iter().map(|client| client.numbers("added").len()).collect();
-    let added: usize = counts.iter().sum();
-    bar.set_position(added as u64);
-    for client in clients.iter_mut().filter(|client| !client.ended) {
+    let mut stopped = Vec::new();
+    for (at, client) in clients.iter_mut().enumerate().filter(|(_, client)| !client.ended) {
         if let Some(status) = client.child.try_wait().unwrap() {
             assert!(status.success(), "a client failed");
             client.ended = true;
         } else if client.stopped_at.is_none() && client.is_stopped() {
-            client.stopped_at = Some(added);
-            *pauses += 1;
+            stopped.push(at);
         }
     }
+    // Counted after they were seen to stand still: what they themselves added just before is not others going on.
+    let added = clients.iter().map(|client| client.numbers("added").len()).sum();
+    bar.set_position(added as u64);
+    *pauses += stopped.len();
+    stopped.into_iter().for_each(|at| clients[at].stopped_at = Some(added));
     let runs = clients.iter().any(|client| !client.ended && client.stopped_at.is_none());
     for client in clients {
         // Longer than its ttl, or others could not have gone on; unless there are none.
