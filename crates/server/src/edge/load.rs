@@ -19,31 +19,20 @@ pub(crate) enum Weight {
     Keeps,
 }
 
-/// With so many batches on their way, each mostly one client's one command, those that come now may wait for others: an
-/// entry costs about the same whether it has one command or a hundred, and with so many nobody's answer comes sooner
-/// for an entry of its own.
-const CROWD: u64 = 64;
-const CROWD_GATHERS_US: u64 = 200;
-
 /// What is on its way through this member.
 #[derive(Default)]
 pub(crate) struct Load {
-    batches: AtomicU64,
     commands: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl Load {
-    /// Takes note of a batch; tells how long it should wait for others.
-    pub(super) fn add(&self, commands: u64, bytes: u64) -> u64 {
+    pub(super) fn add(&self, commands: u64, bytes: u64) {
         self.commands.fetch_add(commands, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let others = self.batches.fetch_add(1, Ordering::Relaxed);
-        if others >= CROWD { CROWD_GATHERS_US } else { 0 }
     }
 
     pub(super) fn sub(&self, commands: u64, bytes: u64) {
-        self.batches.fetch_sub(1, Ordering::Relaxed);
         self.commands.fetch_sub(commands, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -81,15 +70,5 @@ mod tests {
         assert!(load.has_room(Weight::Asks));
         load.add(1, BYTES_MAX);
         assert!(!load.has_room(Weight::Keeps));
-    }
-
-    #[test]
-    fn only_one_of_many_waits_for_others() {
-        let load = Load::default();
-        assert!((0..CROWD).all(|_| load.add(1, 0) == 0));
-        assert_eq!(load.add(1, 0), CROWD_GATHERS_US);
-        load.sub(1, 0);
-        load.sub(1, 0);
-        assert_eq!(load.add(100, 0), 0);
     }
 }

@@ -48,10 +48,9 @@ struct Trip {
 
 impl Edge {
     /// Sends a batch on its way. Its reply comes in any case, unless the member ends.
-    pub(crate) fn submit(&self, mut batch: Batch) {
+    pub(crate) fn submit(&self, batch: Batch) {
         let bytes = batch.requests.iter().map(|request| request.len() as u64).sum();
-        let gather_us = self.inner.load.add(batch.requests.len() as u64, bytes);
-        batch.patience_us = batch.patience_us.max(gather_us);
+        self.inner.load.add(batch.requests.len() as u64, bytes);
         let trip = Trip { batch, bytes, fates: Vec::new(), part: None };
         match trip.without_too_large(self.inner.member.command_bytes_max()) {
             trip if trip.is_over() => {
