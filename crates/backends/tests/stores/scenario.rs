@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_backends::{Backend, Cause, Error, Guard, Locks, Standing};
 
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(150);
 
 /// Everybody who relies on a lock by its check writes his name; nobody finds another's.
 #[derive(Default)]
