@@ -108,7 +108,7 @@ fn a_leader_behind_a_black_hole_costs_no_guard() {
     let runtime = runtime();
     let behind: Vec<String> = (0..3).map(|at| format!("127.0.0.1:{}", doors.port(at))).collect();
     let client = runtime.block_on(client(&behind.join(","), "holder"));
-    let ttl = Duration::from_secs(4);
+    let ttl = Duration::from_secs(10);
     let guard = runtime.block_on(async { client.lock("deploy").ttl(ttl).await }).unwrap();
     // Members go on among themselves and so does their leader; only our bytes to and from it are lost, and nobody
     // says so.
