@@ -4,6 +4,7 @@ mod clock;
 mod cluster;
 mod core;
 mod doors;
+mod fence;
 mod figure;
 mod memory;
 mod sdk;
@@ -47,6 +48,15 @@ enum Workload {
     /// Clients of the doors of three members: cycles per second, latency, hand-overs, CPU
     Doors {
         /// Half a second for each measurement, to see that it runs
+        #[arg(long)]
+        quick: bool,
+        /// How to print the figures
+        #[arg(long, value_enum, default_value = "text")]
+        output: Output,
+    },
+    /// A resource's check: tickets verified, first and again, and what the HTTP layer adds to a request
+    Fence {
+        /// A hundredth of the work, to see that it runs
         #[arg(long)]
         quick: bool,
         /// How to print the figures
@@ -112,6 +122,7 @@ fn main() -> Result<()> {
         Workload::Core { quick, output } => print(&core::run(quick)?, output),
         Workload::Cluster { quick, output } => print(&cluster::run(quick)?, output),
         Workload::Doors { quick, output } => print(&doors::run(quick)?, output),
+        Workload::Fence { quick, output } => print(&fence::run(quick)?, output),
         Workload::Start { binary, output } => print(&start::run(&binary)?, output),
         Workload::Sdk { quick, output } => print(&sdk::run(quick)?, output),
         Workload::Idle { address, leases, seconds } => sdk::idle(&address, leases, seconds)?,

@@ -10,15 +10,20 @@ use tenure_gate::proxy::{PORT, Reads, Settings, start};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::guard;
+use crate::span;
 
 /// What can be typed after `tenure fence`.
 #[derive(Subcommand)]
 pub(crate) enum Fence {
     /// Guard an HTTP service that knows nothing of tokens
     ///
+    ///   tenure fence proxy --upstream http://127.0.0.1:3000 --resource ledger
+    ///   curl -X POST -H 'Fencing-Token: 34' http://127.0.0.1:8001/pay
+    ///
     /// Every request needs the token of the lock in the header Fencing-Token; a stale one is refused
     /// with 412. Whoever comes with a larger token waits until those that were let in before have
     /// ended. Run one proxy per resource, and leave no other way to the service.
+    #[command(verbatim_doc_comment)]
     Proxy(Proxy),
 }
 
@@ -49,12 +54,12 @@ pub(crate) struct Proxy {
     /// Let every token through once
     #[arg(long)]
     once: bool,
-    /// Wait so many seconds for requests with lower tokens, then answer 503
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
-    wait: u64,
-    /// Cut a request off that takes longer than so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    timeout: u64,
+    /// Wait so long for requests with lower tokens, then answer 503
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "5s")]
+    wait: Duration,
+    /// Cut a request off that takes longer
+    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "60s")]
+    timeout: Duration,
 }
 
 /// Runs what was typed until somebody stops it.
@@ -71,8 +76,8 @@ pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
         insecure: flags.insecure,
         reads: if flags.open_reads { Reads::Open } else { Reads::Fenced },
         once: flags.once,
-        wait: Duration::from_secs(flags.wait),
-        timeout: Duration::from_secs(flags.timeout),
+        wait: flags.wait,
+        timeout: flags.timeout,
         ..Settings::new(&flags.upstream, &flags.resource, &data)
     })?;
     eprintln!(

@@ -196,10 +196,10 @@ enum Command {
     Restore(restore::Restore),
     /// Start a store that refuses stale tokens
     ///
-    /// Every write names a lock and the token of its grant. What was acknowledged is on the disk.
-    ///
     ///   tenure store
     ///   curl -X PUT --data hi -H 'Fencing-Token: 1' 'http://127.0.0.1:8000/v1/data/page?lock=wiki'
+    ///
+    /// Every write names a lock and the token of its grant. What was acknowledged is on the disk.
     #[command(verbatim_doc_comment)]
     Store(store::Store),
     /// Put a fence before something that knows nothing of tokens

@@ -11,7 +11,7 @@ use v1::request::Command;
 use crate::client::Client;
 use crate::election::failed;
 use crate::error::{Error, strange};
-use crate::shared::Identity;
+use crate::shared::{Identity, Shared};
 
 pub use tenure_wire::v1::{ExplainResponse as Explanation, LockView, StatusResponse as Status};
 
@@ -173,13 +173,22 @@ impl Client {
         Ok(None)
     }
 
-    /// A question outside of the session, within the time that any request has.
     async fn single<T>(
         &self,
         ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
     ) -> Result<T, Error> {
-        let until = tokio::time::Instant::now() + self.shared.settings.timeout;
-        let line = self.shared.line(until).await.ok_or(Error::Unavailable)?;
+        self.shared.single(ask).await
+    }
+}
+
+impl Shared {
+    /// A question outside of the session, within the time that any request has.
+    pub(crate) async fn single<T>(
+        &self,
+        ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
+    ) -> Result<T, Error> {
+        let until = tokio::time::Instant::now() + self.settings.timeout;
+        let line = self.line(until).await.ok_or(Error::Unavailable)?;
         let answer = tokio::time::timeout_at(until, ask(line.channel.clone())).await;
         let answer = answer.map_err(|_| Error::Unavailable)?;
         Ok(answer.map_err(|status| told(&status))?.into_inner())

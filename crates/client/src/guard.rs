@@ -107,6 +107,11 @@ impl Guard {
         self.inner.as_ref().expect("a guard is whole until it is released")
     }
 
+    /// The lease behind it.
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.inner().held
+    }
+
     /// The fencing token. Hand it to whatever the lock protects; of several locks, the first by name.
     ///
     /// ```no_run

@@ -36,6 +36,7 @@ mod post;
 mod renew;
 mod shared;
 mod signal;
+mod ticket;
 mod tls;
 #[cfg(feature = "virtual-time")]
 pub mod virtual_time;

@@ -145,6 +145,26 @@ async fn modes_slots_and_several_locks_at_once() {
 }
 
 #[tokio::test]
+async fn a_guard_proves_what_it_holds_and_no_more_once_it_is_lost() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let mut guard = client.lock("doc").await.unwrap();
+    let ticket = guard.ticket().await.unwrap();
+    assert_eq!(ticket.split('.').count(), 3);
+    assert_eq!(guard.ticket().await.unwrap(), ticket, "the same grant, the same ticket");
+    guard.downgrade().await.unwrap();
+    assert_ne!(guard.ticket().await.unwrap(), ticket, "another token");
+    let lease = client.lease(Duration::from_secs(30)).await.unwrap();
+    let both = lease.lock_all(["b", "a"]).await.unwrap();
+    let tickets = both.tickets().await.unwrap();
+    assert_eq!(tickets.len(), 2);
+    assert_eq!(both.ticket().await.unwrap(), tickets[0]);
+    client.force("doc", guard.token(), "a test", Urgency::StopFirst).await.unwrap();
+    assert_eq!(guard.lost().await, Cause::Forced);
+    assert!(matches!(guard.ticket().await, Err(Error::Lost { .. })));
+}
+
+#[tokio::test]
 async fn a_second_lock_through_one_lease_waits_inside_the_process() {
     let member = Alone::start();
     let client = member.client("a").await;

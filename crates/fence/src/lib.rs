@@ -17,7 +17,8 @@
 //! Each fence is a module behind a feature of its own, and keeps floor and data so that they change together:
 //! `postgres`, `sqlite`, `redis`, `object` (object stores), `files`, and `http` (a tower layer).
 //! Every one of them has a way to *raise* the floor without writing: done right after the lock was acquired,
-//! nothing older is accepted from then on. The guide is `docs/fencing.md`.
+//! nothing older is accepted from then on. `ticket` verifies signed tickets, for all of them. The guide is
+//! `docs/fencing.md`.
 
 #[macro_use]
 mod plant;
@@ -42,6 +43,8 @@ pub mod postgres;
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "ticket")]
+pub mod ticket;
 
 pub use claim::{Claim, Incarnation, LockSlot, Mode, Times};
 pub use error::Error;

@@ -12,7 +12,7 @@ use crate::plant;
 use crate::rule::{Refused, Touch};
 
 /// Sequences that the true rule must survive, and within which every planted bug must show.
-const SEQUENCES: u64 = 3_000;
+const SEQUENCES: u64 = 1_000;
 const STEPS: usize = 60;
 
 /// Everything that was ever accepted for one lock and slot.

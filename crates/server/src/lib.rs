@@ -35,6 +35,7 @@ mod prefer;
 pub mod restore;
 pub mod say;
 mod start;
+mod ticket;
 pub mod tls;
 mod turn;
 #[doc(hidden)]

@@ -21,6 +21,7 @@ use crate::member::{End, Member};
 use crate::os;
 use crate::peer::{Door, Me, Net, Wire};
 use crate::pen::spawn;
+use crate::ticket::Keys;
 use crate::tls::Tls;
 use crate::turn::Loop;
 use crate::watch::Hub;
@@ -197,6 +198,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     }
     let lineage = home.lineage().expect("the member has entered a cluster");
     let cluster = lineage.cluster.clone();
+    let keys = Keys::open(&settings.data, &lineage).map_err(system("keep the key that signs"))?;
     let level_known = settings.level_known;
     let opened = home.load(level_known)?;
     let founders = book::founders(&opened.boot.machine);
@@ -252,7 +254,8 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         join::announce(member.clone(), card, level_known, wire);
     }
     let insecure = settings.insecure;
-    let edge = Edge::new(member.clone(), net, cluster.clone(), insecure, runtime.handle().clone());
+    let handle = runtime.handle().clone();
+    let edge = Edge::new(member.clone(), net, cluster.clone(), insecure, keys, handle);
     let doors = Doors::open(client_port, &edge, hosts, settings.tls).map_err(system("listen"))?;
     let (hub, runtime) = (edge.hub().clone(), Some(runtime));
     Ok(Running { member, cluster, clients, members, door, doors, hub, runtime })

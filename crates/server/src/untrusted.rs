@@ -14,6 +14,7 @@ use tenure_wire::json::election::{Campaign, Proclaim};
 use tenure_wire::json::lease::GrantLease;
 use tenure_wire::json::lock::{Acquire, Force, Patch};
 use tenure_wire::json::session::ClientMessage;
+use tenure_wire::json::ticket::{AskTicket, RotateKey};
 use tenure_wire::{Failure, v1};
 
 use crate::door::http::SetLimits;
@@ -70,6 +71,8 @@ pub fn json(bytes: &[u8]) {
     body::<AddMember>(bytes).map(|body| black_box(v1::AddMemberRequest::from(body)));
     body::<ChangeMember>(bytes);
     body::<SetLimits>(bytes);
+    body::<AskTicket>(bytes);
+    body::<RotateKey>(bytes);
 }
 
 /// A message of the JSON session.

@@ -4,6 +4,7 @@
 //! identity.toml   cluster, member, format        log/         segments
 //! in-use          locked by the one process      snapshots/
 //! reserve         given back when the disk is full
+//! tickets/        the key that signs, 0600
 //! ```
 
 use std::{

@@ -66,6 +66,7 @@ mod tests {
             "ElectionService",
             "ClusterService",
             "MaintenanceService",
+            "TicketService",
         ];
         for service in services {
             assert!(text.contains(service), "{service}");

@@ -33,7 +33,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Starts the watchdog with these variables in its environment, and so in the command's. What it says ends when it does.
+    /// Starts the watchdog with these variables in its environment, and so in the command's. What it says ends when it
+    /// does.
     pub(super) fn start(
         task: &Task,
         environment: &[(&str, OsString)],

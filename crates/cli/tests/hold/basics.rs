@@ -41,7 +41,8 @@ fn a_lock_that_somebody_else_has_is_code_75_and_who_has_it() {
     let ran = world.run("busy", &["--wait", "0"], &["true"]);
     assert_eq!(ran.code, Some(75));
     assert!(ran.err.starts_with("error: lock `busy` is held\n  held by  ana for "), "{}", ran.err);
-    assert!(ran.err.contains("token 1: \"release 5.2\""), "{}", ran.err);
+    assert!(ran.err.contains("token 1, renewed "), "{}", ran.err);
+    assert!(ran.err.contains(" ago: \"release 5.2\"\n"), "{}", ran.err);
     assert!(ran.err.contains("if ana falls silent now"), "{}", ran.err);
     let ran = world.run("busy", &["--wait", "200ms", "--held-code", "9"], &["true"]);
     assert_eq!(ran.code, Some(9));

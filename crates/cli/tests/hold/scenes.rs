@@ -11,7 +11,7 @@ use tenure_server::os;
 use crate::common::proxy::{Proxies, Road};
 use crate::common::{free_port, wait};
 use crate::job::{self, Role};
-use crate::world::{Held, World, is_alive, runs, side_by_side, state};
+use crate::world::{Held, World, is_alive, is_pending, runs, side_by_side, state};
 
 /// What is done to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,8 +146,10 @@ fn a_watchdog_that_somebody_stops_is_continued() {
     let path = format!("/proc/{watchdog}");
     for _ in 0..3 {
         kill_process(watchdog, Signal::STOP).unwrap();
-        wait("it goes on", || {
-            (state(path.as_ref()).is_some_and(|state| state != 'T')).then_some(())
+        // What is not on its way any more has arrived.
+        wait("it was stopped and goes on", || {
+            let arrived = !is_pending(path.as_ref(), Signal::STOP);
+            (arrived && state(path.as_ref()).is_some_and(|state| state != 'T')).then_some(())
         });
     }
     // It still does its work.

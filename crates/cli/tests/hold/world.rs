@@ -236,3 +236,13 @@ pub(crate) fn state(of: &Path) -> Option<char> {
     let text = fs::read_to_string(of.join("stat")).ok()?;
     text.rsplit_once(')')?.1.trim_start().chars().next()
 }
+
+/// Whether a signal to a process is on its way.
+pub(crate) fn is_pending(of: &Path, signal: Signal) -> bool {
+    let status = fs::read_to_string(of.join("status")).unwrap_or_default();
+    let masks = status.lines().filter_map(|line| {
+        let mask = line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(mask.trim(), 16).ok()
+    });
+    masks.fold(0, |all, mask| all | mask) >> (signal.as_raw() - 1) & 1 == 1
+}

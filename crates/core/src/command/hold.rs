@@ -94,7 +94,7 @@ impl Machine {
     }
 
     /// The grant that a live lease holds under exactly this token.
-    fn held(&self, hold: &Hold<'_>) -> Result<Slot, Refusal> {
+    pub(crate) fn held(&self, hold: &Hold<'_>) -> Result<Slot, Refusal> {
         self.check_known_name(hold.lock)?;
         let lease = self.live_lease(hold.lease)?;
         self.lock_slot(hold.lock)

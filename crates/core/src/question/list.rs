@@ -5,11 +5,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Bound;
-use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Revision};
+use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Refusal, Revision};
 
 use crate::machine::Machine;
 use crate::outcome::Answer;
-use crate::request::LeaseRef;
+use crate::request::{Hold, LeaseRef};
 use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
 use crate::state::slab::Slot;
 use crate::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
@@ -27,6 +27,11 @@ impl Machine {
             .into_iter()
             .map(|slot| self.lock_view(slot))
             .collect()
+    }
+
+    /// A grant that is in force, for whoever knows its lease and token; else why it is not.
+    pub fn holding(&self, hold: &Hold<'_>) -> Result<HolderView, Refusal> {
+        self.held(hold).map(|grant| self.holder_view(grant))
     }
 
     /// What has become of an ask that was given a place: `Queued`, `Acquired` or `Ended`.

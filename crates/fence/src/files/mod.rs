@@ -220,21 +220,20 @@ impl FileFence {
             let version = name.and_then(|name| name.parse().ok()).filter(|it| *it > 0);
             let version: u64 = version.ok_or_else(|| unreadable(&target.to_string_lossy()))?;
             let made = self.dir.join("versions").join(version_name(version));
-            match std::fs::read_to_string(made.join("floor")) {
-                Ok(text) => {
-                    let floors = Floors::parse(&text).ok_or_else(|| unreadable(&text))?;
-                    let data = disk::read_link(&made.join("data"))?;
-                    let data =
-                        data.and_then(|it| Some(self.dir.join("data").join(it.file_name()?)));
-                    return Ok(Current { version, floors, data });
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    if disk::read_link(&link)? == Some(target) {
-                        return Err(unreadable("the version that it shows has no floor"));
-                    }
-                }
+            let text = match std::fs::read_to_string(made.join("floor")) {
+                Ok(text) => Some(text),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(disk("read", &made)(error)),
+            };
+            let data = disk::read_link(&made.join("data"))?;
+            // What is not there may have been there: what the link still shows is never tidied away.
+            if (text.is_none() || data.is_none()) && disk::read_link(&link)? != Some(target) {
+                continue;
             }
+            let text = text.ok_or_else(|| unreadable("the version that it shows has no floor"))?;
+            let floors = Floors::parse(&text).ok_or_else(|| unreadable(&text))?;
+            let data = data.and_then(|it| Some(self.dir.join("data").join(it.file_name()?)));
+            return Ok(Current { version, floors, data });
         }
     }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse, Response};
 use http::header::{self, HOST};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
@@ -137,7 +137,7 @@ impl Service<Request<Incoming>> for Forward {
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         let this = self.clone();
         Box::pin(
-            async move { Ok(this.send(request).await.unwrap_or_else(|said| said.into_response())) },
+            async move { Ok(this.send(request).await.unwrap_or_else(IntoResponse::into_response)) },
         )
     }
 }

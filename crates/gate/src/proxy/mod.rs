@@ -24,6 +24,9 @@ pub use tenure_fence::http::Reads;
 /// Where a proxy listens if nobody says otherwise.
 pub const PORT: u16 = 8001;
 
+/// The longest that anybody waits here: what takes longer is no request.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
 /// How a proxy is started.
 pub struct Settings {
     /// Where the service is: `http://host:port`, or with a path that goes before that of every request.
@@ -99,6 +102,10 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     } = settings;
     let at = LockSlot { lock: &resource, slot };
     at.check().map_err(|invalid| StartError::Setting(format!("--resource: {invalid}")))?;
+    if wait > LONGEST || timeout > LONGEST || timeout.is_zero() {
+        let text = "--wait is at most an hour, and --timeout more than nothing and at most an hour";
+        return Err(StartError::Setting(text.to_owned()));
+    }
     let forward = forward::Forward::new(&upstream, timeout)?;
     let listener = listen::bind(listen, insecure)?;
     let disk = |source| StartError::Disk { what: data.display().to_string(), source };

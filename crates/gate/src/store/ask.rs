@@ -158,7 +158,7 @@ pub(super) enum No {
         bytes: u64,
         most: u64,
     },
-    NoSpace {
+    Full {
         most: u64,
     },
 }
@@ -179,7 +179,7 @@ impl From<No> for Said {
                 let message = format!("the value would have {bytes} bytes; {most} are allowed");
                 Self::new(reason::VALUE_TOO_LONG, message)
             }
-            No::NoSpace { most } => Self::new(
+            No::Full { most } => Self::new(
                 reason::NO_SPACE,
                 format!("the store may keep {most} bytes and has no room for more"),
             ),

@@ -266,7 +266,7 @@ impl<'t> Turn<'t> {
         let floor = if kept == Floor::default() { OVERHEAD + ask.lock.len() as u64 } else { 0 };
         let grown = self.bytes.saturating_sub(record) + after + floor;
         if grown > self.limits.bytes_max && grown > self.bytes {
-            return Err(No::NoSpace { most: self.limits.bytes_max });
+            return Err(No::Full { most: self.limits.bytes_max });
         }
         Ok(grown)
     }

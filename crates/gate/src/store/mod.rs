@@ -35,6 +35,9 @@ pub use ask::Limits;
 /// Where a store listens if nobody says otherwise.
 pub const PORT: u16 = 8000;
 
+/// Hears of an error that ends the store.
+pub type OnEnd = Box<dyn FnOnce(&(dyn std::error::Error + 'static)) + Send>;
+
 /// How a store is started.
 pub struct Settings {
     /// Where to keep everything. Only one store uses a directory at a time.
@@ -50,7 +53,7 @@ pub struct Settings {
     /// Whose tokens to believe. Numbers alone stop those that are late, not those that lie.
     pub verify: Arc<dyn Verify>,
     /// Hears why the store can write no more; it is best started again.
-    pub on_end: Box<dyn FnOnce(&(dyn std::error::Error + 'static)) + Send>,
+    pub on_end: OnEnd,
 }
 
 impl Settings {
@@ -84,7 +87,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let thread = |source| StartError::Disk { what: "a thread".to_owned(), source };
     let writer =
         writer::Writer::start(Arc::clone(&engine), limits, Arc::clone(&metrics), |broken| {
-            on_end(broken)
+            on_end(broken);
         });
     let shop = http::Shop::new(
         engine,

@@ -143,6 +143,8 @@ fn what_cannot_be_guarded_is_not_started() {
     assert!(refused(&|it| it.upstream = "https://localhost".to_owned()).contains("only http://"));
     assert!(refused(&|it| it.upstream = "localhost:1".to_owned()).contains("--upstream"));
     assert!(refused(&|it| it.resource = String::new()).contains("--resource"));
+    assert!(refused(&|it| it.timeout = Duration::ZERO).contains("--timeout"));
+    assert!(refused(&|it| it.wait = Duration::from_secs(3_601)).contains("--wait"));
     assert!(refused(&|it| it.listen = "0.0.0.0:0".parse().unwrap()).contains("other machines"));
     assert!(!dir.path().join("fence").exists(), "nothing was begun");
 }

@@ -18,6 +18,7 @@ mod outbox;
 mod read;
 mod session;
 mod submit;
+mod ticket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +37,13 @@ pub(crate) use membership::Cluster;
 pub(crate) use outbox::{Delivery, Mail, Outbox};
 pub(crate) use read::Fresh;
 pub(crate) use session::Session;
+pub(crate) use ticket::Signed;
 
 use crate::member::{Lead, Member, Undone};
 use crate::meter::{self, Asked};
 use crate::os;
 use crate::peer::Net;
+use crate::ticket::Keys;
 use crate::watch::Hub;
 use load::Load;
 use submit::{Batch, Reply};
@@ -70,6 +73,7 @@ struct Inner {
     hub: Hub,
     asked: Arc<Asked>,
     insecure: bool,
+    keys: Keys,
 }
 
 /// Why there is no outcome.
@@ -111,6 +115,7 @@ impl Edge {
         net: Arc<Net>,
         cluster: String,
         insecure: bool,
+        keys: Keys,
         runtime: Handle,
     ) -> Self {
         member.outbox().attend();
@@ -119,8 +124,10 @@ impl Edge {
         member.tally().attend();
         runtime.spawn(meter::count(member.tally().clone()));
         let (load, asked) = (Load::default(), Arc::default());
-        let inner = Inner { member, net, runtime, load, cluster, hub, asked, insecure };
-        Self { inner: Arc::new(inner) }
+        let inner = Inner { member, net, runtime, load, cluster, hub, asked, insecure, keys };
+        let edge = Self { inner: Arc::new(inner) };
+        edge.runtime().spawn(crate::ticket::tend(edge.clone()));
+        edge
     }
 
     /// The member behind it.

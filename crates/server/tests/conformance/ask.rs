@@ -78,6 +78,15 @@ pub(crate) enum What {
     },
     Promote(u64),
     Remove(u64),
+    Ticket {
+        lock: String,
+        lease: i64,
+        token: u64,
+    },
+    Rotate {
+        overlap_ms: Option<u64>,
+    },
+    TicketKeys,
     /// What is no good request at all.
     Bad(Bad),
 }

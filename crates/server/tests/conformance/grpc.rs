@@ -14,6 +14,7 @@ use tenure_wire::v1::lease_service_client::LeaseServiceClient;
 use tenure_wire::v1::lock_admin_service_client::LockAdminServiceClient;
 use tenure_wire::v1::lock_service_client::LockServiceClient;
 use tenure_wire::v1::maintenance_service_client::MaintenanceServiceClient;
+use tenure_wire::v1::ticket_service_client::TicketServiceClient;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_stream::StreamExt as _;
@@ -205,6 +206,21 @@ impl Caller {
                 let ask = v1::RemoveMemberRequest { member_id };
                 done(ClusterServiceClient::new(channel()).remove(ask).await)?;
                 Ok(Some(Told::new("removed")))
+            }
+            What::Ticket { lock, lease, token } => {
+                let ask = v1::SignTicketRequest { lock, lease, token, ..Default::default() };
+                let it = done(TicketServiceClient::new(channel()).sign(ask).await)?;
+                Ok(Some(Told::new("signed").with("parts", it.ticket.split('.').count())))
+            }
+            What::Rotate { overlap_ms } => {
+                let ask = v1::RotateTicketKeyRequest { overlap_ms };
+                done(TicketServiceClient::new(channel()).rotate_key(ask).await)?;
+                Ok(Some(Told::new("rotated")))
+            }
+            What::TicketKeys => {
+                let ask = v1::TicketKeysRequest {};
+                let it = done(TicketServiceClient::new(channel()).keys(ask).await)?;
+                Ok(Some(Told::new("keys").with("some", !it.keys.is_empty())))
             }
             What::Bad(bad) => self.bad(bad).await,
         }

@@ -209,6 +209,16 @@ fn request(ask: &Ask) -> Option<(Sent, &'static str)> {
         What::Remove(member) => {
             (bare("DELETE", format!("/v1/cluster/members/{member}")), "removed")
         }
+        What::Ticket { lock, lease, token } => {
+            let (lease, token) = (lease.to_string(), token.to_string());
+            let body = json!({"lock": lock, "lease": lease, "token": token});
+            (with("POST", "/v1/tickets".into(), &body), "signed")
+        }
+        What::Rotate { overlap_ms } => {
+            let body = overlap_ms.map_or(json!({}), |ms| json!({"overlap_ms": ms}));
+            (with("POST", "/v1/cluster/keys/rotate".into(), &body), "rotated")
+        }
+        What::TicketKeys => (bare("GET", "/.well-known/jwks.json".into()), "jwks"),
         What::Watch { .. } | What::Observe { .. } => return None,
         What::Bad(bad) => return bad_request(*bad).map(|sent| (sent, "done")),
     })
@@ -315,6 +325,12 @@ fn told(word: &'static str, got: &Got) -> Told {
         "set" | "proclaimed" | "resigned" | "added" | "promoted" | "removed" | "done" => {
             Told::new(word)
         }
+        "signed" => {
+            let parts = value["ticket"].as_str().unwrap_or_default().split('.').count();
+            Told::new("signed").with("parts", parts)
+        }
+        "rotated" => Told::new(word),
+        "jwks" => Told::new("keys").with("some", !value["keys"].as_array().unwrap().is_empty()),
         "leads" => {
             let token = json::number(&value["leader"]["token"]).unsigned_abs();
             Told { grants: vec![(String::new(), token)], ..Told::new("leads") }

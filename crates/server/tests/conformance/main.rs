@@ -35,6 +35,7 @@ const FILES: &[(&str, &str)] = &[
     ("elections", include_str!("scenarios/elections.txt")),
     ("requests", include_str!("scenarios/requests.txt")),
     ("limits", include_str!("scenarios/limits.txt")),
+    ("tickets", include_str!("scenarios/tickets.txt")),
     ("cluster", include_str!("scenarios/cluster.txt")),
     ("doors", include_str!("scenarios/doors.txt")),
 ];

@@ -127,6 +127,9 @@ impl Stage {
             },
             "promote" => What::Promote(self.member(step.word(0))),
             "remove" => What::Remove(self.member(step.word(0))),
+            "ticket" => What::Ticket { lock: name(), lease, token: token() },
+            "rotate" => What::Rotate { overlap_ms: step.option("overlap").map(ms) },
+            "ticket-keys" => What::TicketKeys,
             "send" => What::Bad(match step.word(0) {
                 "malformed" => Bad::Malformed,
                 "too-large" => Bad::TooLarge,

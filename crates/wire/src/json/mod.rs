@@ -17,6 +17,7 @@ mod mode;
 pub mod plain;
 mod schema;
 pub mod session;
+pub mod ticket;
 mod view;
 
 pub use content::{bytes_from, text_or_base64};

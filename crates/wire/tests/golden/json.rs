@@ -25,7 +25,10 @@ use super::messages::{
 };
 
 /// Compares a form with its file, both ways.
-fn check<F: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(name: &str, form: &F) {
+pub(crate) fn check<F: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
+    name: &str,
+    form: &F,
+) {
     let text = serde_json::to_string_pretty(form).unwrap() + "\n";
     let name = format!("{name}.json");
     let file = golden(&name, &text, |_| false);
@@ -34,11 +37,11 @@ fn check<F: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(name: &s
     assert!(file == text, "{name} would be written differently:\n{text}");
 }
 
-fn read<F: DeserializeOwned>(text: &str) -> F {
+pub(crate) fn read<F: DeserializeOwned>(text: &str) -> F {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn refuses<F: DeserializeOwned>(text: &str) {
+pub(crate) fn refuses<F: DeserializeOwned>(text: &str) {
     assert!(serde_json::from_str::<F>(text).is_err(), "{text}");
 }
 

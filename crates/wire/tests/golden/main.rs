@@ -7,6 +7,7 @@ mod answers;
 mod json;
 mod messages;
 mod spoken;
+mod tickets;
 
 use std::path::PathBuf;
 

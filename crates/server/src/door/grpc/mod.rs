@@ -13,6 +13,7 @@ mod lock;
 mod locks;
 mod maintenance;
 mod session;
+mod ticket;
 mod timely;
 mod watch;
 
@@ -29,6 +30,7 @@ use tenure_wire::v1::lock_admin_service_server::LockAdminServiceServer;
 use tenure_wire::v1::lock_service_server::LockServiceServer;
 use tenure_wire::v1::maintenance_service_server::MaintenanceServiceServer;
 use tenure_wire::v1::session_service_server::SessionServiceServer;
+use tenure_wire::v1::ticket_service_server::TicketServiceServer;
 use tenure_wire::{Failure, status};
 use tonic::service::RoutesBuilder;
 use tonic::{Code, Status};
@@ -63,6 +65,7 @@ pub(super) fn routes(edge: &Edge) -> Router {
         ElectionServiceServer(election::Elections { edge: edge.clone() }),
         ClusterServiceServer(cluster::Clusters { edge: edge.clone() }),
         MaintenanceServiceServer(maintenance::Maintenance { edge: edge.clone() }),
+        TicketServiceServer(ticket::Tickets { edge: edge.clone() }),
     }
     routes.add_service(health::health(edge).max_decoding_message_size(QUESTION_BYTES_MAX));
     let described = "what the build has described";

@@ -69,9 +69,6 @@ impl Http {
         patience: Patience,
     ) -> Result<(Header, Became), Refused> {
         let within = within(patience.timeout)?;
-        if ask.ticket {
-            return Err(decode::invalid("ticket", "is not available on this door").into());
-        }
         let told = if ask.new_lease.is_some() { Told::LeaseToo } else { Told::Grant };
         let mut ask = v1::AcquireRequest { wait_ms: patience.wait_ms(), ..ask };
         if let (Some(new), Some(key)) = (&mut ask.new_lease, key) {

@@ -20,6 +20,7 @@ mod metrics;
 mod openapi;
 mod span;
 mod stream;
+mod tickets;
 mod watch;
 
 use std::sync::Arc;
@@ -83,6 +84,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
             get(locks::show).post(locks::acquire).patch(locks::change).delete(locks::release),
         ),
         ("/v1/force", post(locks::force)),
+        ("/v1/tickets", post(tickets::sign)),
         (
             "/v1/elections/{*name}",
             get(elections::show)
@@ -97,12 +99,14 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
         ("/v1/cluster/members", get(cluster::members).post(cluster::add)),
         ("/v1/cluster/members/{member}", post(cluster::change).delete(cluster::remove)),
         ("/v1/cluster/level", post(level::raise)),
+        ("/v1/cluster/keys/rotate", post(tickets::rotate)),
         ("/v1/member", get(member::show)),
         ("/v1/limits", get(limits::show).patch(limits::set)),
         ("/healthz", get(health::alive)),
         ("/readyz", get(health::ready)),
         ("/metrics", get(metrics::show)),
         ("/openapi.json", get(openapi::show)),
+        ("/.well-known/jwks.json", get(tickets::keys)),
     ]
 }
 

@@ -12,7 +12,7 @@ use utoipa::{Modify, OpenApi};
 
 use super::answer::json_with;
 use super::{
-    cluster, elections, health, keys, leases, level, limits, locks, member, metrics, watch,
+    cluster, elections, health, keys, leases, level, limits, locks, member, metrics, tickets, watch,
 };
 
 #[derive(OpenApi)]
@@ -26,6 +26,7 @@ use super::{
         locks::list, locks::acquire_all, locks::show, locks::acquire, locks::change, locks::release, locks::force,
         elections::show, elections::campaign, elections::proclaim, elections::resign,
         keys::list, keys::show, keys::put, keys::delete,
+        tickets::sign, tickets::keys, tickets::rotate,
         watch::start,
         cluster::status, cluster::members, cluster::add, cluster::change, cluster::remove,
         level::raise, member::show, limits::show, limits::set,

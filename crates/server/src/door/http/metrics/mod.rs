@@ -261,7 +261,7 @@ pub(super) fn class(verb: &Method, path: &str) -> Class {
     let more = parts.next() == Some("renew") || parts.next().is_some();
     match (resource, verb) {
         ("watch", _) => Class::Watch,
-        (_, &Method::GET | &Method::HEAD) => Class::Read,
+        (_, &Method::GET | &Method::HEAD) | ("tickets", _) => Class::Read,
         ("leases", &Method::POST) if more => Class::Renew,
         ("leases", &Method::POST) => Class::Grant,
         ("leases", _) => Class::Revoke,

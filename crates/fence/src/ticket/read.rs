@@ -1,0 +1,117 @@
+//! What stands in a ticket, before anything of it is believed?
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use tenure_types::{Epoch, Name};
+
+use super::{Forged, Ticket};
+use crate::claim::{Incarnation, Mode};
+use crate::text::parse_token;
+
+/// The one way of signing.
+const ALGORITHM: &str = "EdDSA";
+/// What a ticket calls itself.
+const KIND: &str = "tenure-ticket+jwt";
+/// Bytes of a signature.
+pub(super) const SIGNATURE_BYTES: usize = 64;
+
+/// A ticket taken apart.
+pub(super) struct Parts<'a> {
+    /// What is signed.
+    pub(super) signed: &'a str,
+    pub(super) signature: Vec<u8>,
+    pub(super) ticket: Ticket,
+}
+
+/// Nothing else may stand there: `crit`, `jwk` or `jku` would want to be obeyed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    alg: String,
+    kid: String,
+    typ: String,
+}
+
+/// The algorithm alone, to be named even if nothing else is as it should be.
+#[derive(Deserialize)]
+struct Algorithm {
+    alg: String,
+}
+
+/// Claims that are not known are left to those who know them; one that stands twice is refused.
+#[derive(Deserialize)]
+struct Claims {
+    iss: String,
+    epoch: u16,
+    incarnation: String,
+    lock: String,
+    slot: Option<u32>,
+    mode: Held,
+    token: String,
+    lease: String,
+    holder: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Held {
+    Exclusive,
+    Shared,
+    Slot,
+}
+
+/// Takes a ticket apart. The algorithm is not what the ticket asks for but the one there is.
+pub(super) fn read(text: &str) -> Result<Parts<'_>, Forged> {
+    let not = Forged::NotATicket;
+    let (signed, signature) = text.rsplit_once('.').ok_or(not("it has no three parts"))?;
+    let (header, claims) = signed.split_once('.').ok_or(not("it has no three parts"))?;
+    if claims.contains('.') {
+        return Err(not("it has more than three parts"));
+    }
+    let header = decoded(header).ok_or(not("its header is not base64url"))?;
+    let said: Algorithm =
+        serde_json::from_slice(&header).map_err(|_| not("its header names no algorithm"))?;
+    if said.alg != ALGORITHM {
+        return Err(Forged::Algorithm { said: said.alg.chars().take(32).collect() });
+    }
+    let header: Header =
+        serde_json::from_slice(&header).map_err(|_| not("its header is not that of a ticket"))?;
+    // Read twice, and it must say the same twice.
+    if header.typ != KIND || header.alg != ALGORITHM {
+        return Err(not("its header is not that of a ticket"));
+    }
+    let claims = decoded(claims).ok_or(not("its claims are not base64url"))?;
+    let claims: Claims =
+        serde_json::from_slice(&claims).map_err(|_| not("its claims are not those of a ticket"))?;
+    let ticket = claims.ticket(header.kid).ok_or(not("its claims cannot be as they are"))?;
+    let signature = decoded(signature).ok_or(not("its signature is not base64url"))?;
+    Ok(Parts { signed, signature, ticket })
+}
+
+impl Claims {
+    fn ticket(self, key: String) -> Option<Ticket> {
+        let token = parse_token(&self.token).ok()?;
+        let epoch = Epoch::new(self.epoch)?;
+        let slotted = self.mode == Held::Slot;
+        let fits = token.epoch() == Some(epoch) && slotted == self.slot.is_some();
+        Name::check(&self.lock).ok().filter(|()| fits)?;
+        Some(Ticket {
+            cluster: self.iss,
+            epoch,
+            incarnation: Incarnation::parse(&self.incarnation)?,
+            lock: self.lock,
+            slot: self.slot,
+            mode: if self.mode == Held::Shared { Mode::Shared } else { Mode::Exclusive },
+            token,
+            lease: self.lease.parse().ok().filter(|lease| *lease > 0)?,
+            holder: self.holder,
+            key,
+        })
+    }
+}
+
+/// Strictly: without padding, and with nothing in the bits that are left over.
+pub(super) fn decoded(text: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(text).ok()
+}

@@ -1,0 +1,47 @@
+//! How are tickets and the keys that verify them asked for?
+
+use axum::extract::State;
+use tenure_wire::json::ticket::{AskTicket, KeyRotated, KeySet, RotateKey, TicketSigned};
+
+use super::Http;
+use super::answer::{Answered, json};
+use super::call::{Call, lease_ref, token, within};
+use super::leases::Timeout;
+use super::limits::Nothing;
+use crate::edge::{Signed, WITHIN};
+
+/// Signs a ticket for a lock that is held. The member that is asked signs, with a key of its own.
+#[utoipa::path(
+    post, path = "/v1/tickets", tag = "locks", request_body = AskTicket, params(Timeout),
+    responses((status = 200, description = "The ticket.", body = TicketSigned)),
+)]
+pub(super) async fn sign(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let AskTicket { lock, lease, token: number } = call.json().await?;
+    let (lease, token) = (lease_ref(lease)?, token(number)?);
+    let signed = http.edge.ticket(lease, &lock, token, within).await?;
+    let Signed { ticket, key, revision } = signed;
+    json(&TicketSigned { lock, ticket, key, header: http.header(revision) })
+}
+
+/// Shows the public keys that verify tickets, as a JSON Web Key Set. Any member answers for all.
+#[utoipa::path(
+    get, path = "/.well-known/jwks.json", tag = "locks",
+    responses((status = 200, description = "The keys.", body = KeySet)),
+)]
+pub(super) async fn keys(State(http): State<Http>, call: Call) -> Answered {
+    call.query::<Nothing>()?;
+    json(&KeySet::from(http.edge.ticket_keys(WITHIN).await?))
+}
+
+/// Gives the member that is asked a new key, and retires the one it had.
+#[utoipa::path(
+    post, path = "/v1/cluster/keys/rotate", tag = "cluster", request_body = RotateKey, params(Timeout),
+    responses((status = 200, description = "The new key.", body = KeyRotated)),
+)]
+pub(super) async fn rotate(State(http): State<Http>, call: Call) -> Answered {
+    let within = within(call.query::<Timeout>()?.timeout)?;
+    let RotateKey { overlap_ms } = call.json().await?;
+    let (revision, key) = http.edge.rotate_key(overlap_ms, within).await?;
+    json(&KeyRotated { key, header: http.header(revision) })
+}

@@ -1,0 +1,176 @@
+//! How is a ticket signed, whichever member is asked?
+
+use std::time::Duration;
+
+use tenure_core::Machine;
+use tenure_core::request::{Hold, LeaseRef};
+use tenure_types::{Refusal, Revision, Token};
+use tenure_wire::{Failure, v1};
+
+use super::{Edge, Fresh, deadline_us};
+use crate::os;
+use crate::ticket::{self, Keys, OVERLAP_MS, OVERLAP_MS_MAX, RecordKey, Records, SigningKey};
+
+/// While there is no quorum, whoever asks for the keys waits so long before it is given those known here.
+const KEYS_WITHIN: Duration = Duration::from_secs(2);
+
+/// A ticket, what it was signed with, and when in the cluster's history.
+pub(crate) struct Signed {
+    pub(crate) ticket: String,
+    pub(crate) key: String,
+    pub(crate) revision: Revision,
+}
+
+impl Edge {
+    fn keys(&self) -> &Keys {
+        &self.inner.keys
+    }
+
+    fn record_key(&self, key: &SigningKey) -> RecordKey {
+        (self.member().id(), key.public())
+    }
+
+    /// Signs a ticket for a grant that is in force, if the caller knows its lease and token.
+    pub(crate) async fn ticket(
+        &self,
+        lease: LeaseRef,
+        lock: &str,
+        token: Token,
+        within: Duration,
+    ) -> Result<Signed, v1::Error> {
+        let until_us = deadline_us(within);
+        let life = self.member().lineage().clone();
+        loop {
+            let key = self.keys().current();
+            let (name, record, of) = (lock.to_owned(), self.record_key(&key), life.clone());
+            let ask = move |machine: &Machine| {
+                let held = machine.holding(&Hold { lease, lock: &name, token });
+                (held, Records::read(machine).signs(&of, record))
+            };
+            let read = self.read(Fresh::Now, os::until(until_us), ask).await;
+            let (revision, (held, known)) = read?;
+            let grant = held.map_err(|refusal| v1::Error::from(&refusal))?;
+            if known {
+                let ticket = ticket::sign(&key, &life, lock, &grant);
+                return Ok(Signed { ticket, key: key.id().to_string(), revision });
+            }
+            // A ticket that nobody can verify would be worth nothing: first the key.
+            self.publish(&key, OVERLAP_MS, until_us).await?;
+        }
+    }
+
+    /// The public keys of all members, this one's among them. Without a quorum, those that are known here.
+    pub(crate) async fn ticket_keys(
+        &self,
+        within: Duration,
+    ) -> Result<v1::TicketKeysResponse, v1::Error> {
+        let until_us = deadline_us(within.min(KEYS_WITHIN));
+        let own = self.record_key(&self.keys().current());
+        let life = self.member().lineage();
+        let mut seen = self.records(Fresh::Now, os::until(until_us)).await;
+        let missing = |(_, records, _): &(Revision, Records, u64)| !records.signs(life, own);
+        if seen.as_ref().is_ok_and(missing)
+            && self.publish(&self.keys().current(), OVERLAP_MS, until_us).await.is_ok()
+        {
+            seen = self.records(Fresh::Now, os::until(until_us)).await;
+        }
+        let (revision, records, clock_ms) = match seen {
+            Ok(seen) => seen,
+            Err(_) => self.records(Fresh::Stale, within).await?,
+        };
+        let key = |record: &ticket::Record| v1::TicketKey {
+            key: record.id().to_string(),
+            member_id: record.member.get(),
+            public: bytes::Bytes::copy_from_slice(&record.public.0),
+            retires_in_ms: record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms)),
+        };
+        Ok(v1::TicketKeysResponse {
+            header: Some(self.header(revision)),
+            cluster: life.cluster.clone(),
+            epoch: life.epoch.get().into(),
+            incarnation: life.incarnation.0,
+            keys: records.good(life, clock_ms).map(key).collect(),
+        })
+    }
+
+    /// Gives this member a new key; tickets of the old one are believed for a while.
+    pub(crate) async fn rotate_key(
+        &self,
+        overlap_ms: Option<u64>,
+        within: Duration,
+    ) -> Result<(Revision, String), v1::Error> {
+        let until_us = deadline_us(within);
+        let overlap_ms = overlap_ms.unwrap_or(OVERLAP_MS);
+        if overlap_ms > OVERLAP_MS_MAX {
+            let problem = format!("is at most {OVERLAP_MS_MAX}: 30 days");
+            return Err(Failure::InvalidField { field: "overlap_ms", problem }.into());
+        }
+        // Whoever cannot make a new key known keeps the old one.
+        let drawn = SigningKey::draw();
+        let (_, records, clock_ms) = self.records(Fresh::Now, os::until(until_us)).await?;
+        let retires_ms = clock_ms.saturating_add(overlap_ms);
+        let (life, trial) = (self.member().lineage(), self.record_key(&drawn));
+        records.with(life, trial, retires_ms, clock_ms).map_err(|_| too_many())?;
+        let edge = self.clone();
+        let renewed = self.runtime().spawn_blocking(move || edge.keys().renew()).await;
+        let key = match renewed {
+            Ok(Ok(key)) => key,
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::StorageFull => {
+                return Err(Failure::DiskFull.into());
+            }
+            Ok(Err(_)) | Err(_) => return Err(Failure::Internal.into()),
+        };
+        let revision = self.publish(&key, overlap_ms, until_us).await?;
+        Ok((revision, key.id().to_string()))
+    }
+
+    /// Makes this member's key known, in the place of those it had.
+    async fn publish(
+        &self,
+        key: &SigningKey,
+        overlap_ms: u64,
+        until_us: u64,
+    ) -> Result<Revision, v1::Error> {
+        let (life, own) = (self.member().lineage(), self.record_key(key));
+        loop {
+            let (revision, records, clock_ms) =
+                self.records(Fresh::Now, os::until(until_us)).await?;
+            if records.signs(life, own) {
+                return Ok(revision);
+            }
+            let retires_ms = clock_ms.saturating_add(overlap_ms);
+            let records = records.with(life, own, retires_ms, clock_ms).map_err(|_| too_many())?;
+            match self.write_keys(&records, os::until(until_us)).await {
+                // Another member has written: read again.
+                Err(error) if error.reason == "COMPARE_FAILED" && os::now_us() < until_us => {}
+                written => return written,
+            }
+        }
+    }
+
+    async fn records(
+        &self,
+        fresh: Fresh,
+        within: Duration,
+    ) -> Result<(Revision, Records, u64), Failure> {
+        let ask = |machine: &Machine| (Records::read(machine), machine.clock_ms());
+        let (revision, (records, clock_ms)) = self.read(fresh, within, ask).await?;
+        Ok((revision, records, clock_ms))
+    }
+
+    /// Writes the keys, if they are as they were when they were read.
+    pub(crate) async fn write_keys(
+        &self,
+        records: &Records,
+        within: Duration,
+    ) -> Result<Revision, v1::Error> {
+        let outcome = self.run(records.write(), 0, within).await?;
+        outcome.result.map_err(|refusal: Refusal| v1::Error::from(&refusal))?;
+        Ok(outcome.revision)
+    }
+}
+
+fn too_many() -> v1::Error {
+    let problem = "is too long: as many keys of this member are being retired as may be".to_owned();
+    Failure::InvalidField { field: "overlap_ms", problem }.into()
+}

@@ -1,0 +1,145 @@
+//! Where is the private key, and who can read it?
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::SigningKey;
+use crate::lineage::Lineage;
+use crate::say;
+
+/// Below the data directory: one file, for its owner alone.
+const DIR: &str = "tickets";
+const NAME: &str = "key";
+const FORMAT: &str = "tenure ticket key 1";
+/// Our own file is a few lines; anything longer is not ours.
+const BYTES_MAX: u64 = 4_096;
+
+/// The key of this member in this life of its cluster.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    dir: PathBuf,
+    life: Lineage,
+    current: Mutex<Arc<SigningKey>>,
+}
+
+impl Keys {
+    /// Reads the key of a member, or draws one: the first, one for another life of the cluster, or one in the place of
+    /// a key that others could read.
+    pub(crate) fn open(data: &Path, life: &Lineage) -> io::Result<Self> {
+        let dir = data.join(DIR);
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let key = match read(&dir.join(NAME), life)? {
+            Some(key) => key,
+            None => drawn(&dir, life)?,
+        };
+        Ok(Self { dir, life: life.clone(), current: Mutex::new(Arc::new(key)) })
+    }
+
+    pub(crate) fn current(&self) -> Arc<SigningKey> {
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Draws another key and forgets the one there was. It is on disk when this returns.
+    pub(crate) fn renew(&self) -> io::Result<Arc<SigningKey>> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(drawn(&self.dir, &self.life)?);
+        Ok(Arc::clone(&current))
+    }
+}
+
+fn read(path: &Path, life: &Lineage) -> io::Result<Option<SigningKey>> {
+    let found = match fs::metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mode = found.mode() & 0o777;
+    let why = if mode & 0o077 != 0 {
+        format!("others could read it: its mode was {mode:o}")
+    } else if found.len() > BYTES_MAX {
+        "it is too long".to_owned()
+    } else {
+        match parse(&fs::read_to_string(path)?, life) {
+            Some(key) => return Ok(Some(key)),
+            None => "it is damaged, or of another life of the cluster".to_owned(),
+        }
+    };
+    say::warn("the key that signs tickets is replaced", &[("cause", &why)]);
+    Ok(None)
+}
+
+fn parse(text: &str, life: &Lineage) -> Option<SigningKey> {
+    let mut lines = text.lines();
+    let whose = head(life);
+    if !whose.iter().all(|line| lines.next() == Some(line)) {
+        return None;
+    }
+    let mut field = |name| lines.next().and_then(|line| line.strip_prefix(name));
+    SigningKey::parse(field("secret ")?, field("public ")?)
+}
+
+fn head(life: &Lineage) -> Vec<String> {
+    [FORMAT.to_owned()].into_iter().chain(life.lines()).collect()
+}
+
+fn drawn(dir: &Path, life: &Lineage) -> io::Result<SigningKey> {
+    let key = SigningKey::draw();
+    let head = head(life).join("\n");
+    let text = format!("{head}\nsecret {}\npublic {}\n", key.secret(), key.public());
+    let next = dir.join("key.next");
+    match fs::remove_file(&next) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    // For its owner alone from the first byte on, whatever the process's mask is.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&next, dir.join(NAME))?;
+    File::open(dir)?.sync_all()?;
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use tenure_types::Epoch;
+
+    use super::*;
+    use crate::lineage::Incarnation;
+
+    fn life(incarnation: u64) -> Lineage {
+        let epoch = Epoch::new(2).unwrap();
+        Lineage { cluster: "c".into(), epoch, incarnation: Incarnation(incarnation) }
+    }
+
+    #[test]
+    fn a_key_stays_until_it_is_renewed_and_is_for_its_owner_alone() {
+        let data = tempfile::tempdir().unwrap();
+        let open = |life: &Lineage| Keys::open(data.path(), life).unwrap();
+        let id = |keys: &Keys| keys.current().id().clone();
+        let first = id(&open(&life(7)));
+        let keys = open(&life(7));
+        assert_eq!(id(&keys), first);
+        let file = data.path().join("tickets/key");
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        let renewed = keys.renew().unwrap().id().clone();
+        assert_ne!(renewed, first);
+        assert_eq!(id(&open(&life(7))), renewed);
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        let other = id(&open(&life(8)));
+        assert_ne!(other, renewed, "another life has another key");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        let safe = id(&open(&life(8)));
+        assert_ne!(safe, other, "a key that others could read is replaced");
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        fs::write(&file, fs::read_to_string(&file).unwrap().replace("secret ", "secret A"))
+            .unwrap();
+        assert_ne!(id(&open(&life(8))), safe, "a damaged key is replaced");
+    }
+}

@@ -1,0 +1,78 @@
+//! How does a holder prove to others that it was given a lock?
+//!
+//! With a ticket: a compact JWT that names the grant, signed by the member that was asked, outside of `apply`, once a
+//! read that is not older than the question has shown the grant in force. The private key is a file of that member's
+//! and never leaves it; the public key is replicated, and nothing is signed before it is.
+
+mod keep;
+mod key;
+mod record;
+mod tend;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+use tenure_core::view::HolderView;
+use tenure_types::Mode;
+
+use crate::lineage::Lineage;
+
+pub(crate) use keep::Keys;
+pub(crate) use key::SigningKey;
+pub(crate) use record::{Record, RecordKey, Records};
+pub(crate) use tend::tend;
+
+/// How long tickets of a retired key are still believed, if nobody says otherwise: longer than most locks are held.
+pub(crate) const OVERLAP_MS: u64 = 24 * 3_600 * 1_000;
+/// The longest overlap.
+pub(crate) const OVERLAP_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
+
+#[derive(Serialize)]
+struct Header<'a> {
+    alg: &'a str,
+    kid: &'a str,
+    typ: &'a str,
+}
+
+/// Numbers of 64 bits are texts, because many JSON readers round large numbers.
+#[derive(Serialize)]
+struct Claims<'a> {
+    iss: &'a str,
+    epoch: u16,
+    incarnation: String,
+    lock: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slot: Option<u32>,
+    mode: &'a str,
+    token: String,
+    lease: String,
+    holder: &'a str,
+}
+
+/// Signs a ticket for a grant. The same grant and key give the same text.
+pub(crate) fn sign(key: &SigningKey, life: &Lineage, lock: &str, grant: &HolderView) -> String {
+    let header = Header { alg: "EdDSA", kid: key.id().as_str(), typ: "tenure-ticket+jwt" };
+    let claims = Claims {
+        iss: &life.cluster,
+        epoch: life.epoch.get(),
+        incarnation: life.incarnation.to_string(),
+        lock,
+        slot: grant.slot,
+        mode: match grant.mode {
+            Mode::Exclusive => "exclusive",
+            Mode::Shared => "shared",
+            Mode::Slot { .. } => "slot",
+        },
+        token: grant.token.get().to_string(),
+        lease: grant.lease.get().to_string(),
+        holder: grant.client.as_str(),
+    };
+    let signed = format!("{}.{}", encoded(&header), encoded(&claims));
+    let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()));
+    format!("{signed}.{signature}")
+}
+
+fn encoded(part: &impl Serialize) -> String {
+    let json = serde_json::to_vec(part).expect("plain structs of texts and numbers can be written");
+    URL_SAFE_NO_PAD.encode(json)
+}

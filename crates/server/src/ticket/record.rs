@@ -1,0 +1,238 @@
+//! Which public keys does the cluster know?
+//!
+//! They are replicated in one key of the cluster's own, one line each, so that a change of several is one write.
+//! Whoever writes says which revision it has read: of two that write at once, the second reads again.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use tenure_core::Machine;
+use tenure_core::request::{Command, Expect, Put, RequestId};
+use tenure_raft::MemberId;
+use tenure_types::{Epoch, Revision};
+
+use super::key::{KeyId, PublicKey};
+use crate::book;
+use crate::edge::{Principal, encode};
+use crate::lineage::{Incarnation, Lineage};
+
+/// Where they are.
+const KEY: &str = "tenure/ticket-keys";
+/// More keys than members can have: what is read beyond is ignored.
+const KEYS_MAX: usize = 1_024;
+/// Keys of one member that are being retired, at most.
+const RETIRING_MAX: usize = 4;
+
+/// One public key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Record {
+    /// Who signs with it.
+    pub(crate) member: MemberId,
+    /// In which life of the cluster.
+    epoch: Epoch,
+    incarnation: Incarnation,
+    /// The key.
+    pub(crate) public: PublicKey,
+    /// When it is taken out, by the machine's clock; nothing while it is in use.
+    pub(crate) retires_ms: Option<u64>,
+}
+
+/// Which key of which member.
+pub(crate) type RecordKey = (MemberId, PublicKey);
+
+/// All of them, and when they were written.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Records {
+    all: Vec<Record>,
+    written: Option<Revision>,
+}
+
+/// As many keys of the member are being retired as may be.
+#[derive(Debug)]
+pub(crate) struct TooMany;
+
+impl Record {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let mut next = || words.next();
+        let member = book::parse_id(next()?)?;
+        let epoch = Epoch::new(next()?.parse().ok()?)?;
+        let incarnation = Incarnation::parse(next()?)?;
+        let public = PublicKey::parse(next()?)?;
+        let retires_ms = match next()? {
+            "-" => None,
+            word => Some(word.parse().ok()?),
+        };
+        words.next().is_none().then_some(Self { member, epoch, incarnation, public, retires_ms })
+    }
+
+    pub(crate) fn id(&self) -> KeyId {
+        self.public.id()
+    }
+
+    pub(crate) fn key(&self) -> RecordKey {
+        (self.member, self.public)
+    }
+
+    fn is_of(&self, life: &Lineage) -> bool {
+        self.epoch == life.epoch && self.incarnation == life.incarnation
+    }
+
+    fn is_due(&self, clock_ms: u64) -> bool {
+        self.retires_ms.is_some_and(|retires_ms| retires_ms <= clock_ms)
+    }
+
+    /// Retired so long from now, unless it is sooner already.
+    fn retire(&mut self, at_ms: u64) {
+        self.retires_ms = Some(self.retires_ms.map_or(at_ms, |known| known.min(at_ms)));
+    }
+}
+
+impl Records {
+    /// What the machine has.
+    pub(crate) fn read(machine: &Machine) -> Self {
+        let Some(key) = machine.key(KEY) else { return Self::default() };
+        let text = str::from_utf8(&key.value).unwrap_or_default();
+        let all = text.lines().filter_map(Record::parse).take(KEYS_MAX).collect();
+        Self { all, written: Some(key.modified) }
+    }
+
+    /// Those that verify tickets of this life of the cluster.
+    pub(crate) fn good(&self, life: &Lineage, clock_ms: u64) -> impl Iterator<Item = &Record> {
+        self.all.iter().filter(move |record| record.is_of(life) && !record.is_due(clock_ms))
+    }
+
+    /// Whether a member may sign with a key.
+    pub(crate) fn signs(&self, life: &Lineage, (member, public): RecordKey) -> bool {
+        let current = |record: &Record| record.retires_ms.is_none() && record.is_of(life);
+        self.all.iter().any(|record| record.key() == (member, public) && current(record))
+    }
+
+    /// The same with a key that its member signs with from now on; its other keys are retired at that moment.
+    pub(crate) fn with(
+        mut self,
+        life: &Lineage,
+        (member, public): RecordKey,
+        retires_ms: u64,
+        clock_ms: u64,
+    ) -> Result<Self, TooMany> {
+        self.all.retain(|record| record.is_of(life) && record.key() != (member, public));
+        for record in self.all.iter_mut().filter(|record| record.member == member) {
+            record.retire(retires_ms);
+        }
+        self.all.retain(|record| !record.is_due(clock_ms));
+        if self.all.iter().filter(|record| record.member == member).count() > RETIRING_MAX {
+            return Err(TooMany);
+        }
+        let (epoch, incarnation) = (life.epoch, life.incarnation);
+        self.all.push(Record { member, epoch, incarnation, public, retires_ms: None });
+        Ok(self)
+    }
+
+    /// The same without what is over, and with the keys of those who are members no more on their way out; nothing if
+    /// that changes nothing.
+    pub(crate) fn tended(
+        &self,
+        life: &Lineage,
+        is_member: impl Fn(MemberId) -> bool,
+        retires_ms: u64,
+        is_over: impl Fn(&Record) -> bool,
+    ) -> Option<Self> {
+        let mut all: Vec<Record> =
+            self.all.iter().filter(|it| it.is_of(life) && !is_over(it)).cloned().collect();
+        for record in all.iter_mut().filter(|it| it.retires_ms.is_none() && !is_member(it.member)) {
+            record.retire(retires_ms);
+        }
+        (all != self.all).then_some(Self { all, written: self.written })
+    }
+
+    /// The command that writes them, if nobody has written since they were read.
+    pub(crate) fn write(&self) -> Bytes {
+        let mut text = String::new();
+        for Record { member, epoch, incarnation, public, retires_ms } in &self.all {
+            let retires = retires_ms.map_or("-".to_owned(), |at_ms| at_ms.to_string());
+            let epoch = epoch.get();
+            let member = member.get();
+            let _ = writeln!(text, "{member:016x} {epoch} {incarnation} {public} {retires}");
+        }
+        let expect = self.written.map_or(Expect::Absent, Expect::Modified);
+        let put = Put { key: KEY, value: text.as_bytes(), lease: None, expect, guard: None };
+        encode(&Principal::anyone(), RequestId::None, Command::Put(put))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(epoch: u16) -> Lineage {
+        let epoch = Epoch::new(epoch).unwrap();
+        Lineage { cluster: "c".into(), epoch, incarnation: Incarnation(7) }
+    }
+
+    fn key(member: u64, byte: u8) -> RecordKey {
+        (MemberId::new(member).unwrap(), PublicKey([byte; 32]))
+    }
+
+    fn ids(records: &Records, life: &Lineage, clock_ms: u64) -> Vec<(u64, u8)> {
+        records.good(life, clock_ms).map(|it| (it.member.get(), it.public.0[0])).collect()
+    }
+
+    #[test]
+    fn a_key_takes_the_place_of_the_others_of_its_member_after_an_overlap() {
+        let records = Records::default().with(&life(1), key(1, 1), 0, 0).unwrap();
+        let records = records.with(&life(1), key(2, 2), 0, 0).unwrap();
+        let records = records.with(&life(1), key(1, 3), 1_000, 100).unwrap();
+        assert_eq!(ids(&records, &life(1), 999), [(1, 1), (2, 2), (1, 3)]);
+        assert_eq!(ids(&records, &life(1), 1_000), [(2, 2), (1, 3)]);
+        assert!(records.signs(&life(1), key(1, 3)) && records.signs(&life(1), key(2, 2)));
+        assert!(!records.signs(&life(1), key(1, 1)), "a key that retires signs nothing more");
+        // Sooner is possible, later is not.
+        let later = records.clone().with(&life(1), key(1, 4), 5_000, 100).unwrap();
+        assert_eq!(ids(&later, &life(1), 1_000), [(2, 2), (1, 3), (1, 4)]);
+        let now = records.with(&life(1), key(1, 4), 100, 100).unwrap();
+        assert_eq!(ids(&now, &life(1), 100), [(2, 2), (1, 4)]);
+    }
+
+    #[test]
+    fn another_life_knows_none_of_the_keys() {
+        let records = Records::default().with(&life(1), key(1, 1), 0, 0).unwrap();
+        assert_eq!(ids(&records, &life(2), 0), []);
+        assert!(!records.signs(&life(2), key(1, 1)));
+        let tended = records.tended(&life(2), |_| true, 0, |_| false).unwrap();
+        assert_eq!(tended.all, []);
+    }
+
+    #[test]
+    fn keys_being_retired_are_bounded() {
+        let mut records = Records::default();
+        for byte in 0..=4 {
+            records = records.with(&life(1), key(1, byte), 1_000, 0).unwrap();
+        }
+        assert!(records.clone().with(&life(1), key(1, 9), 1_000, 0).is_err());
+        assert!(records.clone().with(&life(1), key(2, 9), 1_000, 0).is_ok());
+        assert!(records.with(&life(1), key(1, 9), 0, 0).is_ok());
+    }
+
+    #[test]
+    fn keys_of_members_that_are_gone_are_retired_and_then_taken_out() {
+        let records = Records::default().with(&life(1), key(1, 1), 0, 0).unwrap();
+        let stays = |_: &Record| false;
+        assert_eq!(records.tended(&life(1), |_| true, 500, stays), None);
+        let retiring = records.tended(&life(1), |_| false, 500, stays).unwrap();
+        assert_eq!(ids(&retiring, &life(1), 499), [(1, 1)]);
+        assert_eq!(retiring.tended(&life(1), |_| false, 900, stays), None, "once is enough");
+        let out = retiring.tended(&life(1), |_| false, 900, |it| it.is_due(500)).unwrap();
+        assert_eq!(out.all, []);
+    }
+
+    #[test]
+    fn a_line_reads_back_and_nonsense_does_not() {
+        let record = Records::default().with(&life(1), key(0xab, 1), 0, 0).unwrap().all[0].clone();
+        let line = format!("00000000000000ab 1 0000000000000007 {} -", record.public);
+        assert_eq!(Record::parse(&line), Some(record));
+        for bad in ["", "1", &line[..20], &format!("{line} -"), &line.replace(" -", " x")] {
+            assert_eq!(Record::parse(bad), None, "{bad:?}");
+        }
+    }
+}

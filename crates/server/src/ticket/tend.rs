@@ -1,0 +1,57 @@
+//! When is a retired key taken out of the set?
+//!
+//! Whoever leads sees to it: keys whose overlap is over go, and those of members that were removed begin theirs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure_raft::Replica;
+
+use super::{OVERLAP_MS, Record, RecordKey, Records};
+use crate::edge::{Edge, WITHIN};
+use crate::os;
+use crate::say;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Looks after the keys for as long as the member runs.
+pub(crate) async fn tend(edge: Edge) {
+    // The machine's clock stands still while nothing is written, so the time is counted here as well.
+    let mut over_us: BTreeMap<RecordKey, u64> = BTreeMap::new();
+    while edge.member().ended().is_none() {
+        tokio::time::sleep(PAUSE).await;
+        if edge.lead().by != Some(edge.member().id()) {
+            over_us.clear();
+            continue;
+        }
+        let look = |replica: &Replica| {
+            let machine = replica.machine();
+            (Records::read(machine), machine.clock_ms(), replica.members().clone())
+        };
+        let Ok((records, clock_ms, members)) = edge.look(look).await else { continue };
+        let (life, now_us) = (edge.member().lineage(), os::now_us());
+        let left_ms =
+            |record: &Record| record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms));
+        let counted = records.good(life, clock_ms);
+        let counted = counted.filter_map(|it| Some((it.key(), left_ms(it)?)));
+        over_us = counted
+            .map(|(key, left_ms)| {
+                let over = now_us.saturating_add(left_ms.saturating_mul(1_000));
+                (key, over_us.get(&key).map_or(over, |known| over.min(*known)))
+            })
+            .collect();
+        let is_over = |record: &Record| {
+            let counted = over_us.get(&record.key()).is_some_and(|over| *over <= now_us);
+            left_ms(record) == Some(0) || (record.retires_ms.is_some() && counted)
+        };
+        let retires_ms = clock_ms.saturating_add(OVERLAP_MS);
+        let tended = records.tended(life, |id| members.contains(id), retires_ms, is_over);
+        let Some(tended) = tended else { continue };
+        // Somebody else may have written, or lead: then there is a next time.
+        if edge.write_keys(&tended, WITHIN).await.is_ok() {
+            let count = tended.good(life, clock_ms).count();
+            say::info("keys that sign tickets were retired", &[("keys", &count)]);
+        }
+    }
+}

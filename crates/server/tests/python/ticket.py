@@ -1,0 +1,23 @@
+"""Does a ticket verify with PyJWT, which knows nothing of Tenure?"""
+
+import json
+import sys
+
+import jwt
+
+ticket, keys, forged = sys.argv[1:]
+keys = json.loads(keys)
+key = jwt.PyJWKSet.from_dict(keys)[jwt.get_unverified_header(ticket)["kid"]]
+
+
+def verified(text):
+    return jwt.decode(text, key, algorithms=["EdDSA"], issuer=keys["cluster"])
+
+
+claims = verified(ticket)
+try:
+    verified(forged)
+except jwt.InvalidSignatureError:
+    print(json.dumps(claims))
+else:
+    sys.exit("a forged ticket was believed")

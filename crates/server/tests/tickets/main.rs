@@ -1,0 +1,174 @@
+//! Does a ticket prove what it says, to anybody who has the keys of the cluster, and for how long?
+
+#[path = "../http/client.rs"]
+#[allow(dead_code, reason = "shared with the tests of the door")]
+mod client;
+#[path = "../common/mod.rs"]
+mod common;
+mod languages;
+mod lives;
+
+use client::Client;
+use common::{Members, wait};
+use serde_json::{Value, json};
+use tenure_fence::ticket::{KeySet, Resource, Tickets};
+
+/// A client of one member, under one name wherever it asks.
+fn client(members: &Members, at: usize) -> Client {
+    Client::new(members.one(at).clients, "ana")
+}
+
+/// A lock that is held, and what is needed to show it.
+struct Grant {
+    lock: &'static str,
+    lease: String,
+    token: String,
+}
+
+impl Grant {
+    fn take(client: &Client, lock: &'static str) -> Self {
+        let lease = client.lease(60_000);
+        let token = client.lock(lock, &lease);
+        Self { lock, lease, token }
+    }
+
+    fn ask(&self) -> Value {
+        json!({"lock": self.lock, "lease": self.lease, "token": self.token})
+    }
+
+    /// A ticket, by the member that the client speaks to.
+    fn ticket(&self, client: &Client) -> String {
+        let signed = client.post("/v1/tickets", &self.ask()).ok();
+        signed["ticket"].as_str().unwrap().to_owned()
+    }
+}
+
+fn jwks(client: &Client) -> Value {
+    client.get("/.well-known/jwks.json").ok()
+}
+
+fn set(client: &Client) -> KeySet {
+    KeySet::parse(&jwks(client).to_string()).unwrap()
+}
+
+#[test]
+fn a_ticket_of_any_member_verifies_with_the_keys_that_any_member_serves() {
+    let members = Members::found(3);
+    let grant = Grant::take(&client(&members, 0), "ledger");
+    let tickets: Vec<String> = (0..3).map(|at| grant.ticket(&client(&members, at))).collect();
+    assert_eq!(tickets[0], grant.ticket(&client(&members, 0)), "the same grant, the same ticket");
+    for at in 0..3 {
+        let keys = set(&client(&members, at));
+        assert_eq!(keys.len(), 3, "each member has a key of its own");
+        let verifier = Tickets::new(keys);
+        for text in &tickets {
+            let resource = Resource::new("ledger").exclusive().holder("ana");
+            let ticket = verifier.check(text, &resource).unwrap();
+            assert_eq!(ticket.token.get().to_string(), grant.token);
+            assert_eq!(ticket.lease.to_string(), grant.lease);
+            assert_eq!(ticket.cluster, members.one(at).cluster);
+        }
+    }
+    // Whoever has lost the lock is given no ticket by anybody.
+    let path = format!("/v1/locks/ledger?lease={}&token={}", grant.lease, grant.token);
+    client(&members, 1).delete(&path).ok();
+    for at in 0..3 {
+        client(&members, at).post("/v1/tickets", &grant.ask()).refused(409, "NOT_HOLDER");
+    }
+}
+
+#[test]
+fn every_mode_is_proven() {
+    let members = Members::found(1);
+    let client = client(&members, 0);
+    let verifier = Tickets::new(set(&client));
+    let signed = |lock: &'static str, ask: Value| {
+        let held = client.post(&format!("/v1/locks/{lock}"), &ask).ok();
+        let lease = ask["lease"].as_str().unwrap().to_owned();
+        let token = held["token"].as_str().unwrap().to_owned();
+        (Grant { lock, lease, token }.ticket(&client), held["slot"].as_u64())
+    };
+    let (shared, _) = signed("notes", json!({"lease": client.lease(60_000), "mode": "shared"}));
+    assert!(verifier.check(&shared, &Resource::new("notes")).is_ok());
+    let refused = verifier.check(&shared, &Resource::new("notes").exclusive()).unwrap_err();
+    assert_eq!(refused.reason(), "TICKET_SHARED");
+    for slot in 0..2 {
+        let ask = json!({"lease": client.lease(60_000), "mode": "slot", "slots": 2});
+        let (ticket, given) = signed("workers", ask);
+        assert_eq!(given, Some(u64::from(slot)));
+        assert!(verifier.check(&ticket, &Resource::new(("workers", slot)).exclusive()).is_ok());
+        let other = verifier.check(&ticket, &Resource::new(("workers", 1 - slot))).unwrap_err();
+        assert_eq!(other.reason(), "TICKET_OTHER_SLOT");
+    }
+}
+
+#[test]
+fn a_rotated_key_is_believed_for_as_long_as_the_overlap() {
+    let members = Members::found(1);
+    let client = client(&members, 0);
+    let grant = Grant::take(&client, "ledger");
+    let verifier = Tickets::new(set(&client));
+    let resource = Resource::new("ledger");
+    let rotate = |body: Value| client.post("/v1/cluster/keys/rotate", &body).ok();
+
+    let first = grant.ticket(&client);
+    rotate(json!({"overlap_ms": 3_600_000}));
+    let second = grant.ticket(&client);
+    assert_ne!(first, second);
+    let unknown = verifier.check(&second, &resource).unwrap_err();
+    assert!(unknown.wants_newer_keys(), "{unknown}");
+    let shown = jwks(&client)["keys"].as_array().unwrap().clone();
+    let left: Vec<bool> = shown.iter().map(|key| key["retires_in_ms"].is_u64()).collect();
+    assert_eq!(left, [true, false]);
+    verifier.update(set(&client)).unwrap();
+    for ticket in [&first, &second] {
+        verifier.check(ticket, &resource).unwrap();
+    }
+
+    // At once: also what was still being retired.
+    rotate(json!({"overlap_ms": 0}));
+    assert_eq!(set(&client).len(), 1);
+    verifier.update(set(&client)).unwrap();
+    for ticket in [&first, &second] {
+        assert_eq!(verifier.check(ticket, &resource).unwrap_err().reason(), "TICKET_KEY_RETIRED");
+    }
+    // After a while, although nobody writes anything.
+    rotate(json!({"overlap_ms": 1_500}));
+    assert_eq!(set(&client).len(), 2);
+    wait("the key is retired", || (set(&client).len() == 1).then_some(()));
+    verifier.update(set(&client)).unwrap();
+    verifier.check(&grant.ticket(&client), &resource).unwrap();
+    for _ in 0..4 {
+        rotate(json!({}));
+    }
+    client.post("/v1/cluster/keys/rotate", &json!({})).refused(400, "INVALID_FIELD");
+}
+
+#[test]
+fn a_member_keeps_its_key_and_one_that_is_removed_has_it_retired() {
+    let mut members = Members::found(3);
+    let (leader, follower) = (members.leader(), members.follower());
+    let grant = Grant::take(&client(&members, leader), "ledger");
+    let before = grant.ticket(&client(&members, follower));
+    members.stop(follower);
+    members.start_again(follower);
+    let after = wait("it serves", || {
+        let signed = client(&members, follower).post("/v1/tickets", &grant.ask());
+        (signed.status == 200).then(|| signed.ok()["ticket"].as_str().unwrap().to_owned())
+    });
+    assert_eq!(before, after);
+    let id = members.id(follower).to_string();
+    let key = |at: usize| {
+        let keys = jwks(&client(&members, at))["keys"].as_array().unwrap().clone();
+        keys.into_iter().find(|key| key["member_id"] == *id)
+    };
+    assert!(key(leader).unwrap()["retires_in_ms"].is_null());
+    let leader = members.leader();
+    client(&members, leader).delete(&format!("/v1/cluster/members/m{follower}")).ok();
+    let left_ms =
+        wait("its key is on its way out", || key(leader).unwrap()["retires_in_ms"].as_u64());
+    assert!(left_ms <= 24 * 3_600_000);
+    // Its tickets are good for that long.
+    let verifier = Tickets::new(set(&client(&members, leader)));
+    verifier.check(&before, &Resource::new("ledger")).unwrap();
+}
