@@ -107,7 +107,8 @@ pub(crate) fn side_by_side(count: usize, each: impl Fn(usize) + Sync) {
     bar.finish_and_clear();
 }
 
-/// A directory in memory: a process that waits for a disk cannot be killed before the disk has answered.
+/// A directory in memory, so that no wait for a disk is among what is measured: one that is in the middle of a call of
+/// the system is killed only after it.
 pub(crate) fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
