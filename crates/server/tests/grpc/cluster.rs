@@ -111,7 +111,7 @@ async fn leadership_is_handed_over_and_the_last_voter_stays() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn status_tells_counts_limits_and_who_is_behind() {
-    let members = Members::found(3);
+    let mut members = Members::found(3);
     for at in [members.leader(), members.follower()] {
         let mut clients = Clients::new(&members.connect(at));
         let lease = clients.lease("s").await;
@@ -130,6 +130,17 @@ async fn status_tells_counts_limits_and_who_is_behind() {
         let known = status.members.iter().filter(|member| member.behind.is_some()).count();
         assert_eq!(known, if at == members.leader() { 3 } else { 1 });
     }
+    // One that is down has failed already: no other may.
+    let down = members.follower();
+    tokio::task::block_in_place(|| members.stop(down));
+    let mut clients = Clients::new(&members.connect(members.leader()));
+    wait_for("it is not heard of", async || {
+        let status = clients.cluster.status(v1::StatusRequest {}).await.unwrap().into_inner();
+        let up = status.members.iter().filter(|member| member.up).count();
+        assert_eq!(status.survives, u32::try_from(up - 2).unwrap(), "{up} are up");
+        (up == 2).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ pub struct Status {
     pub leader: Option<Leader>,
     /// The members, in the order of their ids.
     pub members: Vec<MemberStatus>,
-    /// How many members may fail before nothing is agreed on any more.
+    /// How many more members may fail, of those that are up, before nothing is agreed on any more.
     pub survives: u32,
     /// The epoch, which leads every token and revision.
     pub epoch: u32,

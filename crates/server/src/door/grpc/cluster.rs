@@ -1,6 +1,8 @@
 //! How is the cluster shown and changed with single calls?
 
-use tenure_raft::MemberId;
+use std::collections::BTreeSet;
+
+use tenure_raft::{MemberId, Membership};
 use tenure_types::Limit;
 use tenure_wire::{Failure, v1};
 use tonic::{Request, Response, Status};
@@ -219,15 +221,53 @@ pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, F
         (revision, response)
     });
     let (revision, facts) = facts.await?;
-    let voters = cluster.members.voters.len();
     Ok(v1::StatusResponse {
         header: Some(edge.header(revision)),
         leader: Some(edge.leader_hint().await),
         members: members(&cluster).into_iter().map(of).collect(),
-        survives: u32::try_from(voters.saturating_sub(1) / 2).unwrap_or(u32::MAX),
+        survives: survives(&cluster.members, |id| edge.hears(id)),
         epoch: lineage.epoch.get().into(),
         incarnation: lineage.incarnation.0,
         insecure: edge.is_insecure(),
         ..facts
     })
+}
+
+/// How many more of those that are up may fail before nothing is agreed on any more. During a change of membership both
+/// majorities count.
+fn survives(members: &Membership, is_up: impl Fn(MemberId) -> bool) -> u32 {
+    let spare = |voters: &BTreeSet<MemberId>| {
+        let up = voters.iter().filter(|id| is_up(**id)).count();
+        up.saturating_sub(voters.len() / 2 + 1)
+    };
+    let majorities = [&members.voters, &members.outgoing].into_iter();
+    let least = majorities.filter(|voters| !voters.is_empty()).map(spare).min();
+    least.and_then(|least| u32::try_from(least).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(ids: impl IntoIterator<Item = u64>) -> BTreeSet<MemberId> {
+        ids.into_iter().filter_map(MemberId::new).collect()
+    }
+
+    #[test]
+    fn whoever_is_down_has_failed_already() {
+        let five = Membership::of_voters(ids(1..=5));
+        let up_to = |last: u64| survives(&five, |id| id.get() <= last);
+        assert_eq!([5, 4, 3, 2, 0].map(up_to), [2, 1, 0, 0, 0]);
+        assert_eq!(survives(&Membership::of_voters(ids([1])), |_| true), 0);
+        assert_eq!(survives(&Membership::of_voters(ids([1, 2])), |_| true), 0);
+    }
+
+    #[test]
+    fn a_learner_does_not_help_and_a_change_needs_both_majorities() {
+        let mut members = Membership::of_voters(ids(1..=3));
+        members.learners = ids([4]);
+        assert_eq!(survives(&members, |id| id.get() != 3), 0);
+        members.outgoing = ids([1, 2]);
+        assert_eq!(survives(&members, |_| true), 0);
+    }
 }
