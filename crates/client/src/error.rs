@@ -122,6 +122,7 @@ impl Meaning {
             "DEADLINE",
             "OVERLOADED",
             "SHUTTING_DOWN",
+            "CORRUPT",
             "REQUEST_WINDOW",
             "TOO_MANY_HOPS",
         ];

@@ -138,6 +138,16 @@ pub enum End {
     Disk(String),
 }
 
+impl End {
+    /// Whether the state or the disk is not what it was. Whoever asks is told so.
+    pub fn is_corrupt(&self) -> bool {
+        let damage = |stop: &Stop| {
+            matches!(stop, Stop::Diverged { .. } | Stop::Forgot { .. } | Stop::Malformed { .. })
+        };
+        matches!(self, Self::Cluster(stop) if damage(stop))
+    }
+}
+
 /// Why a command has no outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Undone {

@@ -37,6 +37,8 @@ const QUIET_US: u64 = 500_000;
 const BOOK_US: u64 = 500_000;
 /// How long a leader that leaves tries to hand over.
 const HAND_OVER_US: u64 = 2_000_000;
+/// How long the doors have to say that a member found damage.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// The ticket of wishes whose answer nobody waits for; others count from 1.
 const NOBODY: Ticket = Ticket(0);
 
@@ -133,6 +135,10 @@ impl Driver {
         self.on.member.outbox().send(Delivery::Notices(Vec::new()));
         self.on.member.feed().close();
         self.on.member.tally().close();
+        if end.is_corrupt() {
+            // Whoever ends the process then would end the doors too, before they have said why.
+            std::thread::sleep(LAST_WORDS);
+        }
         if end != End::Told {
             (self.on.on_end)(&end);
         }

@@ -17,9 +17,10 @@ use tenure_wire::json::session::ClientMessage;
 use tenure_wire::json::ticket::{AskTicket, RotateKey};
 use tenure_wire::{Failure, v1};
 
+use crate::book;
 use crate::door::http::SetLimits;
-use crate::door::{decode, http, session, ws};
-use crate::peer;
+use crate::door::{decode, http, ws};
+use crate::{peer, restore, ticket};
 
 /// A message of gRPC, of the kind that its first byte says, up to the command in the form of the log.
 pub fn grpc(bytes: &[u8]) {
@@ -105,8 +106,19 @@ pub fn forwarded(bytes: &[u8]) {
     }
 }
 
+/// What a connection to the members' port begins with, and everything else that is said there in lines.
+pub fn control(bytes: &[u8]) {
+    let Ok(read) = peer::Control::read(&mut &*bytes) else { return };
+    assert!(peer::Control::decode(&read.encode()).is_some(), "what is written can be read");
+}
+
+/// A line of what members write down: names and addresses, keys that sign, epochs that were given away.
+pub fn line(text: &str) {
+    black_box((book::Card::parse(text), ticket::is_record(text), restore::is_ledger_line(text)));
+}
+
 fn request(request: &v1::Request) {
-    let Ok(read) = session::command(request, "client") else { return };
+    let Ok(read) = decode::command(request, "client") else { return };
     if let Ok(id) = decode::request_id(request, &read) {
         write(id, read);
     }

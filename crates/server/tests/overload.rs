@@ -2,15 +2,17 @@
 
 #[path = "support/disk.rs"]
 mod disk;
+#[path = "support/figures.rs"]
+mod figures;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use disk::SyncedBy;
+use figures::figure;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{self, Expect, RequestId};
 use tenure_server::{Entrance, Settings, Undone, os, start};
@@ -21,13 +23,13 @@ use tenure_wire::v1::key_service_client::KeyServiceClient;
 use tenure_wire::v1::lock_service_client::LockServiceClient;
 use tenure_wire::v1::request::Command;
 use tenure_wire::v1::session_service_client::SessionServiceClient;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc::channel;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Commands on their way through the member, as it says itself.
+const IN_FLIGHT: &str = "tenure_commands_in_flight ";
 
 /// While this is so, nothing becomes durable on disks of this process that are told to look.
 static HELD: AtomicBool = AtomicBool::new(false);
@@ -59,17 +61,6 @@ fn settings(dir: &tempfile::TempDir) -> Settings {
 
 fn put(key: String, value: Vec<u8>) -> v1::PutRequest {
     v1::PutRequest { key, value: value.into(), ..Default::default() }
-}
-
-/// Commands on their way through the member, as it says itself.
-async fn in_flight(at: SocketAddr) -> u64 {
-    let mut stream = TcpStream::connect(at).await.unwrap();
-    let ask = format!("GET /metrics HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
-    stream.write_all(ask.as_bytes()).await.unwrap();
-    let mut said = String::new();
-    in_time("the figures", stream.read_to_string(&mut said)).await.unwrap();
-    let number = said.lines().find_map(|line| line.strip_prefix("tenure_commands_in_flight "));
-    number.unwrap_or_else(|| panic!("no such figure: {said}")).parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +121,7 @@ async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
     assert_eq!(error.reason, "OVERLOADED");
     assert!(os::now_us() - began_us < 5_000_000, "early means before its deadline");
 
-    let full = in_flight(running.clients).await;
+    let full = figure(running.clients, IN_FLIGHT).await;
     // Who renews and gives back is let through, and served as soon as anything is.
     let mut renewing = locks.clone();
     let renewal = tokio::spawn(async move {
@@ -144,7 +135,7 @@ async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
         releasing.unlock(unlock).await
     });
     let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
-    while in_flight(running.clients).await < full + 2 {
+    while figure(running.clients, IN_FLIGHT).await < full + 2.0 {
         assert!(os::now_us() < until_us, "a renewal or a release is not on its way");
         assert!(!renewal.is_finished() && !release.is_finished());
     }

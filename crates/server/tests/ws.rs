@@ -1,5 +1,8 @@
 //! What does a client with nothing but a WebSocket see?
 
+#[path = "support/figures.rs"]
+mod figures;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -222,6 +225,13 @@ async fn the_plain_protocol_grants_in_order_and_releases_without_an_answer() {
     assert!(token(&second) > token(&first));
     let refused = b.ask(plain(5, "k", "b", 60)).await;
     assert_eq!((&refused["success"], &refused["reason"]), (&json!(false), &json!("INVALID_FIELD")));
+    for series in [
+        "tenure_request_seconds_count{door=\"lock_socket\",command=\"acquire\"}",
+        "tenure_request_seconds_count{door=\"lock_socket\",command=\"release\"}",
+        "tenure_refusals_total{reason=\"INVALID_FIELD\",door=\"lock_socket\"}",
+    ] {
+        assert!(figures::figure(address, series).await >= 1.0, "{series}");
+    }
 }
 
 #[tokio::test]

@@ -7,8 +7,7 @@ use tenure_core::outcome::{Answer, Effects, Notice};
 use tenure_types::{Limit, Refusal};
 
 /// What no sequence can reach, and why.
-const UNREACHABLE: [(&str, &str); 4] = [
-    ("refusal LevelTooLow", "every command belongs to level 1"),
+const UNREACHABLE: [(&str, &str); 3] = [
     ("refusal TokensExhausted", "it takes 2^48 grants"),
     ("refusal WaitTimeout", "said by a door to one who waits, never by the machine"),
     ("cause LevelRaised", "level 1 is the first and the highest"),
@@ -35,10 +34,9 @@ const ANSWERS: [&str; 18] = [
     "LevelRaised",
 ];
 
-const REFUSALS: [&str; 30] = [
+const REFUSALS: [&str; 29] = [
     "NotLeader",
     "Malformed",
-    "LevelTooLow",
     "InvalidLevel",
     "InvalidName",
     "Limit",
@@ -190,7 +188,6 @@ fn refusal_name(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::NotLeader => "NotLeader",
         Refusal::Malformed => "Malformed",
-        Refusal::LevelTooLow { .. } => "LevelTooLow",
         Refusal::InvalidLevel { .. } => "InvalidLevel",
         Refusal::InvalidName => "InvalidName",
         Refusal::Limit { .. } => "Limit",

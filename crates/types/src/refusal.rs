@@ -45,12 +45,6 @@ pub enum Refusal {
     /// The bytes are no command.
     #[error("the command cannot be read")]
     Malformed,
-    /// The command needs a newer rule book than the cluster has agreed on.
-    #[error("the cluster is not yet at level {level}")]
-    LevelTooLow {
-        /// The level that has it.
-        level: u16,
-    },
     /// A level below the present one, or one this member does not know.
     #[error("the level can be raised from {from} up to {to}")]
     InvalidLevel {
@@ -273,7 +267,6 @@ impl Refusal {
         match self {
             Refusal::NotLeader => "NOT_LEADER",
             Refusal::Malformed => "MALFORMED",
-            Refusal::LevelTooLow { .. } => "LEVEL_TOO_LOW",
             Refusal::InvalidLevel { .. } => "INVALID_LEVEL",
             Refusal::InvalidName => "INVALID_NAME",
             Refusal::Limit { limit, .. } => limit.reason(),
@@ -309,7 +302,6 @@ impl Refusal {
         match self {
             Refusal::NotLeader => "send it again; nothing happened",
             Refusal::Malformed => "use a client of the cluster's version",
-            Refusal::LevelTooLow { .. } => "upgrade every member, then raise the level",
             Refusal::InvalidLevel { .. } => "name a level in this range",
             Refusal::InvalidName => "use 1 to 512 bytes of UTF-8 without control characters",
             Refusal::Limit { limit, .. } => match limit {

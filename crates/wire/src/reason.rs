@@ -197,9 +197,6 @@ pub const TABLE: &[Row] = rows! {
         "a limit cannot be set to this value", "name a value in this range";
     "INVALID_LEVEL" InvalidArgument 400 Frame None No,
         "the level is below the present one, or not known here", "name a level in this range";
-    "LEVEL_TOO_LOW" FailedPrecondition 409 Frame None No,
-        "the command needs newer rules than the cluster has agreed on",
-        "upgrade every member, then raise the level";
     "FUTURE_REVISION" OutOfRange 400 Frame None No,
         "the revision has not been reached", "name a revision that exists";
     "TOKENS_EXHAUSTED" ResourceExhausted 507 Frame None No,

@@ -21,7 +21,6 @@ impl From<&Refusal> for v1::Error {
 
 fn details(refusal: &Refusal, error: &mut v1::Error) {
     match refusal {
-        Refusal::LevelTooLow { level } => error.asked = u64::from(*level),
         Refusal::InvalidLevel { from, to } => {
             error.least = u64::from(*from);
             error.bound = u64::from(*to);
@@ -95,7 +94,6 @@ pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
     Some(match error.reason.as_str() {
         "NOT_LEADER" => Refusal::NotLeader,
         "MALFORMED" => Refusal::Malformed,
-        "LEVEL_TOO_LOW" => Refusal::LevelTooLow { level: small(error.asked)? },
         "INVALID_LEVEL" => {
             Refusal::InvalidLevel { from: small(error.least)?, to: small(error.bound)? }
         }
@@ -174,7 +172,6 @@ pub(crate) mod tests {
         let mut all = vec![
             Refusal::NotLeader,
             Refusal::Malformed,
-            Refusal::LevelTooLow { level: 3 },
             Refusal::InvalidLevel { from: 1, to: 2 },
             Refusal::InvalidName,
             Refusal::InvalidLimit { limit: Limit::Slots, asked: 0 },

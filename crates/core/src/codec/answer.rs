@@ -204,10 +204,6 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
     match refusal {
         Refusal::NotLeader => out.put_u8(1),
         Refusal::Malformed => out.put_u8(2),
-        Refusal::LevelTooLow { level } => {
-            out.put_u8(3);
-            out.put(u64::from(*level));
-        }
         Refusal::InvalidLevel { from, to } => {
             out.put_u8(4);
             out.put(u64::from(*from));
@@ -319,7 +315,7 @@ fn get_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
     Ok(match reader.u8()? {
         1 => Refusal::NotLeader,
         2 => Refusal::Malformed,
-        3 => Refusal::LevelTooLow { level: reader.u16()? },
+        // 3 is kept for a command that needs newer rules than the cluster has agreed on.
         4 => Refusal::InvalidLevel { from: reader.u16()?, to: reader.u16()? },
         5 => Refusal::InvalidName,
         6 => Refusal::Limit {

@@ -12,6 +12,47 @@ use tenure_wire::{Failure, convert, v1};
 
 use crate::os;
 
+/// Under a key, a lease without a number has the one that belongs to the key.
+pub(crate) fn number_leases(request: &mut v1::Request, principal: &str) {
+    use v1::request::Command as Wire;
+    if request.idempotency_key.is_empty() {
+        return;
+    }
+    let new = match &mut request.command {
+        Some(Wire::GrantLease(new)) => Some(new),
+        Some(Wire::Acquire(ask)) => ask.new_lease.as_deref_mut(),
+        _ => None,
+    };
+    if let Some(new) = new {
+        number_lease(new, principal, &request.idempotency_key);
+    }
+}
+
+/// The command that a request stands for.
+pub(crate) fn command<'a>(
+    request: &'a v1::Request,
+    client: &'a str,
+) -> Result<Command<'a>, Failure> {
+    use v1::request::Command as Wire;
+    Ok(match &request.command {
+        Some(Wire::Acquire(ask)) => Command::Acquire(acquire(ask, client)?),
+        Some(Wire::Release(it)) => Command::Release(release(it)?),
+        Some(Wire::Renew(it)) => Command::Renew(renew(it)?),
+        Some(Wire::GrantLease(new)) => Command::GrantLease(new_lease(new, client)?),
+        Some(Wire::Revoke(it)) => revoke(it)?,
+        Some(Wire::Leave(it)) => leave(it)?,
+        Some(Wire::Stopped(it)) => stopped(it)?,
+        Some(Wire::Downgrade(it)) => Command::Downgrade(downgrade(it)?),
+        Some(Wire::Update(it)) => update(it)?,
+        Some(Wire::Force(it)) => force(it)?,
+        Some(Wire::Put(it)) => Command::Put(put(it)?),
+        Some(Wire::Delete(it)) => delete(it)?,
+        Some(Wire::GetLease(_) | Wire::GetLock(_) | Wire::GetKey(_) | Wire::Explain(_)) | None => {
+            return Err(Failure::UnknownOperation);
+        }
+    })
+}
+
 /// A lease by handle or, where that is not known, by id.
 pub(crate) fn lease_ref(slot: u32, generation: u64, id: i64) -> Result<LeaseRef, Failure> {
     if let Some(handle) = convert::handle_from(slot, generation) {

@@ -13,19 +13,15 @@ mod grpc;
 pub(crate) mod http;
 mod list;
 pub(crate) mod session;
+mod threshold;
 pub(crate) mod ws;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ::http::header::UPGRADE;
 use axum::Router;
-use axum::response::Response;
-use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -40,6 +36,7 @@ use crate::say;
 use crate::tls::Tls;
 use addresses::{Addresses, Counted};
 use first::{First, Rewound};
+use threshold::Seated;
 
 pub(crate) use http::Hosts;
 
@@ -53,9 +50,12 @@ const PER_ADDRESS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// From the beginning of a request, or of a connection, to the end of its headers.
 const HEADERS: Duration = Duration::from_secs(10);
-/// Bytes of headers, and how many of them.
+/// Bytes of headers, counted as HTTP/2 does, and how many of them. Whoever sends more is told so; whoever sends twice
+/// as much is cut off before it is understood.
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
 const HEADERS_MAX: usize = 64;
+/// Bytes of a frame of HTTP/2: the least that its specification allows to ask for.
+const FRAME_BYTES_MAX: u32 = 16 * 1024;
 /// Requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 1_024;
 /// Streams that a client may open and reset before we have looked at them.
@@ -85,6 +85,7 @@ struct House {
     http1: auto::Builder<TokioExecutor>,
     http2: auto::Builder<TokioExecutor>,
     router: Router,
+    edge: Edge,
     /// With certificates nothing on this port is in plain.
     tls: Option<Arc<Tls>>,
     room: Arc<Semaphore>,
@@ -135,6 +136,7 @@ impl House {
             http1: protocols().http1_only(),
             http2: protocols().http2_only(),
             router: grpc::routes(edge).reset_fallback().merge(http),
+            edge: edge.clone(),
             tls,
             room,
             open,
@@ -175,7 +177,7 @@ impl Inside {
             let Some(counted) = addresses.enter(std::net::Ipv4Addr::LOCALHOST.into()) else {
                 return;
             };
-            let seat = Seat { _held: Arc::new((room, counted)), open: house.open.clone() };
+            let seat = Seat::new(room, counted, &house.open);
             // A client that goes away is no event.
             let _ = hear(stream, &house, seat).await;
         }
@@ -187,11 +189,12 @@ fn protocols() -> auto::Builder<TokioExecutor> {
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
-        .max_headers(HEADERS_MAX)
+        .max_headers(HEADERS_MAX * 2)
         .max_buf_size(HEADER_BYTES_MAX as usize * 2);
     http.http2()
         .timer(TokioTimer::new())
-        .max_header_list_size(HEADER_BYTES_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX * 2)
+        .max_frame_size(FRAME_BYTES_MAX)
         .max_concurrent_streams(STREAMS_MAX)
         .max_pending_accept_reset_streams(RESETS_MAX)
         .max_local_error_reset_streams(ERRORS_MAX)
@@ -223,7 +226,7 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
         };
         let Some(counted) = addresses.enter(from.ip()) else { continue };
         let house = house.clone();
-        let seat = Seat { _held: Arc::new((room, counted)), open: house.open.clone() };
+        let seat = Seat::new(room, counted, &house.open);
         tokio::spawn(async move {
             // A client that goes away, or cannot speak, is no event.
             let _ = serve(stream, &house, seat).await;
@@ -236,9 +239,15 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
 pub(crate) struct Seat {
     _held: Arc<(OwnedSemaphorePermit, Counted)>,
     open: watch::Receiver<bool>,
+    /// Whether whoever has it has shown what this port wants to see.
+    known: bool,
 }
 
 impl Seat {
+    fn new(room: OwnedSemaphorePermit, counted: Counted, open: &watch::Receiver<bool>) -> Self {
+        Self { _held: Arc::new((room, counted)), open: open.clone(), known: true }
+    }
+
     /// Waits until the doors are closed.
     pub(crate) async fn asked_to_leave(&mut self) {
         // If nobody can close them any more, they are.
@@ -246,36 +255,14 @@ impl Seat {
     }
 }
 
-/// The router, for the requests of one connection: those that become sockets take its seat with them.
-#[derive(Clone)]
-struct Seated {
-    router: Router,
-    seat: Seat,
-}
-
-impl tower::Service<::http::Request<Incoming>> for Seated {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = <Router as tower::Service<::http::Request<Incoming>>>::Future;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        tower::Service::<::http::Request<Incoming>>::poll_ready(&mut self.router, context)
-    }
-
-    fn call(&mut self, mut request: ::http::Request<Incoming>) -> Self::Future {
-        if request.headers().contains_key(UPGRADE) {
-            request.extensions_mut().insert(self.seat.clone());
-        }
-        self.router.call(request)
-    }
-}
-
-async fn serve(stream: TcpStream, house: &House, seat: Seat) -> io::Result<()> {
+async fn serve(stream: TcpStream, house: &House, mut seat: Seat) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if let Some(tls) = &house.tls {
         // The files are looked at for every connection: a new certificate needs no restart.
         let accepting = TlsAcceptor::from(tls.clients()).accept(stream);
         let stream = tokio::time::timeout(HANDSHAKE, accepting).await??;
+        // What was shown has been verified. Who shows nothing is told in words that this is not enough.
+        seat.known = !tls.knows_clients() || stream.get_ref().1.peer_certificates().is_some();
         return hear(stream, house, seat).await;
     }
     hear(stream, house, seat).await
@@ -303,7 +290,7 @@ async fn speak<S>(
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let seated = Seated { router: house.router.clone(), seat: seat.clone() };
+    let seated = Seated::new(house, seat.clone());
     let service = TowerToHyperService::new(seated);
     let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);

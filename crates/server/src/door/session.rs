@@ -38,6 +38,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How long the whole of it may take: a caller cannot wait for ever without waiting for a lock.
 const DEADLINE_MAX: Duration = Duration::from_secs(600);
 
+/// How long the edge has for its last word on a request.
+const LAST_WORD_US: u64 = edge::LAST_WORD.as_micros() as u64;
+
 /// What a client is called that does not say.
 pub(crate) const UNNAMED: &str = "unnamed";
 
@@ -80,6 +83,18 @@ struct Pending {
     asked_at_us: u64,
     deadline_us: u64,
     answered: bool,
+}
+
+impl Pending {
+    /// What certainly did not happen is said a little after the deadline; until then nobody knows.
+    fn given_up_at_us(&self) -> u64 {
+        self.deadline_us.saturating_add(LAST_WORD_US)
+    }
+
+    /// No outcome came in time.
+    fn unknown(&self, now_us: u64) -> Failure {
+        Failure::UnknownOutcome { waited_ms: now_us.saturating_sub(self.asked_at_us) / 1_000 }
+    }
 }
 
 /// Requests of one turn, encoded one behind the other.
@@ -210,7 +225,7 @@ impl Talk {
                 return;
             }
             for mut request in message.requests {
-                number_leases(&mut request, &self.who);
+                decode::number_leases(&mut request, self.who.name());
                 let error = match too_many(&request) {
                     Some(refusal) => v1::Error::from(&refusal),
                     None => match self.take(&request, now_us, &mut urgent, &mut renewals) {
@@ -302,7 +317,7 @@ impl Talk {
             self.questions.spawn(asked);
             return Ok(());
         }
-        let command = command(request, &self.client)?;
+        let command = decode::command(request, &self.client)?;
         self.edge.admit(&self.who, &command).map_err(Failure::from)?;
         let id = decode::request_id(request, &command)?;
         let told = match &command {
@@ -371,7 +386,7 @@ impl Talk {
                 }
                 Mail::Notice(notice) => self.noticed(notice, out),
                 Mail::Closed => {
-                    out.closing = Some((&Failure::ShuttingDown).into());
+                    out.closing = Some((&self.edge.farewell()).into());
                     self.closing = true;
                 }
             }
@@ -406,7 +421,10 @@ impl Talk {
                 answer(pending.id, Some(outcome.revision), result)
             }
             Err(undone) => {
-                let failure = Failure::from(edge::Failure::from(undone));
+                let failure = match undone {
+                    Undone::Unknown => pending.unknown(os::now_us()),
+                    undone => self.edge.failure(undone).into(),
+                };
                 answer(pending.id, None, v1::answer::Result::Error((&failure).into()))
             }
         });
@@ -484,7 +502,7 @@ impl Talk {
     }
 
     fn set_alarm(&mut self, pending: &[Pending]) {
-        let Some(soonest_us) = pending.iter().map(|it| it.deadline_us).min() else { return };
+        let Some(soonest_us) = pending.iter().map(Pending::given_up_at_us).min() else { return };
         let at = Instant::now() + os::until(soonest_us);
         if !self.alarmed || at < self.alarm.deadline() {
             self.alarm.as_mut().reset(at);
@@ -497,15 +515,14 @@ impl Talk {
         let now_us = os::now_us();
         let mut soonest_us: Option<u64> = None;
         for pending in self.batches.values_mut().flatten().filter(|it| !it.answered) {
-            if pending.deadline_us > now_us {
-                let at = pending.deadline_us;
+            let at = pending.given_up_at_us();
+            if at > now_us {
                 soonest_us = Some(soonest_us.map_or(at, |it| it.min(at)));
                 continue;
             }
             pending.answered = true;
             self.in_flight -= 1;
-            let failure = Failure::from(edge::Failure::Unknown);
-            let error = v1::answer::Result::Error((&failure).into());
+            let error = v1::answer::Result::Error((&pending.unknown(now_us)).into());
             out.answers.push(answer(pending.id, None, error));
         }
         self.alarmed = soonest_us.is_some();
@@ -520,47 +537,6 @@ fn too_many(request: &v1::Request) -> Option<Refusal> {
     let Some(v1::request::Command::Renew(it)) = &request.command else { return None };
     let named = it.slots.len() + it.leases.len();
     (named > RENEW_MAX).then_some(Refusal::TooManyInCommand { max: RENEW_MAX as u64 })
-}
-
-/// Under a key, a lease without a number has the one that belongs to the key.
-fn number_leases(request: &mut v1::Request, who: &Principal) {
-    use v1::request::Command as Wire;
-    if request.idempotency_key.is_empty() {
-        return;
-    }
-    let new = match &mut request.command {
-        Some(Wire::GrantLease(new)) => Some(new),
-        Some(Wire::Acquire(ask)) => ask.new_lease.as_deref_mut(),
-        _ => None,
-    };
-    if let Some(new) = new {
-        decode::number_lease(new, who.name(), &request.idempotency_key);
-    }
-}
-
-/// The command that a request stands for.
-pub(crate) fn command<'a>(
-    request: &'a v1::Request,
-    client: &'a str,
-) -> Result<Command<'a>, Failure> {
-    use v1::request::Command as Wire;
-    Ok(match &request.command {
-        Some(Wire::Acquire(ask)) => Command::Acquire(decode::acquire(ask, client)?),
-        Some(Wire::Release(it)) => Command::Release(decode::release(it)?),
-        Some(Wire::Renew(it)) => Command::Renew(decode::renew(it)?),
-        Some(Wire::GrantLease(new)) => Command::GrantLease(decode::new_lease(new, client)?),
-        Some(Wire::Revoke(it)) => decode::revoke(it)?,
-        Some(Wire::Leave(it)) => decode::leave(it)?,
-        Some(Wire::Stopped(it)) => decode::stopped(it)?,
-        Some(Wire::Downgrade(it)) => Command::Downgrade(decode::downgrade(it)?),
-        Some(Wire::Update(it)) => decode::update(it)?,
-        Some(Wire::Force(it)) => decode::force(it)?,
-        Some(Wire::Put(it)) => Command::Put(decode::put(it)?),
-        Some(Wire::Delete(it)) => decode::delete(it)?,
-        Some(Wire::GetLease(_) | Wire::GetLock(_) | Wire::GetKey(_) | Wire::Explain(_)) | None => {
-            return Err(Failure::UnknownOperation);
-        }
-    })
 }
 
 fn within(deadline_ms: u32) -> Duration {

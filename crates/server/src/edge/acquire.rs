@@ -69,7 +69,7 @@ impl Asking {
         let answer = tokio::time::timeout(within + LAST_WORD, self.answer(&mut early)).await;
         let answer = answer.unwrap_or(Err(Undone::Unknown));
         let outcome = match answer {
-            Err(undone) => Err(Failure::from(undone)),
+            Err(undone) => Err(self.edge.failure(undone)),
             Ok(Outcome { result: Ok(Answer::Queued(queued)), revision }) => {
                 self.queued(queued, revision, early, &mut done).await
             }

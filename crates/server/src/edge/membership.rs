@@ -17,6 +17,9 @@ use crate::book::{self, Card, Names};
 use crate::member::{Event, NotTaken};
 use crate::os;
 
+/// How long the leader has for its word on a change, at least.
+const ANSWERED: Duration = Duration::from_millis(150);
+
 /// The cluster as one member sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
@@ -40,14 +43,14 @@ impl Edge {
         }));
         match self.member().try_tell(look) {
             Ok(()) => match tokio::time::timeout(super::WITHIN, answer).await {
-                Ok(answer) => answer.map_err(|_| Failure::ShuttingDown),
+                Ok(answer) => answer.map_err(|_| self.farewell()),
                 // The loop waits, for its disk most likely.
                 Err(_) => Err(Failure::Deadline),
             },
             Err(NotTaken::Full(_)) => {
                 Err(Failure::Overloaded { retry_after_ms: super::load::RETRY_AFTER_MS })
             }
-            Err(NotTaken::Ended(_)) => Err(Failure::ShuttingDown),
+            Err(NotTaken::Ended(_)) => Err(self.farewell()),
         }
     }
 
@@ -166,7 +169,7 @@ impl Edge {
         let leads = lead.wait_for(|lead| lead.by == Some(to));
         match tokio::time::timeout(os::until(until_us), leads).await {
             Ok(Ok(_)) => Ok(to),
-            Ok(Err(_)) => Err(Failure::ShuttingDown.into()),
+            Ok(Err(_)) => Err(self.farewell().into()),
             Err(_) => Err(waited(within).into()),
         }
     }
@@ -186,8 +189,11 @@ impl Edge {
             let wish = Wish::Change(vec![change]);
             let result = self.wish(wish, os::until(until_us)).await;
             match result {
-                // A leader that has just begun says so too.
-                Err(super::Failure::NotDone(Why::ChangeUnderWay)) if os::now_us() < until_us => {
+                // A leader that has just begun says so too. Asked once more without time for the answer, one could
+                // not tell that nothing was done.
+                Err(super::Failure::NotDone(Why::ChangeUnderWay))
+                    if os::until(until_us) > ANSWERED =>
+                {
                     tokio::time::sleep(read::PAUSE).await;
                 }
                 result => return result.map_err(Into::into),

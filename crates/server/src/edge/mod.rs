@@ -28,6 +28,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, Request, RequestId};
 use tenure_raft::{MemberId, Why, Wish};
+use tenure_wire::v1;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -39,7 +40,7 @@ pub(crate) use read::Fresh;
 pub(crate) use session::Session;
 pub(crate) use ticket::Signed;
 
-use crate::member::{Lead, Member, Undone};
+use crate::member::{End, Lead, Member, Undone};
 use crate::meter::{self, Asked};
 use crate::os;
 use crate::peer::Net;
@@ -52,7 +53,7 @@ use submit::{Batch, Reply};
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 /// A command that waits for a leader is given up at its deadline, with the word that nothing happened.
 /// Whoever waits for that word waits a little longer, or it would come too late to be believed.
-const LAST_WORD: Duration = Duration::from_millis(100);
+pub(crate) const LAST_WORD: Duration = Duration::from_millis(100);
 /// A renewal waits for others at most this long, and at most a sixtieth of its ttl.
 const GATHER_US: u64 = 50_000;
 /// The shortest ttl there is, for renewals of leases that a session has not seen granted.
@@ -82,6 +83,18 @@ pub(crate) enum Failure {
     /// Nothing happened: nobody led, or no quorum answered, until the caller's time was over.
     #[error("no leader was found in time")]
     Unavailable,
+    /// Nothing happened: another member leads, and did not hear of it in time.
+    #[error("this member does not lead")]
+    NotLeader {
+        /// Where that one's doors are.
+        leader: Box<v1::LeaderHint>,
+    },
+    /// Nothing happened: the member did not get to it before the caller's time was over.
+    #[error("the time was over before anything was done")]
+    Deadline,
+    /// Nothing happened: the member has ended.
+    #[error("{0}")]
+    Ended(End),
     /// Nothing happened: something else has to end first, or the member is the wrong one.
     #[error("{0}")]
     NotDone(Why),
@@ -199,7 +212,28 @@ impl Edge {
             // The answer may come yet; the caller's time is over.
             Ok(Err(_)) | Err(_) => Err(Undone::Unknown),
         }
-        .map_err(Failure::from)
+        .map_err(|undone| self.failure(undone))
+    }
+
+    /// Why there is no outcome, as this member sees it now.
+    pub(crate) fn failure(&self, undone: Undone) -> Failure {
+        let Undone::NotDone(why) = undone else { return undone.into() };
+        if let Some(end) = self.member().ended() {
+            return Failure::Ended(end);
+        }
+        match (why, self.lead().by) {
+            (Why::NotLeader { .. } | Why::Transferring | Why::Replaced, Some(leader))
+                if leader != self.member().id() =>
+            {
+                Failure::NotLeader { leader: Box::new(self.inner.net.hint(leader)) }
+            }
+            _ => undone.into(),
+        }
+    }
+
+    /// What those are told who ask a member that has ended.
+    pub(crate) fn farewell(&self) -> tenure_wire::Failure {
+        self.member().ended().map_or(tenure_wire::Failure::ShuttingDown, |end| (&end).into())
     }
 
     /// Wants something of the leader: other members, or another leader.
@@ -226,7 +260,7 @@ impl Edge {
                 {
                     tokio::time::sleep(read::PAUSE).await;
                 }
-                other => return other.map_err(Failure::from),
+                other => return other.map_err(|undone| self.failure(undone)),
             }
         }
     }
@@ -268,6 +302,9 @@ impl From<Failure> for tenure_wire::Failure {
         use tenure_wire::Failure as Wire;
         match failure {
             Failure::Unavailable => Wire::NoLeader,
+            Failure::NotLeader { leader } => Wire::NotLeader { leader: Some(*leader) },
+            Failure::Deadline => Wire::Deadline,
+            Failure::Ended(end) => (&end).into(),
             Failure::Unknown => {
                 Wire::UnknownOutcome { waited_ms: WITHIN.as_millis().try_into().unwrap_or(0) }
             }
@@ -290,7 +327,13 @@ impl From<Failure> for tenure_wire::Failure {
     }
 }
 
-impl From<Failure> for tenure_wire::v1::Error {
+impl From<&End> for tenure_wire::Failure {
+    fn from(end: &End) -> Self {
+        if end.is_corrupt() { Self::Corrupt } else { Self::ShuttingDown }
+    }
+}
+
+impl From<Failure> for v1::Error {
     fn from(failure: Failure) -> Self {
         tenure_wire::Failure::from(failure).into()
     }

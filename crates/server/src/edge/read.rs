@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::Machine;
+use tenure_raft::Why;
 use tenure_types::Revision;
 use tokio::sync::oneshot;
 
 use super::{Edge, Failure, deadline_us};
-use crate::member::Event;
+use crate::member::{Event, Undone};
 use crate::os;
 
 /// Between two attempts while nobody leads.
@@ -56,10 +57,21 @@ impl Edge {
             let _ = self.member().try_tell(event);
             match tokio::time::timeout(os::until(deadline_us), answer).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(_)) if self.member().over().is() => return Err(Failure::Unavailable),
+                Ok(Err(_)) if self.member().over().is() => return Err(self.unread(fresh)),
                 Ok(Err(_)) if os::now_us() < deadline_us => tokio::time::sleep(PAUSE).await,
-                Ok(Err(_)) | Err(_) => return Err(Failure::Unavailable),
+                Ok(Err(_)) | Err(_) => return Err(self.unread(fresh)),
             }
+        }
+    }
+
+    /// Why there is no answer. What needs nobody else was in time but for this member.
+    fn unread(&self, fresh: Fresh) -> Failure {
+        match fresh {
+            Fresh::Now => self.failure(Undone::NotDone(Why::NotLeader { leader: None })),
+            Fresh::Stale | Fresh::AtLeast(_) => match self.member().ended() {
+                Some(end) => Failure::Ended(end),
+                None => Failure::Deadline,
+            },
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_raft::{Input, MemberId, Membership};
+use tenure_wire::v1;
 
 use super::control::{Control, Hello};
 use super::forward::Forwards;
@@ -35,8 +36,8 @@ pub(crate) struct Net {
     pub(super) member: Member,
     pub(crate) forwards: Forwards,
     links: Mutex<BTreeMap<MemberId, Arc<Link>>>,
-    /// What the book calls each member: the name that its certificate must have.
-    names: Mutex<BTreeMap<MemberId, String>>,
+    /// What the book says of each member: its name is what its certificate must have.
+    names: Mutex<BTreeMap<MemberId, Names>>,
     pub(super) wire: Wire,
     said: Said,
     /// To whom a snapshot is on its way.
@@ -229,13 +230,24 @@ impl Net {
     /// was away for long must take its news from members that it never heard of, on the word of the
     /// authority that signed their certificates.
     pub(super) fn name(&self, id: MemberId) -> Option<String> {
+        self.known(id).map(|names| names.name)
+    }
+
+    /// Where a member's doors are, as far as this one knows.
+    pub(crate) fn hint(&self, id: MemberId) -> v1::LeaderHint {
+        let known = self.known(id).map(|names| (names.name, names.clients));
+        let (name, address) = known.unwrap_or_default();
+        v1::LeaderHint { member_id: id.get(), name, address }
+    }
+
+    fn known(&self, id: MemberId) -> Option<Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
     fn learn_names(&self, book: &BTreeMap<MemberId, Names>) {
         // Whoever was added by hand is called by its id until it tells its name.
         let told = book.iter().filter(|(id, names)| names.name != id.to_string());
-        let told = told.map(|(id, names)| (*id, names.name.clone()));
+        let told = told.map(|(id, names)| (*id, names.clone()));
         self.names.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
     }
 

@@ -117,6 +117,11 @@ fn parse(line: &str) -> Option<Lineage> {
     words.next().is_none().then_some(Lineage { cluster, epoch, incarnation })
 }
 
+/// Whether a line says which epoch was given away.
+pub(crate) fn is_ledger_line(line: &str) -> bool {
+    parse(line).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,6 +24,7 @@ use crate::home::{Home, Sizes};
 use crate::lineage::{Incarnation, Lineage};
 pub use error::RestoreError;
 use ledger::Ledger;
+pub(crate) use ledger::is_ledger_line;
 
 /// Where a survivor's log and snapshots are copied to, below the new directory.
 const SCRATCH: &str = "copied";

@@ -19,7 +19,7 @@ use crate::lineage::Lineage;
 
 pub(crate) use keep::Keys;
 pub(crate) use key::SigningKey;
-pub(crate) use record::{Record, RecordKey, Records};
+pub(crate) use record::{Record, RecordKey, Records, is_record};
 pub(crate) use tend::tend;
 
 /// How long tickets of a retired key are still believed, if nobody says otherwise: longer than most locks are held.

@@ -88,6 +88,11 @@ impl Record {
     }
 }
 
+/// Whether a line says which key a member signs with.
+pub(crate) fn is_record(line: &str) -> bool {
+    Record::parse(line).is_some()
+}
+
 impl Records {
     /// What the machine has.
     pub(crate) fn read(machine: &Machine) -> Self {

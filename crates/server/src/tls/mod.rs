@@ -168,9 +168,14 @@ impl Tls {
         self.newest(|now| now.members.clone())
     }
 
-    /// For the public port: every client needs a certificate if an authority for them is set.
+    /// For the public port: who shows a certificate must have it from the authority for clients, if one is set.
     pub fn clients(&self) -> Arc<ServerConfig> {
         self.newest(|now| now.clients.clone())
+    }
+
+    /// Whether clients need a certificate.
+    pub(crate) fn knows_clients(&self) -> bool {
+        self.files.client_ca.is_some()
     }
 
     /// Whether members talk under certificates.

@@ -4,7 +4,7 @@
 #[path = "../support/bounded.rs"]
 pub(crate) mod bounded;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) use bounded::{DEADLINE, free_port, wait};
@@ -97,6 +97,11 @@ impl Members {
     pub(crate) fn follower(&self) -> usize {
         let leader = self.leader();
         (0..self.running.len()).find(|at| *at != leader && self.running[*at].is_some()).unwrap()
+    }
+
+    /// The directory of one.
+    pub(crate) fn data(&self, at: usize) -> PathBuf {
+        self.dir.path().join(format!("m{at}"))
     }
 
     /// Stops one, as by a signal.

@@ -99,6 +99,7 @@ pub(crate) enum Bad {
     UnknownCall,
     UnknownVerb,
     Media,
+    Headers,
     Host,
     Origin,
     OtherCluster,
@@ -137,6 +138,8 @@ pub(crate) struct Fault {
     pub(crate) message: String,
     /// The revision in the error, such as a floor.
     pub(crate) revision: Option<i64>,
+    /// Where the leader is, in the error.
+    pub(crate) leader: String,
     pub(crate) how: How,
 }
 
@@ -185,6 +188,7 @@ impl Fault {
             effect: error.effect(),
             message: error.message.clone(),
             revision: error.revision,
+            leader: error.leader.as_ref().map_or(String::new(), |it| it.address.clone()),
             how,
         }
     }

@@ -204,6 +204,9 @@ impl Caller {
             }
             What::Remove(member_id) => {
                 let ask = v1::RemoveMemberRequest { member_id };
+                if let Some(ms) = deadline_ms {
+                    return self.within(ms, "ClusterService/Remove", &ask.encode_to_vec()).await;
+                }
                 done(ClusterServiceClient::new(channel()).remove(ask).await)?;
                 Ok(Some(Told::new("removed")))
             }
@@ -393,6 +396,12 @@ impl Caller {
         let path = match bad {
             Bad::Backup => return self.within(500, "MaintenanceService/Backup", &[]).await,
             Bad::TooManyWatches => return self.watch("k".into(), 0, 1, 257).await,
+            Bad::Headers => {
+                let mut put = Request::new(v1::PutRequest::default());
+                put.metadata_mut().insert("x-long", crate::http::LONG.parse().unwrap());
+                done(KeyServiceClient::new(self.channel.clone()).put(put).await)?;
+                return Ok(Some(Told::new("put")));
+            }
             Bad::UnknownCall => "/tenure.v1.LockService/Steal",
             Bad::Malformed | Bad::TooLarge => "/tenure.v1.KeyService/Put",
             _ => return Ok(None),

@@ -4,6 +4,7 @@
 //! durable, one with a watch that nobody reads.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,11 +29,12 @@ use v1::request::Command;
 use crate::ask::{Ask, Fault, How, Reply, What};
 use crate::common::{DEADLINE, soon, wait, wait_for};
 use crate::disk::SyncedBy;
+use crate::figures::figure;
 use crate::run::{DOORS, Seen, open};
 
 const SEGMENT_BYTES: u32 = 256 * 1024;
 /// Longer than a leader waits for in its loop: then it goes on while its disk does not.
-const SLOW: Duration = Duration::from_millis(5);
+pub(crate) const SLOW: Duration = Duration::from_millis(5);
 /// As long as a value may be.
 const VALUE_BYTES: usize = 30_000;
 /// Values that are more than all buffers between a member and one who does not read.
@@ -98,7 +100,7 @@ pub(crate) async fn all() -> Seen {
     seen
 }
 
-fn settings(data: &Path) -> Settings {
+pub(crate) fn settings(data: &Path) -> Settings {
     Settings {
         clients: "127.0.0.1:0".into(),
         entrance: Entrance::Alone,
@@ -109,22 +111,26 @@ fn settings(data: &Path) -> Settings {
 }
 
 /// Starts a member alone and waits until it leads.
-fn run(settings: Settings) -> Running {
+pub(crate) fn run(settings: Settings) -> Running {
     let running = start(settings).unwrap();
     running.member.read(DEADLINE, |_| ()).unwrap();
     running
 }
 
 fn connect(running: &Running) -> Channel {
-    let address = format!("http://{}", running.clients);
+    connect_to(running.clients)
+}
+
+pub(crate) fn connect_to(at: SocketAddr) -> Channel {
+    let address = format!("http://{at}");
     Endpoint::from_shared(address).unwrap().timeout(DEADLINE).connect_lazy()
 }
 
-fn ask(command: Command) -> Ask {
+pub(crate) fn ask(command: Command) -> Ask {
     Ask { what: What::Command(command), key: None, seq: 0, deadline_ms: Some(30_000) }
 }
 
-fn put(key: String, bytes: usize) -> v1::PutRequest {
+pub(crate) fn put(key: String, bytes: usize) -> v1::PutRequest {
     v1::PutRequest { key, value: vec![b'x'; bytes].into(), ..Default::default() }
 }
 
@@ -132,14 +138,21 @@ fn put(key: String, bytes: usize) -> v1::PutRequest {
 async fn refused(seen: &mut Seen, running: &Running, door: &str, command: Command, reason: &str) {
     let at = open(door, connect(running), running.clients);
     let reply = soon(at.ask("hardship", ask(command))).await;
-    let kept = match &reply {
-        Reply::Refused(fault) if fault.reason == reason => seen.refused(door, fault),
-        other => Err(format!("wanted {reason}, got {other:?}")),
-    };
-    if let Err(why) = kept {
-        seen.failed.push(format!("{door}, in hardship: {why}"));
+    seen.must_be(door, &reply, reason);
+}
+
+impl Seen {
+    /// Checks that what a door said is a refusal for this reason, in the form of the table.
+    pub(crate) fn must_be(&mut self, door: &str, reply: &Reply, reason: &str) {
+        let kept = match reply {
+            Reply::Refused(fault) if fault.reason == reason => self.refused(door, fault),
+            other => Err(format!("wanted {reason}, got {other:?}")),
+        };
+        if let Err(why) = kept {
+            self.failed.push(format!("{door}, in hardship: {why}"));
+        }
+        self.steps += 1;
     }
-    seen.steps += 1;
 }
 
 /// A cluster that was restored grants nothing for as long as a lease of its former life may be believed in.
@@ -216,7 +229,15 @@ async fn full(seen: &mut Seen) {
         let grows = Command::Put(put(format!("k/{number}"), 1));
         refused(seen, &running, door, grows, "DISK_FULL").await;
     }
+    assert_eq!(figure(running.clients, "tenure_disk_short ").await, 1.0);
+    assert_eq!(figure(running.clients, "tenure_disk_free_bytes ").await, 4096.0);
     FULL.store(false, Ordering::Release);
+    wait_for("the figures follow", async || {
+        let free = figure(running.clients, "tenure_disk_free_bytes ").await;
+        let short = figure(running.clients, "tenure_disk_short ").await;
+        (free > 4096.0 && short == 0.0).then_some(())
+    })
+    .await;
     running.stop();
 }
 
@@ -280,9 +301,14 @@ async fn not_read(seen: &mut Seen) {
     assert_eq!(begun, b"HTTP/1.1 200");
 
     let mut keys = tenure_wire::v1::key_service_client::KeyServiceClient::new(connect(&running));
-    for _ in 0..VALUES {
+    let mut lag = 0.0;
+    for number in 0..VALUES {
         soon(keys.put(put("big".into(), VALUE_BYTES))).await.unwrap();
+        if number % 10 == 0 {
+            lag = figure(running.clients, "tenure_watch_lag_revisions ").await.max(lag);
+        }
     }
+    assert!(lag > 0.0, "they are seen to fall behind");
     wait("both are too slow", || {
         let slow = running.hub().figures().slow;
         (slow >= 2).then_some(())
@@ -299,6 +325,7 @@ async fn not_read(seen: &mut Seen) {
         seen.failed.push(format!("grpc, not read: {why}"));
     }
     assert_eq!(error.reason, "SLOW_CONSUMER");
+    assert!(figure(running.clients, "tenure_watches_too_slow_total ").await >= 2.0);
     // Everything up to the end of the stream.
     let mut said = Vec::new();
     let mut piece = vec![0; 1 << 20];

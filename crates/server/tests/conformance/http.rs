@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use tenure_wire::v1;
@@ -11,6 +12,9 @@ use v1::request::Command;
 
 use crate::ask::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What};
 use crate::json;
+
+/// More than headers may have.
+pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| "x".repeat(20_000));
 
 /// A client of one member: one connection per request.
 #[derive(Clone, Copy)]
@@ -207,7 +211,8 @@ fn request(ask: &Ask) -> Option<(Sent, &'static str)> {
             (with("POST", path, &json!({"action": "promote"})), "promoted")
         }
         What::Remove(member) => {
-            (bare("DELETE", format!("/v1/cluster/members/{member}")), "removed")
+            let timeout = ask.deadline_ms.map_or(String::new(), |ms| format!("?timeout={ms}ms"));
+            (bare("DELETE", format!("/v1/cluster/members/{member}{timeout}")), "removed")
         }
         What::Ticket { lock, lease, token } => {
             let (lease, token) = (lease.to_string(), token.to_string());
@@ -289,7 +294,10 @@ fn by_command(command: &Command, deadline_ms: Option<u32>) -> Option<(Sent, &'st
         }
         Command::GetLease(it) => (bare("GET", format!("/v1/leases/{}", it.lease)), "lease"),
         Command::GetLock(it) => (bare("GET", format!("/v1/locks/{}", escaped(&it.lock))), "lock"),
-        Command::GetKey(it) => (bare("GET", format!("/v1/keys/{}", escaped(&it.key))), "bytes"),
+        Command::GetKey(it) => {
+            let path = format!("/v1/keys/{}?stale={}", escaped(&it.key), it.stale);
+            (bare("GET", path), "bytes")
+        }
         Command::Explain(it) => {
             (bare("GET", format!("/v1/locks/{}?view=explain", escaped(&it.lock))), "explained")
         }
@@ -359,6 +367,7 @@ fn bad_request(bad: Bad) -> Option<Sent> {
         Bad::Media => leases("text/plain", "{}"),
         Bad::Host => Sent { headers: vec![("Host", "evil.example".into())], ..put() },
         Bad::Origin => Sent { headers: vec![("Origin", "http://evil.example".into())], ..put() },
+        Bad::Headers => Sent { headers: vec![("X-Long", LONG.clone())], ..put() },
         Bad::Half => Sent { headers: vec![("Content-Length", "9".into())], ..put() },
         Bad::OtherCluster | Bad::Restored | Bad::TooManyWatches | Bad::Backup => return None,
     })

@@ -51,7 +51,7 @@ pub(crate) fn command(command: &Command) -> (&'static str, Value) {
         }
         Command::GetLease(it) => ("get_lease", json!({"name": it.lease.to_string()})),
         Command::GetLock(it) => ("get_lock", json!({"name": it.lock})),
-        Command::GetKey(it) => ("get_key", json!({"name": it.key})),
+        Command::GetKey(it) => ("get_key", json!({"name": it.key, "stale": it.stale})),
         Command::Explain(it) => ("explain", json!({"lock": it.lock})),
     }
 }
@@ -217,6 +217,7 @@ pub(crate) fn fault(error: &Value, how: How) -> Fault {
         },
         message: word("message"),
         revision: (!error["revision"].is_null()).then(|| number(&error["revision"])),
+        leader: error["leader"]["address"].as_str().unwrap_or_default().to_owned(),
         how,
     }
 }

@@ -5,19 +5,27 @@
 //! state as it was.
 
 mod ask;
+#[path = "../../../cli/tests/common/authority.rs"]
+mod authority;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../support/disk.rs"]
 mod disk;
 mod faults;
+#[path = "../support/figures.rs"]
+mod figures;
 mod grpc;
 mod hardship;
 mod http;
 mod json;
+#[allow(dead_code, reason = "one function of it is needed")]
+#[path = "../../../core/tests/script/patch.rs"]
+mod patch;
 mod run;
 mod script;
 mod session;
 mod stage;
+mod straits;
 mod table;
 mod watch;
 mod ws;
@@ -51,9 +59,11 @@ fn every_door_keeps_the_table() {
         std::thread::spawn(move || runtime.block_on(Run::new(door, size).all(&scenarios)))
     });
     let runs = runs.collect::<Vec<_>>().into_iter();
-    let hardship = runtime.handle().clone();
-    let hardship = std::thread::spawn(move || hardship.block_on(hardship::all()));
-    let runs = runs.chain([hardship]);
+    let handle = runtime.handle().clone();
+    let hardship = std::thread::spawn(move || handle.block_on(hardship::all()));
+    let handle = runtime.handle().clone();
+    let straits = std::thread::spawn(move || handle.block_on(straits::all()));
+    let runs = runs.chain([hardship, straits]);
     let (mut covered, mut steps) = (BTreeSet::new(), 0);
     let mut failed = Vec::new();
     for run in runs {

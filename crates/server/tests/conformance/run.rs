@@ -15,6 +15,7 @@ use tonic::transport::Channel;
 
 use crate::ask::{Ask, Door, Fault, How, Reply, What};
 use crate::common::{DEADLINE, Members, wait_for};
+use crate::figures::figure;
 use crate::grpc::Grpc;
 use crate::http::Http;
 use crate::script::{Scenario, Step};
@@ -24,6 +25,12 @@ use crate::ws::Sockets;
 
 /// Every door.
 pub(crate) const DOORS: &[&str] = &["grpc", "plain", "session", "http", "ws"];
+
+/// What requests are counted as: the first only where leases are renewed one by one, the last two not on sessions.
+const COMMANDS: &[&str] = &[
+    "renew", "grant", "revoke", "acquire", "release", "force", "update", "put", "delete", "read",
+    "watch", "admin",
+];
 
 /// One door of one cluster.
 pub(crate) struct Run {
@@ -37,6 +44,8 @@ pub(crate) struct Run {
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) reasons: BTreeSet<String>,
+    /// Those that were the answer to a request, not the end of a stream.
+    answered: BTreeSet<String>,
     pub(crate) failed: Vec<String>,
     pub(crate) steps: usize,
 }
@@ -68,11 +77,33 @@ impl Run {
             for (number, scenario) in scenarios.iter().enumerate() {
                 self.play(&door, shape, number, scenario).await;
             }
+            self.counted(self.members.one(*at).clients).await;
         }
         if self.size > 1 {
             self.faults().await;
         }
         self.seen
+    }
+
+    /// Whether a member has counted everything that was asked of it, and why what was refused.
+    async fn counted(&mut self, at: SocketAddr) {
+        let (door, commands) = match self.door {
+            "session" | "ws" => (self.door, &COMMANDS[..10]),
+            "http" => ("http", &COMMANDS[..]),
+            // Renewals are a stream of their own.
+            _ => ("grpc", &COMMANDS[1..]),
+        };
+        let of_command =
+            |it: &&str| format!("tenure_request_seconds_count{{door=\"{door}\",command=\"{it}\"}}");
+        let of_reason =
+            |it: &String| format!("tenure_refusals_total{{reason=\"{it}\",door=\"{door}\"}}");
+        let mut series: Vec<_> = commands.iter().map(of_command).collect();
+        series.extend(std::mem::take(&mut self.seen.answered).iter().map(of_reason));
+        for series in series {
+            if figure(at, &series).await < 1.0 {
+                self.seen.failed.push(format!("{}: {series} was not counted", self.door));
+            }
+        }
     }
 
     /// The door of one member.
@@ -208,6 +239,14 @@ impl Seen {
     pub(crate) fn refused(&mut self, door: &str, fault: &Fault) -> Result<(), String> {
         let row = row(&fault.reason).ok_or_else(|| format!("not in the table: {fault:?}"))?;
         self.reasons.insert(fault.reason.clone());
+        // The end of a wait is a notice, and a session that is not opened is a call like others.
+        let is_answer = match door {
+            "session" | "ws" => fault.how == How::Frame && fault.reason != "WAIT_TIMEOUT",
+            _ => matches!(fault.how, How::Code(_) | How::Status(_)),
+        };
+        if is_answer {
+            self.answered.insert(fault.reason.clone());
+        }
         let fits = match &fault.how {
             How::Code(code) => *code == row.code,
             How::NotAcquired => tenure_wire::reason::is_not_acquired(row.reason),

@@ -85,8 +85,8 @@ impl Sessions {
 
     fn session(&self, who: &str) -> Session {
         let mut open = self.open.lock().unwrap();
-        let new =
-            || Session::open(&self.channel, v1::Hello { client: who.into(), ..Default::default() });
+        let hello = || v1::Hello { client: who.into(), ..Default::default() };
+        let new = || Session::open(&self.channel, hello(), None);
         open.entry(who.to_owned()).or_insert_with(new).clone()
     }
 }
@@ -118,17 +118,25 @@ impl Door for Sessions {
 }
 
 impl Session {
-    fn open(channel: &Channel, hello: v1::Hello) -> Self {
+    fn open(channel: &Channel, hello: v1::Hello, header: Option<&str>) -> Self {
         let (to, requests) = mpsc::channel(16);
         let waiting = Waiting::default();
         let first = v1::SessionRequest { hello: Some(hello), ..Default::default() };
         to.try_send(first).unwrap();
         let mut client = SessionServiceClient::new(channel.clone());
+        let mut asked = tonic::Request::new(ReceiverStream::new(requests));
+        if let Some(header) = header {
+            asked.metadata_mut().insert("x-long", header.parse().unwrap());
+        }
         tokio::spawn({
             let waiting = waiting.clone();
             async move {
-                let opened = client.open(ReceiverStream::new(requests)).await;
-                let mut stream = opened.unwrap().into_inner();
+                let mut stream = match client.open(asked).await {
+                    Ok(opened) => opened.into_inner(),
+                    Err(status) => {
+                        return waiting.end(&Reply::Refused(*crate::grpc::fault(&status)));
+                    }
+                };
                 while let Some(message) = stream.next().await {
                     match message {
                         Ok(message) => take(message, &waiting),
@@ -172,7 +180,9 @@ fn take(message: v1::SessionResponse, waiting: &Waiting) {
 fn bad_session(channel: &Channel, bad: Bad) -> Answered {
     let mut hello = v1::Hello::default();
     let mut request = v1::Request { id: 1, ..Default::default() };
+    let mut header = None;
     match bad {
+        Bad::Headers => header = Some(&**crate::http::LONG),
         Bad::OtherCluster => hello.cluster_id = 77,
         Bad::Restored => hello.epoch = 77,
         Bad::UnknownCall => {}
@@ -182,7 +192,7 @@ fn bad_session(channel: &Channel, bad: Bad) -> Answered {
         }
         _ => return Box::pin(async { Reply::NotHere }),
     }
-    let session = Session::open(channel, hello);
+    let session = Session::open(channel, hello, header);
     Box::pin(async move {
         let (id, answer) = session.waiting.ask();
         request.id = id;

@@ -136,6 +136,7 @@ impl Stage {
                 "unknown-call" => Bad::UnknownCall,
                 "unknown-verb" => Bad::UnknownVerb,
                 "other-media" => Bad::Media,
+                "long-headers" => Bad::Headers,
                 "other-host" => Bad::Host,
                 "other-origin" => Bad::Origin,
                 "other-cluster" => Bad::OtherCluster,

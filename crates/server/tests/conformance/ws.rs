@@ -79,7 +79,10 @@ impl Socket {
         tokio::spawn({
             let waiting = waiting.clone();
             async move {
-                let (socket, _) = connect_async(format!("ws://{at}/v1/ws")).await.unwrap();
+                let socket = match connect_async(format!("ws://{at}/v1/ws")).await {
+                    Ok((socket, _)) => socket,
+                    Err(error) => return waiting.end(&not_opened(error)),
+                };
                 let (mut sink, stream) = socket.split();
                 let sending = async {
                     while let Some(message) = messages.recv().await {
@@ -163,6 +166,7 @@ fn bad_socket(at: SocketAddr, bad: Bad) -> Answered {
     let said = match bad {
         Bad::Host => return upgrade(at, "/v1/ws", "host", "evil.example"),
         Bad::Origin => return upgrade(at, "/v1/ws", "origin", "http://evil.example"),
+        Bad::Headers => return upgrade(at, "/v1/ws", "x-long", &crate::http::LONG),
         Bad::OtherCluster => {
             hello["hello"]["cluster_id"] = json!("77");
             Message::text("{}")
@@ -198,13 +202,16 @@ pub(crate) fn upgrade(
         request.headers_mut().insert(header, value.parse().unwrap());
         match connect_async(request).await {
             Ok(_) => Reply::Done(Told::new("open")),
-            Err(Error::Http(response)) => {
-                let status = response.status().as_u16();
-                let body = response.body().clone().unwrap_or_default();
-                let body: Value = serde_json::from_slice(&body).unwrap();
-                Reply::Refused(json::fault(&body["error"], How::Upgrade(status)))
-            }
-            Err(error) => panic!("{error}"),
+            Err(error) => not_opened(error),
         }
     })
+}
+
+/// Why a socket was not opened.
+fn not_opened(error: Error) -> Reply {
+    let Error::Http(response) = error else { panic!("{error}") };
+    let status = response.status().as_u16();
+    let body = response.body().clone().unwrap_or_default();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    Reply::Refused(json::fault(&body["error"], How::Upgrade(status)))
 }

@@ -46,10 +46,12 @@ fn every_figure_is_listed_and_moves() {
     let (first, before) = (three.client((leader + 1) % 3, "metrics"), shown(&at));
     let told = first.lease(60_000);
     happen(&at, &first, &told);
+    let _watch = at.events("/v1/watch?prefix=metrics", &[]);
 
     let after = wait("all of it was counted", || {
         let after = shown(&at);
-        let lost = sum(&after, "tenure_losses_total", &["cause=\"expired\""]) >= 1.0;
+        let lost = |cause| sum(&after, "tenure_losses_total", &[cause]) >= 1.0;
+        let lost = lost("cause=\"expired\"") && lost("cause=\"max_hold\"");
         let waited = sum(&after, "tenure_lock_wait_seconds_count", &["prefix=\"metrics\""]) >= 4.0;
         (lost && waited).then_some(after)
     });
@@ -61,13 +63,12 @@ fn every_figure_is_listed_and_moves() {
     for mode in ["exclusive", "shared", "slot"] {
         moved("tenure_grants_total", &[ours, &format!("mode=\"{mode}\"")]);
         moved("tenure_locks_held", &[ours, &format!("mode=\"{mode}\"")]);
+        moved("tenure_waiters", &[ours, &format!("mode=\"{mode}\"")]);
     }
-    moved("tenure_waiters", &[ours, "mode=\"exclusive\""]);
-    moved("tenure_waiters", &[ours, "mode=\"shared\""]);
     for name in ["lock_wait", "lock_hold", "handover"] {
         moved(&format!("tenure_{name}_seconds_count"), &[ours]);
     }
-    for cause in ["expired", "forced", "revoked"] {
+    for cause in ["expired", "forced", "revoked", "max_hold"] {
         moved("tenure_losses_total", &[&format!("cause=\"{cause}\"")]);
     }
     moved("tenure_refusals_total", &["reason=\"HELD\"", "door=\"http\""]);
@@ -83,6 +84,7 @@ fn every_figure_is_listed_and_moves() {
         "tenure_fsyncs_total",
         "tenure_revision",
         "tenure_state_bytes",
+        "tenure_watches",
     ] {
         moved(name, &[]);
     }
@@ -107,6 +109,25 @@ fn every_figure_is_listed_and_moves() {
     assert_eq!(sum(&follower, "tenure_renewals_total", &[]), 0.0);
 }
 
+/// Has a lock held for longer than it may be, by a lease that lives.
+fn hold_too_long(at: &Client) {
+    // The cluster's clock goes on with what is written.
+    let clock_ms = || {
+        at.ask("PUT", "/v1/keys/metrics-clock", &[], b"").ok();
+        at.get("/v1/cluster").ok()["clock_ms"].as_u64().unwrap()
+    };
+    // On a machine that is very busy the lease may end first: then it is done again.
+    wait("a lease outlives its hold", || {
+        let lease = at.lease(2_000);
+        let ask = json!({ "lease": lease, "max_hold_ms": 2_001 });
+        let held = at.post("/v1/locks/metrics/long", &ask);
+        let began_ms = clock_ms();
+        wait("a part of the hold", || (clock_ms() > began_ms + 50).then_some(()));
+        let renewed = at.ask("POST", &format!("/v1/leases/{lease}/renew"), &[], b"");
+        (held.status == 200 && renewed.status == 200).then_some(())
+    });
+}
+
 /// Everything that moves something.
 fn happen(at: &Client, other: &Client, told: &str) {
     let lease = at.lease(60_000);
@@ -125,28 +146,64 @@ fn happen(at: &Client, other: &Client, told: &str) {
         at.delete(&format!("{}?lease={lease}&token={token}", lock("a"))).ok();
         assert_eq!(waits.join().unwrap()["acquired"], true);
     });
-    // In every mode, and waiting in two of them.
+    // In every mode, and waiting in every mode.
     let shared = json!({ "lease": lease, "mode": "shared" });
     at.post(&lock("shared"), &shared).ok();
-    at.post(&lock("slots"), &json!({ "lease": lease, "slots": 2 })).ok();
-    for body in [json!({ "lease": told }), json!({ "lease": told, "mode": "shared" })] {
-        let name = if body["mode"].is_null() { "a" } else { "b" };
-        if name == "b" {
-            at.lock("metrics/b", &lease);
-        }
+    at.post(&lock("slots"), &json!({ "lease": lease, "slots": 1 })).ok();
+    at.lock("metrics/b", &lease);
+    for (name, body) in [
+        ("a", json!({ "lease": told })),
+        ("b", json!({ "lease": told, "mode": "shared" })),
+        ("slots", json!({ "lease": told, "slots": 1 })),
+    ] {
         let kept = other.post(&format!("{}?wait=1ms&keep=true", lock(name)), &body);
         assert_eq!(kept.status, 202, "{}", kept.value());
     }
-    // Lost in every way that does not take long.
+    // Lost in every way.
+    hold_too_long(at);
     let token = at.lock("metrics/forced", &lease);
     let force = json!({ "lock": "metrics/forced", "token": token, "reason": "a test" });
     at.post("/v1/force", &force).ok();
-    let gone = at.lease(1_000);
-    at.lock("metrics/expired", &gone);
+    wait("somebody holds and does not renew", || {
+        let ask = json!({ "lease": at.lease(1_000) });
+        (at.post("/v1/locks/metrics/expired", &ask).status == 200).then_some(())
+    });
     let revoked = at.lease(60_000);
     at.lock("metrics/revoked", &revoked);
     at.delete(&format!("/v1/leases/{revoked}?reason=test")).ok();
     at.ask("POST", &format!("/v1/leases/{lease}/renew"), &[], b"").ok();
+}
+
+#[test]
+fn who_leads_who_is_behind_and_how_often_that_changed_is_shown() {
+    let mut three = Members::start(3);
+    let leader = three.leader();
+    let (next, behind) = ((leader + 1) % 3, (leader + 2) % 3);
+    let at = three.client(leader, "led");
+    let listed = at.get("/v1/cluster/members").ok()["members"].as_array().unwrap().clone();
+    let label = |of: usize| {
+        let it = listed.iter().find(|it| it["name"] == format!("m{of}")).unwrap();
+        let id: u64 = it["member_id"].as_str().unwrap().parse().unwrap();
+        format!("member=\"{id:x}\"")
+    };
+    let leads = |shown: &Shown, of: usize| sum(shown, "tenure_leader", &[&label(of)]);
+    let before = shown(&at);
+    assert_eq!([leader, next, behind].map(|of| leads(&before, of)), [1.0, 0.0, 0.0]);
+
+    three.stop(behind);
+    at.ask("PUT", "/v1/keys/missed", &[], b"x").ok();
+    wait("it is behind", || {
+        let lag = sum(&shown(&at), "tenure_member_lag_entries", &[&label(behind)]);
+        (lag > 0.0).then_some(())
+    });
+
+    at.post(&format!("/v1/cluster/members/m{next}"), &json!({ "action": "lead" })).ok();
+    wait("another one leads", || {
+        let after = shown(&at);
+        let changes = |shown: &Shown| sum(shown, "tenure_leader_changes_total", &[]);
+        let led = leads(&after, next) > 0.0 && leads(&after, leader) == 0.0;
+        (led && changes(&after) > changes(&before)).then_some(())
+    });
 }
 
 /// The name that a series is listed under.

@@ -187,7 +187,7 @@ impl Observer {
                 Step::Compacted { .. } | Step::SlowConsumer { .. } => self.at = None,
                 Step::Closed => {
                     self.over = true;
-                    return Some(Err(told(Failure::ShuttingDown)));
+                    return Some(Err(told(self.edge.farewell())));
                 }
             }
         }

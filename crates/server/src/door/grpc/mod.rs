@@ -78,7 +78,12 @@ pub(super) fn routes(edge: &Edge) -> Router {
 
 /// Answers a call that no route takes; nothing if it is none.
 pub(super) fn unknown(request: &Request) -> Option<Response> {
-    is_grpc(request).then(|| call::told(Failure::UnknownOperation).into_http())
+    is_grpc(request).then(|| refused(Failure::UnknownOperation))
+}
+
+/// A failure as the answer to a call.
+pub(super) fn refused(failure: Failure) -> Response {
+    call::told(failure).into_http()
 }
 
 /// Lets nothing but gRPC in, and nothing but our errors out.
@@ -98,7 +103,7 @@ async fn guard(State(edge): State<Edge>, request: Request, next: Next) -> Respon
 async fn pass(request: Request, next: Next) -> Response {
     if !is_grpc(&request) {
         let failure = Failure::UnsupportedMedia { expected: "application/grpc" };
-        let mut response: Response = call::told(failure).into_http();
+        let mut response = refused(failure);
         *response.status_mut() = http::StatusCode::UNSUPPORTED_MEDIA_TYPE;
         return response;
     }
@@ -114,7 +119,8 @@ async fn pass(request: Request, next: Next) -> Response {
     }
 }
 
-fn is_grpc(request: &Request) -> bool {
+/// Whether a request is a call.
+pub(super) fn is_grpc<B>(request: &http::Request<B>) -> bool {
     let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], http::HeaderValue::as_bytes);
     kind.strip_prefix(GRPC).is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }

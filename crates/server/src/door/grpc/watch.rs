@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use tenure_types::Revision;
 use tenure_wire::shared::{EncodedWatch, WatchFields};
+use tenure_wire::status::REASON;
 use tenure_wire::{Failure, convert, v1};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
@@ -19,6 +20,7 @@ use tonic::{Status, Streaming};
 use super::call::{Streamed, told};
 use crate::door::{decode, encode};
 use crate::edge::Edge;
+use crate::meter::Door;
 use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
 
 /// Watches on one stream, at most.
@@ -111,6 +113,10 @@ impl Watching {
 
     fn end(&mut self, status: Status) -> Option<Result<v1::WatchResponse, Status>> {
         self.over = true;
+        // A stream that has begun ends behind the headers, where those who count calls do not look.
+        if let Some(Ok(reason)) = status.metadata().get(REASON).map(|reason| reason.to_str()) {
+            self.edge.asked().refused(Door::Grpc, reason);
+        }
         Some(Err(status))
     }
 
@@ -188,8 +194,11 @@ impl Watching {
                 let fields = WatchFields { resume_revision, ..self.fields(resume) };
                 ended(fields, Failure::SlowConsumer { resume })
             }
-            What::Step(Step::Closed) => return self.end(told(Failure::ShuttingDown)),
+            What::Step(Step::Closed) => return self.end(told(self.edge.farewell())),
         };
+        if let Some(error) = &fields.error {
+            self.edge.asked().refused(Door::Grpc, &error.reason);
+        }
         if fields.canceled {
             self.watches.remove(&id);
         }

@@ -17,36 +17,21 @@ use utoipa::IntoParams;
 use super::Http;
 use super::answer::{Answered, Refused, json};
 use super::call::{Call, lease_ref, request_id, token, within};
-use super::leases::{more, page, unexpected};
+use super::leases::unexpected;
+use super::page::{Named, more, page};
 use super::span::Span;
 use crate::door::{ask, decode, list as lists};
 use crate::edge::WITHIN;
 
 const AT: &str = "/v1/keys/";
 
-/// Which keys to show.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct List {
-    /// Only names that begin so.
-    prefix: Option<String>,
-    /// How many at most, up to 1000; else 100.
-    #[param(minimum = 1)]
-    limit: Option<u32>,
-    /// Go on after this name.
-    after: Option<String>,
-    /// The member's own state will do, however old.
-    stale: Option<bool>,
-}
-
 /// Lists keys, in the order of their names.
 #[utoipa::path(
-    get, path = "/v1/keys", tag = "keys", params(List),
+    get, path = "/v1/keys", tag = "keys", params(Named),
     responses((status = 200, description = "A page of keys.", body = Keys)),
 )]
 pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
-    let query: List = call.query()?;
+    let query: Named = call.query()?;
     let request = v1::ListKeysRequest {
         prefix: query.prefix.unwrap_or_default(),
         limit: page(query.limit)?,

@@ -16,6 +16,7 @@ use utoipa::IntoParams;
 use super::Http;
 use super::answer::{Answered, Refused, json};
 use super::call::{self, Call, request_id, within};
+use super::page::page;
 use super::span::Span;
 use crate::door::{ask, decode, encode, list as lists};
 use crate::edge::WITHIN;
@@ -198,19 +199,6 @@ pub(super) async fn revoke(State(http): State<Http>, call: Call) -> Answered {
     let command = Command::Revoke { lease: LeaseRef::Id(lease), by };
     let (header, _) = http.run(request_id(key.as_ref()), command, within).await?;
     json(&LeaseRevoked { lease: Decimal(lease.get()), header })
-}
-
-/// How many records a page has.
-pub(super) fn page(limit: Option<u32>) -> Result<u32, Refused> {
-    match limit {
-        Some(0) => Err(decode::invalid("limit", "must be 1 or more").into()),
-        limit => Ok(limit.unwrap_or(0)),
-    }
-}
-
-/// Where a list goes on, if it does.
-pub(super) fn more(next: String) -> Option<String> {
-    (!next.is_empty()).then_some(next)
 }
 
 /// The machine answers every command in its own way; anything else is a mistake of ours.

@@ -19,7 +19,8 @@ use super::Http;
 use super::acquire::{Patience, answer};
 use super::answer::{Answered, Refused, json};
 use super::call::{Call, lease_ref, request_id, token, within};
-use super::leases::{Timeout, more, page, unexpected};
+use super::leases::{Timeout, unexpected};
+use super::page::{Named, more, page};
 use super::span::Span;
 use crate::door::{ask, decode, encode, list as lists};
 use crate::edge::{Fresh, WITHIN};
@@ -86,29 +87,13 @@ fn asked(body: Acquire) -> Result<v1::AcquireRequest, Refused> {
     Ok(body.try_into()?)
 }
 
-/// Which locks to show.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct List {
-    /// Only names that begin so.
-    prefix: Option<String>,
-    /// How many at most, up to 1000; else 100.
-    #[param(minimum = 1)]
-    limit: Option<u32>,
-    /// Go on after this name.
-    after: Option<String>,
-    /// The member's own state will do, however old.
-    stale: Option<bool>,
-}
-
 /// Lists locks that are held or awaited, in the order of their names.
 #[utoipa::path(
-    get, path = "/v1/locks", tag = "locks", params(List),
+    get, path = "/v1/locks", tag = "locks", params(Named),
     responses((status = 200, description = "A page of locks.", body = Locks)),
 )]
 pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
-    let query: List = call.query()?;
+    let query: Named = call.query()?;
     let request = v1::ListLocksRequest {
         prefix: query.prefix.unwrap_or_default(),
         limit: page(query.limit)?,

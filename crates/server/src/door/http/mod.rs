@@ -18,6 +18,7 @@ mod locks;
 mod member;
 mod metrics;
 mod openapi;
+mod page;
 mod span;
 mod stream;
 mod tickets;
@@ -156,11 +157,10 @@ pub(crate) fn read_queries(uri: http::Uri) {
         leases::List,
         leases::Show,
         leases::Revoke,
-        locks::List,
+        page::Named,
         locks::Show,
         locks::Release,
         acquire::Patience,
-        keys::List,
         keys::Show,
         keys::Write,
         keys::Delete,

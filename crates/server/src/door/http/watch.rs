@@ -17,7 +17,7 @@ use super::answer::{Answered, Refused};
 use super::call::Call;
 use super::stream::{Lines, encoded, line};
 use crate::door::{decode, encode};
-use crate::edge::{Fresh, WITHIN};
+use crate::edge::{Edge, Fresh, WITHIN};
 use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
 
 /// A mark of progress whenever nothing was sent for so long; it also shows that both ends are there.
@@ -67,7 +67,7 @@ pub(super) async fn start(State(http): State<Http>, call: Call) -> Answered {
     let previous = query.previous.unwrap_or(false);
     let options = Options { progress: Some(PROGRESS), previous, ..Options::default() };
     let mut watch = http.edge.hub().watch(filter, from.map_or(Start::Now, Start::From), options);
-    let started = started(&mut watch).await?;
+    let started = started(&http.edge, &mut watch).await?;
     let first = progress(Revision(started.0.saturating_sub(1)));
     let lines = futures_util::stream::unfold(Some(watch), |watch| async {
         let mut watch = watch?;
@@ -78,11 +78,11 @@ pub(super) async fn start(State(http): State<Http>, call: Call) -> Answered {
 }
 
 /// The revision that a watch starts at.
-pub(super) async fn started(watch: &mut Watch) -> Result<Revision, Refused> {
+pub(super) async fn started(edge: &Edge, watch: &mut Watch) -> Result<Revision, Refused> {
     match tokio::time::timeout(WITHIN, watch.started()).await {
         Ok(Some(started)) => Ok(started),
-        Ok(None) => Err(Failure::ShuttingDown.into()),
-        Err(_) => Err(Failure::NoLeader.into()),
+        Ok(None) => Err(edge.farewell().into()),
+        Err(_) => Err(Failure::Deadline.into()),
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge, mut seat: Seat) {
                 answered.ok()
             }
             () = seat.asked_to_leave() => {
-                return socket.close(&told(Failure::ShuttingDown)).await;
+                return socket.close(&told(edge.farewell())).await;
             }
         };
         waiting.retain(|_, ask| !ask.is_finished());

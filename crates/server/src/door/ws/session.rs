@@ -32,6 +32,7 @@ type AskedFor = BTreeMap<u64, Asked>;
 
 /// Speaks with one client until it goes away.
 pub(super) async fn serve(mut socket: Heard, edge: Edge) {
+    let counted = edge.asked().clone();
     let mut talk = Talk::new(edge, Principal::anyone(), Door::Ws);
     talk.remember_names();
     let (to, from) = channel::<v1::SessionRequest>(READ_AHEAD);
@@ -50,7 +51,11 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
             heard = socket.next(), if to.capacity() > 0 => match heard {
                 None => return,
                 Some(Err(failure)) => return socket.close(&(&failure).into()).await,
-                Some(Ok(heard)) => take(&heard, &to, &asked, &mut greeted, &mut patience).await,
+                Some(Ok(heard)) => {
+                    let said = take(&heard, &to, &asked, &mut greeted, &mut patience).await;
+                    // The session does not hear of what cannot be understood.
+                    said.inspect(|said| reasons(said).for_each(|it| counted.refused(Door::Ws, it)))
+                }
             },
         };
         let Some(said) = said else { continue };
@@ -123,6 +128,12 @@ async fn take(
         let _ = to.send(v1::SessionRequest { hello, requests }).await;
     }
     (!answers.is_empty()).then(|| ServerMessage { answers, ..Default::default() })
+}
+
+/// Why something was refused.
+fn reasons(said: &ServerMessage) -> impl Iterator<Item = &str> {
+    let errors = said.answers.iter().filter_map(|answer| answer.error.as_ref());
+    errors.chain(&said.closing).map(|error| error.reason.as_str())
 }
 
 /// What a message that cannot be read is answered: an error without a request, or the end.

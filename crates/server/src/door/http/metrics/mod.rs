@@ -277,7 +277,41 @@ pub(super) fn class(verb: &Method, path: &str) -> Class {
 
 #[cfg(test)]
 mod tests {
+    use tenure_store::Point;
+    use tenure_types::Term;
+
     use super::*;
+
+    /// What is agreed on is applied in the same turn: from outside a lag can hardly be caught.
+    #[test]
+    fn entries_that_wait_to_be_applied_are_shown() {
+        let shown = Shown::new(Registry::default());
+        let at = |index| Point { index, term: 1 };
+        let lag = |applied: u64| {
+            let status = Status {
+                term: Term(1),
+                leader: None,
+                leading: false,
+                serving: false,
+                applied: at(applied),
+                committed: 12,
+                last: at(12),
+                base: at(0),
+                unsynced: 0,
+                matched: std::collections::BTreeMap::new(),
+                silent_us: std::collections::BTreeMap::new(),
+                settled: true,
+            };
+            let (members, revision) = (BTreeSet::new(), Revision(1));
+            let looked = Looked { status, members, leases: 0, state_bytes: 0, revision };
+            shown.look(looked, walk::Walked::default());
+            let mut text = String::new();
+            encode(&mut text, &shown.registry).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("apply_lag_entries "));
+            line.unwrap().parse::<u64>().unwrap()
+        };
+        assert_eq!([lag(7), lag(12)], [5, 0]);
+    }
 
     #[test]
     fn requests_are_counted_by_what_they_are_about() {

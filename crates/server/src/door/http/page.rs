@@ -1,0 +1,36 @@
+//! Which part of a list does somebody want to see?
+
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::answer::Refused;
+use crate::door::decode;
+
+/// Which of the things that have names to show.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Named {
+    /// Only names that begin so.
+    pub(super) prefix: Option<String>,
+    /// How many at most, up to 1000; else 100.
+    #[param(minimum = 1)]
+    pub(super) limit: Option<u32>,
+    /// Go on after this name.
+    pub(super) after: Option<String>,
+    /// The member's own state will do, however old.
+    pub(super) stale: Option<bool>,
+}
+
+/// How many records a page has.
+pub(super) fn page(limit: Option<u32>) -> Result<u32, Refused> {
+    match limit {
+        Some(0) => Err(decode::invalid("limit", "must be 1 or more").into()),
+        limit => Ok(limit.unwrap_or(0)),
+    }
+}
+
+/// Where a list goes on, if it does.
+pub(super) fn more(next: String) -> Option<String> {
+    (!next.is_empty()).then_some(next)
+}

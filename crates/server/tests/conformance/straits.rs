@@ -1,0 +1,346 @@
+//! What does each door say of a member that has no tokens left, does not get to its work, cannot reach its leader, is
+//! busy with its members, is damaged, or does not know who asks?
+//!
+//! Each needs a member of its own, and most of them a disk that has been meddled with.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tenure_core::LEVEL_MAX;
+use tenure_server::tls::{Files, Tls};
+use tenure_server::{Entrance, Settings};
+use tenure_store::{DataDir, Disk, File, Snapshots};
+use tenure_wire::v1;
+use tenure_wire::v1::cluster_service_client::ClusterServiceClient;
+use tenure_wire::v1::key_service_client::KeyServiceClient;
+use tenure_wire::v1::lock_service_client::LockServiceClient;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use v1::request::Command;
+
+use crate::ask::{Ask, Door, Reply, What};
+use crate::authority::Authority;
+use crate::common::{Members, soon, wait, wait_for};
+use crate::disk::{Sync, SyncedBy};
+use crate::figures::figure;
+use crate::hardship::{SLOW, ask, connect_to, put, run, settings};
+use crate::patch;
+use crate::run::{DOORS, Seen, open};
+
+/// The member that is added and nobody ever sees.
+const NOBODY: u64 = 77;
+/// Of calls that are not to be answered in time.
+const SHORT_MS: u32 = 300;
+
+/// While this is so, a member waits for its disk and does nothing else.
+static STUCK: AtomicBool = AtomicBool::new(false);
+/// Whether it has come to that.
+static WAITS: AtomicBool = AtomicBool::new(false);
+/// While this is so, nothing becomes durable, and the member goes on.
+static PENDING: AtomicBool = AtomicBool::new(false);
+
+fn sync_unless_stuck(file: &dyn File) -> io::Result<Duration> {
+    WAITS.store(STUCK.load(Ordering::Acquire), Ordering::Release);
+    held_by(&STUCK);
+    file.sync()?;
+    // A disk that is fast is waited for.
+    Ok(Duration::ZERO)
+}
+
+fn sync_unless_pending(file: &dyn File) -> io::Result<Duration> {
+    held_by(&PENDING);
+    Ok(file.sync()? + SLOW)
+}
+
+fn held_by(what: &AtomicBool) {
+    while what.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn on(data: &Path, sync: fn(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Settings {
+    Settings { disk: sync, ..settings(data) }
+}
+
+fn synced_by(disk: Arc<dyn Disk>, sync: Sync) -> Arc<dyn Disk> {
+    Arc::new(SyncedBy(disk, sync))
+}
+
+/// All of it, one after the other.
+pub(crate) async fn all() -> Seen {
+    let mut seen = Seen::default();
+    without_tokens(&mut seen).await;
+    stuck(&mut seen).await;
+    changing(&mut seen).await;
+    astray(&mut seen).await;
+    damaged(&mut seen).await;
+    unknown(&mut seen).await;
+    seen
+}
+
+/// Every door of a member.
+fn doors(at: SocketAddr) -> Vec<Arc<dyn Door>> {
+    DOORS.iter().map(|door| open(door, connect_to(at), at)).collect()
+}
+
+/// Asks all doors at once.
+async fn ask_all(doors: &[Arc<dyn Door>], each: impl Fn(usize) -> Ask) -> Vec<Reply> {
+    let asked = doors.iter().enumerate();
+    let asked = asked.map(|(number, door)| tokio::spawn(soon(door.ask("straits", each(number)))));
+    let mut replies = Vec::new();
+    for reply in asked.collect::<Vec<_>>() {
+        replies.push(reply.await.expect("it is answered"));
+    }
+    replies
+}
+
+/// The same; each must refuse for this reason.
+async fn refuse(
+    seen: &mut Seen,
+    doors: &[Arc<dyn Door>],
+    reason: &str,
+    each: impl Fn(usize) -> Ask,
+) -> Vec<Reply> {
+    let replies = ask_all(doors, each).await;
+    for (door, reply) in DOORS.iter().zip(&replies) {
+        seen.must_be(door, reply, reason);
+    }
+    replies
+}
+
+/// An epoch ends with its last token.
+async fn without_tokens(seen: &mut Seen) {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("spent");
+    let before = run(settings(&data));
+    before.stop();
+    drop(before);
+    use_up_tokens(&data);
+    let running = run(Settings { entrance: Entrance::None, ..settings(&data) });
+    let mut locks = LockServiceClient::new(connect_to(running.clients));
+    let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
+    let lease = soon(locks.lease_grant(grant)).await.unwrap().into_inner().id;
+    refuse(seen, &doors(running.clients), "TOKENS_EXHAUSTED", |number| {
+        let lock = format!("last/{number}");
+        let try_it = v1::AcquireRequest { lock, lease, wait_ms: Some(0), ..Default::default() };
+        // Without a deadline, so that the plain door is asked by its own call.
+        Ask { deadline_ms: None, ..ask(Command::Acquire(try_it)) }
+    })
+    .await;
+    running.stop();
+}
+
+/// Changes the state that a member starts from, as if 2^48 locks had been granted.
+fn use_up_tokens(data: &Path) {
+    let (dir, _) = DataDir::open_or_create(data).unwrap();
+    let snapshots = Snapshots::open(dir.disk()).unwrap();
+    let id = snapshots.complete().unwrap().pop().expect("it was founded");
+    let (machine, members) = tenure_raft::read(&snapshots, id, LEVEL_MAX).unwrap();
+    drop(snapshots);
+    for file in fs::read_dir(data.join("snapshots")).unwrap() {
+        fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let snapshots = Snapshots::open(dir.disk()).unwrap();
+    let mut meta = Vec::new();
+    members.encode(&mut meta);
+    let mut writer = snapshots.write(id.point, &meta).unwrap();
+    writer.append(&patch::with_tokens_left(&machine, 0).encode()).unwrap();
+    writer.finish().unwrap();
+}
+
+/// What asks for nothing but this member's own state is not answered by one that waits for its disk.
+async fn stuck(seen: &mut Seen) {
+    let dir = tempfile::tempdir().unwrap();
+    let running = run(on(&dir.path().join("stuck"), |disk| synced_by(disk, sync_unless_stuck)));
+    let doors = doors(running.clients);
+    let read = |_| {
+        let key = v1::GetKeyRequest { key: "k".into(), stale: true };
+        Ask { deadline_ms: Some(SHORT_MS), ..ask(Command::GetKey(key)) }
+    };
+    // Sessions begin while it is well.
+    ask_all(&doors, read).await;
+    STUCK.store(true, Ordering::Release);
+    let mut keys = KeyServiceClient::new(connect_to(running.clients));
+    let writing = tokio::spawn(async move { keys.put(put("never".into(), 1)).await });
+    wait("it waits for its disk", || WAITS.load(Ordering::Acquire).then_some(()));
+    // Doors whose reads have no deadline of their own give up after ten seconds.
+    refuse(seen, &doors, "DEADLINE", read).await;
+    assert_eq!(figure(running.clients, "tenure_silent ").await, 1.0);
+    STUCK.store(false, Ordering::Release);
+    let _ = soon(writing).await;
+    assert_eq!(figure(running.clients, "tenure_silent ").await, 0.0);
+    running.stop();
+}
+
+/// One change of membership cannot end, and so another one cannot begin.
+async fn changing(seen: &mut Seen) {
+    let dir = tempfile::tempdir().unwrap();
+    let running = run(on(&dir.path().join("pending"), |disk| synced_by(disk, sync_unless_pending)));
+    let mut cluster = ClusterServiceClient::new(connect_to(running.clients));
+    let address = || "127.0.0.1:1".to_owned();
+    let add = v1::AddMemberRequest {
+        member_id: NOBODY,
+        name: "nobody".into(),
+        member_address: address(),
+        client_address: address(),
+        hops: 0,
+    };
+    soon(cluster.add(add)).await.unwrap();
+    PENDING.store(true, Ordering::Release);
+    let first =
+        tokio::spawn(
+            async move { cluster.remove(v1::RemoveMemberRequest { member_id: NOBODY }).await },
+        );
+    let remove = || {
+        let what = What::Remove(NOBODY);
+        Ask { what, key: None, seq: 0, deadline_ms: Some(SHORT_MS) }
+    };
+    for door in ["grpc", "plain", "http"] {
+        let at = open(door, connect_to(running.clients), running.clients);
+        // It may be here before the first one is.
+        let reply = wait_for("another change is under way", async || {
+            let reply = at.ask("straits", remove()).await;
+            let early =
+                matches!(&reply, Reply::Refused(fault) if fault.reason == "UNKNOWN_OUTCOME");
+            (!early).then_some(reply)
+        })
+        .await;
+        seen.must_be(door, &reply, "MEMBERSHIP_CHANGING");
+    }
+    PENDING.store(false, Ordering::Release);
+    let _ = soon(first).await;
+    running.stop();
+}
+
+/// A member that has no vote goes on believing in its leader, whom it cannot reach.
+async fn astray(seen: &mut Seen) {
+    let mut members = Members::found(1);
+    let learner = members.join();
+    let leader = members.one(0).clients;
+    wait("it follows", || {
+        let followed = members.one(learner).member.lead().borrow().by;
+        followed.is_some_and(|id| id.get() == members.id(0)).then_some(())
+    });
+    let at = members.one(learner).clients;
+    let mut keys = KeyServiceClient::new(connect_to(at));
+    soon(keys.put(put("passed-on".into(), 1))).await.unwrap();
+    let newest = |at: usize| members.one(at).member.status().unwrap().revision;
+    wait("it has the state", || (newest(learner) >= newest(0)).then_some(()));
+    let gone = members.id(0);
+    members.stop(0);
+    let mut cluster = ClusterServiceClient::new(connect_to(at));
+    wait_for("it has lost its leader", async || {
+        let status = cluster.status(v1::StatusRequest {}).await.unwrap().into_inner();
+        let is_down = |it: &v1::MemberStatus| {
+            it.member.as_ref().is_some_and(|it| it.member_id == gone) && !it.up
+        };
+        status.members.iter().any(is_down).then_some(())
+    })
+    .await;
+    let replies = refuse(seen, &doors(at), "NOT_LEADER", |number| {
+        let write = Command::Put(put(format!("k/{number}"), 1));
+        Ask { deadline_ms: Some(SHORT_MS), ..ask(write) }
+    })
+    .await;
+    for (door, reply) in DOORS.iter().zip(replies) {
+        let Reply::Refused(fault) = reply else { continue };
+        assert_eq!(fault.leader, leader.to_string(), "{door} says where the leader is: {fault:?}");
+    }
+}
+
+/// A member whose disk has gone back in time has forgotten what it promised. It stops, and says so.
+async fn damaged(seen: &mut Seen) {
+    let mut members = Members::found(3);
+    let damaged = members.follower();
+    members.stop(damaged);
+    let data = members.data(damaged);
+    let copy = data.with_extension("copy");
+    copy_all(&data, &copy);
+    members.start_again(damaged);
+    let mut keys = KeyServiceClient::new(members.connect(members.leader()));
+    for number in 0..10 {
+        soon(keys.put(put(format!("promised/{number}"), 1))).await.unwrap();
+    }
+    let newest = |at: usize| members.one(at).member.status().unwrap().revision;
+    let leader = members.leader();
+    wait("it has all of it", || (newest(damaged) >= newest(leader)).then_some(()));
+    members.stop(damaged);
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&copy, &data).unwrap();
+    members.start_again(damaged);
+    let one = members.one(damaged);
+    wait("it finds out", || one.member.ended().map(|end| assert!(end.is_corrupt(), "{end}")));
+    refuse(seen, &doors(one.clients), "CORRUPT", |number| {
+        ask(Command::Put(put(format!("k/{number}"), 1)))
+    })
+    .await;
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_all(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// Where clients need a certificate, one that shows none is told so.
+async fn unknown(seen: &mut Seen) {
+    let dir = tempfile::tempdir().unwrap();
+    let papers = Authority::new(dir.path(), "ours").sign("a");
+    let theirs = Authority::new(dir.path(), "clients").sign("somebody");
+    let files = Files {
+        cert: papers.cert.clone(),
+        key: papers.key.clone(),
+        client_ca: Some(theirs.ca),
+        member_ca: None,
+    };
+    let tls = Some(Arc::new(Tls::load(files).unwrap()));
+    let running = run(Settings { tls, ..settings(&dir.path().join("a")) });
+    let at = under_tls(running.clients, &papers.ca).await;
+    refuse(seen, &doors(at), "UNAUTHENTICATED", |number| {
+        ask(Command::Put(put(format!("k/{number}"), 1)))
+    })
+    .await;
+    running.stop();
+}
+
+/// An address at which clients that speak in plain are carried to a member under TLS, without a certificate.
+async fn under_tls(to: SocketAddr, ca: &Path) -> SocketAddr {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(config));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let at = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut plain, _)) = listener.accept().await {
+            let connector = connector.clone();
+            tokio::spawn(async move {
+                let stream = TcpStream::connect(to).await?;
+                let mut stream =
+                    connector.connect(ServerName::try_from("a").unwrap(), stream).await?;
+                tokio::io::copy_bidirectional(&mut plain, &mut stream).await
+            });
+        }
+    });
+    at
+}
