@@ -6,22 +6,31 @@
 // The same commands that the tests of the machine give to states they have forged.
 #[path = "../../crates/core/tests/script/exercise.rs"]
 mod exercise;
+pub mod measured;
 #[path = "../../crates/cli/src/serve/file.rs"]
-mod file;
-mod measured;
+mod settings;
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_core::codec::{decode_request, encode_request, open_entry};
 use tenure_core::outcome::Effects;
+use tenure_fence::ticket::{KeySet, Resource, Tickets};
 use tenure_raft::Message;
 use tenure_server::{backup, untrusted};
+use tenure_store::sim::SimDisk;
+use tenure_store::{Disk, Identity, Log, Options, SEGMENT_BYTES_MIN, Snapshots};
 use tenure_types::{Epoch, Term};
+use tenure_wire::refusal::refusal_from;
+use tenure_wire::{Message as _, v1};
 
 use exercise::exercise;
 use measured::{MESSAGE, STATE, bounded};
+
+/// The keys that tickets are held to.
+const KEYS: &str = include_str!("../corpus/ticket/keys");
 
 /// A request that can be read is written back as the same bytes.
 pub fn request(bytes: &[u8]) {
@@ -112,6 +121,104 @@ pub fn forwarded(bytes: &[u8]) {
     bounded(bytes, MESSAGE, || untrusted::forwarded(bytes));
 }
 
+/// What is said on the members' port in lines, behind its length.
+pub fn control(bytes: &[u8]) {
+    bounded(bytes, MESSAGE, || untrusted::control(bytes));
+}
+
+/// Lines that members write down.
+pub fn line(bytes: &[u8]) {
+    if let Ok(text) = str::from_utf8(bytes) {
+        bounded(bytes, MESSAGE, || text.lines().for_each(untrusted::line));
+    }
+}
+
+/// A token, a ticket, or a set of keys: whatever a guard is shown.
+pub fn ticket(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    bounded(bytes, MESSAGE, || {
+        let _ = black_box(tenure_fence::parse_token(text));
+        let _ = black_box(KeySet::parse(text));
+        let tickets = Tickets::new(KeySet::parse(KEYS).expect("a set of keys"));
+        for resource in [Resource::new("deploy"), Resource::new(("deploy", 3)).exclusive()] {
+            let _ = black_box(tickets.check(text, &resource));
+        }
+    });
+}
+
+/// What a member says to its clients: messages of sessions and watches, and the errors in them.
+pub fn answer(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else { return };
+    bounded(bytes, MESSAGE, || match kind % 3 {
+        0 => {
+            let Ok(said) = v1::SessionResponse::decode(bytes) else { return };
+            for answer in said.answers {
+                if let Some(v1::answer::Result::Error(error)) = answer.result {
+                    black_box(refusal_from(&error));
+                }
+            }
+        }
+        1 => {
+            let Ok(said) = v1::WatchResponse::decode(bytes) else { return };
+            black_box(said.into_fields());
+        }
+        _ => {
+            let Ok(error) = v1::Error::decode(bytes) else { return };
+            black_box(refusal_from(&error));
+        }
+    });
+}
+
+/// The one call of clients that know only one.
+pub fn write(bytes: &[u8]) {
+    bounded(bytes, MESSAGE, || black_box(tenure_gate::store::is_write(bytes)));
+}
+
+/// What a server of Redis answers.
+pub fn redis(bytes: &[u8]) {
+    bounded(bytes, MESSAGE, || tenure_backends::hear_redis(bytes));
+}
+
+/// A segment of the log, as a disk may have kept it.
+pub fn segment(bytes: &[u8]) {
+    bounded(bytes, STATE, || {
+        let disk = SimDisk::new(1);
+        // A segment has its whole size from the beginning; an input need not have the zeros at its end.
+        let mut whole = bytes.to_vec();
+        whole.resize(bytes.len().max(SEGMENT_BYTES_MIN as usize), 0);
+        disk.plant("log/0000000000000001.seg", &whole);
+        let options = Options { segment_bytes: SEGMENT_BYTES_MIN, ..Options::default() };
+        let Ok((log, found)) = Log::open(Arc::new(disk), options) else { return };
+        let entries = log.entries(found.base.index + 1, found.last.index + 1, u64::MAX);
+        assert_eq!(
+            entries.expect("it was found").len() as u64,
+            found.last.index - found.base.index
+        );
+    });
+}
+
+/// A snapshot, or the file that says whose a directory is, as a disk may have kept it.
+pub fn file(bytes: &[u8]) {
+    bounded(bytes, STATE, || {
+        let disk = SimDisk::new(1);
+        disk.plant("identity.toml", bytes);
+        disk.plant("snapshots/0000000000000001-0000000000000001.snap", bytes);
+        let disk: Arc<dyn Disk> = Arc::new(disk);
+        if let Ok(Some(identity)) = Identity::read(&*disk) {
+            identity.write(&*disk).expect("it can be written back");
+            let again = Identity::read(&*disk).expect("it can be read back");
+            assert_eq!(again, Some(identity), "it is written as it is read");
+        }
+        let Ok(snapshots) = Snapshots::open(disk) else { return };
+        for id in snapshots.complete().unwrap_or_default() {
+            let Ok(mut reader) = snapshots.read(id) else { continue };
+            while let Ok(Some(part)) = reader.next_chunk() {
+                black_box(part);
+            }
+        }
+    });
+}
+
 /// The head of a backup says what it was read from, and how long the file is.
 pub fn backup(bytes: &[u8]) {
     let read = bounded(bytes, MESSAGE, || black_box(backup::Head::read(&mut &bytes[..])));
@@ -123,7 +230,7 @@ pub fn backup(bytes: &[u8]) {
 /// A configuration file: what is wrong with it is found on one of its lines.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
-    match bounded(bytes, MESSAGE, || black_box(file::read(text))) {
+    match bounded(bytes, MESSAGE, || black_box(settings::read(text))) {
         Ok(settings) => drop(black_box(settings)),
         Err(wrong) => {
             assert!(wrong.line <= text.matches('\n').count() + 1, "the line is there");

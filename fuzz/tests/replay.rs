@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use tenure_fuzz::measured::{MESSAGE, bounded};
+
 /// Runs one target over its corpus and says how many inputs it had.
 fn replay(target: &str, run: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
@@ -73,4 +75,57 @@ fn replay_backup() {
 #[test]
 fn replay_config() {
     replay("config", tenure_fuzz::config);
+}
+
+#[test]
+fn replay_control() {
+    replay("control", tenure_fuzz::control);
+}
+
+#[test]
+fn replay_line() {
+    replay("line", tenure_fuzz::line);
+}
+
+#[test]
+fn replay_ticket() {
+    replay("ticket", tenure_fuzz::ticket);
+}
+
+#[test]
+fn replay_answer() {
+    replay("answer", tenure_fuzz::answer);
+}
+
+#[test]
+fn replay_write() {
+    replay("write", tenure_fuzz::write);
+}
+
+#[test]
+fn replay_redis() {
+    replay("redis", tenure_fuzz::redis);
+}
+
+#[test]
+fn replay_segment() {
+    replay("segment", tenure_fuzz::segment);
+}
+
+#[test]
+fn replay_file() {
+    replay("file", tenure_fuzz::file);
+}
+
+#[test]
+fn what_is_given_back_counts_too_and_what_is_left_does_not() {
+    let kept = bounded(&[], MESSAGE, || vec![0_u8; 200 * 1024]);
+    bounded(&[], MESSAGE, || vec![0_u8; 200 * 1024]);
+    drop(kept);
+}
+
+#[test]
+#[should_panic(expected = "bytes of input took")]
+fn more_than_is_allowed_is_found_even_if_it_is_given_back() {
+    bounded(b"four", MESSAGE, || drop(vec![0_u8; 300 * 1024]));
 }

@@ -13,6 +13,9 @@ use crate::workspace::Workspace;
 /// The package with the targets.
 pub(crate) const PACKAGE: &str = "tenure-fuzz";
 
+/// The test program that replays.
+const REPLAY: &str = "replay";
+
 /// What libFuzzer needs of the compiler: edges and comparisons counted. Each of these flags is
 /// stable, so no other toolchain is needed. Assertions and overflow checks stay on, because a
 /// decoder that only wraps around in release is still wrong.
@@ -62,10 +65,11 @@ pub(crate) fn targets(repo: &Repo) -> Result<Vec<String>> {
     Ok(targets)
 }
 
-/// The tests that replay the committed inputs. They print `replayed TARGET inputs=N` each.
+/// The tests that replay the committed inputs. They print `replayed TARGET inputs=N` each. Of the whole workspace, so
+/// that nothing is compiled anew after the other tests.
 pub(crate) fn replay_command(repo: &Repo, filter: Option<&str>) -> Process {
     let mut command = cargo(repo, "test");
-    command.args(["--package", PACKAGE, "--no-fail-fast", "--"]).args(filter);
+    command.args(["--workspace", "--test", REPLAY, "--no-fail-fast", "--"]).args(filter);
     command.arg("--show-output");
     command
 }

@@ -14,6 +14,8 @@ use std::time::Duration;
 use crate::backend::{Backend, EfficiencyOnly, NoToken, Owner, Put, StoreError, Watch};
 use resp::{Connection, Value};
 
+pub(crate) use resp::hear_all;
+
 pub use redlock::{Redlock, RedlockWatch};
 
 /// Where keys and channels are, unless somebody says otherwise.

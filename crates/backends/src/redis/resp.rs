@@ -4,9 +4,11 @@
 //! bring thirty crates for four commands.
 
 use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -29,8 +31,8 @@ pub(super) enum Value {
 }
 
 /// One connection. Whoever stops waiting in the middle of something must not use it any more.
-pub(super) struct Connection {
-    stream: BufReader<TcpStream>,
+pub(super) struct Connection<S = TcpStream> {
+    stream: BufReader<S>,
 }
 
 impl Connection {
@@ -54,7 +56,9 @@ impl Connection {
         written.map_err(|error| StoreError::new(format!("redis: {error}")))?;
         self.hear().await
     }
+}
 
+impl<S: AsyncRead + Unpin> Connection<S> {
     /// Hears what comes next.
     pub(super) async fn hear(&mut self) -> Result<Value, StoreError> {
         match self.read().await {
@@ -117,6 +121,14 @@ impl Connection {
             None => Err(broken("a line without an end")),
         }
     }
+}
+
+/// Hears what a server says in these bytes, answer by answer, until it hangs up or cannot be understood.
+pub(crate) fn hear_all(bytes: &[u8]) {
+    let mut connection = Connection { stream: BufReader::new(bytes) };
+    // What is there already never has to be waited for.
+    let mut context = Context::from_waker(Waker::noop());
+    while let Poll::Ready(Ok(_)) = pin!(connection.hear()).poll(&mut context) {}
 }
 
 fn number(text: &str) -> io::Result<i64> {

@@ -71,6 +71,12 @@ impl Settings {
     }
 }
 
+/// Whether the one call of `POST /write` can be read from these bytes: for the fuzz targets.
+#[doc(hidden)]
+pub fn is_write(body: &[u8]) -> bool {
+    write::read(body).is_ok()
+}
+
 /// Starts a store, on threads of its own.
 pub fn start(settings: Settings) -> Result<Running, StartError> {
     let Settings { data, listen, insecure, hosts, limits, verify, on_end } = settings;

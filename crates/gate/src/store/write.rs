@@ -17,9 +17,10 @@ use crate::reason;
 use super::ask::{Act, Ask};
 use super::http::Shop;
 
+/// What such a client says.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Write {
+pub(super) struct Write {
     #[serde(rename = "clientID")]
     client: String,
     fencing_token: FencingToken,
@@ -64,11 +65,8 @@ pub(super) async fn write(State(shop): State<Shop>, request: Request) -> Respons
 
 async fn try_write(shop: &Shop, request: Request) -> Result<(), Said> {
     let body = shop.body(request.into_body()).await?;
-    let write: Write = serde_json::from_slice(&body)
-        .map_err(|error| Said::new(reason::MALFORMED, error.to_string()))?;
-    let Write { client, fencing_token: FencingToken { key, value }, data } = write;
+    let Write { client, fencing_token: FencingToken { key, value }, data } = read(&body)?;
     let at = LockSlot::from(key.as_str());
-    at.check().map_err(|invalid| Said::new(reason::INVALID_NAME, invalid.to_string()))?;
     let text = match value {
         Value::Number(number) => number.to_string(),
         Value::Text(text) => text,
@@ -79,4 +77,13 @@ async fn try_write(shop: &Shop, request: Request) -> Result<(), Said> {
     line.push(b'\n');
     let act = Act::Append { key: key.clone(), value: Bytes::from(line), at: None };
     shop.ask(Ask { lock: key, slot: None, claim, act }).await.map(drop)
+}
+
+/// Reads a body, with a name that can be one.
+pub(super) fn read(body: &[u8]) -> Result<Write, Said> {
+    let write: Write = serde_json::from_slice(body)
+        .map_err(|error| Said::new(reason::MALFORMED, error.to_string()))?;
+    let named = LockSlot::from(write.fencing_token.key.as_str()).check();
+    named.map_err(|invalid| Said::new(reason::INVALID_NAME, invalid.to_string()))?;
+    Ok(write)
 }
