@@ -38,9 +38,6 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How long the whole of it may take: a caller cannot wait for ever without waiting for a lock.
 const DEADLINE_MAX: Duration = Duration::from_secs(600);
 
-/// How long the edge has for its last word on a request.
-const LAST_WORD_US: u64 = edge::LAST_WORD.as_micros() as u64;
-
 /// What a client is called that does not say.
 pub(crate) const UNNAMED: &str = "unnamed";
 
@@ -88,7 +85,7 @@ struct Pending {
 impl Pending {
     /// What certainly did not happen is said a little after the deadline; until then nobody knows.
     fn given_up_at_us(&self) -> u64 {
-        self.deadline_us.saturating_add(LAST_WORD_US)
+        self.deadline_us.saturating_add(edge::LAST_WORD_US)
     }
 
     /// No outcome came in time.

@@ -53,7 +53,8 @@ use submit::{Batch, Reply};
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 /// A command that waits for a leader is given up at its deadline, with the word that nothing happened.
 /// Whoever waits for that word waits a little longer, or it would come too late to be believed.
-pub(crate) const LAST_WORD: Duration = Duration::from_millis(100);
+pub(crate) const LAST_WORD_US: u64 = 100_000;
+const LAST_WORD: Duration = Duration::from_micros(LAST_WORD_US);
 /// A renewal waits for others at most this long, and at most a sixtieth of its ttl.
 const GATHER_US: u64 = 50_000;
 /// The shortest ttl there is, for renewals of leases that a session has not seen granted.

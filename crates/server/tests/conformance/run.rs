@@ -89,7 +89,7 @@ impl Run {
     async fn counted(&mut self, at: SocketAddr) {
         let (door, commands) = match self.door {
             "session" | "ws" => (self.door, &COMMANDS[..10]),
-            "http" => ("http", &COMMANDS[..]),
+            "http" => ("http", COMMANDS),
             // Renewals are a stream of their own.
             _ => ("grpc", &COMMANDS[1..]),
         };
