@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::output::Output;
 
@@ -32,6 +32,8 @@ pub(super) struct Voice {
     unusual: bool,
     /// How many lines the block has that is updated in place.
     block: usize,
+    /// Why nothing was done, and what to do, for the last event.
+    why: Map<String, Value>,
     writer: Sender<Said>,
 }
 
@@ -40,8 +42,8 @@ impl Voice {
         let terminal = output == Output::Text && std::io::stderr().is_terminal();
         let (writer, said) = channel();
         std::thread::spawn(move || write(&said, events));
-        let (unusual, block) = (false, 0);
-        Self { lock: lock.to_owned(), output, terminal, unusual, block, writer }
+        let (unusual, block, why) = (false, 0, Map::new());
+        Self { lock: lock.to_owned(), output, terminal, unusual, block, why, writer }
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -81,11 +83,17 @@ impl Voice {
     /// Why nothing was done, and what to do.
     pub(super) fn error(&mut self, text: &str) {
         self.unusual = true;
+        self.why.insert("message".to_owned(), text.into());
         self.line(&format!("error: {text}"));
     }
 
     /// A further line under the last one: a word and what it means.
     pub(super) fn detail(&mut self, word: &str, text: &str) {
+        if !self.why.is_empty() {
+            // As in the errors of all other commands.
+            let field = if word == "try" { "next" } else { word };
+            self.why.insert(field.to_owned(), text.into());
+        }
         self.line(&detail(word, text));
     }
 
@@ -113,7 +121,11 @@ impl Voice {
 
     /// The last event; waits a little until all of it is written.
     pub(super) fn ended(&mut self, outcome: &str, code: u8) -> u8 {
-        self.event("ended", &json!({ "outcome": outcome, "exit_code": code }));
+        let mut last = json!({ "outcome": outcome, "exit_code": code });
+        if let Value::Object(last) = &mut last {
+            last.append(&mut self.why);
+        }
+        self.event("ended", &last);
         let (done, written) = channel();
         self.write(Said::Flush(done));
         let _ = written.recv_timeout(FLUSH);

@@ -52,7 +52,7 @@ struct How {
     /// Be one of so many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
-    /// Hold it under this lease, and return at once; its first digits will do
+    /// Hold it under this lease, and return once it is held; its first digits will do
     #[arg(long, value_name = "LEASE", conflicts_with = "ttl")]
     lease: Option<String>,
     /// How long the lock outlives us if we are killed: 1s to 1h [default: 15s]
@@ -203,7 +203,7 @@ fn acquired(cluster: &Cluster, guard: &Guard, waited: Duration) {
             if output::watched() {
                 let slot = lock.slot.map_or(String::new(), |slot| format!(", slot {slot}"));
                 let text = format!("tenure: lock `{}` acquired, token {token}{slot}", lock.name);
-                output::tell(&format!("{text}; Ctrl-C gives it back\n"));
+                output::tell(&format!("{text}; held until Ctrl-C, in a script use --lease\n"));
             }
         }
     }

@@ -223,5 +223,5 @@ pub(crate) async fn explained(cluster: &Cluster, lock: &str, failure: Failure) -
     };
     let mut told = Failure::new(failure.exit, &failure.reason, text);
     told.more = facts(lock, &explained);
-    told.next("--wait 60s to queue")
+    told.next(format!("tenure lock {} --wait 60s", quoted(lock)))
 }

@@ -1,5 +1,6 @@
 //! What goes on in the cluster right now?
 
+mod gaps;
 mod model;
 mod view;
 
@@ -93,6 +94,7 @@ fn object(model: &Model) -> serde_json::Value {
     let locks = model.rows().into_iter().map(|row| {
         json!({
             "lock": row.view.lock, "waiting": row.view.waiting, "grants_per_s": row.grants_per_s,
+            "gap_p50_us": row.gap.map(|gap| u64::try_from(gap.as_micros()).unwrap_or(u64::MAX)),
             "holders": row.view.holders.iter().map(|it| json!({
                 "client": it.client, "token": it.token.to_string(), "held_ms": it.held_ms,
             })).collect::<Vec<_>>(),

@@ -2,7 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-use crate::stage::{Live, Member, TENURE, at, ended, member, objects, ok, refused, run, run_with};
+use crate::stage::{
+    Live, Member, TENURE, at, ended, member, objects, ok, refused, run, run_with, wait,
+};
 
 #[test]
 fn wrong_arguments_are_refused_before_anything_is_sent() {
@@ -31,6 +33,26 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         assert!(ran.err.starts_with("error: "), "{arguments:?}: {}", ran.err);
         assert_eq!(ran.out, "", "{arguments:?}");
     }
+    // Programs are told the same in one object, also by the parser.
+    for arguments in [
+        &["lokc", "--output", "json"][..],
+        &["lock", "--output=json"],
+        &["lock", "a", "--wiat", "1s", "--output", "json"],
+        &["run", "a", "--output", "json"],
+        &["run", "a", "--grace", "9s", "--output", "json", "--", "true"],
+        &["run", "a", "--output", "json", "--", "no-such-command-anywhere"],
+    ] {
+        let ran = nowhere(arguments);
+        let said = objects(&ran.err);
+        let last = said.last().unwrap_or_else(|| panic!("{arguments:?}: {ran:?}"));
+        assert_eq!(last["exit_code"], ran.code, "{ran:?}");
+        let error = if last["error"].is_null() { last } else { &last["error"] };
+        assert!(error["message"].as_str().is_some_and(|it| !it.is_empty()), "{last}");
+        assert_eq!((said.len(), ran.out.as_str()), (1, ""), "{ran:?}");
+    }
+    // What the command behind -- wants of its own output is not our affair.
+    let theirs = nowhere(&["run", "--", "x", "--output", "json"]);
+    assert!(theirs.code == 2 && theirs.err.starts_with("error: "), "{theirs:?}");
     refused(2, "ARGUMENTS", &["lease", "show", "my-lease"]);
     refused(1, "INVALID_NAME", &["try", "a\tb"]);
     let bad = run(&["lock", "a", "--ttl", "3h"]);
@@ -109,6 +131,36 @@ fn flags_beat_variables_which_beat_the_file() {
     assert!(wrong.code == 78 && wrong.err.contains("/nowhere.pem"), "{wrong:?}");
     let gone = with(&[], &["locks", "--client-config", "/nowhere.toml"]);
     assert_eq!(gone.code, 78, "{gone:?}");
+    // The usual file may be missing; one that is there and cannot be read is not passed over.
+    let home = dir.path().join("home");
+    let variables = [("HOME", home.to_str().unwrap()), ("TENURE_ADDR", &member().addr)];
+    assert_eq!(with(&variables, &["locks"]).code, 0);
+    std::fs::create_dir_all(home.join(".config/tenure/client.toml")).unwrap();
+    let wrong = with(&variables, &["locks"]);
+    assert_eq!(wrong.code, 78, "{wrong:?}");
+    assert!(wrong.err.starts_with("error: cannot read "), "{wrong:?}");
+    assert!(wrong.err.contains("; try --client-config"), "{wrong:?}");
+    assert_eq!(wrong.err.lines().count(), 1, "{wrong:?}");
+    assert_eq!(with(&variables, &["locks", "--client-config", "/dev/null"]).code, 0);
+}
+
+#[test]
+fn names_are_taken_as_they_are_or_refused_with_what_would_do() {
+    for name in ["ключ/ёлка", "锁", "a b", "it's", "-x", "x".repeat(255).as_str()] {
+        let id = crate::stage::lease("names");
+        let token = ok(&["try", "--lease", &id, "--", name]);
+        assert!(ok(&["explain", "--", name]).contains("held by  names for"), "{name}");
+        let listed = crate::stage::json(&["locks", "--", name]);
+        assert_eq!(listed[0]["lock"], name);
+        ok(&["unlock", "--lease", &id, "--token", token.trim(), "--", name]);
+        ok(&["lease", "revoke", &id]);
+    }
+    for name in ["", &"x".repeat(5_000), "a\nb"] {
+        let said = refused(1, "INVALID_NAME", &["try", name]);
+        assert!(said.contains("try      "), "{said}");
+        let ran = run(&["run", name, "--", "true"]);
+        assert!(ran.code == 1 && ran.err.contains("  try      "), "{ran:?}");
+    }
 }
 
 #[test]
@@ -117,4 +169,28 @@ fn a_reader_that_goes_away_ends_the_command_quietly() {
     command.args(["-c", "\"$0\" completions bash | head -1; exit ${PIPESTATUS:-0}", TENURE]);
     let ran = ended(&mut command);
     assert_eq!(ran.err, "", "no panic, no complaint: {ran:?}");
+    // Nor does it matter to a member that nobody reads its greeting.
+    let (from, to) = std::io::pipe().unwrap();
+    drop(from);
+    let address = format!("127.0.0.1:{}", crate::ports::free_port());
+    let mut command = Command::new(TENURE);
+    command.args(["dev", "--fresh", "--clients", &address]).stdin(Stdio::null()).stderr(to);
+    let mut member = command.stdout(Stdio::null()).spawn().unwrap();
+    wait("it serves", || {
+        let ran = at(&address, &["locks", "--connect-timeout", "1s"]);
+        assert_eq!(member.try_wait().unwrap(), None, "it ended: {ran:?}");
+        (ran.code == 0).then_some(())
+    });
+    assert!(Command::new("kill").arg(member.id().to_string()).status().unwrap().success());
+    assert!(member.wait().unwrap().success());
+}
+
+#[test]
+fn a_member_says_that_it_is_ready_to_programs_too() {
+    let address = format!("127.0.0.1:{}", crate::ports::free_port());
+    let mut dev = Live::start(&["dev", "--fresh", "--clients", &address, "--output", "json"]);
+    let ready = objects(&dev.says("\"ready\"")).remove(0);
+    assert_eq!((&ready["clients"][0], &ready["kept"]), (&address.into(), &false.into()));
+    assert_eq!(dev.interrupt(), Some(0));
+    assert!(!std::path::Path::new(ready["data"].as_str().unwrap()).exists(), "nothing is kept");
 }

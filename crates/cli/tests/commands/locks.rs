@@ -115,6 +115,26 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
 }
 
 #[test]
+fn a_lease_lives_on_while_somebody_waits_under_it() {
+    const TTL_MS: u64 = 4_000;
+    let holder = lease("first");
+    let token = ok(&["try", "patient", "--lease", &holder]).trim().to_owned();
+    let mine = ok(&["lease", "grant", "--ttl", "4s", "--client", "second"]).trim().to_owned();
+    let waiting = Live::start(&["lock", "patient", "--lease", &mine]);
+    // A place in the queue goes with its lease: only a renewed one stands there for longer than the ttl.
+    wait("it waits for longer than its lease would live", || {
+        let queue = json(&["queue", "patient"]);
+        let waited = queue.first().map_or(0, |it| it["waiting_ms"].as_u64().unwrap());
+        (waited > 2 * TTL_MS).then_some(())
+    });
+    ok(&["unlock", "patient", "--lease", &holder, "--token", &token]);
+    let next = wait("the token", || waiting.said().iter().find_map(|it| it.parse::<u64>().ok()));
+    assert!(next > token.parse().unwrap(), "{next} {token}");
+    // From here on nobody renews it but its owner.
+    wait("it ends", || (run(&["lease", "show", &mine]).code == 1).then_some(()));
+}
+
+#[test]
 fn modes_slots_and_words_for_others_are_as_asked() {
     let leases = [lease("r1"), lease("r2"), lease("w1")];
     for lease in &leases[..2] {

@@ -137,6 +137,14 @@ fn top_shows_locks_and_obeys_its_keys() {
     // What happens meanwhile is seen without a key.
     ok(&["try", "screen/third", "--lease", &id]);
     terminal.shows("screen/third");
+    // How long it took to hand over, as the leader timed it.
+    ok(&["unlock", "screen/deploy", "--lease", &id, "--token", token.trim()]);
+    wait("the gap is shown", || {
+        let screen = terminal.screen();
+        let row = screen.lines().find(|line| line.contains("screen/deploy"))?;
+        let gap = row.split_whitespace().last()?.strip_suffix("ms")?.parse::<f64>();
+        (screen.contains("GAP p50") && row.contains("ci-9/877") && gap.is_ok()).then_some(())
+    });
     terminal.presses("q");
     let after = terminal.shows("ended 0");
     assert!(!after.contains("MEMBER"), "the screen of before is back: {after}");
@@ -164,6 +172,15 @@ fn the_tour_goes_on_with_enter() {
     {
         assert!(screen.contains(words), "{words}: {screen}");
     }
+}
+
+#[test]
+fn the_tour_ends_with_ctrl_c_at_a_prompt() {
+    let Some(terminal) = Terminal::open(100, 60) else { return };
+    terminal.types(&format!("{TENURE} demo; echo ended $?\n"));
+    terminal.shows("[Enter] 1. two want the same lock");
+    terminal.presses("C-c");
+    terminal.shows("ended 130");
 }
 
 #[test]
