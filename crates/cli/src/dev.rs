@@ -1,5 +1,6 @@
 //! How does somebody get a lock service on their own machine, with one command?
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ pub(crate) struct Dev {
 /// Runs one durable member until somebody stops it.
 pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     let began_us = os::now_us();
+    check(&flags.clients)?;
     let wishes = wishes()?;
     os::raise_open_files();
     let data = Data::choose(flags)?;
@@ -59,6 +61,23 @@ pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     greet(flags, &running, &data, took_ms);
     wishes.wait(&running);
     Ok(Exit::Done)
+}
+
+/// Whether somebody on this machine, and nobody else, can be let in there.
+fn check(clients: &str) -> Result<(), Failure> {
+    let here = |host: &str| {
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    };
+    match clients.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() && here(host) => Ok(()),
+        Some((host, port)) if port.parse::<u16>().is_ok() && !host.is_empty() => {
+            Err(Failure::config(format!(
+                "`tenure dev` listens on this machine alone, not on {clients}; try 127.0.0.1:{port}, or tenure serve"
+            )))
+        }
+        _ => Err(Failure::config(format!("`{clients}` is no address; try 127.0.0.1:7450"))),
+    }
 }
 
 fn settings(name: &str, data: &Path, flags: &Dev) -> Settings {

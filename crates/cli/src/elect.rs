@@ -26,6 +26,7 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Args)]
 pub(crate) struct Elect {
     /// Which election
+    #[arg(value_parser = output::name)]
     name: String,
     /// What others shall see while we lead, an address for one
     #[arg(long, value_name = "TEXT")]

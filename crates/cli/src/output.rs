@@ -129,6 +129,15 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// A name that somebody typed. What else it may not be, the cluster says.
+pub(crate) fn name(typed: &str) -> Result<String, String> {
+    if typed.is_empty() {
+        Err("a name has at least one letter".to_owned())
+    } else {
+        Ok(typed.to_owned())
+    }
+}
+
 /// The same of a name that may be of any length.
 pub(crate) fn shortened(name: &str) -> String {
     match name.char_indices().nth(SHOWN_MAX) {

@@ -32,6 +32,7 @@ pub(crate) struct Watch {
 #[derive(Args)]
 pub(crate) struct Observe {
     /// Which election
+    #[arg(value_parser = output::name)]
     name: String,
     /// End after so many changes; the first one is how it stands now
     #[arg(long, value_name = "N")]

@@ -60,7 +60,13 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
         other => {
             voice.error(&format!("lock `{lock}`: {}", chain(other)));
             voice.detail("effect", "none: the command did not start");
-            voice.detail("try", "tenure doctor");
+            let advice = match other {
+                Error::Failed { reason, .. } => {
+                    tenure_wire::reason::row(reason).map(|row| row.advice)
+                }
+                _ => None,
+            };
+            voice.detail("try", advice.unwrap_or("tenure doctor"));
             ("refused", Exit::of(other).code())
         }
     };

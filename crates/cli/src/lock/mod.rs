@@ -22,6 +22,7 @@ use wait::Waiting;
 #[derive(Args)]
 pub(crate) struct Lock {
     /// Which lock
+    #[arg(value_parser = output::name)]
     pub(crate) lock: String,
     /// Queue at most this long; 0 tries once [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
@@ -36,6 +37,7 @@ pub(crate) struct Lock {
 #[derive(Args)]
 pub(crate) struct Try {
     /// Which lock
+    #[arg(value_parser = output::name)]
     lock: String,
     #[command(flatten)]
     how: How,

@@ -55,6 +55,14 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
     assert!(theirs.code == 2 && theirs.err.starts_with("error: "), "{theirs:?}");
     refused(2, "ARGUMENTS", &["lease", "show", "my-lease"]);
     refused(1, "INVALID_NAME", &["try", "a\tb"]);
+    for (address, words) in [
+        ("nowhere", "`nowhere` is no address; try 127.0.0.1:7450"),
+        ("10.1.2.3:70000", "`10.1.2.3:70000` is no address"),
+        ("10.1.2.3:7450", "not on 10.1.2.3:7450; try 127.0.0.1:7450, or tenure serve"),
+    ] {
+        let ran = nowhere(&["dev", "--fresh", "--clients", address]);
+        assert!(ran.code == 78 && ran.err.contains(words), "{ran:?}");
+    }
     let bad = run(&["lock", "a", "--ttl", "3h"]);
     assert!(bad.code == 2 && bad.err.contains("not between 1s and 1h"), "{bad:?}");
 }
@@ -150,16 +158,23 @@ fn names_are_taken_as_they_are_or_refused_with_what_would_do() {
         let id = crate::stage::lease("names");
         let token = ok(&["try", "--lease", &id, "--", name]);
         assert!(ok(&["explain", "--", name]).contains("held by  names for"), "{name}");
-        let listed = crate::stage::json(&["locks", "--", name]);
+        let listed = objects(&ok(&["locks", "--output", "json", "--", name]));
         assert_eq!(listed[0]["lock"], name);
         ok(&["unlock", "--lease", &id, "--token", token.trim(), "--", name]);
         ok(&["lease", "revoke", &id]);
     }
-    for name in ["", &"x".repeat(5_000), "a\nb"] {
+    for name in ["x".repeat(5_000).as_str(), "a\nb"] {
         let said = refused(1, "INVALID_NAME", &["try", name]);
         assert!(said.contains("try      "), "{said}");
         let ran = run(&["run", name, "--", "true"]);
         assert!(ran.code == 1 && ran.err.contains("  try      "), "{ran:?}");
+        assert!(ran.err.lines().all(|line| line.len() < 300), "{ran:?}");
+    }
+    for arguments in
+        [&["try", ""][..], &["explain", ""], &["key", "get", ""], &["run", "", "--", "true"]]
+    {
+        let ran = at("127.0.0.1:1", arguments);
+        assert!(ran.code == 2 && ran.err.contains("a name has at least one letter"), "{ran:?}");
     }
 }
 
@@ -190,7 +205,10 @@ fn a_member_says_that_it_is_ready_to_programs_too() {
     let address = format!("127.0.0.1:{}", crate::ports::free_port());
     let mut dev = Live::start(&["dev", "--fresh", "--clients", &address, "--output", "json"]);
     let ready = objects(&dev.says("\"ready\"")).remove(0);
-    assert_eq!((&ready["clients"][0], &ready["kept"]), (&address.into(), &false.into()));
+    assert_eq!((&ready["clients"][0], &ready["kept"]), (&address.clone().into(), &false.into()));
+    // One alone cannot be joined, and nobody is told to.
+    let alone = at(&address, &["cluster", "add", "b"]);
+    assert!(alone.code == 1 && alone.err.contains("try      tenure serve --help"), "{alone:?}");
     assert_eq!(dev.interrupt(), Some(0));
     assert!(!std::path::Path::new(ready["data"].as_str().unwrap()).exists(), "nothing is kept");
 }
