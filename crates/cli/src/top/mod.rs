@@ -24,6 +24,9 @@ use model::{Model, Sort};
 /// What a screen has where there is none.
 const PAPER: Size = Size { columns: 120, rows: 40 };
 
+/// Between what happened and what is drawn because of it, at most, and only while more happens.
+const FRAME: Duration = Duration::from_millis(100);
+
 /// Flags of `tenure top`.
 #[derive(Args)]
 pub(crate) struct Top {
@@ -117,11 +120,18 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
     let (screen, mut keys) = (Screen::open()?, terminal::keys());
     let mut page = Page::Locks;
     let mut tick = tokio::time::interval(flags.interval.max(Duration::from_millis(50)));
+    let mut drawn: Option<Instant> = None;
     loop {
-        match &page {
-            Page::About(lines) => screen.draw(&view::about(lines, screen.size())),
-            Page::Locks => screen.draw(&view::lines(&model, screen.size(), None)),
-            Page::Filter => screen.draw(&view::lines(&model, screen.size(), Some(&model.filter))),
+        // Not for each of a thousand events per second: whoever draws does not listen.
+        if drawn.is_none_or(|at| at.elapsed() >= FRAME) {
+            match &page {
+                Page::About(lines) => screen.draw(&view::about(lines, screen.size())),
+                Page::Locks => screen.draw(&view::lines(&model, screen.size(), None)),
+                Page::Filter => {
+                    screen.draw(&view::lines(&model, screen.size(), Some(&model.filter)));
+                }
+            }
+            drawn = Some(Instant::now());
         }
         tokio::select! {
             batch = watch.next() => match batch {
@@ -131,6 +141,7 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
                 Err(_) => watch = cluster.client.watch_prefix("").await?,
             },
             _ = tick.tick() => {
+                drawn = None;
                 if let Err(failure) = model.look(cluster).await {
                     model.trouble(&failure.text);
                 }
@@ -138,6 +149,7 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
             signal = asked.signal() => { let _ = signal; return Ok(Exit::Done) },
             key = keys.recv() => {
                 let Some(key) = key else { return Ok(Exit::Done) };
+                drawn = None;
                 let (next, done) = press(cluster, &mut model, page, key).await;
                 if done {
                     return Ok(Exit::Done);
