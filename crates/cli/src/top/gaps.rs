@@ -1,7 +1,7 @@
 //! How long does nobody have a lock that was given back while others waited?
 //!
-//! The events cannot tell: a release and the next grant are one revision. Whoever leads times it from the arrival of the
-//! release, by the first segment of names: `tenure_handover_seconds` of its `/metrics`.
+//! The events cannot tell: a release and the next grant are one revision. Whoever leads times it from the arrival of
+//! the release, by the first segment of names: `tenure_handover_seconds` of its `/metrics`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;

@@ -51,8 +51,8 @@ impl Server {
         Some(etcd)
     }
 
-    /// Nothing if there is no consul on this machine, or no time for it: a lock of its is handed over after its delay of
-    /// 15 seconds.
+    /// Nothing if there is no consul on this machine, or no time for it: its locks are handed over after a delay of 15
+    /// seconds.
     fn consul() -> Option<Self> {
         if std::env::var_os("TENURE_RUNS").is_none() {
             println!("SKIPPED: consul takes a minute; cargo xtask campaign run has it");
