@@ -24,6 +24,9 @@ pub(crate) struct Lock {
     /// Which lock
     #[arg(value_parser = output::name)]
     pub(crate) lock: String,
+    /// A command, as others take one here; it is not run, and whoever types it is told what would
+    #[arg(hide = true, num_args = 0..)]
+    command: Vec<String>,
     /// Queue at most this long; 0 tries once [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     wait: Option<Duration>,
@@ -79,6 +82,15 @@ const TTL: Duration = Duration::from_secs(15);
 
 /// Waits for a lock and holds it.
 pub(crate) fn lock(flags: &Lock) -> Result<Exit, Failure> {
+    if !flags.command.is_empty() {
+        let words: Vec<String> = flags.command.iter().map(quoted).collect();
+        let failure = Failure::arguments("`tenure lock` holds a lock by hand, and runs nothing");
+        return Err(failure.with("effect", "none: no lock was asked for").next(format!(
+            "tenure run {} -- {}",
+            quoted(&flags.lock),
+            words.join(" ")
+        )));
+    }
     acquire(&flags.lock, flags.wait, &flags.how, &flags.reach)
 }
 

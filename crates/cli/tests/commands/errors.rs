@@ -16,6 +16,8 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         (&["lock", "a", "--wiat", "1s"], "--wait"),
         (&["lock", "a", "--wait", "soon"], "`soon` is no time; try 500ms, 15s, 2m or 1h30m"),
         (&["lock", "a", "--slots", "0"], "--slots"),
+        (&["lock", "a", "./m", "b c"], "try      tenure run a -- ./m 'b c'"),
+        (&["lock", "a", "--", "./m", "--fast"], "try      tenure run a -- ./m --fast"),
         (&["lock", "a", "--lease", "1", "--ttl", "5s"], "cannot be used with"),
         (&["force", "a", "--token", "x"], "--token"),
         (&["locks", "--output", "yaml"], "[possible values: text, json]"),
@@ -198,6 +200,23 @@ fn a_reader_that_goes_away_ends_the_command_quietly() {
     });
     assert!(Command::new("kill").arg(member.id().to_string()).status().unwrap().success());
     assert!(member.wait().unwrap().success());
+}
+
+#[test]
+fn colour_is_for_terminals_whose_owners_want_it() {
+    let typed = format!("{TENURE} locks --addr 127.0.0.1:1 --connect-timeout 100ms");
+    let shown = |variables: &[(&str, &str)]| {
+        let mut command = Command::new("script");
+        command.args(["-qec", &typed, "/dev/null"]).stdin(Stdio::null());
+        command.env("TERM", "xterm").env_remove("NO_COLOR").envs(variables.iter().copied());
+        ended(&mut command).out
+    };
+    assert!(shown(&[]).contains("\x1b["), "somebody looks");
+    for variables in [[("NO_COLOR", "1")], [("TERM", "dumb")]] {
+        let text = shown(&variables);
+        assert!(text.contains("error: no member answered") && !text.contains('\x1b'), "{text:?}");
+    }
+    assert!(!at("127.0.0.1:1", &["locks", "--connect-timeout", "100ms"]).err.contains('\x1b'));
 }
 
 #[test]
