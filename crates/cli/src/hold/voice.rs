@@ -142,7 +142,8 @@ impl Voice {
     fn clear(&mut self) {
         let lines = std::mem::take(&mut self.block);
         if self.terminal && lines > 0 {
-            self.write(Said::ToStderr(format!("\x1b[{lines}A\x1b[J")));
+            // To the first column too: a Ctrl-C that was typed is shown, and moves the cursor.
+            self.write(Said::ToStderr(format!("\r\x1b[{lines}A\x1b[J")));
         }
     }
 

@@ -96,7 +96,8 @@ impl<'a> Waiting<'a> {
     pub(crate) fn clear(&self) {
         let lines = self.drawn.swap(0, Ordering::Relaxed);
         if lines > 0 {
-            output::tell(&format!("\x1b[{lines}A\x1b[J"));
+            // To the first column too: a Ctrl-C that was typed is shown, and moves the cursor.
+            output::tell(&format!("\r\x1b[{lines}A\x1b[J"));
         }
     }
 }

@@ -197,6 +197,20 @@ fn a_wait_is_drawn_in_place_and_taken_away_again() {
         "free     when released, or in",
         "look     tenure explain drawn",
     ]);
+    // Whoever gives up sees one clean line instead of it, whatever the terminal showed of the key.
+    for (next, command) in [("run", " -- true"), ("lock", "")] {
+        terminal.presses("C-c");
+        terminal.shows("ended 130");
+        let left =
+            |line: &str| line.trim_start_matches("^C").starts_with("tenure: left the queue of");
+        let screen = terminal.screen();
+        assert!(screen.lines().any(left) && !screen.contains("held by"), "{screen}");
+        terminal.types("clear\n");
+        wait("a clear screen", || (!terminal.screen().contains("ended")).then_some(()));
+        let flags = format!("drawn --client me --addr {addr}{command}");
+        terminal.types(&format!("{TENURE} {next} {flags}; echo ended $?\n"));
+        terminal.shows_all(&["held by  ci-7/4121 for", "look     tenure explain drawn"]);
+    }
     ok(&["unlock", "drawn", "--lease", &id, "--token", token.trim()]);
     let screen = terminal.shows("acquired, token");
     assert!(!screen.contains("waiting for lock"), "the block is gone: {screen}");
