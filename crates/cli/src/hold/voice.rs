@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::output::Output;
+use crate::terminal::fitted;
 
 /// How long what was said last may take to be written.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -110,7 +111,9 @@ impl Voice {
         self.unusual = true;
         if self.terminal {
             self.clear();
-            self.write(Said::ToStderr(lines.iter().map(|line| format!("{line}\n")).collect()));
+            self.write(Said::ToStderr(
+                lines.iter().map(|line| format!("{}\n", fitted(line))).collect(),
+            ));
             self.block = lines.len();
         } else if changed && let Some(first) = lines.first() {
             let holder = lines.get(1).and_then(|line| line.trim().strip_prefix("held by"));

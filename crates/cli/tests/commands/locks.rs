@@ -86,7 +86,7 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
     // A wait is seen, and ends with Ctrl-C.
     let other = lease("other");
     let mut waiting = Live::start(&["lock", "under", "--lease", &other]);
-    waiting.says("waiting for lock `under`, 0 ahead of you; held by script for");
+    waiting.says("waiting for lock `under`, you are next; held by script for");
     assert_eq!(waiting.interrupt(), Some(130));
     assert!(json(&["queue", "under"]).is_empty(), "the place is given up, the lease lives on");
     ok(&["lease", "show", &other]);

@@ -191,7 +191,7 @@ fn a_wait_is_drawn_in_place_and_taken_away_again() {
     let addr = &member().addr;
     terminal.types(&format!("{TENURE} lock drawn --client me --addr {addr}; echo ended $?\n"));
     terminal.shows_all(&[
-        "tenure: waiting for lock `drawn`, 0 ahead of you",
+        "tenure: waiting for lock `drawn`, you are next",
         "held by  ci-7/4121 for",
         ": \"release 5.2\"",
         "free     when released, or in",
@@ -217,4 +217,28 @@ fn a_wait_is_drawn_in_place_and_taken_away_again() {
     terminal.presses("C-c");
     let screen = terminal.shows("ended 0");
     assert!(screen.contains("tenure: lock `drawn` released after"), "{screen}");
+}
+
+#[test]
+fn a_wait_is_drawn_in_place_where_its_lines_do_not_fit() {
+    let Some(terminal) = Terminal::open(40, 20) else { return };
+    let id = lease("somebody-with-a-long-name/4121");
+    ok(&["try", "narrow", "--lease", &id, "--metadata", "release 5.2 of everything"]);
+    let addr = &member().addr;
+    for (command, rest) in [("lock", ""), ("run", " -- true")] {
+        terminal.types(&format!("{TENURE} {command} narrow --addr {addr}{rest}; echo ended $?\n"));
+        terminal.shows("waiting for lock `narrow`");
+        wait("it was drawn several times", || {
+            let queue = crate::stage::json(&["queue", "narrow"]);
+            (queue.first()?["waiting_ms"].as_u64()? > 3_500).then_some(())
+        });
+        // A screen may be caught while it is drawn; what is left behind stays.
+        wait("one block", || {
+            (terminal.screen().matches("waiting for lock").count() == 1).then_some(())
+        });
+        terminal.presses("C-c");
+        terminal.shows("ended 130");
+        terminal.types("clear\n");
+        wait("a clear screen", || (!terminal.screen().contains("ended")).then_some(()));
+    }
 }
