@@ -135,6 +135,14 @@ async fn foreground(
     waiting.clear();
     let guard = match guard {
         Ok(guard) => guard,
+        // The place in the queue went with the lease: nothing was held that could be lost.
+        Err(tenure::Error::Lost { cause }) => {
+            let text = format!("lock `{lock}` was not acquired: {cause}");
+            let lock = quoted(lock);
+            return Err(Failure::new(Exit::NotAcquired, "LOST", text)
+                .with("effect", "none: the place in the queue is gone")
+                .next(format!("the same again; who has it: tenure explain {lock}")));
+        }
         Err(error) => {
             let failure = wait::explained(cluster, lock, Failure::from(error)).await;
             // The answer is known; what becomes of an empty lease is not worth another error.

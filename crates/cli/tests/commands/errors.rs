@@ -103,7 +103,23 @@ fn an_unanswered_request_may_have_happened() {
     assert_eq!(at(&addr, &["try", "l", "--lease", holder.trim()]).code, 0);
     let mut waiting = Live::start_at(&addr, &["lock", "l", "--lease", waiter.trim()]);
     waiting.says("waiting for lock `l`");
+    let short = ["--connect-timeout", "2s"];
+    let mut watching =
+        Live::start_at(&addr, &[&["watch", "l", "--from", "1"], &short[..]].concat());
+    let line = watching.says("granted");
+    let seen: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
+    let mut third = Live::start_at(&addr, &[&["lock", "l", "--ttl", "6s"], &short[..]].concat());
+    third.says("waiting for lock `l`, 1 ahead of you");
     drop(gone);
+    // A place in a queue is not a lock: nothing was lost that was held.
+    assert_eq!(third.ends(), Some(75), "{:?}", third.said());
+    third.says("error: lock `l` was not acquired: cluster unreachable for");
+    // Whoever watched is told how to go on.
+    assert_eq!(watching.ends(), Some(69), "{:?}", watching.said());
+    let next = watching.says("try      tenure watch l --from ");
+    let next: u64 =
+        next.split("--from ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    assert!(next > seen, "{next} {seen}");
     assert_eq!(waiting.ends(), Some(74), "{:?}", waiting.said());
     waiting.says("effect   unknown: it may have happened");
     waiting.says("--request-id");
