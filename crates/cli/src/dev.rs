@@ -1,12 +1,15 @@
 //! How does somebody get a lock service on their own machine, with one command?
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 use tenure_server::{Entrance, Running, Settings, os, start};
 
 use crate::exit::Exit;
+use crate::output::{self, Output};
 use crate::run::{Failure, on_end, wishes};
 
 /// Small enough to be made while somebody watches.
@@ -30,11 +33,15 @@ pub(crate) struct Dev {
     /// Run so many members in this process, for play
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
     members: u8,
+    /// How to say that it is ready
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) output: Output,
 }
 
 /// Runs one durable member until somebody stops it.
 pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     let began_us = os::now_us();
+    check(&flags.clients)?;
     let wishes = wishes()?;
     os::raise_open_files();
     let data = Data::choose(flags)?;
@@ -51,9 +58,26 @@ pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
         return Err(Failure::refused(text));
     }
     let took_ms = os::now_us().saturating_sub(began_us) / 1_000;
-    greet(&running, &data, took_ms);
+    greet(flags, &running, &data, took_ms);
     wishes.wait(&running);
     Ok(Exit::Done)
+}
+
+/// Whether somebody on this machine, and nobody else, can be let in there.
+fn check(clients: &str) -> Result<(), Failure> {
+    let here = |host: &str| {
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    };
+    match clients.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() && here(host) => Ok(()),
+        Some((host, port)) if port.parse::<u16>().is_ok() && !host.is_empty() => {
+            Err(Failure::config(format!(
+                "`tenure dev` listens on this machine alone, not on {clients}; try 127.0.0.1:{port}, or tenure serve"
+            )))
+        }
+        _ => Err(Failure::config(format!("`{clients}` is no address; try 127.0.0.1:7450"))),
+    }
 }
 
 fn settings(name: &str, data: &Path, flags: &Dev) -> Settings {
@@ -104,22 +128,25 @@ fn start_many(
     Ok(running)
 }
 
-fn greet(running: &[Running], data: &Data, took_ms: u64) {
-    let version = env!("CARGO_PKG_VERSION");
-    match running {
-        [_] => eprintln!("tenure {version}: one member, durable, loopback only"),
-        many => {
-            eprintln!(
-                "tenure {version}: {} members in one process, durable, loopback only",
-                many.len()
-            );
-        }
+fn greet(flags: &Dev, running: &[Running], data: &Data, took_ms: u64) {
+    if flags.output == Output::Json {
+        let doors: Vec<String> = running.iter().map(|one| one.clients.to_string()).collect();
+        return output::object(&json!({
+            "event": "ready", "clients": doors, "data": data.path, "kept": !data.throwaway,
+            "took_ms": took_ms,
+        }));
     }
+    let version = env!("CARGO_PKG_VERSION");
+    let members = match running {
+        [_] => "one member".to_owned(),
+        many => format!("{} members in one process", many.len()),
+    };
+    let mut text = format!("tenure {version}: {members}, durable, loopback only\n");
     for one in running {
-        eprintln!("  doors    {} (gRPC, HTTP, WebSocket)", one.clients);
+        text.push_str(&format!("  doors    {} (gRPC, HTTP, WebSocket)\n", one.clients));
     }
     let kept = if data.throwaway { "removed at the end" } else { "kept; --fresh for a throwaway" };
-    eprintln!("  data     {} ({kept})", shown(&data.path));
+    text.push_str(&format!("  data     {} ({kept})\n", shown(&data.path)));
     if let Some(one) = running.first() {
         let at = one.clients;
         let addr = if at.to_string() == crate::reach::LOOPBACK {
@@ -127,13 +154,15 @@ fn greet(running: &[Running], data: &Data, took_ms: u64) {
         } else {
             format!(" --addr {at}")
         };
-        eprintln!("ready in {took_ms} ms. In another terminal: tenure lock deploy{addr}");
+        text.push_str(&format!(
+            "ready in {took_ms} ms. In another terminal: tenure run deploy{addr} -- sleep 30\n"
+        ));
     }
-    if data.throwaway {
-        eprintln!("Ctrl-C stops, and nothing is kept.");
-    } else {
-        eprintln!("Ctrl-C stops. Locks survive; leases do not age while nobody leads.");
-    }
+    text.push_str(match data.throwaway {
+        true => "Ctrl-C stops, and nothing is kept.\n",
+        false => "Ctrl-C stops. Locks survive; leases do not age while nobody leads.\n",
+    });
+    output::tell(&text);
 }
 
 /// A path as people write it.

@@ -1,6 +1,7 @@
 //! How does a process lead for as long as it may, from a shell?
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -25,6 +26,7 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Args)]
 pub(crate) struct Elect {
     /// Which election
+    #[arg(value_parser = output::name)]
     name: String,
     /// What others shall see while we lead, an address for one
     #[arg(long, value_name = "TEXT")]
@@ -47,6 +49,9 @@ pub(crate) struct Elect {
     /// What happens to the command while a renewal is late
     #[arg(long, value_name = "WHAT", value_enum, default_value_t, requires = "command")]
     on_doubt: OnDoubt,
+    /// Write one JSON object per event to this file
+    #[arg(long, value_name = "FILE", requires = "command")]
+    events: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) reach: Reach,
 }
@@ -71,6 +76,7 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
             on_doubt: flags.on_doubt,
             once: flags.once,
             command: &flags.command,
+            events: flags.events.as_deref(),
             reach: &flags.reach,
         });
     }

@@ -36,6 +36,15 @@ impl Failure {
         Self::new(Exit::Arguments, "ARGUMENTS", text)
     }
 
+    /// The arguments make no sense to the parser, which says so in several lines.
+    pub(crate) fn misunderstood(said: &str) -> Self {
+        let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+        let first = lines.next().unwrap_or("wrong arguments");
+        let failure = Self::arguments(first.strip_prefix("error: ").unwrap_or(first));
+        let more: Vec<&str> = lines.collect();
+        failure.next(more.join("; "))
+    }
+
     pub(crate) fn new(exit: Exit, reason: &str, text: impl Into<String>) -> Self {
         Self { text: text.into(), exit, more: Vec::new(), reason: reason.to_owned() }
     }
@@ -141,7 +150,8 @@ impl From<Error> for Failure {
     }
 }
 
-fn refused(refusal: &Refusal, exit: Exit) -> Failure {
+/// What a refusal means for whoever asked, and what to type next.
+pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> Failure {
     let failure = Failure::new(exit, refusal.reason(), refusal.to_string());
     match refusal {
         Refusal::Held(held) => {
@@ -153,7 +163,8 @@ fn refused(refusal: &Refusal, exit: Exit) -> Failure {
                 0 => failure,
                 ahead => failure.with("ahead", format!("{ahead} waiting")),
             };
-            failure.with("try", format!("--wait 60s, or: tenure explain {}", quoted(&held.lock)))
+            let lock = quoted(&held.lock);
+            failure.with("try", format!("tenure lock {lock} --wait 60s, or: tenure explain {lock}"))
         }
         Refusal::TokenOutdated { lock, holder } => {
             let failure = match holder {
@@ -210,6 +221,14 @@ mod tests {
         assert_eq!(quoted("jobs/7"), "jobs/7");
         assert_eq!(quoted("it's mine"), r"'it'\''s mine'");
         assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn what_the_parser_says_in_lines_is_one_object() {
+        let said = "error: unexpected argument '--wiat' found\n\n  tip: '--wait' exists\n\nUsage: tenure lock\n";
+        let error = &Failure::misunderstood(said).json()["error"];
+        assert_eq!(error["message"], "unexpected argument '--wiat' found");
+        assert_eq!(error["next"], "tip: '--wait' exists; Usage: tenure lock");
     }
 
     #[test]

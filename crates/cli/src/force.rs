@@ -30,6 +30,7 @@ const UNWATCHED: Duration = Duration::from_secs(5);
 #[derive(Args)]
 pub(crate) struct Force {
     /// Which lock
+    #[arg(value_parser = output::name)]
     lock: String,
     /// The token of the grant to end, as `tenure explain` shows it; without it nothing is done
     #[arg(long)]

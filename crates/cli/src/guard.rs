@@ -8,6 +8,7 @@ use signal_hook::iterator::Signals;
 use tenure_gate::StartError;
 
 use crate::failure::{Failure, chain};
+use crate::output;
 
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
@@ -18,7 +19,7 @@ impl From<StartError> for Failure {
 
 /// Ends the process because it cannot go on: one clear line, at once.
 pub(crate) fn end(why: &str) -> ! {
-    eprintln!("error: {why}; try starting it again once the disk is well");
+    output::tell(&format!("error: {why}; try starting it again once the disk is well\n"));
     std::process::exit(1);
 }
 

@@ -60,6 +60,7 @@ pub(crate) enum Key {
 #[derive(Args)]
 pub(crate) struct Get {
     /// Which key
+    #[arg(value_parser = output::name)]
     key: String,
     #[command(flatten)]
     pub(crate) reach: Reach,
@@ -69,6 +70,7 @@ pub(crate) struct Get {
 #[derive(Args)]
 pub(crate) struct Put {
     /// Which key
+    #[arg(value_parser = output::name)]
     key: String,
     /// The value; - reads it from stdin
     value: String,
@@ -82,6 +84,7 @@ pub(crate) struct Put {
 #[derive(Args)]
 pub(crate) struct Delete {
     /// Which key
+    #[arg(value_parser = output::name)]
     key: String,
     #[command(flatten)]
     guard: Guard,
@@ -94,6 +97,7 @@ pub(crate) struct Delete {
 #[command(group = clap::ArgGroup::new("believed").required(true).args(["old", "absent", "modified"]))]
 pub(crate) struct Cas {
     /// Which key
+    #[arg(value_parser = output::name)]
     key: String,
     /// The new value; - reads it from stdin
     value: String,

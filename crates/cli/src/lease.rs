@@ -1,5 +1,6 @@
 //! How are leases granted, renewed, ended and looked at from a shell?
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -21,6 +22,9 @@ use crate::span;
 
 /// Digits of a lease that people are shown.
 const SHORT: usize = 8;
+
+/// A ttl has so many renewals, as the SDK renews: one that fails can be repeated.
+const RENEWED_IN: u32 = 3;
 
 /// What can be done with leases.
 #[derive(Subcommand)]
@@ -288,6 +292,27 @@ async fn show(cluster: &Cluster, flags: &Show) -> Result<Exit, Failure> {
     text.push_str(&format!("next     tenure lease renew {short} · tenure lease revoke {short}\n"));
     output::out(&text);
     Ok(Exit::Done)
+}
+
+/// Renews a lease for as long as this is waited for, if that is longer than a moment: whoever waits under it has nobody
+/// else to do so.
+pub(crate) async fn keep(cluster: &Cluster, lease: i64, moment: Duration) -> Infallible {
+    let mut pause = moment;
+    loop {
+        tokio::time::sleep(pause).await;
+        let renewal = v1::RenewRequest { leases: vec![lease], ..Default::default() };
+        let renewed = match cluster.client.ask(Command::Renew(renewal), None).await {
+            Ok((Answer::Renewed(renewed), _)) => renewed.ttl_ms.first().copied(),
+            // Nobody took it: the next try is soon enough, or too late for any.
+            _ => None,
+        };
+        pause = match renewed {
+            // It has ended, and with it the place in the queue: the ask that waits is told so.
+            Some(0) => std::future::pending().await,
+            Some(ttl_ms) => Duration::from_millis(ttl_ms) / RENEWED_IN,
+            None => moment,
+        };
+    }
 }
 
 /// The lease that somebody means: its id, or the first digits that only one has.

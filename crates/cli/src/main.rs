@@ -80,17 +80,28 @@ enum Command {
     ///   tenure lock deploy --wait 30s           at most so long
     ///   tenure lock cache --shared              together with other readers
     ///   tenure lock workers --slots 8           be one of eight
-    ///   tenure lock deploy --lease 68629145     take it under a lease of yours, and return at once
     ///
+    /// In a script, under a lease of yours: it returns as soon as the lock is held, and the lease holds it on.
+    ///
+    ///   LEASE=$(tenure lease grant --ttl 5m)
+    ///   TOKEN=$(tenure lock deploy --lease $LEASE)
+    ///
+    /// While it waits it renews that lease; from then on nobody but you does: `tenure lease renew $LEASE`.
     /// The fencing token is all that is printed to stdout: hand it to whatever the lock protects.
     #[command(verbatim_doc_comment)]
     Lock(lock::Lock),
-    /// Hold a lock if it is free, else say who has it
+    /// Hold a lock until Ctrl-C if it is free, else say who has it
     ///
-    ///   tenure try deploy && echo held
+    ///   tenure try deploy                              holds it until Ctrl-C, or ends at once with 75
+    ///
+    /// In a script, under a lease of yours: it returns at once either way, and the lease holds the lock on.
+    ///
+    ///   LEASE=$(tenure lease grant --ttl 5m)
     ///   TOKEN=$(tenure try deploy --lease $LEASE) || exit 0
+    ///   …
+    ///   tenure lease revoke $LEASE                     gives it back
     ///
-    /// Ends with 75 if somebody else has it.
+    /// Or around a command, which is stopped if the lock is lost: `tenure run deploy --wait 0 -- ./report`.
     #[command(verbatim_doc_comment)]
     Try(lock::Try),
     /// Give back a lock that a lease holds
@@ -276,11 +287,27 @@ fn main() -> ExitCode {
     if let Some(code) = hold::inside() {
         return code;
     }
-    let (output, done) = run(&Arguments::parse().command);
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return not_understood(&error),
+    };
+    let (output, done) = run(&arguments.command);
     match done {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report_as(output),
     }
+}
+
+/// Says what is wrong with the arguments, or the help that was asked for; as an object to whoever wants objects.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    let words: Vec<_> = std::env::args_os().collect();
+    let ours = words.split(|word| word == "--").next().unwrap_or_default();
+    let objects = ours.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
+        || ours.iter().any(|word| word == "--output=json");
+    if !(objects && error.use_stderr()) {
+        error.exit();
+    }
+    Failure::misunderstood(&error.to_string()).report_as(Output::Json)
 }
 
 fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
@@ -299,7 +326,7 @@ fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
         Command::Observe(flags) => (flags.reach.output, watch::observe(flags)),
         Command::Watch(flags) => (flags.reach.output, watch::watch(flags)),
         Command::Key(command) => (command.output(), key::run(command)),
-        Command::Dev(flags) => (Output::Text, dev::run(flags)),
+        Command::Dev(flags) => (flags.output, dev::run(flags)),
         Command::Serve(flags) => (Output::Text, serve::run(flags)),
         Command::Config(ConfigCommand::Check(flags)) => (flags.output, serve::check(flags)),
         Command::Cluster(command) => (command.output(), cluster::run(command)),

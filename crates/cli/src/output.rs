@@ -7,6 +7,9 @@ use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
 
+/// Letters of a name that are shown where it could have any number of them.
+const SHOWN_MAX: usize = 100;
+
 /// How a command says what it found or did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(crate) enum Output {
@@ -126,6 +129,23 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// A name that somebody typed. What else it may not be, the cluster says.
+pub(crate) fn name(typed: &str) -> Result<String, String> {
+    if typed.is_empty() {
+        Err("a name has at least one letter".to_owned())
+    } else {
+        Ok(typed.to_owned())
+    }
+}
+
+/// The same of a name that may be of any length.
+pub(crate) fn shortened(name: &str) -> String {
+    match name.char_indices().nth(SHOWN_MAX) {
+        Some((at, _)) => format!("{}…", clean(&name[..at])),
+        None => clean(name),
+    }
+}
+
 /// Bytes that somebody wrote, as text where they are text.
 pub(crate) fn bytes(value: &[u8]) -> String {
     match std::str::from_utf8(value) {
@@ -137,6 +157,12 @@ pub(crate) fn bytes(value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_any_length_fit_a_line() {
+        assert_eq!(shortened("a\nb"), "a\u{fffd}b");
+        assert_eq!(shortened(&"ё".repeat(101)), format!("{}…", "ё".repeat(100)));
+    }
 
     #[test]
     fn columns_stand_under_their_headings() {

@@ -2,6 +2,7 @@
 //!
 //! Flags beat `TENURE_*` variables, which beat the file, which beats what is usual: one cluster on this machine.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -123,17 +124,22 @@ impl Reach {
     ) -> Result<Place, Failure> {
         let named = self.client_config.clone();
         let named = named.or_else(|| variable("TENURE_CLIENT_CONFIG").map(PathBuf::from));
-        let file = match (&named, usual_file(&variable)) {
-            (Some(path), _) => read(path).map(|text| (path.clone(), text)).map_err(|error| {
-                Failure::config(format!("cannot read {path:?}: {error}; try another file"))
-            })?,
-            (None, Some(path)) => {
-                let text = read(&path).unwrap_or_default();
-                (path, text)
-            }
-            (None, None) => (PathBuf::new(), String::new()),
+        let usual = usual_file(&variable);
+        let file = match named.as_ref().or(usual.as_ref()) {
+            None => File::default(),
+            Some(path) => match read(path) {
+                Ok(text) => File::read(path, &text)?,
+                // Only the usual one may be missing.
+                Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {
+                    File::default()
+                }
+                Err(error) => {
+                    return Err(Failure::config(format!(
+                        "cannot read {path:?}: {error}; try --client-config with another file, or /dev/null"
+                    )));
+                }
+            },
         };
-        let file = File::read(&file.0, &file.1)?;
         let path = |flag: &Option<PathBuf>, name: &str, file: Option<PathBuf>| {
             flag.clone().or_else(|| variable(name).map(PathBuf::from)).or(file)
         };
@@ -307,6 +313,71 @@ mod tests {
             found.map(|(_, value)| (*value).to_owned())
         };
         reach.gather(variable, |_| Ok(file.to_owned())).map_err(|failure| failure.text)
+    }
+
+    #[test]
+    fn each_setting_obeys_the_order_by_itself() {
+        let file = "addr = \"f:1\"\nclient = \"f\"\nconnect_timeout = \"1s\"\n\
+                    [tls]\nca = \"/f/ca\"\ncert = \"/f/cert\"\nkey = \"/f/key\"\n";
+        let variables = [
+            ("HOME", "/h"),
+            ("TENURE_ADDR", "v:1"),
+            ("TENURE_CLIENT", "v"),
+            ("TENURE_CONNECT_TIMEOUT", "2s"),
+            ("TENURE_CA", "/v/ca"),
+            ("TENURE_CERT", "/v/cert"),
+            ("TENURE_KEY", "/v/key"),
+        ];
+        let flags = Reach {
+            addr: Some("x:1".to_owned()),
+            client: Some("x".to_owned()),
+            connect_timeout: Some(Duration::from_secs(3)),
+            tls_ca: Some("/x/ca".into()),
+            tls_cert: Some("/x/cert".into()),
+            tls_key: Some("/x/key".into()),
+            ..Reach::default()
+        };
+        let of = |place: Place| {
+            let tls = place.tls.unwrap();
+            let (cert, key) = tls.own.unwrap();
+            let files = [tls.ca, cert, key].map(|path| path.to_str().unwrap().to_owned());
+            let said = [place.addresses.join(","), place.client.unwrap()];
+            let patience = format!("{:?}", place.patience);
+            [&said[..], &[patience], &files[..]].concat()
+        };
+        let from = |source: &str, seconds: u64| {
+            let word = format!("{source}:1");
+            let files = ["ca", "cert", "key"].map(|name| format!("/{source}/{name}"));
+            [&[word, source.to_owned(), format!("{seconds}s")][..], &files[..]].concat()
+        };
+        let none = Reach::default();
+        assert_eq!(of(place(&none, &variables[..1], file).unwrap()), from("f", 1));
+        assert_eq!(of(place(&none, &variables, file).unwrap()), from("v", 2));
+        assert_eq!(of(place(&flags, &variables, file).unwrap()), from("x", 3));
+        // One source may say one thing and another the next: whatever is said last is said by the strongest.
+        for at in 1..variables.len() {
+            let place = place(&none, &[variables[0], variables[at]], file).unwrap();
+            let mut expected = from("f", 1);
+            expected[at - 1] = from("v", 2).swap_remove(at - 1);
+            assert_eq!(of(place), expected, "{}", variables[at].0);
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_said_and_one_that_is_not_there_is_no_matter() {
+        let failing = |named: bool, kind: ErrorKind| {
+            let variable = |name: &str| match name {
+                "HOME" => Some("/h".to_owned()),
+                "TENURE_CLIENT_CONFIG" if named => Some("/c.toml".to_owned()),
+                _ => None,
+            };
+            let read = |_: &Path| Err(std::io::Error::from(kind));
+            Reach::default().gather(variable, read).map_err(|failure| failure.text)
+        };
+        assert_eq!(failing(false, ErrorKind::NotFound).unwrap().addresses, [LOOPBACK]);
+        let text = failing(false, ErrorKind::PermissionDenied).unwrap_err();
+        assert!(text.starts_with("cannot read \"/h/.config/tenure/client.toml\""), "{text}");
+        assert!(failing(true, ErrorKind::NotFound).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tenure_types::{Epoch, Token};
 
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
-use crate::output::Output;
+use crate::output::{self, Output};
 
 const SEGMENT_BYTES: u32 = 64 * 1024 * 1024;
 
@@ -134,29 +134,36 @@ fn report(flags: &Restore, restored: &Restored) {
             "entries_not_known_committed": unsure, "revision": revision.to_string(), "keys": keys,
             "quiet_ms": quiet_ms, "ledger": ledger,
         });
-        println!("{said}");
+        output::object(&said);
         return;
     }
-    println!("restored cluster {cluster} as one member, {member}, in {}", flags.data.display());
-    println!("  epoch {epoch} (was {}), incarnation {incarnation}", before.epoch.get());
-    println!("  {keys} keys, up to entry {index} of the former log; leases and locks are gone");
+    let mut text = format!(
+        "restored cluster {cluster} as one member, {member}, in {}\n  \
+         epoch {epoch} (was {}), incarnation {incarnation}\n  \
+         {keys} keys, up to entry {index} of the former log; leases and locks are gone\n",
+        flags.data.display(),
+        before.epoch.get()
+    );
     if *unsure > 0 {
-        println!("  its last {unsure} entries were not known to be committed; they are in it");
+        text.push_str(&format!(
+            "  its last {unsure} entries were not known to be committed; they are in it\n"
+        ));
     }
-    match quiet_ms {
-        Some(ms) => println!("  no lock is granted for {} s after the start", ms.div_ceil(1000)),
-        None => println!("  locks are granted at once"),
-    }
-    match ledger {
-        Some(path) => println!("  epoch written down in {}", path.display()),
+    text.push_str(&match quiet_ms {
+        Some(ms) => format!("  no lock is granted for {} s after the start\n", ms.div_ceil(1000)),
+        None => "  locks are granted at once\n".to_owned(),
+    });
+    text.push_str(&match ledger {
+        Some(path) => format!("  epoch written down in {}\n", path.display()),
         None => {
-            println!("  epoch {epoch} is written down NOWHERE: never use it for another restore");
+            format!("  epoch {epoch} is written down NOWHERE: never use it for another restore\n")
         }
-    }
+    });
     let name = flags.name.as_deref().unwrap_or("NAME");
     let (data, clients, members) = (flags.data.display(), &flags.clients, &flags.members);
-    println!(
-        "start it:  tenure serve --name {name} --data {data} --clients {clients} --members {members}"
-    );
-    println!("then add others, with empty directories:  tenure serve … --join {members}");
+    text.push_str(&format!(
+        "start it:  tenure serve --name {name} --data {data} --clients {clients} --members {members}\n\
+         then add others, with empty directories:  tenure serve … --join {members}\n"
+    ));
+    output::out(&text);
 }

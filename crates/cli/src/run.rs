@@ -10,6 +10,7 @@ use tenure_server::{End, Running, StartError, say};
 
 use crate::exit::Exit;
 pub(crate) use crate::failure::{Failure, chain};
+use crate::output;
 
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
@@ -70,7 +71,8 @@ pub(crate) fn on_end(name: &str) -> Box<dyn Fn(&End) + Send> {
             }
             End::Disk(_) => "starting it again once the disk is well",
         };
-        eprintln!("error: member {name} stopped: {end}; try {advice}");
+        // Not a macro that panics when nobody reads: the process must end.
+        output::tell(&format!("error: member {name} stopped: {end}; try {advice}\n"));
         std::process::exit(1);
     })
 }

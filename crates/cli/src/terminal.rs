@@ -135,6 +135,24 @@ fn cut(line: &str, columns: usize) -> String {
     text
 }
 
+/// A line for stderr that does not go on in the next one, so that whoever draws over it knows how many there are.
+pub(crate) fn fitted(line: &str) -> String {
+    let size = termios::tcgetwinsize(rustix::stdio::stderr());
+    let columns = size.map_or(0, |it| usize::from(it.ws_col));
+    within(line, if columns == 0 { 80 } else { columns })
+}
+
+fn within(line: &str, columns: usize) -> String {
+    // Letters from here on may take two columns.
+    let width = |c: char| if c >= '\u{1100}' { 2 } else { 1 };
+    let mut taken = 0;
+    let fits = line.chars().take_while(|c| {
+        taken += width(*c);
+        taken <= columns
+    });
+    fits.collect()
+}
+
 fn write(text: &str) {
     let mut stdout = std::io::stdout().lock();
     // A terminal that has gone is noticed by its signal.
@@ -156,5 +174,6 @@ mod tests {
         assert_eq!(cut("abcdef", 3), "abc");
         assert_eq!(cut("\x1b[1mabcdef", 3), "\x1b[1mabc\x1b[0m");
         assert_eq!(cut("■■■", 2), "■■");
+        assert_eq!(within("ab锁锁", 5), "ab锁");
     }
 }

@@ -17,6 +17,7 @@ use crate::reach::{Reach, request_id, said};
 #[derive(Args)]
 pub(crate) struct Unlock {
     /// Which lock
+    #[arg(value_parser = output::name)]
     lock: String,
     /// The lease that holds it; its first digits will do [env: TENURE_LEASE]
     #[arg(long, value_name = "LEASE")]

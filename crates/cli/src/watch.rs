@@ -6,7 +6,7 @@ use tenure::{Batch, Change, Revision};
 use tenure_wire::json::event::Event;
 
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, quoted};
 use crate::look::event_words;
 use crate::output::{self, Output};
 use crate::reach::Reach;
@@ -32,6 +32,7 @@ pub(crate) struct Watch {
 #[derive(Args)]
 pub(crate) struct Observe {
     /// Which election
+    #[arg(value_parser = output::name)]
     name: String,
     /// End after so many changes; the first one is how it stands now
     #[arg(long, value_name = "N")]
@@ -49,18 +50,32 @@ pub(crate) fn watch(flags: &Watch) -> Result<Exit, Failure> {
             ask = ask.from(Revision(from));
         }
         let mut watch = ask.await?;
-        let mut seen = 0;
+        let (mut seen, mut last) = (0, None);
         while flags.limit.is_none_or(|limit| seen < limit) {
             let batch = tokio::select! {
-                batch = watch.next() => batch?,
+                batch = watch.next() => batch.map_err(|error| broken(flags, last, error))?,
                 signal = asked.signal() => return Ok(Exit::Signal(signal)),
             };
             let Some(batch) = batch else { break };
             seen += 1;
+            last = Some(batch.revision);
             print(cluster.output, batch);
         }
         Ok(Exit::Done)
     })
+}
+
+/// Why it does not go on, and how it does without a gap.
+fn broken(flags: &Watch, last: Option<Revision>, error: tenure::Error) -> Failure {
+    let failure = Failure::from(error);
+    let Some(Revision(last)) = last.filter(|_| failure.exit == Exit::Unreachable) else {
+        return failure;
+    };
+    let prefix = match flags.prefix.as_str() {
+        "" => String::new(),
+        prefix => format!(" {}", quoted(prefix)),
+    };
+    failure.next(format!("tenure watch{prefix} --from {}, which misses nothing", last + 1))
 }
 
 fn print(output: Output, batch: Batch) {

@@ -87,6 +87,62 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
 }
 
 #[test]
+fn certificates_and_address_come_from_flags_else_variables_else_the_file() {
+    let mut cluster = Cluster::new();
+    let dir = cluster.dir.path().to_path_buf();
+    let (ours, theirs) = (Authority::new(&dir, "ours"), Authority::new(&dir, "theirs"));
+    let (good, bad) = (ours.sign("ana"), theirs.sign("ana"));
+    cluster.trust = Some(Trust::load(&good.ca, Some((&good.cert, &good.key))).unwrap());
+    cluster.add();
+    let papers = ours.sign(&cluster.members[0].name);
+    let listed = format!("m0=127.0.0.1:{}", cluster.members[0].members);
+    let ca = papers.ca.to_str().unwrap().to_owned();
+    start(&mut cluster, 0, &papers, &["--bootstrap", &listed, "--tls-client-ca", &ca]);
+    cluster.leader();
+    let address = cluster.address(0).to_string();
+
+    let places = [(&good, address.as_str()), (&bad, "127.0.0.1:1")];
+    let run = |file: Option<usize>, variables: Option<usize>, flags: Option<usize>| {
+        let mut command = std::process::Command::new(common::TENURE);
+        command.env_clear().args(["locks", "--connect-timeout"]);
+        // Whoever strikes the right place has time; whoever does not need not wait.
+        let right = flags.or(variables).or(file) == Some(0);
+        command.arg(if right { "30s" } else { "300ms" });
+        let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+        let all = |at: usize| {
+            let (papers, address) = places[at];
+            [address.to_owned(), text(&papers.ca), text(&papers.cert), text(&papers.key)]
+        };
+        if let Some([addr, ca, cert, key]) = file.map(all) {
+            let path = dir.join("client.toml");
+            let tls = format!("ca = {ca:?}\ncert = {cert:?}\nkey = {key:?}");
+            std::fs::write(&path, format!("addr = {addr:?}\n[tls]\n{tls}\n")).unwrap();
+            command.env("TENURE_CLIENT_CONFIG", path);
+        }
+        if let Some(values) = variables.map(all) {
+            let names = ["TENURE_ADDR", "TENURE_CA", "TENURE_CERT", "TENURE_KEY"];
+            command.envs(names.into_iter().zip(values));
+        }
+        if let Some(values) = flags.map(all) {
+            let names = ["--addr", "--tls-ca", "--tls-cert", "--tls-key"];
+            command.args(names.into_iter().zip(&values).flat_map(|(name, it)| [name, it]));
+        }
+        command.output().unwrap().status.code()
+    };
+    let (right, wrong) = (Some(0), Some(1));
+    for (file, variables, flags, code) in [
+        (right, None, None, 0),
+        (wrong, None, None, 69),
+        (wrong, right, None, 0),
+        (right, wrong, None, 69),
+        (wrong, wrong, right, 0),
+        (right, right, wrong, 69),
+    ] {
+        assert_eq!(run(file, variables, flags), Some(code), "{file:?} {variables:?} {flags:?}");
+    }
+}
+
+#[test]
 fn who_shows_a_certificate_of_another_member_is_refused_and_the_others_go_on() {
     let (mut cluster, authority, papers) = found("ours");
     let stolen = (cluster.leader() + 1) % 3;

@@ -45,7 +45,9 @@ What the long runs did. `cargo xtask campaign` adds the rows.
   done once, with `grants` in order and one at a time.
 - `run`: `tenure run` with a command that forks, starts a session and ignores SIGTERM; `tenure` stopped (`stop`),
   killed (`kill`), cut off (`partition`), its lock taken away (`force`), its watchdog killed (`watchdog`): how long
-  before the lock's next grant the last process was seen running (half, and 99 in 100, had more than that). `frozen`:
+  before the lock's next grant the last process ran, by what it wrote itself (half, and 99 in 100, had more than that);
+  `retried` are further runs whose lock was lost before anything was done to them, of which a late one is a violation
+  too; what the other fields mean is in [internals/run.md](internals/run.md). `frozen`:
   how soon after the thaw of everything it died. `peer`: the same under other tools, and how long, of two seconds, it
   ran beside its successor.
 - `storm`: twenty `tenure run` of one job while clients and members are killed at random: how often two were at work
@@ -91,8 +93,8 @@ pub(crate) struct Args {
     #[arg(long)]
     runs: Option<u64>,
     /// How long a storm lasts
-    #[arg(long, default_value_t = 5)]
-    minutes: u64,
+    #[arg(long, default_value_t = 300)]
+    seconds: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -164,7 +166,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         Name::Sdk => clients::run(repo, &clients::SDK, args.runs.unwrap_or(200)),
         Name::Losses => clients::run(repo, &clients::LOSSES, args.kills),
         Name::Run => hold::runs(repo, args.runs.unwrap_or(50)),
-        Name::Storm => hold::storm(repo, args.minutes),
+        Name::Storm => hold::storm(repo, args.seconds),
         Name::Gate => guarded::kills(repo, args.kills),
         Name::Set => guarded::set(repo, args.adds),
     }

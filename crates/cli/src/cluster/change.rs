@@ -26,6 +26,7 @@ const LOOK: Duration = Duration::from_millis(500);
 #[derive(Args)]
 pub(crate) struct Add {
     /// What people will call the member
+    #[arg(value_parser = output::name)]
     name: String,
     /// Wait at most this long for it to come and catch up, then give it a vote
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
@@ -74,6 +75,14 @@ pub(super) async fn add(cluster: &Cluster, flags: &Add) -> Result<Exit, Failure>
         return Err(Failure::new(Exit::Refused, "MEMBER_EXISTS", text).next(next));
     }
     if !known {
+        // Members that were started for themselves alone have no port for others.
+        if members.iter().all(|it| it.member_address.rsplit_once(':').is_none()) {
+            let text =
+                "no member of this cluster listens for others: `tenure dev` starts one alone";
+            return Err(
+                Failure::refused(text).next("tenure serve --help, to found a cluster that grows")
+            );
+        }
         say_how(cluster, flags, &members);
     }
     let Some(wait) = flags.wait else { return Ok(Exit::Done) };

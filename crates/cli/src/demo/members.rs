@@ -1,5 +1,6 @@
 //! Where do the members of the tour come from, and where do they go?
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
@@ -34,7 +35,12 @@ impl Members {
         let program = std::env::current_exe().map_err(failed)?;
         for ((name, client), peer) in NAMES.iter().zip(clients).zip(peers) {
             let log = File::create(members.dir.join(format!("{name}.log"))).map_err(failed)?;
-            let child = Command::new(&program)
+            let mut command = Command::new(&program);
+            // What is set for a cluster of somebody's own means nothing to these.
+            for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
+                command.env_remove(name);
+            }
+            let child = command
                 .args(["serve", "--while-stdin", "--name", name, "--bootstrap", &listed])
                 .args(["--clients", &address(client), "--members", &address(peer), "--data"])
                 .arg(members.dir.join(name))
@@ -74,6 +80,10 @@ impl Drop for Members {
         }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+fn is_ours(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b"TENURE_")
 }
 
 /// Ports that are free at this moment, all held until all are known.

@@ -31,13 +31,17 @@ pub(crate) fn run(flags: &Demo) -> Result<Exit, Failure> {
         return by_hand::run();
     }
     let pauses = !flags.no_pause && std::io::stdin().is_terminal();
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let done = runtime.block_on(async {
         let mut asked = signals::listen()?;
         tokio::select! {
             done = scenes::play(pauses) => done.map(|()| Exit::Done),
             signal = asked.signal() => Ok(Exit::Signal(signal)),
         }
-    })
+    });
+    // Somebody who gave up at a prompt does not press Enter any more: the thread that waits for it is left behind.
+    runtime.shutdown_background();
+    done
 }
 
 /// Lets somebody read, until Enter.

@@ -46,7 +46,7 @@ pub(super) async fn play(pauses: bool) -> Result<(), Failure> {
     // His was lost long ago; whatever is answered changes nothing.
     let _ = bobs.release().await;
     heading("That was all of it");
-    say("  in two terminals     tenure dev    and    tenure lock deploy");
+    say("  in two terminals     tenure dev    and    tenure run deploy -- sleep 30");
     say("  how long is safe     tenure plan --ttl 15s --rtt 5ms");
     say("  what goes on         tenure top");
     Ok(())

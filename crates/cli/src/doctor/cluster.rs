@@ -187,8 +187,12 @@ fn room(name: &str, free: Option<u64>) -> Finding {
 }
 
 fn sync(name: &str, p99_us: Option<u64>) -> Finding {
-    let Some(us) = p99_us else {
-        return Finding::ok("sync", format!("{name} does not say how long its disk takes"));
+    let us = match p99_us {
+        Some(0) => return Finding::ok("sync", format!("{name} has not written enough to tell")),
+        Some(us) => us,
+        None => {
+            return Finding::ok("sync", format!("{name} does not say how long its disk takes"));
+        }
     };
     let detail =
         format!("{name}: 99 of 100 syncs take at most {}", span::shown(Duration::from_micros(us)));

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -20,11 +21,17 @@ use super::{OnDoubt, Run, codes, resolve, signals};
 pub(super) fn run(flags: &Run) -> Result<u8, Failure> {
     let place = flags.reach.place()?;
     let builder = place.builder()?;
-    let events = flags.events.as_ref().map(File::create).transpose();
-    let events =
-        events.map_err(|error| Failure::arguments(format!("cannot write to --events: {error}")))?;
+    let events = open_events(flags.events.as_deref())?;
     let mut voice = Voice::new(&flags.lock, flags.reach.output, events);
     Ok(run_at(flags, &place, builder, &mut voice))
+}
+
+/// The file for events, if somebody wants one.
+pub(super) fn open_events(path: Option<&Path>) -> Result<Option<File>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    let failed =
+        |error| format!("cannot write events to {path:?}: {error}; try another --events FILE");
+    File::create(path).map(Some).map_err(|error| Failure::arguments(failed(error)))
 }
 
 fn run_at(flags: &Run, place: &Place, builder: tenure::Builder, voice: &mut Voice) -> u8 {

@@ -1,6 +1,7 @@
 //! How does a command run while its process leads, again and again?
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::mpsc::unbounded_channel;
@@ -11,7 +12,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::reach::{Cluster, Reach};
 
-use super::front::start;
+use super::front::{open_events, start};
 use super::queue::given_up;
 use super::times::Times;
 use super::under::{Hold, Job, Outcome, Under};
@@ -32,6 +33,8 @@ pub(crate) struct Candidacy<'a> {
     /// Whether it ends with the first loss.
     pub(crate) once: bool,
     pub(crate) command: &'a [OsString],
+    /// Where events are written, beside what is said.
+    pub(crate) events: Option<&'a Path>,
     pub(crate) reach: &'a Reach,
 }
 
@@ -45,7 +48,8 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, Failure> {
         let failure = Failure::new(Exit::Command(code), "NOT_STARTED", text);
         return Err(failure.with("effect", "none: nobody was a candidate"));
     }
-    let mut voice = Voice::new(candidacy.name, candidacy.reach.output, None);
+    let events = open_events(candidacy.events)?;
+    let mut voice = Voice::new(candidacy.name, candidacy.reach.output, events);
     let (tell, mut heard) = unbounded_channel();
     let runtime =
         start(tell).map_err(|error| Failure::refused(format!("cannot start: {error}")))?;

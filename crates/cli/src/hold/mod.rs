@@ -35,6 +35,7 @@ pub(crate) use lead::{Candidacy, lead};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output;
 use crate::reach::Reach;
 use crate::span;
 
@@ -49,7 +50,7 @@ const USHER: &str = "__usher";
 #[derive(Args)]
 pub(crate) struct Run {
     /// Which lock
-    #[arg(value_name = "LOCK")]
+    #[arg(value_name = "LOCK", value_parser = output::name)]
     lock: String,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, last = true)]

@@ -4,7 +4,8 @@ use serde_json::json;
 use tenure::{Error, Refusal};
 
 use crate::exit::Exit;
-use crate::failure::chain;
+use crate::failure::{self, chain, quoted};
+use crate::output::shortened;
 use crate::span::shown;
 
 use super::voice::Voice;
@@ -13,7 +14,8 @@ use super::{Run, codes};
 
 /// Says why there is no lock; the code to end with. The command did not start in any case.
 pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option<&View>) -> u8 {
-    let lock = &flags.lock;
+    let lock = &shortened(&flags.lock);
+    let look = format!("tenure explain {}", quoted(&flags.lock));
     let (outcome, code) = match error {
         Error::Refused(Refusal::Held(_)) => {
             voice.error(&format!("lock `{lock}` is held"));
@@ -26,10 +28,15 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
         }
         Error::Lost { cause } => {
             voice.error(&format!("lock `{lock}` was not acquired: {cause}"));
+            voice.detail("effect", "none: the command did not start");
+            voice.detail("try", &format!("the same again; who has it: {look}"));
             ("not_acquired", flags.held_code)
         }
         Error::Refused(refusal) => {
             voice.error(&format!("lock `{lock}`: {refusal}"));
+            for (word, text) in failure::refused(refusal, Exit::Refused).more {
+                voice.detail(word, &text);
+            }
             ("refused", codes::REFUSED)
         }
         Error::Unavailable | Error::Unreachable { .. } => {
@@ -38,7 +45,12 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
         }
         Error::Unknown { .. } => {
             voice.error(&format!("lock `{lock}`: {error}"));
-            voice.detail("effect", "unknown: it may be held until its lease runs out");
+            let ttl = shown(flags.ttl);
+            voice.detail(
+                "effect",
+                &format!("unknown: it may be held for {ttl}; the command did not start"),
+            );
+            voice.detail("try", &format!("the same again; who has it: {look}"));
             ("unknown", Exit::Unknown.code())
         }
         Error::Pace(wrong) => {
@@ -47,6 +59,14 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
         }
         other => {
             voice.error(&format!("lock `{lock}`: {}", chain(other)));
+            voice.detail("effect", "none: the command did not start");
+            let advice = match other {
+                Error::Failed { reason, .. } => {
+                    tenure_wire::reason::row(reason).map(|row| row.advice)
+                }
+                _ => None,
+            };
+            voice.detail("try", advice.unwrap_or("tenure doctor"));
             ("refused", Exit::of(other).code())
         }
     };
@@ -55,7 +75,10 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
         voice.event("held", &view.event());
     }
     if outcome == "held" {
-        voice.detail("try", &format!("--wait 30s, to queue for lock `{lock}`"));
+        voice.detail(
+            "try",
+            "the same with --wait 30s, or without --wait to queue for as long as it takes",
+        );
     }
     if let Error::Refused(refusal) = error {
         voice.event("refused", &json!({ "message": refusal.to_string() }));

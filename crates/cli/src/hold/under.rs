@@ -21,7 +21,7 @@ use super::link::Link;
 use super::times::{Deadlines, Times, now_us, us};
 use super::voice::{Voice, processes};
 use super::watchdog::Task;
-use super::words::{End, Order, Report};
+use super::words::{End, Gone, Order, Report};
 use super::{codes, signals, terminal};
 
 /// How long a lock that was lost is tried to be given back: it ends by itself.
@@ -124,8 +124,8 @@ impl<'a> Under<'a> {
                 return Outcome { code, lost: false };
             }
         };
-        let gone_us = self.supervise(&link, &mut reports, heard).await;
-        self.finish(gone_us).await
+        let gone = self.supervise(&link, &mut reports, heard).await;
+        self.finish(gone).await
     }
 
     fn say_acquired(&mut self) {
@@ -178,13 +178,13 @@ impl<'a> Under<'a> {
         Link::start(&task, &environment)
     }
 
-    /// Until nothing of the command is left; the moment at which that was so.
+    /// Until nothing of the command is left; when that was so.
     async fn supervise(
         &mut self,
         link: &Link,
         reports: &mut UnboundedReceiver<Report>,
         heard: &mut UnboundedReceiver<i32>,
-    ) -> u64 {
+    ) -> Gone {
         let guard = self.hold.guard();
         let mut until = guard.valid_until();
         let mut standings = guard.standings();
@@ -208,7 +208,7 @@ impl<'a> Under<'a> {
                     self.say_standing(standing);
                 }
                 report = reports.recv() => match report {
-                    Some(Report::Gone { at_us }) => return at_us,
+                    Some(Report::Gone(gone)) => return gone,
                     Some(report) => self.reported(report, link),
                     None => return self.alone(link).await,
                 },
@@ -229,7 +229,7 @@ impl<'a> Under<'a> {
     }
 
     /// The watchdog was killed: what was below it is below us now.
-    async fn alone(&mut self, link: &Link) -> u64 {
+    async fn alone(&mut self, link: &Link) -> Gone {
         // Without a command there was nothing to watch: it could not start, and has said why.
         if self.lost.is_none() && self.group.is_some() {
             self.voice.unusual("the watchdog was killed: everything that it watched is killed too");
@@ -237,17 +237,18 @@ impl<'a> Under<'a> {
             self.lost = Some(Lost { at_us: now_us(), cause, word: "watchdog_killed" });
         }
         let mut empty = 0;
-        let mut gone_us = now_us();
+        let struck_us = now_us();
+        let mut at_us = struck_us;
         while empty < LOOKS {
             if link.kill_all() == 0 {
                 empty += 1;
             } else {
                 empty = 0;
-                gone_us = now_us();
+                at_us = now_us();
             }
             tokio::time::sleep(AGAIN).await;
         }
-        gone_us
+        Gone { at_us, late_us: 0, dying_us: at_us - struck_us }
     }
 
     fn lose(&mut self, cause: Option<Cause>) {
@@ -342,7 +343,7 @@ impl<'a> Under<'a> {
                 self.voice.event("killing", &json!({ "processes": count }));
             }
             Report::Ended(end) => self.end = Some(end),
-            Report::Gone { .. } => {}
+            Report::Gone(_) => {}
         }
     }
 
@@ -376,14 +377,15 @@ impl<'a> Under<'a> {
     }
 
     /// Nothing is left: says what became of the command and of the lock.
-    async fn finish(mut self, gone_us: u64) -> Outcome {
+    async fn finish(mut self, gone: Gone) -> Outcome {
         match self.lost.take() {
-            Some(lost) => Outcome { code: self.finish_lost(lost, gone_us).await, lost: true },
+            Some(lost) => Outcome { code: self.finish_lost(lost, gone).await, lost: true },
             None => Outcome { code: self.finish_held().await, lost: false },
         }
     }
 
-    async fn finish_lost(self, lost: Lost, gone_us: u64) -> u8 {
+    async fn finish_lost(self, lost: Lost, gone: Gone) -> u8 {
+        let Gone { at_us: gone_us, late_us, dying_us } = gone;
         let token = self.hold.guard().token();
         let took = shown(Duration::from_micros(gone_us.saturating_sub(lost.at_us)));
         let free_us = self.job.times.handed_over_us(&self.deadlines);
@@ -398,7 +400,8 @@ impl<'a> Under<'a> {
             None => {
                 let late = shown(Duration::from_micros(gone_us - free_us));
                 voice.unusual(&format!(
-                    "stopped in {took}, TOO LATE by up to {late}: this machine or process was frozen ({})",
+                    "stopped in {took}, TOO LATE by up to {late}: {} ({})",
+                    why_late(&gone),
                     lost.cause
                 ));
             }
@@ -410,7 +413,12 @@ impl<'a> Under<'a> {
         voice.detail("look", &format!("tenure history {}", quoted(self.job.name)));
         let margin_us = i128::from(free_us) - i128::from(gone_us);
         let margin_us = i64::try_from(margin_us).unwrap_or(i64::MIN);
-        voice.event("stopped", &json!({ "cause": lost.word, "margin_us": margin_us }));
+        voice.event(
+            "stopped",
+            &json!({
+                "cause": lost.word, "margin_us": margin_us, "late_us": late_us, "dying_us": dying_us,
+            }),
+        );
         // The work has stopped: nobody needs to wait until the lease runs out.
         let _ = tokio::time::timeout(FAREWELL, self.hold.give_back()).await;
         voice.ended("lost", codes::LOST)
@@ -457,4 +465,13 @@ impl<'a> Under<'a> {
     fn what(&self) -> String {
         self.hold.named(self.job.name)
     }
+}
+
+/// What took the time.
+fn why_late(gone: &Gone) -> String {
+    let time = |us| shown(Duration::from_micros(us));
+    if gone.dying_us > gone.late_us {
+        return format!("its processes took {} to die of SIGKILL", time(gone.dying_us));
+    }
+    format!("this machine or the watchdog was frozen or starved for {}", time(gone.late_us))
 }

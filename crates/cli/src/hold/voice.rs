@@ -8,9 +8,10 @@ use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::output::Output;
+use crate::terminal::fitted;
 
 /// How long what was said last may take to be written.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -32,6 +33,8 @@ pub(super) struct Voice {
     unusual: bool,
     /// How many lines the block has that is updated in place.
     block: usize,
+    /// Why nothing was done, and what to do, for the last event.
+    why: Map<String, Value>,
     writer: Sender<Said>,
 }
 
@@ -40,8 +43,8 @@ impl Voice {
         let terminal = output == Output::Text && std::io::stderr().is_terminal();
         let (writer, said) = channel();
         std::thread::spawn(move || write(&said, events));
-        let (unusual, block) = (false, 0);
-        Self { lock: lock.to_owned(), output, terminal, unusual, block, writer }
+        let (unusual, block, why) = (false, 0, Map::new());
+        Self { lock: lock.to_owned(), output, terminal, unusual, block, why, writer }
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -81,11 +84,17 @@ impl Voice {
     /// Why nothing was done, and what to do.
     pub(super) fn error(&mut self, text: &str) {
         self.unusual = true;
+        self.why.insert("message".to_owned(), text.into());
         self.line(&format!("error: {text}"));
     }
 
     /// A further line under the last one: a word and what it means.
     pub(super) fn detail(&mut self, word: &str, text: &str) {
+        if !self.why.is_empty() {
+            // As in the errors of all other commands.
+            let field = if word == "try" { "next" } else { word };
+            self.why.insert(field.to_owned(), text.into());
+        }
         self.line(&detail(word, text));
     }
 
@@ -102,7 +111,9 @@ impl Voice {
         self.unusual = true;
         if self.terminal {
             self.clear();
-            self.write(Said::ToStderr(lines.iter().map(|line| format!("{line}\n")).collect()));
+            self.write(Said::ToStderr(
+                lines.iter().map(|line| format!("{}\n", fitted(line))).collect(),
+            ));
             self.block = lines.len();
         } else if changed && let Some(first) = lines.first() {
             let holder = lines.get(1).and_then(|line| line.trim().strip_prefix("held by"));
@@ -113,7 +124,11 @@ impl Voice {
 
     /// The last event; waits a little until all of it is written.
     pub(super) fn ended(&mut self, outcome: &str, code: u8) -> u8 {
-        self.event("ended", &json!({ "outcome": outcome, "exit_code": code }));
+        let mut last = json!({ "outcome": outcome, "exit_code": code });
+        if let Value::Object(last) = &mut last {
+            last.append(&mut self.why);
+        }
+        self.event("ended", &last);
         let (done, written) = channel();
         self.write(Said::Flush(done));
         let _ = written.recv_timeout(FLUSH);
@@ -130,7 +145,8 @@ impl Voice {
     fn clear(&mut self) {
         let lines = std::mem::take(&mut self.block);
         if self.terminal && lines > 0 {
-            self.write(Said::ToStderr(format!("\x1b[{lines}A\x1b[J")));
+            // To the first column too: a Ctrl-C that was typed is shown, and moves the cursor.
+            self.write(Said::ToStderr(format!("\r\x1b[{lines}A\x1b[J")));
         }
     }
 

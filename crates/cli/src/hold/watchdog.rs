@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::num::NonZeroI32;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -34,7 +34,7 @@ use crate::span::shown;
 use super::reaper::{Change, Reaper};
 use super::times::{Deadlines, now_us};
 use super::tree::{self, State};
-use super::words::{End, Order, Report};
+use super::words::{End, Gone, Order, Report};
 use super::{SELF, START, signals, times, voice};
 
 /// How soon after SIGKILL it looks again whether something is left, or has come meanwhile.
@@ -121,6 +121,10 @@ struct Watchdog {
     known: BTreeSet<NonZeroI32>,
     /// Since when none of them is found alive.
     dead_us: Option<u64>,
+    /// When the first of them was killed.
+    struck_us: Option<u64>,
+    /// The most that it acted later than it had to.
+    late_us: u64,
 }
 
 /// The socket to `tenure run`.
@@ -166,6 +170,8 @@ impl Watchdog {
             killed: false,
             known: BTreeSet::new(),
             dead_us: None,
+            struck_us: None,
+            late_us: 0,
         })
     }
 
@@ -180,7 +186,10 @@ impl Watchdog {
             }
             self.look_at_clock();
             if self.take_note() {
-                self.tell(Report::Gone { at_us: self.dead_us.unwrap_or_else(now_us) });
+                let at_us = self.dead_us.unwrap_or_else(now_us);
+                let dying_us =
+                    self.struck_us.map_or(0, |struck_us| at_us.saturating_sub(struck_us));
+                self.tell(Report::Gone(Gone { at_us, late_us: self.late_us, dying_us }));
                 return;
             }
             self.sleep();
@@ -215,6 +224,7 @@ impl Watchdog {
     fn look_at_clock(&mut self) {
         let now_us = now_us();
         if !self.lost && now_us >= self.deadlines.lost_us {
+            self.late_us = self.late_us.max(now_us - self.deadlines.lost_us);
             self.lose();
         }
         if self.freeze && !self.lost && self.begun {
@@ -225,7 +235,10 @@ impl Watchdog {
                 self.thaw();
             }
         }
-        if self.kill_us.is_some_and(|kill_us| now_us >= kill_us) {
+        if let Some(kill_us) = self.kill_us.filter(|kill_us| now_us >= *kill_us) {
+            if !self.killed {
+                self.late_us = self.late_us.max(now_us - kill_us);
+            }
             self.kill();
         }
     }
@@ -256,7 +269,7 @@ impl Watchdog {
         if !self.link.open {
             let (whom, grace) =
                 (voice::processes(processes), shown(Duration::from_micros(kill_in_us)));
-            eprintln!("tenure: `tenure run` is gone: SIGTERM to {whom}, SIGKILL in {grace}");
+            say(format!("tenure: `tenure run` is gone: SIGTERM to {whom}, SIGKILL in {grace}\n"));
         }
     }
 
@@ -270,12 +283,16 @@ impl Watchdog {
         let unlisted = unlisted.filter(|pid| !listed.contains(pid));
         all.extend(unlisted.filter_map(|pid| tree::still_below(self.own, pid)));
         let processes = tree::signal(&all, Signal::KILL);
+        if processes > 0 {
+            self.struck_us.get_or_insert(now_us);
+        }
         // Killed, it does nothing of its own any more; to be gone it needs its turn once.
         for it in &all {
             let _ = setpriority_process(Some(it.pid), FIRST);
         }
         if all.is_empty() {
-            self.dead_us.get_or_insert(now_us);
+            // Not the moment before it looked: somebody may have died while it did.
+            self.dead_us.get_or_insert_with(times::now_us);
         } else {
             self.dead_us = None;
         }
@@ -426,6 +443,14 @@ fn rush() -> i32 {
     usual
 }
 
+/// Says something without ever waiting for whoever reads it, and whether anybody does: a terminal may stand still, a
+/// pipe be full or closed.
+fn say(text: String) {
+    let work = move || io::stderr().write_all(text.as_bytes());
+    // Without a thread to say it, it is not said.
+    let _ = std::thread::Builder::new().name("voice".to_owned()).spawn(work);
+}
+
 fn set(timer: &OwnedFd, at_us: u64) {
     let value = Timespec {
         tv_sec: i64::try_from(at_us / 1_000_000).unwrap_or(i64::MAX),
@@ -435,7 +460,7 @@ fn set(timer: &OwnedFd, at_us: u64) {
     let never = Timespec { tv_sec: 0, tv_nsec: 0 };
     let when = Itimerspec { it_interval: never, it_value: value };
     if let Err(error) = timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &when) {
-        eprintln!("tenure: the watchdog's timer cannot be set: {error}");
+        say(format!("tenure: the watchdog's timer cannot be set: {error}\n"));
     }
 }
 

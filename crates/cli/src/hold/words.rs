@@ -40,7 +40,18 @@ pub(super) enum Report {
     /// The command itself ended.
     Ended(End),
     /// Nothing of it is left.
-    Gone { at_us: u64 },
+    Gone(Gone),
+}
+
+/// When nothing was left, and what took how long until then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Gone {
+    /// The moment since which nothing was found alive.
+    pub(super) at_us: u64,
+    /// How much later than it had to the watchdog acted: it was frozen, or got no turn.
+    pub(super) late_us: u64,
+    /// From the first SIGKILL to that moment: what was killed needs a turn to die.
+    pub(super) dying_us: u64,
 }
 
 /// How the command ended.
@@ -95,7 +106,9 @@ impl Report {
             Self::Killing { processes } => format!("killing {processes}"),
             Self::Ended(End::Code(code)) => format!("ended {code}"),
             Self::Ended(End::Signal(signal)) => format!("ended by {signal}"),
-            Self::Gone { at_us } => format!("gone {at_us}"),
+            Self::Gone(Gone { at_us, late_us, dying_us }) => {
+                format!("gone {at_us} {late_us} {dying_us}")
+            }
         }
     }
 
@@ -115,7 +128,11 @@ impl Report {
             ["killing", processes] => Self::Killing { processes: processes.parse().ok()? },
             ["ended", code] => Self::Ended(End::Code(code.parse().ok()?)),
             ["ended", "by", signal] => Self::Ended(End::Signal(signal.parse().ok()?)),
-            ["gone", at_us] => Self::Gone { at_us: at_us.parse().ok()? },
+            ["gone", at_us, late_us, dying_us] => Self::Gone(Gone {
+                at_us: at_us.parse().ok()?,
+                late_us: late_us.parse().ok()?,
+                dying_us: dying_us.parse().ok()?,
+            }),
             _ => return None,
         })
     }
@@ -146,7 +163,7 @@ mod tests {
             Report::Killing { processes: 3 },
             Report::Ended(End::Code(4)),
             Report::Ended(End::Signal(9)),
-            Report::Gone { at_us: 5 },
+            Report::Gone(Gone { at_us: 5, late_us: 6, dying_us: 7 }),
         ];
         for report in reports {
             assert_eq!(Report::parse(&report.line()), Some(report));

@@ -22,7 +22,11 @@ use wait::Waiting;
 #[derive(Args)]
 pub(crate) struct Lock {
     /// Which lock
+    #[arg(value_parser = output::name)]
     pub(crate) lock: String,
+    /// A command, as others take one here; it is not run, and whoever types it is told what would
+    #[arg(hide = true, num_args = 0..)]
+    command: Vec<String>,
     /// Queue at most this long; 0 tries once [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     wait: Option<Duration>,
@@ -36,6 +40,7 @@ pub(crate) struct Lock {
 #[derive(Args)]
 pub(crate) struct Try {
     /// Which lock
+    #[arg(value_parser = output::name)]
     lock: String,
     #[command(flatten)]
     how: How,
@@ -52,7 +57,7 @@ struct How {
     /// Be one of so many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
-    /// Hold it under this lease, and return at once; its first digits will do
+    /// Hold it under this lease, and return once it is held; its first digits will do
     #[arg(long, value_name = "LEASE", conflicts_with = "ttl")]
     lease: Option<String>,
     /// How long the lock outlives us if we are killed: 1s to 1h [default: 15s]
@@ -77,6 +82,15 @@ const TTL: Duration = Duration::from_secs(15);
 
 /// Waits for a lock and holds it.
 pub(crate) fn lock(flags: &Lock) -> Result<Exit, Failure> {
+    if !flags.command.is_empty() {
+        let words: Vec<String> = flags.command.iter().map(quoted).collect();
+        let failure = Failure::arguments("`tenure lock` holds a lock by hand, and runs nothing");
+        return Err(failure.with("effect", "none: no lock was asked for").next(format!(
+            "tenure run {} -- {}",
+            quoted(&flags.lock),
+            words.join(" ")
+        )));
+    }
     acquire(&flags.lock, flags.wait, &flags.how, &flags.reach)
 }
 
@@ -121,6 +135,14 @@ async fn foreground(
     waiting.clear();
     let guard = match guard {
         Ok(guard) => guard,
+        // The place in the queue went with the lease: nothing was held that could be lost.
+        Err(tenure::Error::Lost { cause }) => {
+            let text = format!("lock `{lock}` was not acquired: {cause}");
+            let lock = quoted(lock);
+            return Err(Failure::new(Exit::NotAcquired, "LOST", text)
+                .with("effect", "none: the place in the queue is gone")
+                .next(format!("the same again; who has it: tenure explain {lock}")));
+        }
         Err(error) => {
             let failure = wait::explained(cluster, lock, Failure::from(error)).await;
             // The answer is known; what becomes of an empty lease is not worth another error.
@@ -203,7 +225,7 @@ fn acquired(cluster: &Cluster, guard: &Guard, waited: Duration) {
             if output::watched() {
                 let slot = lock.slot.map_or(String::new(), |slot| format!(", slot {slot}"));
                 let text = format!("tenure: lock `{}` acquired, token {token}{slot}", lock.name);
-                output::tell(&format!("{text}; Ctrl-C gives it back\n"));
+                output::tell(&format!("{text}; held until Ctrl-C, in a script use --lease\n"));
             }
         }
     }

@@ -62,6 +62,7 @@ pub(super) async fn acquire(
     let grant = tokio::select! {
         grant = cluster.client.order(&id, None, asked) => grant,
         () = waiting.show_after(SILENT) => unreachable!("it is shown until something else happens"),
+        never = lease::keep(cluster, lease, SILENT) => match never {},
         signal = ended.signal() => {
             waiting.clear();
             leave(cluster, lock, lease).await?;
@@ -90,7 +91,8 @@ pub(super) async fn acquire(
             if output::watched() {
                 let (token, lease) = (grant.token, lease::short(lease));
                 output::tell(&format!(
-                    "tenure: lock `{lock}` acquired under lease {lease}, token {token}\n"
+                    "tenure: lock `{lock}` acquired under lease {lease}, token {token}; keep it: \
+                     tenure lease renew {lease}\n"
                 ));
             }
         }

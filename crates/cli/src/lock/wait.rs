@@ -15,6 +15,7 @@ use crate::failure::{Failure, quoted};
 use crate::output::{self, Output};
 use crate::reach::Cluster;
 use crate::span;
+use crate::terminal;
 
 /// How often the block on a terminal is drawn again; without one, how often somebody looks for a change.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -88,7 +89,8 @@ impl<'a> Waiting<'a> {
 
     fn draw(&self, lines: &[String]) {
         self.clear();
-        output::tell(&format!("{}\n", lines.join("\n")));
+        let fitted: Vec<String> = lines.iter().map(|line| terminal::fitted(line)).collect();
+        output::tell(&format!("{}\n", fitted.join("\n")));
         self.drawn.store(lines.len() as u64, Ordering::Relaxed);
     }
 
@@ -96,7 +98,8 @@ impl<'a> Waiting<'a> {
     pub(crate) fn clear(&self) {
         let lines = self.drawn.swap(0, Ordering::Relaxed);
         if lines > 0 {
-            output::tell(&format!("\x1b[{lines}A\x1b[J"));
+            // To the first column too: a Ctrl-C that was typed is shown, and moves the cursor.
+            output::tell(&format!("\r\x1b[{lines}A\x1b[J"));
         }
     }
 }
@@ -131,16 +134,23 @@ pub(crate) fn strange() -> Failure {
 
 /// One line for a log.
 fn line(lock: &str, explained: &Explanation) -> String {
-    let ahead = explained.own.as_ref().map_or(0, |own| own.ahead);
+    let place = place(explained);
     let held = holder(explained)
         .map_or(String::new(), |holder| format!("; held by {}", holder_words(holder)));
-    format!("tenure: waiting for lock `{lock}`, {ahead} ahead of you{held}")
+    format!("tenure: waiting for lock `{lock}`, {place}{held}")
+}
+
+fn place(explained: &Explanation) -> String {
+    match explained.own.as_ref().map_or(0, |own| own.ahead) {
+        0 => "you are next".to_owned(),
+        ahead => format!("{ahead} ahead of you"),
+    }
 }
 
 /// The block for a terminal.
 fn block(lock: &str, explained: &Explanation) -> Vec<String> {
-    let ahead = explained.own.as_ref().map_or(0, |own| own.ahead);
-    let mut lines = vec![format!("tenure: waiting for lock `{lock}`, {ahead} ahead of you")];
+    let place = place(explained);
+    let mut lines = vec![format!("tenure: waiting for lock `{lock}`, {place}")];
     lines
         .extend(facts(lock, explained).into_iter().map(|(label, it)| format!("  {label:<8} {it}")));
     lines
@@ -223,5 +233,5 @@ pub(crate) async fn explained(cluster: &Cluster, lock: &str, failure: Failure) -
     };
     let mut told = Failure::new(failure.exit, &failure.reason, text);
     told.more = facts(lock, &explained);
-    told.next("--wait 60s to queue")
+    told.next(format!("tenure lock {} --wait 60s", quoted(lock)))
 }

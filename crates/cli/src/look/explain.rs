@@ -18,6 +18,7 @@ use crate::span;
 #[derive(Args)]
 pub(crate) struct Explain {
     /// Which lock
+    #[arg(value_parser = output::name)]
     lock: String,
     /// See it from the place of this lease
     #[arg(long, value_name = "LEASE")]

@@ -23,6 +23,7 @@ const SCREEN: usize = 100;
 #[derive(Args)]
 pub(crate) struct History {
     /// Of which lock
+    #[arg(value_parser = output::name)]
     lock: String,
     /// From this revision on [default: the oldest that is kept]
     #[arg(long, value_name = "REVISION", default_value_t = 0, hide_default_value = true)]

@@ -16,6 +16,7 @@ use crate::span;
 #[derive(Args)]
 pub(crate) struct Queue {
     /// Of which lock
+    #[arg(value_parser = output::name)]
     lock: String,
     #[command(flatten)]
     pub(crate) reach: Reach,

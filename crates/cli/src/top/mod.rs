@@ -1,5 +1,6 @@
 //! What goes on in the cluster right now?
 
+mod gaps;
 mod model;
 mod view;
 
@@ -22,6 +23,9 @@ use model::{Model, Sort};
 
 /// What a screen has where there is none.
 const PAPER: Size = Size { columns: 120, rows: 40 };
+
+/// Between what happened and what is drawn because of it, at most, and only while more happens.
+const FRAME: Duration = Duration::from_millis(100);
 
 /// Flags of `tenure top`.
 #[derive(Args)]
@@ -93,6 +97,7 @@ fn object(model: &Model) -> serde_json::Value {
     let locks = model.rows().into_iter().map(|row| {
         json!({
             "lock": row.view.lock, "waiting": row.view.waiting, "grants_per_s": row.grants_per_s,
+            "gap_p50_us": row.gap.map(|gap| u64::try_from(gap.as_micros()).unwrap_or(u64::MAX)),
             "holders": row.view.holders.iter().map(|it| json!({
                 "client": it.client, "token": it.token.to_string(), "held_ms": it.held_ms,
             })).collect::<Vec<_>>(),
@@ -115,11 +120,18 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
     let (screen, mut keys) = (Screen::open()?, terminal::keys());
     let mut page = Page::Locks;
     let mut tick = tokio::time::interval(flags.interval.max(Duration::from_millis(50)));
+    let mut drawn: Option<Instant> = None;
     loop {
-        match &page {
-            Page::About(lines) => screen.draw(&view::about(lines, screen.size())),
-            Page::Locks => screen.draw(&view::lines(&model, screen.size(), None)),
-            Page::Filter => screen.draw(&view::lines(&model, screen.size(), Some(&model.filter))),
+        // Not for each of a thousand events per second: whoever draws does not listen.
+        if drawn.is_none_or(|at| at.elapsed() >= FRAME) {
+            match &page {
+                Page::About(lines) => screen.draw(&view::about(lines, screen.size())),
+                Page::Locks => screen.draw(&view::lines(&model, screen.size(), None)),
+                Page::Filter => {
+                    screen.draw(&view::lines(&model, screen.size(), Some(&model.filter)));
+                }
+            }
+            drawn = Some(Instant::now());
         }
         tokio::select! {
             batch = watch.next() => match batch {
@@ -129,6 +141,7 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
                 Err(_) => watch = cluster.client.watch_prefix("").await?,
             },
             _ = tick.tick() => {
+                drawn = None;
                 if let Err(failure) = model.look(cluster).await {
                     model.trouble(&failure.text);
                 }
@@ -136,6 +149,7 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
             signal = asked.signal() => { let _ = signal; return Ok(Exit::Done) },
             key = keys.recv() => {
                 let Some(key) = key else { return Ok(Exit::Done) };
+                drawn = None;
                 let (next, done) = press(cluster, &mut model, page, key).await;
                 if done {
                     return Ok(Exit::Done);

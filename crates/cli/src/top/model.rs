@@ -1,12 +1,14 @@
 //! What is known of the cluster at this moment, and how fast does it change?
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use tenure::Batch;
 use tenure_server::os;
 use tenure_wire::convert::cause_word;
 use tenure_wire::v1;
 
+use super::gaps::Gaps;
 use crate::failure::Failure;
 use crate::look;
 use crate::output;
@@ -25,11 +27,12 @@ pub(super) enum Sort {
     Name,
 }
 
-/// A lock and how often it is granted.
+/// A lock, how often it is granted, and how long it usually takes to be handed over.
 #[derive(Clone)]
 pub(super) struct Row {
     pub(super) view: v1::LockView,
     pub(super) grants_per_s: f64,
+    pub(super) gap: Option<Duration>,
 }
 
 /// Everything on the screen.
@@ -41,6 +44,7 @@ pub(super) struct Model {
     locks: Vec<v1::LockView>,
     /// When which lock was granted.
     grants: VecDeque<(u64, String)>,
+    gaps: Gaps,
     began_us: u64,
     pub(super) last: String,
     pub(super) at: usize,
@@ -55,6 +59,7 @@ impl Model {
             status: v1::StatusResponse::default(),
             locks: Vec::new(),
             grants: VecDeque::new(),
+            gaps: Gaps::default(),
             began_us: os::now_us(),
             last: "none yet".to_owned(),
             at: 0,
@@ -65,6 +70,10 @@ impl Model {
     pub(super) async fn look(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         self.status = cluster.client.status().await?;
         self.locks = look::page(cluster, &self.prefix, "", LOCKS).await?.locks;
+        let leader = self.status.leader.as_ref().map_or(0, |leader| leader.member_id);
+        let mut members = self.status.members.iter().filter_map(|it| it.member.as_ref());
+        let leader = members.find(|it| it.member_id == leader).map(|it| it.client_address.as_str());
+        self.gaps.look(&cluster.place, leader).await;
         self.forget();
         Ok(())
     }
@@ -104,7 +113,7 @@ impl Model {
     /// Seconds that the rates are of.
     fn seconds(&self) -> f64 {
         let us = os::now_us().saturating_sub(self.began_us).clamp(1, WINDOW_US);
-        std::time::Duration::from_micros(us).as_secs_f64()
+        Duration::from_micros(us).as_secs_f64()
     }
 
     pub(super) fn grants_per_s(&self) -> f64 {
@@ -122,7 +131,8 @@ impl Model {
         let mut rows: Vec<Row> = passing
             .map(|view| {
                 let count = counts.get(view.lock.as_str()).copied().unwrap_or(0);
-                Row { view: view.clone(), grants_per_s: count as f64 / seconds }
+                let gap = self.gaps.p50(&view.lock);
+                Row { view: view.clone(), grants_per_s: count as f64 / seconds, gap }
             })
             .collect();
         match self.sort {

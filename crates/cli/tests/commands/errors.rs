@@ -2,7 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-use crate::stage::{Live, Member, TENURE, at, ended, member, objects, ok, refused, run, run_with};
+use crate::stage::{
+    Live, Member, TENURE, at, ended, member, objects, ok, refused, run, run_with, wait,
+};
 
 #[test]
 fn wrong_arguments_are_refused_before_anything_is_sent() {
@@ -14,6 +16,8 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         (&["lock", "a", "--wiat", "1s"], "--wait"),
         (&["lock", "a", "--wait", "soon"], "`soon` is no time; try 500ms, 15s, 2m or 1h30m"),
         (&["lock", "a", "--slots", "0"], "--slots"),
+        (&["lock", "a", "./m", "b c"], "try      tenure run a -- ./m 'b c'"),
+        (&["lock", "a", "--", "./m", "--fast"], "try      tenure run a -- ./m --fast"),
         (&["lock", "a", "--lease", "1", "--ttl", "5s"], "cannot be used with"),
         (&["force", "a", "--token", "x"], "--token"),
         (&["locks", "--output", "yaml"], "[possible values: text, json]"),
@@ -31,8 +35,36 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         assert!(ran.err.starts_with("error: "), "{arguments:?}: {}", ran.err);
         assert_eq!(ran.out, "", "{arguments:?}");
     }
+    // Programs are told the same in one object, also by the parser.
+    for arguments in [
+        &["lokc", "--output", "json"][..],
+        &["lock", "--output=json"],
+        &["lock", "a", "--wiat", "1s", "--output", "json"],
+        &["run", "a", "--output", "json"],
+        &["run", "a", "--grace", "9s", "--output", "json", "--", "true"],
+        &["run", "a", "--output", "json", "--", "no-such-command-anywhere"],
+    ] {
+        let ran = nowhere(arguments);
+        let said = objects(&ran.err);
+        let last = said.last().unwrap_or_else(|| panic!("{arguments:?}: {ran:?}"));
+        assert_eq!(last["exit_code"], ran.code, "{ran:?}");
+        let error = if last["error"].is_null() { last } else { &last["error"] };
+        assert!(error["message"].as_str().is_some_and(|it| !it.is_empty()), "{last}");
+        assert_eq!((said.len(), ran.out.as_str()), (1, ""), "{ran:?}");
+    }
+    // What the command behind -- wants of its own output is not our affair.
+    let theirs = nowhere(&["run", "--", "x", "--output", "json"]);
+    assert!(theirs.code == 2 && theirs.err.starts_with("error: "), "{theirs:?}");
     refused(2, "ARGUMENTS", &["lease", "show", "my-lease"]);
     refused(1, "INVALID_NAME", &["try", "a\tb"]);
+    for (address, words) in [
+        ("nowhere", "`nowhere` is no address; try 127.0.0.1:7450"),
+        ("10.1.2.3:70000", "`10.1.2.3:70000` is no address"),
+        ("10.1.2.3:7450", "not on 10.1.2.3:7450; try 127.0.0.1:7450, or tenure serve"),
+    ] {
+        let ran = nowhere(&["dev", "--fresh", "--clients", address]);
+        assert!(ran.code == 78 && ran.err.contains(words), "{ran:?}");
+    }
     let bad = run(&["lock", "a", "--ttl", "3h"]);
     assert!(bad.code == 2 && bad.err.contains("not between 1s and 1h"), "{bad:?}");
 }
@@ -71,7 +103,23 @@ fn an_unanswered_request_may_have_happened() {
     assert_eq!(at(&addr, &["try", "l", "--lease", holder.trim()]).code, 0);
     let mut waiting = Live::start_at(&addr, &["lock", "l", "--lease", waiter.trim()]);
     waiting.says("waiting for lock `l`");
+    let short = ["--connect-timeout", "2s"];
+    let mut watching =
+        Live::start_at(&addr, &[&["watch", "l", "--from", "1"], &short[..]].concat());
+    let line = watching.says("granted");
+    let seen: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
+    let mut third = Live::start_at(&addr, &[&["lock", "l", "--ttl", "6s"], &short[..]].concat());
+    third.says("waiting for lock `l`, 1 ahead of you");
     drop(gone);
+    // A place in a queue is not a lock: nothing was lost that was held.
+    assert_eq!(third.ends(), Some(75), "{:?}", third.said());
+    third.says("error: lock `l` was not acquired: cluster unreachable for");
+    // Whoever watched is told how to go on.
+    assert_eq!(watching.ends(), Some(69), "{:?}", watching.said());
+    let next = watching.says("try      tenure watch l --from ");
+    let next: u64 =
+        next.split("--from ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    assert!(next > seen, "{next} {seen}");
     assert_eq!(waiting.ends(), Some(74), "{:?}", waiting.said());
     waiting.says("effect   unknown: it may have happened");
     waiting.says("--request-id");
@@ -109,6 +157,43 @@ fn flags_beat_variables_which_beat_the_file() {
     assert!(wrong.code == 78 && wrong.err.contains("/nowhere.pem"), "{wrong:?}");
     let gone = with(&[], &["locks", "--client-config", "/nowhere.toml"]);
     assert_eq!(gone.code, 78, "{gone:?}");
+    // The usual file may be missing; one that is there and cannot be read is not passed over.
+    let home = dir.path().join("home");
+    let variables = [("HOME", home.to_str().unwrap()), ("TENURE_ADDR", &member().addr)];
+    assert_eq!(with(&variables, &["locks"]).code, 0);
+    std::fs::create_dir_all(home.join(".config/tenure/client.toml")).unwrap();
+    let wrong = with(&variables, &["locks"]);
+    assert_eq!(wrong.code, 78, "{wrong:?}");
+    assert!(wrong.err.starts_with("error: cannot read "), "{wrong:?}");
+    assert!(wrong.err.contains("; try --client-config"), "{wrong:?}");
+    assert_eq!(wrong.err.lines().count(), 1, "{wrong:?}");
+    assert_eq!(with(&variables, &["locks", "--client-config", "/dev/null"]).code, 0);
+}
+
+#[test]
+fn names_are_taken_as_they_are_or_refused_with_what_would_do() {
+    for name in ["ключ/ёлка", "锁", "a b", "it's", "-x", "x".repeat(255).as_str()] {
+        let id = crate::stage::lease("names");
+        let token = ok(&["try", "--lease", &id, "--", name]);
+        assert!(ok(&["explain", "--", name]).contains("held by  names for"), "{name}");
+        let listed = objects(&ok(&["locks", "--output", "json", "--", name]));
+        assert_eq!(listed[0]["lock"], name);
+        ok(&["unlock", "--lease", &id, "--token", token.trim(), "--", name]);
+        ok(&["lease", "revoke", &id]);
+    }
+    for name in ["x".repeat(5_000).as_str(), "a\nb"] {
+        let said = refused(1, "INVALID_NAME", &["try", name]);
+        assert!(said.contains("try      "), "{said}");
+        let ran = run(&["run", name, "--", "true"]);
+        assert!(ran.code == 1 && ran.err.contains("  try      "), "{ran:?}");
+        assert!(ran.err.lines().all(|line| line.len() < 300), "{ran:?}");
+    }
+    for arguments in
+        [&["try", ""][..], &["explain", ""], &["key", "get", ""], &["run", "", "--", "true"]]
+    {
+        let ran = at("127.0.0.1:1", arguments);
+        assert!(ran.code == 2 && ran.err.contains("a name has at least one letter"), "{ran:?}");
+    }
 }
 
 #[test]
@@ -117,4 +202,48 @@ fn a_reader_that_goes_away_ends_the_command_quietly() {
     command.args(["-c", "\"$0\" completions bash | head -1; exit ${PIPESTATUS:-0}", TENURE]);
     let ran = ended(&mut command);
     assert_eq!(ran.err, "", "no panic, no complaint: {ran:?}");
+    // Nor does it matter to a member that nobody reads its greeting.
+    let (from, to) = std::io::pipe().unwrap();
+    drop(from);
+    let address = format!("127.0.0.1:{}", crate::ports::free_port());
+    let mut command = Command::new(TENURE);
+    command.args(["dev", "--fresh", "--clients", &address]).stdin(Stdio::null()).stderr(to);
+    let mut member = command.stdout(Stdio::null()).spawn().unwrap();
+    wait("it serves", || {
+        let ran = at(&address, &["locks", "--connect-timeout", "1s"]);
+        assert_eq!(member.try_wait().unwrap(), None, "it ended: {ran:?}");
+        (ran.code == 0).then_some(())
+    });
+    assert!(Command::new("kill").arg(member.id().to_string()).status().unwrap().success());
+    assert!(member.wait().unwrap().success());
+}
+
+#[test]
+fn colour_is_for_terminals_whose_owners_want_it() {
+    let typed = format!("{TENURE} locks --addr 127.0.0.1:1 --connect-timeout 100ms");
+    let shown = |variables: &[(&str, &str)]| {
+        let mut command = Command::new("script");
+        command.args(["-qec", &typed, "/dev/null"]).stdin(Stdio::null());
+        command.env("TERM", "xterm").env_remove("NO_COLOR").envs(variables.iter().copied());
+        ended(&mut command).out
+    };
+    assert!(shown(&[]).contains("\x1b["), "somebody looks");
+    for variables in [[("NO_COLOR", "1")], [("TERM", "dumb")]] {
+        let text = shown(&variables);
+        assert!(text.contains("error: no member answered") && !text.contains('\x1b'), "{text:?}");
+    }
+    assert!(!at("127.0.0.1:1", &["locks", "--connect-timeout", "100ms"]).err.contains('\x1b'));
+}
+
+#[test]
+fn a_member_says_that_it_is_ready_to_programs_too() {
+    let address = format!("127.0.0.1:{}", crate::ports::free_port());
+    let mut dev = Live::start(&["dev", "--fresh", "--clients", &address, "--output", "json"]);
+    let ready = objects(&dev.says("\"ready\"")).remove(0);
+    assert_eq!((&ready["clients"][0], &ready["kept"]), (&address.clone().into(), &false.into()));
+    // One alone cannot be joined, and nobody is told to.
+    let alone = at(&address, &["cluster", "add", "b"]);
+    assert!(alone.code == 1 && alone.err.contains("try      tenure serve --help"), "{alone:?}");
+    assert_eq!(dev.interrupt(), Some(0));
+    assert!(!std::path::Path::new(ready["data"].as_str().unwrap()).exists(), "nothing is kept");
 }

@@ -58,6 +58,7 @@ fn top_prints_one_look_where_nobody_watches() {
     assert!(text.contains("leader solo  1/1 members") && text.contains("top/seen"), "{text}");
     let seen = one(&["top", "top/", "--once", "--interval", "100ms"]);
     assert_eq!(seen["locks"][0]["holders"][0]["client"], "seen");
+    assert!(seen["locks"][0].get("gap_p50_us").is_some(), "{seen}");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
     // A wait is seen, and ends with Ctrl-C.
     let other = lease("other");
     let mut waiting = Live::start(&["lock", "under", "--lease", &other]);
-    waiting.says("waiting for lock `under`, 0 ahead of you; held by script for");
+    waiting.says("waiting for lock `under`, you are next; held by script for");
     assert_eq!(waiting.interrupt(), Some(130));
     assert!(json(&["queue", "under"]).is_empty(), "the place is given up, the lease lives on");
     ok(&["lease", "show", &other]);
@@ -112,6 +112,26 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
     let ran = crate::stage::run_with(&variables, &["unlock", "under", "--output", "json"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(crate::stage::objects(&ran.out)[0]["event"], "released");
+}
+
+#[test]
+fn a_lease_lives_on_while_somebody_waits_under_it() {
+    const TTL_MS: u64 = 4_000;
+    let holder = lease("first");
+    let token = ok(&["try", "patient", "--lease", &holder]).trim().to_owned();
+    let mine = ok(&["lease", "grant", "--ttl", "4s", "--client", "second"]).trim().to_owned();
+    let waiting = Live::start(&["lock", "patient", "--lease", &mine]);
+    // A place in the queue goes with its lease: only a renewed one stands there for longer than the ttl.
+    wait("it waits for longer than its lease would live", || {
+        let queue = json(&["queue", "patient"]);
+        let waited = queue.first().map_or(0, |it| it["waiting_ms"].as_u64().unwrap());
+        (waited > 2 * TTL_MS).then_some(())
+    });
+    ok(&["unlock", "patient", "--lease", &holder, "--token", &token]);
+    let next = wait("the token", || waiting.said().iter().find_map(|it| it.parse::<u64>().ok()));
+    assert!(next > token.parse().unwrap(), "{next} {token}");
+    // From here on nobody renews it but its owner.
+    wait("it ends", || (run(&["lease", "show", &mine]).code == 1).then_some(()));
 }
 
 #[test]

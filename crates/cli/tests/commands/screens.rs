@@ -137,6 +137,14 @@ fn top_shows_locks_and_obeys_its_keys() {
     // What happens meanwhile is seen without a key.
     ok(&["try", "screen/third", "--lease", &id]);
     terminal.shows("screen/third");
+    // How long it took to hand over, as the leader timed it.
+    ok(&["unlock", "screen/deploy", "--lease", &id, "--token", token.trim()]);
+    wait("the gap is shown", || {
+        let screen = terminal.screen();
+        let row = screen.lines().find(|line| line.contains("screen/deploy"))?;
+        let gap = row.split_whitespace().last()?.strip_suffix("ms")?.parse::<f64>();
+        (screen.contains("GAP p50") && row.contains("ci-9/877") && gap.is_ok()).then_some(())
+    });
     terminal.presses("q");
     let after = terminal.shows("ended 0");
     assert!(!after.contains("MEMBER"), "the screen of before is back: {after}");
@@ -167,6 +175,15 @@ fn the_tour_goes_on_with_enter() {
 }
 
 #[test]
+fn the_tour_ends_with_ctrl_c_at_a_prompt() {
+    let Some(terminal) = Terminal::open(100, 60) else { return };
+    terminal.types(&format!("{TENURE} demo; echo ended $?\n"));
+    terminal.shows("[Enter] 1. two want the same lock");
+    terminal.presses("C-c");
+    terminal.shows("ended 130");
+}
+
+#[test]
 fn a_wait_is_drawn_in_place_and_taken_away_again() {
     let Some(terminal) = Terminal::open(100, 30) else { return };
     let id = lease("ci-7/4121");
@@ -174,16 +191,54 @@ fn a_wait_is_drawn_in_place_and_taken_away_again() {
     let addr = &member().addr;
     terminal.types(&format!("{TENURE} lock drawn --client me --addr {addr}; echo ended $?\n"));
     terminal.shows_all(&[
-        "tenure: waiting for lock `drawn`, 0 ahead of you",
+        "tenure: waiting for lock `drawn`, you are next",
         "held by  ci-7/4121 for",
         ": \"release 5.2\"",
         "free     when released, or in",
         "look     tenure explain drawn",
     ]);
+    // Whoever gives up sees one clean line instead of it, whatever the terminal showed of the key.
+    for (next, command) in [("run", " -- true"), ("lock", "")] {
+        terminal.presses("C-c");
+        terminal.shows("ended 130");
+        let left =
+            |line: &str| line.trim_start_matches("^C").starts_with("tenure: left the queue of");
+        let screen = terminal.screen();
+        assert!(screen.lines().any(left) && !screen.contains("held by"), "{screen}");
+        terminal.types("clear\n");
+        wait("a clear screen", || (!terminal.screen().contains("ended")).then_some(()));
+        let flags = format!("drawn --client me --addr {addr}{command}");
+        terminal.types(&format!("{TENURE} {next} {flags}; echo ended $?\n"));
+        terminal.shows_all(&["held by  ci-7/4121 for", "look     tenure explain drawn"]);
+    }
     ok(&["unlock", "drawn", "--lease", &id, "--token", token.trim()]);
     let screen = terminal.shows("acquired, token");
     assert!(!screen.contains("waiting for lock"), "the block is gone: {screen}");
     terminal.presses("C-c");
     let screen = terminal.shows("ended 0");
     assert!(screen.contains("tenure: lock `drawn` released after"), "{screen}");
+}
+
+#[test]
+fn a_wait_is_drawn_in_place_where_its_lines_do_not_fit() {
+    let Some(terminal) = Terminal::open(40, 20) else { return };
+    let id = lease("somebody-with-a-long-name/4121");
+    ok(&["try", "narrow", "--lease", &id, "--metadata", "release 5.2 of everything"]);
+    let addr = &member().addr;
+    for (command, rest) in [("lock", ""), ("run", " -- true")] {
+        terminal.types(&format!("{TENURE} {command} narrow --addr {addr}{rest}; echo ended $?\n"));
+        terminal.shows("waiting for lock `narrow`");
+        wait("it was drawn several times", || {
+            let queue = crate::stage::json(&["queue", "narrow"]);
+            (queue.first()?["waiting_ms"].as_u64()? > 3_500).then_some(())
+        });
+        // A screen may be caught while it is drawn; what is left behind stays.
+        wait("one block", || {
+            (terminal.screen().matches("waiting for lock").count() == 1).then_some(())
+        });
+        terminal.presses("C-c");
+        terminal.shows("ended 130");
+        terminal.types("clear\n");
+        wait("a clear screen", || (!terminal.screen().contains("ended")).then_some(()));
+    }
 }

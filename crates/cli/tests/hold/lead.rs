@@ -13,8 +13,10 @@ fn elect(world: &World, flags: &[&str]) -> Held {
     let addresses = world.addresses();
     let mut command = Command::new(TENURE);
     command.args(["elect", "billing", "--value", "a:1", "--ttl", "3s", "--addr", &addresses]);
+    let dir = scratch();
+    command.arg("--events").arg(dir.path().join("events"));
     command.args(flags).arg("--").args(job::program());
-    Held::spawn(command, scratch(), Role::Plain)
+    Held::spawn(command, dir, Role::Plain)
 }
 
 fn depose(world: &World) {
@@ -48,5 +50,7 @@ fn once_is_once() {
     held.runs(1);
     depose(&world);
     assert_eq!(held.ended().code(), Some(76));
+    assert_eq!(held.event("elected")["token"], "1");
+    assert_eq!(held.event("ended")["outcome"], "lost");
     wait("it is gone", || (!held.record().pids.iter().any(|pid| is_alive(*pid))).then_some(()));
 }

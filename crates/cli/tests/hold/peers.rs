@@ -1,4 +1,4 @@
-//! What becomes of the same command under `flock` and `etcdctl lock` when the same is done to them?
+//! What becomes of the same command under `flock`, `etcdctl lock` and `consul lock` when the same is done to them?
 //!
 //! What they do is theirs to decide: only what the table in `docs/guides/run.md` says of them is checked here.
 
@@ -11,23 +11,23 @@ use tenure_server::os;
 use crate::common::proxy::{Proxies, Road};
 use crate::common::{free_port, wait};
 use crate::job::{self, Role};
-use crate::world::{Held, is_alive, runs, scratch};
+use crate::world::{Held, is_alive, runs, scratch, side_by_side};
 
 /// How long a command is looked at after somebody else has its lock.
 const LOOK_US: u64 = 2_000_000;
 
 const BLOWS: [&str; 3] = ["stop", "kill", "partition"];
 
-/// An etcd of its own, ended when it goes out of scope.
-struct Etcd {
+/// A server of its own, ended when it goes out of scope.
+struct Server {
     child: Child,
     _dir: tempfile::TempDir,
     clients: u16,
 }
 
-impl Etcd {
+impl Server {
     /// Nothing if there is no etcd on this machine.
-    fn start() -> Option<Self> {
+    fn etcd() -> Option<Self> {
         let found = |name: &str| Command::new(name).arg("--version").output().is_ok();
         let found = found("etcd") && Command::new("etcdctl").arg("version").output().is_ok();
         if !found {
@@ -50,9 +50,37 @@ impl Etcd {
         });
         Some(etcd)
     }
+
+    /// Nothing if there is no consul on this machine, or no time for it: its locks are handed over after a delay of 15
+    /// seconds.
+    fn consul() -> Option<Self> {
+        if std::env::var_os("TENURE_RUNS").is_none() {
+            println!("SKIPPED: consul takes a minute; cargo xtask campaign run has it");
+            return None;
+        }
+        if Command::new("consul").arg("version").output().is_err() {
+            println!("SKIPPED: there is no consul here");
+            return None;
+        }
+        let (dir, clients) = (scratch(), free_port());
+        let mut command = Command::new("consul");
+        command.args(["agent", "-dev", "-bind=127.0.0.1", "-dns-port=-1", "-grpc-port=-1"]);
+        command.arg(format!("-http-port={clients}"));
+        for port in ["serf-lan", "serf-wan", "server"] {
+            command.arg(format!("-{port}-port={}", free_port()));
+        }
+        command.current_dir(dir.path());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let server = Self { child, _dir: dir, clients };
+        wait("consul answers", || {
+            let put = consul(clients, &["kv", "put"]).args(["a", "b"]).output().unwrap();
+            put.status.success().then_some(())
+        });
+        Some(server)
+    }
 }
 
-impl Drop for Etcd {
+impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -62,6 +90,12 @@ impl Drop for Etcd {
 fn etcdctl(port: u16) -> Command {
     let mut command = Command::new("etcdctl");
     command.env("ETCDCTL_API", "3").arg(format!("--endpoints=http://127.0.0.1:{port}"));
+    command
+}
+
+fn consul(port: u16, words: &[&str]) -> Command {
+    let mut command = Command::new("consul");
+    command.args(words).arg(format!("-http-addr=http://127.0.0.1:{port}"));
     command
 }
 
@@ -84,10 +118,28 @@ fn tell(name: &str, blow: &str, seen: &Seen) {
     println!("peer name={name} scene={blow} runs=1 overlaps={overlaps} beside_ms={beside_ms}");
 }
 
-fn etcd_once(etcd: &Etcd, blow: &str, lock: &str) -> Seen {
+fn etcd_once(etcd: &Server, blow: &str, lock: &str) -> Seen {
     let proxies = Proxies::new(&[etcd.clients, free_port()]);
     let mut command = etcdctl(proxies.port(0));
     command.args(["lock", "--ttl=3", lock, "--"]).args(job::program());
+    let held = struck(command, &proxies, blow);
+    let mut next = etcdctl(etcd.clients);
+    next.args(["lock", "--ttl=3", lock, "--", "true"]);
+    look(&held, next)
+}
+
+fn consul_once(server: &Server, blow: &str, lock: &str) -> Seen {
+    let proxies = Proxies::new(&[server.clients, free_port()]);
+    let mut command = consul(proxies.port(0), &["lock"]);
+    command.args(["-shell=false", lock]).args(job::program());
+    let held = struck(command, &proxies, blow);
+    let mut next = consul(server.clients, &["lock"]);
+    next.args(["-shell=false", lock, "true"]);
+    look(&held, next)
+}
+
+/// A command under a lock, and whoever holds it struck.
+fn struck(command: Command, proxies: &Proxies, blow: &str) -> Held {
     let held = Held::spawn(command, scratch(), Role::Family);
     proxies.know(1, held.child.id());
     held.runs(3);
@@ -97,14 +149,23 @@ fn etcd_once(etcd: &Etcd, blow: &str, lock: &str) -> Seen {
         "partition" => proxies.around(1, Road::Hole),
         _ => unreachable!("no such blow"),
     }
-    let mut next = etcdctl(etcd.clients);
-    next.args(["lock", "--ttl=3", lock, "--", "true"]);
-    look(&held, next)
+    held
+}
+
+#[test]
+fn under_consul_lock_what_the_command_started_runs_beside_its_successor() {
+    let Some(server) = Server::consul() else { return };
+    side_by_side(runs(1) * BLOWS.len(), |run| {
+        let blow = BLOWS[run % BLOWS.len()];
+        let seen = consul_once(&server, blow, &format!("{blow}-{run}"));
+        tell("consul", blow, &seen);
+        assert!(seen.beside_us > 0, "{blow}: the table says that it overlaps");
+    });
 }
 
 #[test]
 fn under_etcdctl_lock_the_command_runs_beside_its_successor() {
-    let Some(etcd) = Etcd::start() else { return };
+    let Some(etcd) = Server::etcd() else { return };
     let etcd = &etcd;
     for run in 0..runs(1) {
         std::thread::scope(|scope| {
@@ -125,39 +186,56 @@ fn flock(file: &Path, more: &[&str]) -> Command {
     command
 }
 
+/// Whether nobody else gets it while a command is looked at for as long as the others are.
+fn stays(file: &Path) -> bool {
+    let seconds = (LOOK_US / 1_000_000).to_string();
+    !flock(file, &["-w", &seconds]).arg("true").status().unwrap().success()
+}
+
+fn word(blow: Signal) -> &'static str {
+    if blow == Signal::KILL { "kill" } else { "stop" }
+}
+
+/// One run under `flock`, or `flock -o`: nobody else gets the lock, and the command runs on.
+fn flock_stays(name: &str, flags: &[&str], blow: Signal) {
+    let dir = scratch();
+    let file = dir.path().join("lock");
+    let mut command = flock(&file, flags);
+    command.args(job::program());
+    let held = Held::spawn(command, scratch(), Role::Family);
+    held.runs(3);
+    held.signal(blow);
+    assert!(stays(&file), "nobody else gets it");
+    let record = held.record();
+    assert!(record.pids.iter().all(|pid| is_alive(*pid)), "and nobody is stopped");
+    drop(held);
+    let busy = || !flock(&file, &["-n"]).arg("true").status().unwrap().success();
+    wait("all of it is gone", || (!busy()).then_some(()));
+    tell(name, word(blow), &Seen { beside_us: 0 });
+}
+
 #[test]
 fn under_flock_the_lock_stays_with_whatever_the_command_left_running() {
-    for blow in [Signal::STOP, Signal::KILL] {
-        let dir = scratch();
-        let file = dir.path().join("lock");
-        let mut command = flock(&file, &[]);
-        command.args(job::program());
-        let held = Held::spawn(command, scratch(), Role::Family);
-        held.runs(3);
-        held.signal(blow);
-        let busy = || !flock(&file, &["-n"]).arg("true").status().unwrap().success();
-        assert!(busy(), "nobody else gets it");
-        let record = held.record();
-        assert!(record.pids.iter().all(|pid| is_alive(*pid)), "and nobody is stopped");
-        drop(held);
-        wait("all of it is gone", || (!busy()).then_some(()));
-        let word = if blow == Signal::KILL { "kill" } else { "stop" };
-        tell("flock", word, &Seen { beside_us: 0 });
-    }
+    let blows = [Signal::STOP, Signal::KILL];
+    side_by_side(runs(1) * blows.len(), |run| flock_stays("flock", &[], blows[run % blows.len()]));
 }
 
 #[test]
 fn under_flock_that_closes_its_file_the_command_runs_beside_its_successor() {
-    let dir = scratch();
-    let file = dir.path().join("lock");
-    let mut command = flock(&file, &["-o"]);
-    command.args(job::program());
-    let held = Held::spawn(command, scratch(), Role::Family);
-    held.runs(3);
-    held.signal(Signal::KILL);
-    let mut next = flock(&file, &[]);
-    next.arg("true");
-    let seen = look(&held, next);
-    assert!(seen.beside_us > 0);
-    tell("flock-o", "kill", &seen);
+    side_by_side(runs(1), |_| {
+        let dir = scratch();
+        let file = dir.path().join("lock");
+        let mut command = flock(&file, &["-o"]);
+        command.args(job::program());
+        let held = Held::spawn(command, scratch(), Role::Family);
+        held.runs(3);
+        held.signal(Signal::KILL);
+        let mut next = flock(&file, &[]);
+        next.arg("true");
+        let seen = look(&held, next);
+        assert!(seen.beside_us > 0);
+        tell("flock-o", "kill", &seen);
+    });
+    // Stopped, it keeps the file itself.
+    side_by_side(runs(1), |_| flock_stays("flock-o", &["-o"], Signal::STOP));
 }

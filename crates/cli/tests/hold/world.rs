@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tenure::Client;
+use tenure_server::os;
 use tokio::runtime::Runtime;
 
 use crate::common::{self, Cluster, TENURE, wait};
@@ -66,6 +67,16 @@ impl World {
     /// Waits for the lock, as anybody does.
     pub(crate) fn next(&self, lock: &str) -> tenure::Guard {
         self.runtime.block_on(async { self.client.lock(lock).await }).unwrap()
+    }
+
+    /// The same, and when it came: noted by the one who waited, before anybody else has to be woken.
+    pub(crate) fn next_at(&self, lock: &str) -> (tenure::Guard, u64) {
+        let asked = async {
+            let guard = self.client.lock(lock).await;
+            (guard, os::now_us())
+        };
+        let (guard, granted_us) = self.runtime.block_on(asked);
+        (guard.unwrap(), granted_us)
     }
 
     /// How many wait for a lock.
@@ -147,8 +158,18 @@ impl Held {
     }
 
     /// Any command that ends up as the test binary in a role.
-    pub(crate) fn spawn(mut command: Command, dir: tempfile::TempDir, role: Role) -> Self {
+    pub(crate) fn spawn(command: Command, dir: tempfile::TempDir, role: Role) -> Self {
         let said = fs::File::create(dir.path().join("said")).unwrap();
+        Self::spawn_saying(command, dir, role, said)
+    }
+
+    /// The same, with somewhere else to say things.
+    pub(crate) fn spawn_saying(
+        mut command: Command,
+        dir: tempfile::TempDir,
+        role: Role,
+        said: impl Into<Stdio>,
+    ) -> Self {
         command.envs(job::environment(role, dir.path()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         Self { child: command.spawn().unwrap(), dir }
@@ -216,7 +237,8 @@ impl Drop for Held {
             let _ = kill_process(pid, Signal::KILL);
         }
         if std::thread::panicking() {
-            eprintln!("--- tenure run said\n{}", self.said());
+            let said = fs::read_to_string(self.dir.path().join("said")).unwrap_or_default();
+            eprintln!("--- tenure run said\n{said}");
         }
     }
 }

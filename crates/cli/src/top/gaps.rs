@@ -1,0 +1,195 @@
+//! How long does nobody have a lock that was given back while others waited?
+//!
+//! The events cannot tell: a release and the next grant are one revision. Whoever leads times it from the arrival of
+//! the release, by the first segment of names: `tenure_handover_seconds` of its `/metrics`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tenure_server::os;
+use tonic::body::Body;
+use tonic::codegen::{Body as _, Service, http};
+use tonic::transport::Channel;
+
+use crate::reach::Place;
+
+/// What the leader's page calls it.
+const METRIC: &str = "tenure_handover_seconds_bucket";
+/// Half of the hand-overs of the last so many microseconds were quicker; without any, of all since the leader started.
+const WINDOW_US: u64 = 60_000_000;
+/// How long the page may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest page that is read: a hundred prefixes with all their steps are well below.
+const PAGE_MAX: usize = 4 * 1024 * 1024;
+
+/// By prefix, how many hand-overs took at most so many seconds, in the order of these.
+type Counts = BTreeMap<String, Vec<(f64, u64)>>;
+
+/// What the leader said in the last minute.
+#[derive(Default)]
+pub(super) struct Gaps {
+    leader: Option<(String, Channel)>,
+    seen: VecDeque<(u64, Counts)>,
+}
+
+impl Gaps {
+    /// Asks whoever leads, if that is known; what it does not say is not shown.
+    pub(super) async fn look(&mut self, place: &Place, leader: Option<&str>) {
+        let known = self.leader.as_ref().map(|(address, _)| address.as_str());
+        if known != leader {
+            self.seen.clear();
+            self.leader = leader.and_then(|it| Some((it.to_owned(), place.channel(it).ok()?)));
+        }
+        let Some((address, channel)) = &self.leader else { return };
+        let scheme = if place.tls.is_some() { "https" } else { "http" };
+        let asked = page(channel.clone(), format!("{scheme}://{address}/metrics"));
+        if let Ok(Some(text)) = tokio::time::timeout(PATIENCE, asked).await {
+            self.add(os::now_us(), parse(&text));
+        }
+    }
+
+    fn add(&mut self, now_us: u64, counts: Counts) {
+        self.seen.push_back((now_us, counts));
+        while self.seen.front().is_some_and(|(at_us, _)| at_us + WINDOW_US < now_us) {
+            self.seen.pop_front();
+        }
+    }
+
+    /// The median for locks that begin as this one does.
+    pub(super) fn p50(&self, lock: &str) -> Option<Duration> {
+        let prefix = lock.split('/').next()?;
+        let (_, newest) = self.seen.back()?;
+        let all = newest.get(prefix)?;
+        let before = self.seen.front().and_then(|(_, oldest)| oldest.get(prefix));
+        let recent: Vec<(f64, u64)> = match before {
+            // A histogram of whatever came since; one that shrank is another process's.
+            Some(before) if before.len() == all.len() => {
+                let both = all.iter().zip(before);
+                both.map(|(now, then)| (now.0, now.1.saturating_sub(then.1))).collect()
+            }
+            _ => Vec::new(),
+        };
+        median(&recent).or_else(|| median(all))
+    }
+}
+
+/// The value that half of what was counted does not exceed, as far as the steps can tell.
+fn median(counts: &[(f64, u64)]) -> Option<Duration> {
+    let all = counts.last()?.1;
+    if all == 0 {
+        return None;
+    }
+    let half = all as f64 / 2.0;
+    let at = counts.iter().position(|(_, count)| *count as f64 >= half)?;
+    let (low, below) = at.checked_sub(1).map_or((0.0, 0), |before| counts[before]);
+    let (high, count) = counts[at];
+    let seconds = match high.is_finite() {
+        true => low + (high - low) * (half - below as f64) / (count - below) as f64,
+        false => low,
+    };
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// The counts of a page of metrics.
+fn parse(page: &str) -> Counts {
+    let mut counts = Counts::new();
+    for line in page.lines() {
+        let Some((labels, value)) =
+            line.strip_prefix(METRIC).and_then(|rest| rest.strip_prefix('{')?.rsplit_once("} "))
+        else {
+            continue;
+        };
+        let bound = label(labels, "le").and_then(|bound| match bound.as_str() {
+            "+Inf" => Some(f64::INFINITY),
+            bound => bound.parse().ok(),
+        });
+        let value = value.split(' ').next().and_then(|value| value.parse().ok());
+        if let (Some(prefix), Some(bound), Some(value)) = (label(labels, "prefix"), bound, value) {
+            counts.entry(prefix).or_default().push((bound, value));
+        }
+    }
+    counts.values_mut().for_each(|steps| steps.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    counts
+}
+
+/// A label's value, without what protects quotes in it.
+fn label(labels: &str, name: &str) -> Option<String> {
+    let mut rest = labels;
+    loop {
+        let (key, after) = rest.split_once("=\"")?;
+        let mut value = String::new();
+        let mut letters = after.char_indices();
+        let end = loop {
+            match letters.next()? {
+                (at, '"') => break at,
+                (_, '\\') => match letters.next()?.1 {
+                    'n' => value.push('\n'),
+                    other => value.push(other),
+                },
+                (_, letter) => value.push(letter),
+            }
+        };
+        if key.trim_start_matches(',') == name {
+            return Some(value);
+        }
+        rest = &after[end + 1..];
+    }
+}
+
+/// A page of text, over the connection that calls take too.
+async fn page(mut channel: Channel, address: String) -> Option<String> {
+    let request = http::Request::get(address).body(Body::empty()).ok()?;
+    poll_fn(|context| Service::poll_ready(&mut channel, context)).await.ok()?;
+    let response = Service::call(&mut channel, request).await.ok()?;
+    if response.status() != http::StatusCode::OK {
+        return None;
+    }
+    let mut body = response.into_body();
+    let mut bytes = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        if let Ok(data) = frame.ok()?.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+        if bytes.len() > PAGE_MAX {
+            return None;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(jobs: [u64; 3]) -> String {
+        let [a, b, c] = jobs;
+        format!(
+            "# TYPE tenure_handover_seconds histogram\n\
+             tenure_handover_seconds_sum{{prefix=\"jobs\"}} 0.1\n\
+             tenure_handover_seconds_bucket{{le=\"0.001\",prefix=\"jobs\"}} {a}\n\
+             tenure_handover_seconds_bucket{{le=\"0.002\",prefix=\"jobs\"}} {b}\n\
+             tenure_handover_seconds_bucket{{le=\"+Inf\",prefix=\"jobs\"}} {c}\n\
+             tenure_handover_seconds_bucket{{prefix=\"a\\\"b,c\",le=\"+Inf\"}} 0\n"
+        )
+    }
+
+    #[test]
+    fn half_were_quicker_than_this_in_the_last_minute_or_ever() {
+        let mut gaps = Gaps::default();
+        assert_eq!(gaps.p50("jobs/import"), None);
+        gaps.add(1, parse(&page([10, 10, 10])));
+        assert_eq!(gaps.p50("jobs/import"), Some(Duration::from_micros(500)));
+        assert_eq!(gaps.p50("other"), None);
+        assert_eq!(gaps.p50("a\"b,c"), None, "nothing was handed over");
+        // Eight more, all of them slower.
+        gaps.add(2, parse(&page([10, 18, 18])));
+        assert_eq!(gaps.p50("jobs"), Some(Duration::from_micros(1_500)));
+        // Beyond the last step nobody knows how long.
+        gaps.add(3, parse(&page([10, 18, 90])));
+        assert_eq!(gaps.p50("jobs"), Some(Duration::from_micros(2_000)));
+        gaps.add(3 + WINDOW_US, parse(&page([10, 18, 90])));
+        assert_eq!(gaps.seen.len(), 2, "older than a minute");
+    }
+}
