@@ -5,6 +5,7 @@ use tenure::{Error, Refusal};
 
 use crate::exit::Exit;
 use crate::failure::chain;
+use crate::output;
 use crate::span::shown;
 
 use super::voice::Voice;
@@ -24,8 +25,9 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
             voice.error(&format!("lock `{lock}` is held; waited {waited}"));
             ("wait_timeout", flags.held_code)
         }
-        Error::Lost { cause } => {
-            voice.error(&format!("lock `{lock}` was not acquired: {cause}"));
+        Error::Lost(lost) => {
+            let lost = output::clean(&lost.to_string());
+            voice.error(&format!("lock `{lock}` was not acquired: {lost}"));
             ("not_acquired", flags.held_code)
         }
         Error::Refused(refusal) => {
