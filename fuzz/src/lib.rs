@@ -174,11 +174,6 @@ pub fn write(bytes: &[u8]) {
     bounded(bytes, MESSAGE, || black_box(tenure_gate::store::is_write(bytes)));
 }
 
-/// What a server of Redis answers.
-pub fn redis(bytes: &[u8]) {
-    bounded(bytes, MESSAGE, || tenure_backends::hear_redis(bytes));
-}
-
 /// A segment of the log, as a disk may have kept it.
 pub fn segment(bytes: &[u8]) {
     bounded(bytes, STATE, || {

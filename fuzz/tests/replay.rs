@@ -103,11 +103,6 @@ fn replay_write() {
 }
 
 #[test]
-fn replay_redis() {
-    replay("redis", tenure_fuzz::redis);
-}
-
-#[test]
 fn replay_segment() {
     replay("segment", tenure_fuzz::segment);
 }

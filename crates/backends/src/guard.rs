@@ -125,7 +125,7 @@ impl<B: Backend> Guard<B> {
     /// # }
     /// ```
     pub async fn lost(&self) -> Cause {
-        self.cancellation.cancelled().await
+        self.cancellation.cancelled().await.cause()
     }
 
     /// For work that cannot be dropped: tells it when to stop, from a thread of its own.

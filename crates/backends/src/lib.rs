@@ -62,10 +62,3 @@ pub use memory::{Action, Call, Fate, Memory, MemoryWatch, Way};
 #[cfg(feature = "redis")]
 pub use redis::{Redis, RedisWatch, Redlock, RedlockWatch};
 pub use tenure::{Cancellation, Cause, Pace, PaceError, Standing, Token};
-
-/// What a server of Redis says, for the fuzz targets.
-#[cfg(feature = "redis")]
-#[doc(hidden)]
-pub fn hear_redis(bytes: &[u8]) {
-    redis::hear_all(bytes);
-}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tenure::{Cause, Leadership};
+use tenure::{Leadership, Lost};
 use tokio::time::Instant;
 
 use crate::exit::Exit;
@@ -61,7 +61,7 @@ enum Ended {
     /// Somebody asked us to end.
     Asked,
     /// Leadership is lost.
-    Lost(Cause),
+    Lost(Lost),
 }
 
 /// Campaigns, leads, and campaigns again.
@@ -109,11 +109,12 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
                     resigned(cluster, flags);
                     return Ok(Exit::Done);
                 }
-                Ended::Lost(cause) => {
+                Ended::Lost(lost) => {
                     let token = lead.guard().token();
                     // Nothing runs under it; as much as can be is said to the cluster.
                     let _ = lead.resign().await;
-                    let text = format!("leadership of `{}` lost: {cause}", flags.name);
+                    let why = output::clean(&lost.to_string());
+                    let text = format!("leadership of `{}` lost: {why}", flags.name);
                     if flags.once {
                         let look = format!("tenure history {}", quoted(&flags.name));
                         return Err(Failure::new(Exit::Lost, "LOST", text).with("look", look));
@@ -121,7 +122,7 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
                     match cluster.output {
                         Output::Json => output::tell_object(&json!({
                             "event": "lost", "name": flags.name, "token": token.to_string(),
-                            "cause": cause.word(),
+                            "cause": lost.word(), "by": lost.by(), "reason": lost.reason(),
                         })),
                         Output::Text => {
                             output::tell(&format!("tenure: {text}; campaigning again\n"));
@@ -151,7 +152,7 @@ pub(crate) async fn left(cluster: &Cluster, name: &str) {
 /// Without a command, until somebody asks us to end.
 async fn while_leading(lead: &Leadership, asked: &mut Asked) -> Ended {
     tokio::select! {
-        cause = lead.guard().lost() => Ended::Lost(cause),
+        lost = lead.guard().lost() => Ended::Lost(lost),
         _ = asked.signal() => Ended::Asked,
     }
 }

@@ -131,7 +131,7 @@ impl From<Error> for Failure {
                     .with("effect", "unknown: it may have happened, or may still")
                     .with("try", format!("the same with --request-id {request}: it happens once"))
             }
-            Error::Lost { cause } => Self::new(exit, "LOST", format!("lost: {cause}")),
+            Error::Lost(lost) => Self::new(exit, "LOST", output::clean(&format!("lost: {lost}"))),
             Error::Compacted { floor } => {
                 let text = format!("the history begins at revision {floor}");
                 Self::new(exit, "COMPACTED", text).with("try", format!("--from {floor}"))

@@ -68,8 +68,8 @@ pub(crate) fn force(flags: &Force) -> Result<Exit, Failure> {
         }
         confirm(flags)?;
         let began = Instant::now();
-        let (lock, now) = (flags.lock.clone(), flags.now);
-        let command = Command::Force(v1::ForceRequest { lock, token, reason, now });
+        let (lock, now, by) = (flags.lock.clone(), flags.now, cluster.client.name().to_owned());
+        let command = Command::Force(v1::ForceRequest { lock, token, reason, now, by });
         let id = request_id(flags.request_id.as_ref());
         let (answer, revision) = cluster.client.ask(command, Some(&id)).await?;
         let Answer::Forced(forced) = answer else { return Err(strange()) };

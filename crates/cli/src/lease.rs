@@ -203,6 +203,7 @@ async fn revoke(cluster: &Cluster, flags: &Revoke) -> Result<Exit, Failure> {
         by_other: flags.reason.is_some(),
         reason: flags.reason.clone().unwrap_or_default(),
         now: flags.now,
+        by: cluster.client.name().to_owned(),
         ..Default::default()
     });
     let id = flags.reason.as_ref().map(|_| request_id(None));

@@ -11,7 +11,9 @@ use v1::request::Command;
 use crate::client::Client;
 use crate::election::failed;
 use crate::error::{Error, strange};
-use crate::shared::{Identity, Shared};
+use crate::guard::Guard;
+use crate::life::{Cause, Lost};
+use crate::shared::{Identity, Shared, cause};
 
 pub use tenure_wire::v1::{ExplainResponse as Explanation, LockView, StatusResponse as Status};
 
@@ -99,6 +101,7 @@ impl Client {
             token: token.get(),
             reason: reason.to_owned(),
             now: urgency == Urgency::Now,
+            by: self.name().to_owned(),
         });
         match self.shared.call(command, Identity::key()).await? {
             (Answer::Forced(_), _) => Ok(()),
@@ -124,6 +127,7 @@ impl Client {
             by_other: true,
             reason: reason.to_owned(),
             now: urgency == Urgency::Now,
+            by: self.name().to_owned(),
             ..Default::default()
         });
         match self.shared.call(command, Identity::key()).await? {
@@ -144,33 +148,18 @@ impl Client {
         self.single(async |channel| ClusterServiceClient::new(channel).status(ask).await).await
     }
 
-    /// What was given as reason when a lock was taken away; nothing if there was none, or the history does not reach
-    /// back there any more.
+    /// How a grant was lost, by whom and why, as the cluster's history has it; nothing if it was not lost, or if the
+    /// history does not reach back there any more.
     ///
     /// ```no_run
-    /// # async fn example(client: tenure::Client, guard: tenure::Guard) -> Result<(), tenure::Error> {
-    /// if guard.check().is_err() {
-    ///     println!("{:?}", client.why_taken("deploy", guard.token()).await?);
+    /// # async fn example(client: tenure::Client, token: tenure::Token) -> Result<(), tenure::Error> {
+    /// if let Some(lost) = client.why_taken("deploy", token).await? {
+    ///     println!("{lost}");                  // forced by ops@host: stuck for an hour
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn why_taken(&self, lock: &str, token: Token) -> Result<Option<String>, Error> {
-        let mut from = 0;
-        for _ in 0..PAGES_MAX {
-            let ask = v1::HistoryRequest { lock: lock.to_owned(), from, limit: 1_000 };
-            let asked = async |channel| LockAdminServiceClient::new(channel).history(ask).await;
-            let page = self.single(asked).await?;
-            let events = page.batches.iter().flat_map(|batch| &batch.events);
-            let ours = events.filter(|event| event.token == token.get());
-            if let Some(reason) = ours.filter_map(|event| event.reason.clone()).next_back() {
-                return Ok(Some(reason).filter(|reason| !reason.is_empty()));
-            }
-            if page.next <= from {
-                break;
-            }
-            from = page.next;
-        }
-        Ok(None)
+    pub async fn why_taken(&self, lock: &str, token: Token) -> Result<Option<Lost>, Error> {
+        self.shared.why_taken(lock, token).await
     }
 
     async fn single<T>(
@@ -181,7 +170,58 @@ impl Client {
     }
 }
 
+impl Guard {
+    /// Why the lock was lost, by whom, and their reason. Whoever heard of it when it happened knows; otherwise the
+    /// cluster's history is asked: a guard that was cut off in that moment only learns that its lock is gone. Nothing
+    /// if the lock is not lost.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
+    /// guard.lost().await;                     // stop the work first
+    /// println!("{:?}", guard.why_lost().await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn why_lost(&self) -> Result<Option<Lost>, Error> {
+        let lost = match self.check() {
+            Ok(()) => return Ok(None),
+            Err(Error::Lost(lost)) => lost,
+            Err(error) => return Err(error),
+        };
+        if !lost.is_riddle() {
+            return Ok(Some(lost));
+        }
+        for lock in self.locks() {
+            if let Some(found) = self.held().shared.why_taken(&lock.name, lock.token).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(Some(lost))
+    }
+}
+
 impl Shared {
+    async fn why_taken(&self, lock: &str, token: Token) -> Result<Option<Lost>, Error> {
+        let mut from = 0;
+        for _ in 0..PAGES_MAX {
+            let ask = v1::HistoryRequest { lock: lock.to_owned(), from, limit: 1_000 };
+            let asked = async |channel| LockAdminServiceClient::new(channel).history(ask).await;
+            let page = self.single(asked).await?;
+            let events = page.batches.iter().flat_map(|batch| &batch.events);
+            let mut ours = events.filter(|event| event.token == token.get());
+            // Of all that happens to a grant, only its loss has a cause of ours.
+            if let Some(event) = ours.find(|event| cause(event.cause()) != Cause::Gone) {
+                let (by, reason) = (event.by.as_deref(), event.reason.as_deref());
+                let (by, reason) = (by.unwrap_or_default(), reason.unwrap_or_default());
+                return Ok(Some(Lost::on_word(cause(event.cause()), by, reason)));
+            }
+            if page.next <= from {
+                break;
+            }
+            from = page.next;
+        }
+        Ok(None)
+    }
+
     /// A question outside of the session, within the time that any request has.
     pub(crate) async fn single<T>(
         &self,

@@ -105,7 +105,7 @@ impl Hold {
     /// Whether it can be relied on at this moment.
     pub fn check(&self) -> Result<(), Cause> {
         let now = clock::read();
-        self.with(|life| life.check_grant(self.token, now))
+        self.with(|life| life.check_grant(self.token, now)).map_err(|lost| lost.cause())
     }
 
     /// How it stands at this moment.

@@ -7,7 +7,7 @@ use tenure_types::{Refusal, Revision};
 use tenure_wire::{refusal::refusal_from, v1};
 
 use crate::client::Tried;
-use crate::life::{Cause, PaceError};
+use crate::life::{Lost, PaceError};
 
 /// Why an operation did not succeed, and what the caller may conclude.
 ///
@@ -19,7 +19,7 @@ use crate::life::{Cause, PaceError};
 ///         Error::Refused(_) => "the answer is no",
 ///         Error::Unavailable => "nothing happened, try later",
 ///         Error::Unknown { .. } => "it may have happened",
-///         Error::Lost { .. } => "the work was stopped",
+///         Error::Lost(_) => "the work was stopped",
 ///         _ => "something else",
 ///     }
 /// }
@@ -51,11 +51,8 @@ pub enum Error {
         waited: Duration,
     },
     /// What was relied on is lost; the work under it was, or has to be, stopped.
-    #[error("lost: {cause}")]
-    Lost {
-        /// Why.
-        cause: Cause,
-    },
+    #[error("lost: {0}")]
+    Lost(Lost),
     /// The history does not reach back as far as a watch wanted.
     #[error("the history begins at revision {floor}")]
     Compacted {

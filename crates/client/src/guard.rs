@@ -17,7 +17,7 @@ use v1::request::Command;
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::lease::Held;
-use crate::life::{Cause, Moment, Standing};
+use crate::life::{Lost, Moment, Standing};
 use crate::signal::Signal;
 
 /// One lock of a guard.
@@ -99,7 +99,7 @@ impl Guard {
         let inner = Some(Arc::new(Inner { held, own, turns }));
         let guard = Self { inner, locks, lost };
         // Dropping the guard gives everything back: no work has begun.
-        granted.map_err(|cause| Error::Lost { cause })?;
+        granted.map_err(Error::Lost)?;
         Ok(guard)
     }
 
@@ -167,10 +167,10 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn check(&self) -> Result<(), Error> {
-        self.checked().map_err(|cause| Error::Lost { cause })
+        self.checked().map_err(Error::Lost)
     }
 
-    fn checked(&self) -> Result<(), Cause> {
+    fn checked(&self) -> Result<(), Lost> {
         let now = clock::read();
         let each =
             |lock: &Lock| self.inner().held.with_at(now, |life| life.check_grant(lock.token, now));
@@ -187,7 +187,7 @@ impl Guard {
     pub fn standing(&self) -> Standing {
         let now = clock::read();
         match self.checked() {
-            Err(cause) => Standing::Lost(cause),
+            Err(lost) => Standing::Lost(lost.cause()),
             Ok(()) => self.inner().held.with(|life| life.standing(now)),
         }
     }
@@ -218,14 +218,14 @@ impl Guard {
         self.inner().held.until()
     }
 
-    /// Waits until the lock is lost, and tells why.
+    /// Waits until the lock is lost, and tells why and by whom.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) {
     /// println!("lost: {}", guard.lost().await);
     /// # }
     /// ```
-    pub async fn lost(&self) -> Cause {
+    pub async fn lost(&self) -> Lost {
         self.lost.wait().await
     }
 
@@ -253,15 +253,15 @@ impl Guard {
         let mut work: Pin<Box<F>> = Box::pin(work);
         // The clock is asked before every step of the work: after a pause no step is taken on an old belief.
         let done = std::future::poll_fn(|context| {
-            if let Poll::Ready(cause) = cancelled.as_mut().poll(context) {
-                return Poll::Ready(Err(cause));
+            if let Poll::Ready(lost) = cancelled.as_mut().poll(context) {
+                return Poll::Ready(Err(lost));
             }
-            if let Err(cause) = self.checked() {
-                return Poll::Ready(Err(cause));
+            if let Err(lost) = self.checked() {
+                return Poll::Ready(Err(lost));
             }
             work.as_mut().poll(context).map(Ok)
         });
-        let done = done.await.map_err(|cause| Error::Lost { cause });
+        let done = done.await.map_err(Error::Lost);
         drop(work);
         done
     }
@@ -363,7 +363,7 @@ impl Guard {
             None => Ok(()),
         };
         match lost {
-            Err(cause) => Err(Error::Lost { cause }),
+            Err(lost) => Err(Error::Lost(lost)),
             Ok(()) => done,
         }
     }
@@ -469,7 +469,7 @@ impl Cancellation {
     /// println!("stopping: {}", stop.cancelled().await);
     /// # }
     /// ```
-    pub async fn cancelled(&self) -> Cause {
+    pub async fn cancelled(&self) -> Lost {
         self.lost.wait().await
     }
 }

@@ -134,7 +134,7 @@ impl Lease {
     /// ```
     pub fn check(&self) -> Result<(), Error> {
         let now = clock::read();
-        self.held.with(|life| life.check(now)).map_err(|cause| Error::Lost { cause })
+        self.held.with(|life| life.check(now)).map_err(Error::Lost)
     }
 
     /// Waits until it stands otherwise than before; the first call answers at once.
@@ -221,7 +221,7 @@ impl Held {
             Ok(life) => Self::new(shared.clone(), &granted, life).ok_or_else(strange),
             Err(late) => {
                 give_back(shared, id);
-                Err(Error::Lost { cause: Cause::Unreachable { silent: late.after } })
+                Err(Error::Lost(Cause::Unreachable { silent: late.after }.into()))
             }
         }
     }
@@ -257,9 +257,9 @@ impl Held {
         });
         if !losses.is_empty() {
             let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
-            for (token, cause) in losses {
+            for (token, lost) in losses {
                 if let Some(signal) = signals.get(&token) {
-                    signal.fire(cause);
+                    signal.fire(lost);
                 }
             }
         }

@@ -52,6 +52,6 @@ pub use error::{Error, RequestId};
 pub use guard::{Cancellation, Guard, Lock};
 pub use key::{Key, KeyValue};
 pub use lease::Lease;
-pub use life::{Cause, Moment, Pace, PaceError, Standing};
+pub use life::{Cause, Lost, Moment, Pace, PaceError, Standing};
 pub use tenure_types::{Held, LeaseId, Mode, Refusal, Revision, Token};
 pub use watch::{Batch, Event, Watch, WatchAsk};

@@ -352,7 +352,7 @@ async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, share
             heard.tell(ended.id, Said::WaitEnded);
         }
         for lost in message.losses {
-            shared.lock_lost(&lost);
+            shared.lock_lost(&lost, &message.leases_ended);
         }
         for ended in message.leases_ended {
             shared.lease_ended(&ended);

@@ -167,7 +167,7 @@ async fn read_holdings(shared: Arc<Shared>, lease: Arc<Held>) {
             lease.with(|life| life.holdings(revision, changed, &holds, now));
         }
         Err(crate::Error::Refused(tenure_types::Refusal::LeaseNotFound)) => {
-            lease.with(|life| life.ended(Cause::Expired, now));
+            lease.with(|life| life.ended(Cause::Gone, now));
         }
         // The next acknowledgement asks again.
         Ok(_) | Err(_) => {}

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::error::{Error, Meaning, RequestId};
 use crate::keeper::{Keeper, Lines};
 use crate::lease::Held;
-use crate::life::{Cause, Moment};
+use crate::life::{Cause, Lost, Moment};
 use crate::line::Line;
 use crate::post::Said;
 use crate::renew;
@@ -334,19 +334,26 @@ impl Shared {
         found?.upgrade()
     }
 
-    /// A lock was lost without having been given back.
-    pub(crate) fn lock_lost(&self, lost: &v1::Lost) {
+    /// A lock was lost without having been given back; `with` are the leases that ended at the same time.
+    pub(crate) fn lock_lost(&self, lost: &v1::Lost, with: &[v1::LeaseEnded]) {
         let found = self.find(lost.lease_slot, lost.lease_generation);
-        if let (Some(lease), Some(token)) = (found, Token::from_u64(lost.token)) {
-            lease.with(|life| life.taken(token, cause(lost.cause())));
-        }
+        let (Some(lease), Some(token)) = (found, Token::from_u64(lost.token)) else { return };
+        // The reason for revoking a lease is told once, and not of each of its locks.
+        let of = |it: &&v1::LeaseEnded| {
+            (it.lease_slot, it.lease_generation) == (lost.lease_slot, lost.lease_generation)
+        };
+        let whole = with.iter().find(of).filter(|_| lost.reason.is_empty());
+        let reason = whole.map_or(&lost.reason, |it| &it.reason);
+        let loss = Lost::on_word(cause(lost.cause()), &lost.by, reason);
+        lease.with(|life| life.taken(token, loss));
     }
 
     /// A lease has ended.
     pub(crate) fn lease_ended(&self, ended: &v1::LeaseEnded) {
         if let Some(lease) = self.find(ended.lease_slot, ended.lease_generation) {
             let now = clock::read();
-            lease.with(|life| life.ended(cause(ended.cause()), now));
+            let loss = Lost::on_word(cause(ended.cause()), &ended.by, &ended.reason);
+            lease.with(|life| life.ended(loss, now));
         }
     }
 
@@ -367,7 +374,7 @@ impl Shared {
 }
 
 /// Why something was lost, in our words.
-fn cause(cause: v1::Cause) -> Cause {
+pub(crate) fn cause(cause: v1::Cause) -> Cause {
     match cause {
         v1::Cause::Expired => Cause::Expired,
         v1::Cause::Revoked => Cause::Revoked,

@@ -5,35 +5,35 @@ use std::sync::OnceLock;
 
 use tokio::sync::Notify;
 
-use crate::life::Cause;
+use crate::life::Lost;
 
 /// Fires once.
 #[derive(Default)]
 pub(crate) struct Signal {
-    cause: OnceLock<Cause>,
+    lost: OnceLock<Lost>,
     bell: Notify,
 }
 
 impl Signal {
-    /// Only the first cause counts.
-    pub(crate) fn fire(&self, cause: Cause) {
-        if self.cause.set(cause).is_ok() {
+    /// Only the first loss counts.
+    pub(crate) fn fire(&self, lost: impl Into<Lost>) {
+        if self.lost.set(lost.into()).is_ok() {
             self.bell.notify_waiters();
         }
     }
 
-    pub(crate) fn fired(&self) -> Option<Cause> {
-        self.cause.get().copied()
+    pub(crate) fn fired(&self) -> Option<&Lost> {
+        self.lost.get()
     }
 
     /// Until it fires; for ever if it does not.
-    pub(crate) async fn wait(&self) -> Cause {
+    pub(crate) async fn wait(&self) -> Lost {
         loop {
             let mut bell = pin!(self.bell.notified());
             // Listening before looking: what fires in between is heard.
             bell.as_mut().enable();
-            if let Some(cause) = self.fired() {
-                return cause;
+            if let Some(lost) = self.fired() {
+                return lost.clone();
             }
             bell.await;
         }
@@ -45,6 +45,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::life::Cause;
 
     #[tokio::test]
     async fn all_who_wait_and_all_who_come_later_hear_the_first_cause() {

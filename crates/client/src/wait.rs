@@ -238,7 +238,7 @@ async fn turns(
         let mut standing = held.standing();
         tokio::select! {
             turn = turn.acquire_owned() => turns.push(turn.expect("it is never closed")),
-            cause = lost(&mut standing) => return Err(Error::Lost { cause }),
+            () = lost(&mut standing) => return Err(gone(held)),
             () = tokio::time::sleep_until(until) => return Err(Error::Refused(Refusal::WaitTimeout)),
         }
     }
@@ -286,7 +286,7 @@ impl Stand<'_> {
                 Some((heard(said, ask), line, on))
             };
             let (heard, line, on) = tokio::select! {
-                cause = lost(&mut standing) => return Err(Error::Lost { cause }),
+                () = lost(&mut standing) => return Err(gone(held)),
                 () = tokio::time::sleep_until(limit) => return Err(self.out_of_time(sent).await),
                 step = step => match step {
                     Some(step) => step,
@@ -310,7 +310,7 @@ impl Stand<'_> {
                 }
                 Heard::No(error) => return Err(error),
                 Heard::Over if ask.wait == Wait::Unlimited => {
-                    return Err(Error::Lost { cause: Cause::Gone });
+                    return Err(Error::Lost(Cause::Gone.into()));
                 }
                 Heard::Over => return Err(Error::Refused(Refusal::WaitTimeout)),
                 Heard::Again(after) => {
@@ -427,10 +427,16 @@ fn deadline(wait: Wait) -> Option<Instant> {
 }
 
 /// Until the lease is lost.
-async fn lost(standing: &mut watch::Receiver<Standing>) -> Cause {
-    match standing.wait_for(|it| matches!(it, Standing::Lost(_))).await.map(|it| *it) {
-        Ok(Standing::Lost(cause)) => cause,
-        // The lease itself is held by whoever waits here, so it says something before it goes.
-        _ => std::future::pending().await,
+async fn lost(standing: &mut watch::Receiver<Standing>) {
+    let lost = standing.wait_for(|it| matches!(it, Standing::Lost(_))).await.is_ok();
+    // The lease itself is held by whoever waits here, so it says something before it goes.
+    if !lost {
+        std::future::pending::<()>().await;
     }
+}
+
+/// Why a lost lease was lost.
+fn gone(held: &Held) -> Error {
+    let now = clock::read();
+    Error::Lost(held.with(|life| life.check(now)).err().unwrap_or_else(|| Cause::Gone.into()))
 }

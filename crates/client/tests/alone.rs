@@ -55,6 +55,13 @@ async fn waiting(client: &Client, lock: &str) -> u64 {
     client.show(lock).await.unwrap().map_or(0, |lock| lock.waiting)
 }
 
+fn cause<T>(result: &Result<T, Error>) -> Option<Cause> {
+    match result {
+        Err(Error::Lost(lost)) => Some(lost.cause()),
+        _ => None,
+    }
+}
+
 fn refusal(result: Result<Guard, Error>) -> Refusal {
     match result {
         Err(Error::Refused(refusal)) => refusal,
@@ -198,12 +205,14 @@ async fn a_lock_taken_away_stops_the_work_and_goes_on_when_it_has_stopped() {
     });
     b.force("deploy", token, "a test", Urgency::StopFirst).await.unwrap();
     let (done, guard) = work.await.unwrap();
-    assert!(matches!(done, Err(Error::Lost { cause: Cause::Forced })), "{done:?}");
+    assert_eq!(cause(&done), Some(Cause::Forced));
+    assert_eq!(done.unwrap_err().to_string(), "lost: forced by b: a test");
     assert!(stop.is_cancelled() && guard.check().is_err());
     assert!(!other.is_finished(), "nobody starts before the work has stopped");
     // Releasing says that it has: the lock goes on long before the ttl of 60s.
     assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
-    assert_eq!(b.why_taken("deploy", token).await.unwrap().as_deref(), Some("a test"));
+    let lost = b.why_taken("deploy", token).await.unwrap().unwrap();
+    assert_eq!((lost.by(), lost.reason()), (Some("b"), Some("a test")));
     let next = tokio::time::timeout(Duration::from_secs(20), other).await;
     next.unwrap().unwrap().unwrap().release().await.unwrap();
 }
@@ -216,7 +225,7 @@ async fn a_lock_held_as_long_as_it_may_be_is_lost_and_its_lease_goes_on() {
     let other = lease.lock("other").await.unwrap();
     let guard = lease.lock("nightly").max_hold(Duration::from_millis(2_500)).await.unwrap();
     assert_eq!(guard.lost().await, Cause::MaxHold);
-    assert!(matches!(guard.release().await, Err(Error::Lost { cause: Cause::MaxHold })));
+    assert_eq!(cause(&guard.release().await), Some(Cause::MaxHold));
     // The renewals that follow tell of a loss: the holdings are read, and the rest is kept for more than a ttl.
     let mut standings = lease.standings();
     let lost = standings.wait_for(|it| matches!(it, Standing::Lost(_)));
@@ -232,8 +241,8 @@ async fn revoking_a_lease_loses_all_of_its_locks() {
     let lease = a.lease(Duration::from_secs(60)).await.unwrap();
     let (one, two) = (lease.lock("one").await.unwrap(), lease.lock("two").await.unwrap());
     b.revoke(lease.id(), "a test", Urgency::StopFirst).await.unwrap();
-    assert_eq!(one.lost().await, Cause::Revoked);
-    assert_eq!(two.lost().await, Cause::Revoked);
+    assert_eq!(one.lost().await.to_string(), "revoked by b: a test");
+    assert_eq!(two.lost().await.to_string(), "revoked by b: a test");
     assert!(matches!(lease.standing(), Standing::Lost(Cause::Revoked)));
     assert!(matches!(lease.lock("three").await, Err(Error::Lost { .. } | Error::Refused(_))));
 }
@@ -250,7 +259,7 @@ async fn without_renewals_the_guard_doubts_then_is_lost_before_anyone_else_start
     standings.wait_for(|it| *it == Standing::Doubtful).await.unwrap();
     guard.check().unwrap();
     let done = guard.run(std::future::pending::<()>()).await;
-    assert!(matches!(done, Err(Error::Lost { cause: Cause::Unreachable { .. } })), "{done:?}");
+    assert!(matches!(cause(&done), Some(Cause::Unreachable { .. })), "{done:?}");
     assert!(!other.is_finished(), "the cluster gives the holder two seconds more");
     // Nothing of it comes back, whatever is renewed from now on.
     a.drop_renewals(false);
@@ -290,7 +299,7 @@ async fn a_blocked_runtime_does_not_hide_the_loss() {
     });
     assert!(told.join().unwrap(), "cancelled although no task ran");
     let lost = guard.check();
-    assert!(matches!(lost, Err(Error::Lost { cause: Cause::Stalled { .. } })), "{lost:?}");
+    assert!(matches!(cause(&lost), Some(Cause::Stalled { .. })), "{lost:?}");
 }
 
 #[tokio::test]
@@ -420,8 +429,11 @@ async fn a_member_of_another_cluster_is_never_taken_for_one_of_ours() {
     let twin = Client::connect(second.running.clients.to_string()).await.unwrap();
     let held = twin.lock("deploy").ttl(Duration::from_secs(60)).await.unwrap();
     first.running.stop();
-    let cause = guard.lost().await;
-    assert!(matches!(cause, Cause::Unreachable { .. }), "nobody there renews our lease: {cause:?}");
+    let lost = guard.lost().await;
+    assert!(
+        matches!(lost.cause(), Cause::Unreachable { .. }),
+        "nobody there renews our lease: {lost:?}"
+    );
     assert!(matches!(
         client.key("a").put("1").await,
         Err(Error::Unavailable | Error::Unknown { .. })
@@ -468,7 +480,7 @@ async fn a_guard_is_taken_again_from_itself_and_the_last_one_gives_the_lock_back
     let lost = client.lock("deploy").await.unwrap();
     client.force("deploy", lost.token(), "a test", Urgency::Now).await.unwrap();
     lost.lost().await;
-    assert!(matches!(lost.reenter(), Err(Error::Lost { cause: Cause::Forced })));
+    assert_eq!(cause(&lost.reenter()), Some(Cause::Forced));
 }
 
 #[tokio::test]
@@ -517,4 +529,35 @@ async fn a_release_that_nobody_waits_for_is_done_all_the_same() {
     assert!(tokio::time::timeout(Duration::ZERO, &mut release).await.is_err());
     drop(release);
     until("it is free", async || client.show("deploy").await.unwrap().is_none()).await;
+}
+
+/// The sum of a figure of the member, over all of its labels that have this in them.
+async fn figure(member: &Alone, name: &str, label: &str) -> u64 {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let address = member.running.clients;
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let ask = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
+    lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+}
+
+#[tokio::test]
+async fn all_leases_of_a_client_are_renewed_by_one_command() {
+    const LEASES: u64 = 40;
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let mut leases = Vec::new();
+    for _ in 0..LEASES {
+        leases.push(client.lease(Duration::from_secs(6)).await.unwrap());
+    }
+    let renewed = async || figure(&member, "tenure_renewals_total", "").await;
+    until("each is renewed three times", async || renewed().await >= LEASES * 3).await;
+    let commands = figure(&member, "tenure_request_seconds_count", "\"renew\"").await;
+    let renewed = renewed().await;
+    // They were granted one after the other, and are renewed together from the first time on.
+    assert!(commands > 0 && commands <= renewed / 10, "{commands} commands, {renewed} renewals");
+    leases.iter().for_each(|lease| lease.check().unwrap());
 }

@@ -136,6 +136,8 @@ pub struct Event {
     pub place: Option<PlaceNumber>,
     /// For how much longer nobody may have the lock, by the machine's clock.
     pub left_ms: Option<u64>,
+    /// Who took a lock away or revoked a lease, as they called themselves.
+    pub by: Option<Name>,
     /// What the one who took a lock away gave as reason.
     pub reason: Option<Box<str>>,
     /// The new value of a key, or metadata of a lock.

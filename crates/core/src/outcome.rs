@@ -1,5 +1,6 @@
 //! What does the machine answer, and whom else does it tell?
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use tenure_types::{Handle, LeaseId, Name, PlaceNumber, Refusal, Revision, Token};
 
@@ -211,6 +212,8 @@ pub enum Notice {
         revision: Revision,
         /// Why.
         cause: Cause,
+        /// On whose word, if it was somebody's. The reason of a revoked lease is told with its end.
+        word: Option<Box<Word>>,
     },
     /// A place is gone because its wait was over.
     WaitEnded {
@@ -229,7 +232,18 @@ pub enum Notice {
         revision: Revision,
         /// Why.
         cause: Cause,
+        /// On whose word, if it was somebody's.
+        word: Option<Box<Word>>,
     },
+}
+
+/// Who took something away, and what they gave as reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Word {
+    /// Who, as they called themselves.
+    pub by: Option<Name>,
+    /// Why.
+    pub reason: Option<Box<str>>,
 }
 
 /// Everything one entry gave back. The caller keeps it and hands it in again, so that its buffers

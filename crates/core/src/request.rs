@@ -85,6 +85,8 @@ pub enum Command<'a> {
         lock: &'a str,
         /// The token that was shown to whoever decided this.
         token: Token,
+        /// Who decided this, for the record; empty if they did not say.
+        by: &'a str,
         /// Why, for the record.
         reason: &'a str,
         /// Whether the holder may stop first.
@@ -172,6 +174,8 @@ pub enum Revoker<'a> {
     Holder,
     /// Somebody else: its locks cool first.
     Other {
+        /// Who, for the record; empty if they did not say.
+        name: &'a str,
         /// Why, for the record.
         reason: &'a str,
         /// Whether the holder may stop first.
@@ -350,14 +354,14 @@ mod tests {
             (Command::GrantLease(new), true),
             (Command::Renew(vec![lease]), false),
             (Command::Revoke { lease, by: Revoker::Holder }, false),
-            (Command::Revoke { lease, by: Revoker::Other { reason, urgency } }, false),
+            (Command::Revoke { lease, by: Revoker::Other { name: "ops", reason, urgency } }, false),
             (Command::Acquire(acquire.clone()), true),
             (Command::Acquire(Acquire { lease: AskLease::New(new), ..acquire }), true),
             (Command::Release(hold), false),
             (Command::Leave { lease, lock: "deploy" }, false),
             (Command::Downgrade(hold), false),
             (Command::Update { hold, metadata: b"more" }, true),
-            (Command::Force { lock: "deploy", token, reason, urgency }, false),
+            (Command::Force { lock: "deploy", token, by: "ops", reason, urgency }, false),
             (Command::Stopped { lease: id, created, lock: "deploy", token }, false),
             (put("key"), true),
             (put("tenure/members/1"), false),

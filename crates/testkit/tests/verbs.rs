@@ -20,7 +20,7 @@ async fn expire_now_ends_one_lease_and_no_other() {
     let began = Instant::now();
     cluster.expire_now(&guard).await.unwrap();
     assert_eq!(guard.lost().await, Cause::Expired);
-    assert!(matches!(guard.check(), Err(Error::Lost { cause: Cause::Expired })));
+    assert!(matches!(guard.check(), Err(Error::Lost(lost)) if lost == Cause::Expired));
     let next = waiting.await.unwrap().unwrap();
     assert!(next.token() > guard.token());
     // Only the cluster's clock went on.
@@ -50,8 +50,8 @@ async fn a_paused_client_is_lost_by_the_clock_and_another_goes_on() {
     // A process that does not run is told nothing.
     assert!(!stop.is_cancelled());
     drop(paused);
-    let cause = guard.lost().await;
-    assert!(matches!(cause, Cause::Stalled { .. }), "{cause:?}");
+    let lost = guard.lost().await;
+    assert!(matches!(lost.cause(), Cause::Stalled { .. }), "{lost:?}");
     assert!(guard.check().is_err() && next.check().is_ok());
     // And lives on: the lock can be asked for again.
     next.release().await.unwrap();
@@ -97,9 +97,8 @@ async fn dropped_renewals_stop_the_work_before_anyone_else_starts() {
         async { (b.lock("deploy").await.unwrap(), Instant::now()) },
     );
     let ((done, stopped), (next, started)) = (done, next);
-    let Err(Error::Lost { cause: Cause::Unreachable { silent } }) = done else {
-        panic!("{done:?}")
-    };
+    let Err(Error::Lost(lost)) = done else { panic!("{done:?}") };
+    let Cause::Unreachable { silent } = lost.cause() else { panic!("{lost:?}") };
     assert!(silent >= TTL / 2 && silent < TTL, "{silent:?}");
     assert!(newest.get() <= stopped && stopped < started, "stopped {stopped:?}, then {started:?}");
     next.release().await.unwrap();
@@ -139,7 +138,10 @@ async fn force_tells_the_holder_and_waits_until_it_has_stopped() {
     let (a, b) = (cluster.client("a").await.unwrap(), cluster.client("b").await.unwrap());
     let guard = a.lock("deploy").await.unwrap();
     cluster.force("deploy", "the runner was deleted").await.unwrap();
-    assert_eq!(guard.lost().await, Cause::Forced);
+    let lost = guard.lost().await;
+    assert_eq!(lost, Cause::Forced);
+    assert_eq!(lost.reason(), Some("the runner was deleted"));
+    assert_eq!(lost.by(), Some("operator"));
     // Nobody has it as long as its holder has not said that the work has stopped, or its lease would have ended.
     let early = b.lock("deploy").wait(Duration::from_secs(1)).await;
     assert!(matches!(early, Err(Error::Refused(_))), "{early:?}");

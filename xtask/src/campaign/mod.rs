@@ -80,9 +80,9 @@ pub(crate) struct Args {
     /// The first sequence or seed, to go on where another campaign ended
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// How many members to kill
-    #[arg(long, default_value_t = 50)]
-    kills: u64,
+    /// How many members to kill (if not said: 500 for `gate`, 100 for `losses`, otherwise 50)
+    #[arg(long)]
+    kills: Option<u64>,
     /// How many numbers to add
     #[arg(long, default_value_t = 20_000)]
     adds: u64,
@@ -161,13 +161,13 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
     match args.name {
         Name::Model => long(repo, &MODEL, args.from, args.sequences),
         Name::Sim => long(repo, &CLUSTERS, args.from, args.seeds),
-        Name::Kills => processes::kills(repo, args.kills),
+        Name::Kills => processes::kills(repo, args.kills.unwrap_or(50)),
         Name::Processes => processes::scenarios(repo, args.rounds),
         Name::Sdk => clients::run(repo, &clients::SDK, args.runs.unwrap_or(200)),
-        Name::Losses => clients::run(repo, &clients::LOSSES, args.kills),
+        Name::Losses => clients::run(repo, &clients::LOSSES, args.kills.unwrap_or(100)),
         Name::Run => hold::runs(repo, args.runs.unwrap_or(50)),
         Name::Storm => hold::storm(repo, args.seconds),
-        Name::Gate => guarded::kills(repo, args.kills),
+        Name::Gate => guarded::kills(repo, args.kills.unwrap_or(500)),
         Name::Set => guarded::set(repo, args.adds),
     }
 }

@@ -5,23 +5,26 @@
 //! from that survives the server: [`EfficiencyOnly`].
 
 mod redlock;
-mod resp;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::backend::{Backend, EfficiencyOnly, NoToken, Owner, Put, StoreError, Watch};
-use resp::{Connection, Value};
+use ::redis::aio::{MultiplexedConnection, PubSub};
+use ::redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisConnectionInfo, RedisError};
+use ::redis::{Value, cmd, from_redis_value};
+use tokio::time::timeout;
+use tokio_stream::StreamExt;
 
-pub(crate) use resp::hear_all;
+use crate::backend::{Backend, EfficiencyOnly, NoToken, Owner, Put, StoreError, Watch};
+
 
 pub use redlock::{Redlock, RedlockWatch};
 
 /// Where keys and channels are, unless somebody says otherwise.
 const PREFIX: &str = "tenure:";
-/// Connections that are kept for the next command.
-const IDLE_MAX: usize = 8;
+/// How long it may take to connect.
+const DIAL: Duration = Duration::from_secs(2);
 
 /// `done`, or in how many milliseconds the key runs out and whose it is.
 const PUT: &str = "if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 'done' end \
@@ -51,9 +54,13 @@ pub struct Redis {
 
 struct Server {
     address: String,
-    login: Option<(Option<String>, String)>,
-    idle: Mutex<Vec<Connection>>,
+    login: RedisConnectionInfo,
+    /// The connection that commands share, while it is good.
+    shared: Mutex<Option<MultiplexedConnection>>,
 }
+
+/// A command on its way. Unless it is answered, the connection is not used again: it may lead nowhere.
+struct Unanswered<'a>(Option<&'a Server>);
 
 /// Whose a key is.
 enum Found {
@@ -74,7 +81,7 @@ enum Found {
 /// # }
 /// ```
 pub struct RedisWatch {
-    connection: Connection,
+    subscribed: PubSub,
 }
 
 impl Redis {
@@ -84,7 +91,7 @@ impl Redis {
     /// let redis = tenure_backends::Redis::new("127.0.0.1:6379");
     /// ```
     pub fn new(address: impl Into<String>) -> Self {
-        let server = Server { address: address.into(), login: None, idle: Mutex::default() };
+        let server = Server::new(address.into(), RedisConnectionInfo::default());
         Self { server: Arc::new(server), prefix: Arc::from(PREFIX) }
     }
 
@@ -94,9 +101,12 @@ impl Redis {
     /// let redis = tenure_backends::Redis::new("10.0.0.5:6379").login(Some("locks"), "secret");
     /// ```
     pub fn login(mut self, name: Option<&str>, password: &str) -> Self {
-        let login = Some((name.map(str::to_owned), password.to_owned()));
-        let (address, idle) = (self.server.address.clone(), Mutex::default());
-        self.server = Arc::new(Server { address, login, idle });
+        let login = RedisConnectionInfo::default().set_password(password);
+        let login = match name {
+            Some(name) => login.set_username(name),
+            None => login,
+        };
+        self.server = Arc::new(Server::new(self.server.address.clone(), login));
         self
     }
 
@@ -114,47 +124,27 @@ impl Redis {
         format!("{}{lock}", self.prefix)
     }
 
-    async fn dial(&self) -> Result<Connection, StoreError> {
-        let mut connection = Connection::open(&self.server.address).await?;
-        match &self.server.login {
-            Some((Some(name), password)) => connection.call(&["AUTH", name, password]).await?,
-            Some((None, password)) => connection.call(&["AUTH", password]).await?,
-            None => return Ok(connection),
-        };
-        Ok(connection)
-    }
-
-    /// Runs a script. A connection on which anything went wrong, or whose caller stopped waiting, is not used again;
-    /// nothing is said twice, because it may have been done.
+    /// Runs a script. Nothing is said twice, because it may have been done.
     async fn eval(&self, script: &str, key: &str, words: &[&str]) -> Result<Value, StoreError> {
-        let idle = || self.server.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = idle().pop();
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => self.dial().await?,
-        };
-        let command = [&["EVAL", script, "1", key], words].concat();
-        let answer = connection.call(&command).await;
-        let mut idle = idle();
-        match &answer {
-            Ok(_) if idle.len() < IDLE_MAX => idle.push(connection),
-            Ok(_) => {}
-            // The others are as old.
-            Err(_) => idle.clear(),
+        let mut connection = self.server.connection().await?;
+        let mut unanswered = Unanswered(Some(&self.server));
+        let mut command = cmd("EVAL");
+        command.arg(script).arg(1).arg(key).arg(words);
+        let answer = command.query_async(&mut connection).await;
+        // What a script says no to was answered, too.
+        if answer.as_ref().err().is_none_or(|error: &RedisError| error.code().is_some()) {
+            unanswered.0 = None;
         }
-        answer
+        answer.map_err(failed)
     }
 
     /// Puts a key if it is absent; says whose it is otherwise.
     async fn put(&self, lock: &str, owner: &Owner, ttl: Duration) -> Result<Found, StoreError> {
         let ms = ttl.as_millis().to_string();
         let value = self.eval(PUT, &self.key(lock), &[owner.as_str(), &ms]).await?;
-        let (left, whose) = match value {
-            Value::Text(_) => return Ok(Found::Ours),
-            Value::List(list) => match <[Value; 2]>::try_from(list) {
-                Ok([Value::Number(left), Value::Text(whose)]) => (left, whose),
-                other => return Err(strange(&other)),
-            },
+        let (left, whose): (i64, String) = match value {
+            Value::BulkString(_) => return Ok(Found::Ours),
+            Value::Array(_) => from_redis_value(value).map_err(|it| failed(it.into()))?,
             other => return Err(strange(&other)),
         };
         // The millisecond it is in has to pass, too. A key without an end is not one of ours; it is looked at again.
@@ -199,28 +189,83 @@ impl Backend for Redis {
     }
 
     async fn watch(&self, lock: &str) -> Result<RedisWatch, StoreError> {
-        let mut connection = self.dial().await?;
-        // The answer means that the server sends from now on.
-        connection.call(&["SUBSCRIBE", &self.key(lock)]).await?;
-        Ok(RedisWatch { connection })
+        let client = self.server.client()?;
+        let subscribing = async {
+            let mut subscribed = client.get_async_pubsub().await?;
+            // The answer means that the server sends from now on.
+            subscribed.subscribe(self.key(lock)).await?;
+            Ok(RedisWatch { subscribed })
+        };
+        timeout(DIAL, subscribing).await.unwrap_or_else(|_| Err(silent())).map_err(failed)
     }
 }
 
 impl Watch for RedisWatch {
     async fn changed(&mut self) -> Result<(), StoreError> {
-        self.connection.hear().await.map(|_| ())
+        let heard = self.subscribed.on_message().next().await;
+        heard.map(|_| ()).ok_or_else(|| StoreError::new("redis: the watch ended"))
+    }
+}
+
+impl Server {
+    fn new(address: String, login: RedisConnectionInfo) -> Self {
+        Self { address, login, shared: Mutex::default() }
+    }
+
+    fn client(&self) -> Result<Client, StoreError> {
+        let parts = self.address.rsplit_once(':');
+        let parts = parts.and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+        let none = || StoreError::new(format!("redis: `{}` is no address", self.address));
+        let (host, port) = parts.ok_or_else(none)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let info = (host, port).into_connection_info().map_err(failed)?;
+        Client::open(info.set_redis_settings(self.login.clone())).map_err(failed)
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Option<MultiplexedConnection>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn connection(&self) -> Result<MultiplexedConnection, StoreError> {
+        if let Some(connection) = self.shared().clone() {
+            return Ok(connection);
+        }
+        // How long an answer is waited for is for those to say who ask.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let config = config.set_connection_timeout(Some(DIAL));
+        let client = self.client()?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+        let connection = connection.map_err(failed)?;
+        *self.shared() = Some(connection.clone());
+        Ok(connection)
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(server) = self.0 {
+            *server.shared() = None;
+        }
     }
 }
 
 fn truth(value: &Value) -> Result<bool, StoreError> {
     match value {
-        Value::Number(number) => Ok(*number == 1),
+        Value::Int(number) => Ok(*number == 1),
         other => Err(strange(other)),
     }
 }
 
-fn strange(value: &impl fmt::Debug) -> StoreError {
+fn strange(value: &Value) -> StoreError {
     StoreError::new(format!("redis: answered something else than was asked: {value:?}"))
+}
+
+fn failed(error: RedisError) -> StoreError {
+    StoreError::new(format!("redis: {error}"))
+}
+
+fn silent() -> RedisError {
+    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
 impl fmt::Debug for Redis {

@@ -22,6 +22,8 @@ const EACH_MAX: Duration = Duration::from_millis(500);
 const EACH_PART: u32 = 20;
 /// Whoever got some servers and not most tries again within this, at a moment of his own.
 const SPLIT: Duration = Duration::from_millis(100);
+/// Who has most servers only if a silent one is his is not waited for longer than this.
+const UNSURE: Duration = Duration::from_secs(1);
 
 /// Locks on several Redis servers, held if most of them say so: for efficiency only.
 ///
@@ -132,9 +134,12 @@ impl Redlock {
         let Some(mut left) = holder else { return jittered(SPLIT) };
         // It is free when so many have run out that he does not have most any more.
         left.sort_unstable();
+        let sure = left.len() >= self.quorum();
         let enough = (left.len() + silent).saturating_sub(self.quorum());
         let alone = Duration::from_millis(random() % 20);
-        left.get(enough).map_or_else(|| jittered(SPLIT), |left| *left + alone)
+        let free = left.get(enough).map_or_else(|| jittered(SPLIT), |left| *left + alone);
+        // Two who came at once each take the other for one who has a silent server, too, and both give up.
+        if sure { free } else { free.min(jittered(UNSURE)) }
     }
 
     /// What most servers say; an error if too few say anything.

@@ -13,7 +13,11 @@ const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(6);
 
 fn locks(server: &Server, ttl: Duration) -> Locks<Etcd> {
-    let etcd = Etcd::new(&server.address).unwrap();
+    locks_at(&server.address, ttl)
+}
+
+fn locks_at(addresses: &str, ttl: Duration) -> Locks<Etcd> {
+    let etcd = Etcd::new(addresses).unwrap();
     let builder = Locks::builder(etcd).ttl(ttl).window(ttl * 5 / 6);
     builder.timeout(Duration::from_secs(4)).start().unwrap()
 }
@@ -72,18 +76,59 @@ async fn a_killed_server_is_a_loss_in_time_and_waiters_go_on_when_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_leader_of_three_costs_no_lock_and_whoever_waits_is_served() {
+    let Some(mut servers) = Server::etcds::<3>().await else { return };
+    let all = servers.each_ref().map(|server| server.address.clone()).join(",");
+    let ttl = Duration::from_secs(15);
+    let (a, b) = (locks_at(&all, ttl), locks_at(&all, ttl));
+    let guard = a.lock("deploy").await.unwrap();
+    let (token, asking) = (guard.token(), b.lock("deploy").wait(DEADLINE));
+    let waiting = tokio::spawn(async move { asking.await });
+    leader(&mut servers).await.kill();
+    // Others agree without it: what is held stays held beyond its ttl, and can be given back.
+    outlives_its_ttl(&a, ttl).await;
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(DEADLINE, waiting).await.unwrap().unwrap().unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// The member that leads, as soon as one does.
+async fn leader(servers: &mut [Server]) -> &mut Server {
+    let leads = async {
+        loop {
+            for (at, server) in servers.iter().enumerate() {
+                let status = post(&server.address, "/v3/maintenance/status", "{}").await;
+                let number = |name: &str| {
+                    let (_, rest) = status.split_once(&format!("\"{name}\":\""))?;
+                    rest.split_once('"').map(|(number, _)| number)
+                };
+                if number("leader").is_some() && number("leader") == number("member_id") {
+                    return at;
+                }
+            }
+        }
+    };
+    let at = tokio::time::timeout(DEADLINE, leads).await.expect("somebody leads");
+    &mut servers[at]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_somebody_deleted_is_a_lost_lock() {
     let Some(server) = Server::etcd().await else { return };
     let locks = locks(&server, SHORT);
     let guard = locks.lock("deploy").await.unwrap();
     // Any client of etcd can do that; here one that deletes whatever is there.
-    delete(&server.address, "/v3/kv/deleterange", "{\"key\":\"dGVudXJlL2RlcGxveQ==\"}").await;
+    let body = "{\"key\":\"dGVudXJlL2RlcGxveQ==\"}";
+    let answer = post(&server.address, "/v3/kv/deleterange", body).await;
+    assert!(answer.contains("\"deleted\":\"1\""), "{answer}");
     assert_eq!(tokio::time::timeout(DEADLINE, guard.lost()).await.unwrap(), Cause::Gone);
     assert!(guard.check().is_err());
 }
 
 /// One POST to etcd's own gateway, over a plain socket.
-async fn delete(address: &str, path: &str, body: &str) {
+async fn post(address: &str, path: &str, body: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let length = body.len();
@@ -93,5 +138,5 @@ async fn delete(address: &str, path: &str, body: &str) {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.contains("\"deleted\":\"1\""), "{answer}");
+    answer
 }

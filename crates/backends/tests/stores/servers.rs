@@ -27,21 +27,40 @@ pub(crate) struct Server {
 impl Server {
     /// One etcd. Nothing if there is none on this machine and none can be installed.
     pub(crate) async fn etcd() -> Option<Self> {
+        let [one] = Self::etcds().await?;
+        Some(one)
+    }
+
+    /// So many members of one etcd.
+    pub(crate) async fn etcds<const MEMBERS: usize>() -> Option<[Self; MEMBERS]> {
         available("etcd", "etcd-server")?;
-        let (dir, port, members) = (tempfile::tempdir().unwrap(), free_port(), free_port());
-        let data = dir.path().join("data");
-        let command = move || {
-            let (clients, members) =
-                (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{members}"));
-            let mut command = Command::new("etcd");
-            command.arg("--data-dir").arg(&data);
-            command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
-            command.args(["--listen-peer-urls", &members]);
-            command.args(["--initial-advertise-peer-urls", &members]);
-            command.args(["--initial-cluster", &format!("default={members}")]);
-            command
-        };
-        Some(Self::start(dir, port, Box::new(command)).await)
+        let peers: [String; MEMBERS] =
+            std::array::from_fn(|_| format!("http://127.0.0.1:{}", free_port()));
+        let named = peers.iter().enumerate().map(|(at, peer)| format!("m{at}={peer}"));
+        let all = named.collect::<Vec<_>>().join(",");
+        let mut at = 0;
+        let mut members = peers.map(|peer| {
+            let (dir, port, name) = (tempfile::tempdir().unwrap(), free_port(), format!("m{at}"));
+            at += 1;
+            let (data, all) = (dir.path().join("data"), all.clone());
+            let command = move || {
+                let clients = format!("http://127.0.0.1:{port}");
+                let mut command = Command::new("etcd");
+                command.arg("--data-dir").arg(&data).args(["--name", &name]);
+                command.args(["--listen-client-urls", &clients]);
+                command.args(["--advertise-client-urls", &clients]);
+                command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+                command.args(["--initial-cluster", &all]);
+                command
+            };
+            Self::new(dir, port, Box::new(command))
+        });
+        // None listens before most of them are there.
+        members.iter_mut().for_each(Self::spawn);
+        for member in &mut members {
+            member.listens().await;
+        }
+        Some(members)
     }
 
     /// One Redis, which forgets everything when it is killed.
@@ -56,26 +75,29 @@ impl Server {
             command.arg("--dir").arg(&data);
             command
         };
-        Some(Self::start(dir, port, Box::new(command)).await)
+        let mut server = Self::new(dir, port, Box::new(command));
+        server.restart().await;
+        Some(server)
     }
 
-    async fn start(
-        dir: TempDir,
-        port: u16,
-        command: Box<dyn Fn() -> Command + Send + Sync>,
-    ) -> Self {
-        let address = format!("127.0.0.1:{port}");
-        let mut server = Self { address, command, child: None, dir };
-        server.restart().await;
-        server
+    fn new(dir: TempDir, port: u16, command: Box<dyn Fn() -> Command + Send + Sync>) -> Self {
+        Self { address: format!("127.0.0.1:{port}"), command, child: None, dir }
     }
 
     /// Starts it again with what its directory has.
     pub(crate) async fn restart(&mut self) {
+        self.spawn();
+        self.listens().await;
+    }
+
+    fn spawn(&mut self) {
         let said = std::fs::File::create(self.dir.path().join("said")).unwrap();
         let mut command = (self.command)();
         command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
         self.child = Some(command.spawn().unwrap());
+    }
+
+    async fn listens(&mut self) {
         let began = Instant::now();
         while TcpStream::connect(&self.address).await.is_err() {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());

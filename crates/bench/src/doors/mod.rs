@@ -28,18 +28,31 @@ pub(crate) struct Times {
     pub(crate) measure: Duration,
 }
 
+/// What clients are measured with: members, a thread for the clients, and time.
+pub(crate) struct Stage {
+    pub(crate) cluster: members::Cluster,
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) times: Times,
+}
+
+impl Stage {
+    /// `quick` measures for half a second each.
+    pub(crate) fn set(quick: bool) -> Result<Self> {
+        let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
+        let (warm_up, measure) = (Duration::from_millis(warm_up), Duration::from_millis(measure));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name(cpu::CLIENTS)
+            .enable_all()
+            .build()
+            .context("starting a thread for the clients")?;
+        Ok(Self { cluster: members::start()?, runtime, times: Times { warm_up, measure } })
+    }
+}
+
 /// Takes all figures. `quick` measures for half a second each.
 pub(crate) fn run(quick: bool) -> Result<Figures> {
-    let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
-    let times =
-        Times { warm_up: Duration::from_millis(warm_up), measure: Duration::from_millis(measure) };
-    let cluster = members::start()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name(cpu::CLIENTS)
-        .enable_all()
-        .build()
-        .context("starting a thread for the clients")?;
+    let Stage { cluster, runtime, times } = Stage::set(quick)?;
     let mut figures = Figures::default();
     let address = cluster.clients();
     for (clients, connections) in SHAPES {

@@ -6,13 +6,10 @@
 mod cycles;
 mod idle;
 
-use std::time::Duration;
+use anyhow::Result;
 
-use anyhow::{Context, Result};
-
-use crate::cluster::members;
 use crate::doors::session::{self, Said};
-use crate::doors::{Measured, Times, cpu};
+use crate::doors::{Measured, Stage, cpu};
 use crate::figure::Figures;
 
 pub(crate) use idle::keep as idle;
@@ -24,16 +21,7 @@ const SHARE: f64 = 80.0;
 
 /// Takes all figures. `quick` measures for half a second each, with fewer leases.
 pub(crate) fn run(quick: bool) -> Result<Figures> {
-    let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
-    let times =
-        Times { warm_up: Duration::from_millis(warm_up), measure: Duration::from_millis(measure) };
-    let cluster = members::start()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name(cpu::CLIENTS)
-        .enable_all()
-        .build()
-        .context("starting a thread for the clients")?;
+    let Stage { cluster, runtime, times } = Stage::set(quick)?;
     let address = cluster.clients();
     let mut figures = Figures::default();
     for (clients, connections) in SHAPES {

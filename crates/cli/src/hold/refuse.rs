@@ -5,7 +5,7 @@ use tenure::{Error, Refusal};
 
 use crate::exit::Exit;
 use crate::failure::{self, chain, quoted};
-use crate::output::shortened;
+use crate::output::{self, shortened};
 use crate::span::shown;
 
 use super::voice::Voice;
@@ -26,8 +26,9 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
             voice.error(&format!("lock `{lock}` is held; waited {waited}"));
             ("wait_timeout", flags.held_code)
         }
-        Error::Lost { cause } => {
-            voice.error(&format!("lock `{lock}` was not acquired: {cause}"));
+        Error::Lost(lost) => {
+            let lost = output::clean(&lost.to_string());
+            voice.error(&format!("lock `{lock}` was not acquired: {lost}"));
             voice.detail("effect", "none: the command did not start");
             voice.detail("try", &format!("the same again; who has it: {look}"));
             ("not_acquired", flags.held_code)

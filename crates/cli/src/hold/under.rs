@@ -14,6 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
 use crate::failure::quoted;
+use crate::output;
 use crate::reach::Place;
 use crate::span::shown;
 
@@ -193,8 +194,8 @@ impl<'a> Under<'a> {
             let overdue = self.overdue_in();
             tokio::select! {
                 biased;
-                cause = stop.cancelled(), if self.lost.is_none() => {
-                    self.lose(Some(cause));
+                lost = stop.cancelled(), if self.lost.is_none() => {
+                    self.lose(Some(lost));
                     link.order(Order::Stop);
                 }
                 changed = until.changed(), if self.lost.is_none() => {
@@ -251,19 +252,23 @@ impl<'a> Under<'a> {
         Gone { at_us, late_us: 0, dying_us: at_us - struck_us }
     }
 
-    fn lose(&mut self, cause: Option<Cause>) {
+    fn lose(&mut self, lost: Option<tenure::Lost>) {
         let what = self.what();
         let ttl = shown(self.job.times.pace.ttl());
         let silent = "no renewal was acknowledged in time".to_owned();
-        let text = match cause {
-            Some(cause @ Cause::Unreachable { .. }) => format!("{cause}, half of ttl {ttl}"),
-            Some(cause) => cause.to_string(),
+        let text = match &lost {
+            Some(lost) if matches!(lost.cause(), Cause::Unreachable { .. }) => {
+                format!("{lost}, half of ttl {ttl}")
+            }
+            Some(lost) => output::clean(&lost.to_string()),
             None => silent,
         };
-        let word = cause.map_or("local_stall", |it| it.word());
+        let word = lost.as_ref().map_or("local_stall", |it| it.word());
         self.voice.unusual(&format!("{what} lost: {text}"));
         let token = self.hold.guard().token().to_string();
-        self.voice.event("lost", &json!({ "token": token, "cause": word }));
+        let (by, reason) = lost.as_ref().map_or((None, None), |it| (it.by(), it.reason()));
+        let event = json!({ "token": token, "cause": word, "by": by, "reason": reason });
+        self.voice.event("lost", &event);
         let at_us = now_us().min(self.deadlines.lost_us);
         self.lost = Some(Lost { at_us, cause: text, word });
     }
@@ -330,11 +335,11 @@ impl<'a> Under<'a> {
             Report::Stopping { lost, processes: count, killed, kill_in_us } => {
                 if lost && self.lost.is_none() {
                     // The watchdog's word counts: it has begun, and nothing undoes that.
-                    let cause = match self.hold.guard().standing() {
-                        Standing::Lost(cause) => Some(cause),
+                    let lost = match self.hold.guard().check() {
+                        Err(Error::Lost(lost)) => Some(lost),
                         _ => None,
                     };
-                    self.lose(cause);
+                    self.lose(lost);
                 }
                 self.say_stopping(lost, count, killed, Duration::from_micros(kill_in_us));
             }
@@ -410,6 +415,13 @@ impl<'a> Under<'a> {
             "effect",
             &format!("the command was cut short; a fence refuses token {token} once it has seen a newer one"),
         );
+        // Whoever was cut off when it happened was not told by whom.
+        let why = tokio::time::timeout(FAREWELL, self.hold.guard().why_lost()).await;
+        if let Ok(Ok(Some(why))) = why
+            && why.word() != lost.word
+        {
+            voice.detail("why", &output::clean(&why.to_string()));
+        }
         voice.detail("look", &format!("tenure history {}", quoted(self.job.name)));
         let margin_us = i128::from(free_us) - i128::from(gone_us);
         let margin_us = i64::try_from(margin_us).unwrap_or(i64::MIN);

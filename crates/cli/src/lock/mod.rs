@@ -182,8 +182,9 @@ async fn hold(
     let mut standings = guard.standings();
     loop {
         tokio::select! {
-            cause = guard.lost() => {
-                let failure = Failure::new(Exit::Lost, "LOST", format!("lock `{name}` lost: {cause}"))
+            lost = guard.lost() => {
+                let lost = output::clean(&lost.to_string());
+                let failure = Failure::new(Exit::Lost, "LOST", format!("lock `{name}` lost: {lost}"))
                     .with("effect", format!("whatever ran under token {token} must stop; a fence refuses it"))
                     .with("look", format!("tenure history {}", quoted(&name)));
                 // Said to the cluster as far as it can be: the work is ours to stop, and there is none.

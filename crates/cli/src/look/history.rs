@@ -130,6 +130,9 @@ pub(crate) fn event_words(event: &v1::Event) -> String {
     if let Some(kv) = value {
         words.push_str(&format!("  {:?}", output::bytes(&kv.value)));
     }
+    if let Some(by) = &event.by {
+        words.push_str(&format!("  by {}", output::clean(by)));
+    }
     if let Some(reason) = event.reason.as_ref().filter(|reason| !reason.is_empty()) {
         words.push_str(&format!("  because {:?}", output::clean(reason)));
     }

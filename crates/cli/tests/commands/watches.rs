@@ -72,5 +72,6 @@ fn lost_leadership_ends_with_its_code() {
     let token = wait("the token", || held.said().first().cloned());
     ok(&["force", "e/held", "--token", &token, "--reason", "a test", "--yes"]);
     assert_eq!(held.ends(), Some(76), "{:?}", held.said());
-    held.says("lock `e/held` lost: taken away by force");
+    let lost = held.says("lock `e/held` lost: forced by ");
+    assert!(lost.contains(": a test"), "{lost}");
 }

@@ -39,7 +39,7 @@ fn a_command_is_stopped_with_its_leadership_and_started_with_the_next() {
     held.signal(Signal::TERM);
     assert_eq!(held.ended().code(), Some(143));
     let said = held.said();
-    assert!(said.contains("leadership of `billing` lost: taken away by force"), "{said}");
+    assert!(said.contains("leadership of `billing` lost: forced by next: a test"), "{said}");
     assert!(said.contains("elected leader of `billing`, token 2"), "{said}");
 }
 

@@ -77,7 +77,7 @@ fn a_lock_lost_while_the_command_stands_still_is_sigkill_at_once() {
     world.runtime.block_on(force).unwrap();
     assert_eq!(held.ended().code(), Some(76));
     let said = held.said();
-    assert!(said.contains("lock `still` lost: taken away by force"), "{said}");
+    assert!(said.contains("lock `still` lost: forced by next: a test"), "{said}");
     assert!(said.contains("SIGKILL to 1 process that stood still"), "{said}");
     assert_eq!(held.event("stopped")["cause"], "forced");
     // It confirmed that it stopped: nobody waits for the hour.

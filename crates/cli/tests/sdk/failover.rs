@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::Standing;
+use tenure::{Cause, Standing};
 use tenure_server::os;
 use tokio::sync::Semaphore;
 
 use crate::common::proxy::Road;
-use crate::common::{Cluster, wait};
+use crate::common::{Cluster, TENURE, wait};
 use crate::{addresses, client, runtime};
 
 #[test]
@@ -122,6 +122,33 @@ fn a_leader_behind_a_black_hole_costs_no_guard() {
     runtime.block_on(client.key("a").put("1")).unwrap();
     assert_eq!(cluster.leader(), leader, "nobody else had a reason to lead");
     runtime.block_on(guard.release()).unwrap();
+}
+
+#[test]
+fn whoever_was_cut_off_when_its_lock_was_taken_away_finds_out_by_whom() {
+    let cluster = Cluster::found_behind_doors(1);
+    let doors = cluster.doors.as_ref().unwrap();
+    let me = 3;
+    doors.know(me, std::process::id());
+    let runtime = runtime();
+    let client = runtime.block_on(client(&addresses(&cluster), "holder"));
+    let ttl = Duration::from_secs(30);
+    let guard = runtime.block_on(async { client.lock("deploy").ttl(ttl).await }).unwrap();
+    doors.around(me, Road::Cut);
+    let token = guard.token().to_string();
+    let forced = std::process::Command::new(TENURE)
+        .args(["force", "deploy", "--token", &token, "--reason", "stuck for an hour", "--yes"])
+        .args(["--addr", &cluster.address(0).to_string(), "--client", "ops@host"])
+        .args(["--output", "json"])
+        .output()
+        .unwrap();
+    assert!(forced.status.success(), "{}", String::from_utf8_lossy(&forced.stderr));
+    assert!(guard.check().is_ok(), "nobody could tell it");
+    doors.around(me, Road::Open);
+    let lost = runtime.block_on(guard.lost());
+    assert_eq!(lost, Cause::Gone, "{lost}");
+    let why = runtime.block_on(guard.why_lost()).unwrap().unwrap();
+    assert_eq!(why.to_string(), "forced by ops@host: stuck for an hour");
 }
 
 #[test]

@@ -182,8 +182,8 @@ async fn cycle(client: &Client, lock: &str, ear: Ear, told: &Told, mut file: &Fi
             // Before: what is written down was surely before the check.
             let now_us = os::now_us();
             match guard.check() {
-                Err(Error::Lost { cause }) if ear == Ear::Good => {
-                    span.how = cause.word();
+                Err(Error::Lost(lost)) if ear == Ear::Good => {
+                    span.how = lost.word();
                     break;
                 }
                 _ => to_us = now_us,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_types::{Revision, Token};
 
-use super::{Cause, Moment, Pace, Reading, Standing};
+use super::{Cause, Lost, Moment, Pace, Reading, Standing};
 
 /// Less than this is not sleep but the time between two readings.
 const SLEEP_MIN: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ pub(crate) struct Life {
     pace: Pace,
     /// When the newest request that was acknowledged was sent for the first time.
     since: Moment,
-    lost: Option<Cause>,
+    lost: Option<Lost>,
     tries: Vec<Try>,
     newest: u64,
     next_try: Moment,
@@ -60,7 +60,7 @@ struct Grant {
     lock: String,
     /// The revision at which it was surely held.
     at: Revision,
-    lost: Option<Cause>,
+    lost: Option<Lost>,
     /// Whether its work has stopped.
     stopped: bool,
     /// Whether the cluster was told so.
@@ -225,7 +225,8 @@ impl Life {
             return Heard::Nothing;
         }
         if ttl.is_zero() {
-            self.lose(Cause::Expired);
+            // It could not have run out by our own clock yet (T1): somebody has ended it, and we were not told.
+            self.lose(Cause::Gone.into());
             return Heard::Nothing;
         }
         if changed > self.known && !mutant!("ignore_changed") {
@@ -260,7 +261,7 @@ impl Life {
         for (token, grant) in &mut self.grants {
             // What was granted after the reading is rightly missing in it.
             if grant.at <= revision && !holds.contains(token) && grant.lost.is_none() {
-                grant.lost = Some(Cause::Gone);
+                grant.lost = Some(Cause::Gone.into());
             }
         }
         self.known = self.known.max(changed);
@@ -275,10 +276,10 @@ impl Life {
     }
 
     /// The lease has ended, or is unknown.
-    pub(crate) fn ended(&mut self, cause: Cause, now: Reading) {
+    pub(crate) fn ended(&mut self, lost: impl Into<Lost>, now: Reading) {
         // Whoever was not renewed for reasons of our own knows better than the cluster why.
         self.expire(now.now());
-        self.lose(cause);
+        self.lose(lost.into());
     }
 
     /// A lock was granted to the lease. It becomes a guard only if the lease can be relied on now.
@@ -288,7 +289,7 @@ impl Life {
         token: Token,
         at: Revision,
         now: Reading,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), Lost> {
         self.check(now)?;
         let lock = lock.to_owned();
         self.grants.insert(token, Grant { lock, at, lost: None, stopped: false, told: false });
@@ -303,44 +304,44 @@ impl Life {
     }
 
     /// A lock was lost that nobody here gave back.
-    pub(crate) fn taken(&mut self, token: Token, cause: Cause) {
+    pub(crate) fn taken(&mut self, token: Token, lost: impl Into<Lost>) {
         if let Some(grant) = self.grants.get_mut(&token)
             && grant.lost.is_none()
         {
-            grant.lost = Some(cause);
+            grant.lost = Some(lost.into());
         }
     }
 
     /// Whether the lease can be relied on at this moment.
-    pub(crate) fn check(&mut self, now: Reading) -> Result<(), Cause> {
+    pub(crate) fn check(&mut self, now: Reading) -> Result<(), Lost> {
         if !mutant!("check_without_clock") {
             self.expire(now.now());
         }
-        self.lost.map_or(Ok(()), Err)
+        self.lost.clone().map_or(Ok(()), Err)
     }
 
     /// Whether a lock can be relied on at this moment.
-    pub(crate) fn check_grant(&mut self, token: Token, now: Reading) -> Result<(), Cause> {
+    pub(crate) fn check_grant(&mut self, token: Token, now: Reading) -> Result<(), Lost> {
         self.check(now)?;
         match self.grants.get(&token) {
-            None => Err(Cause::Released),
-            Some(grant) => grant.lost.map_or(Ok(()), Err),
+            None => Err(Cause::Released.into()),
+            Some(grant) => grant.lost.clone().map_or(Ok(()), Err),
         }
     }
 
     /// How it stands, as of the last look.
     pub(crate) fn standing(&mut self, now: Reading) -> Standing {
         match self.check(now) {
-            Err(cause) => Standing::Lost(cause),
+            Err(lost) => Standing::Lost(lost.cause()),
             Ok(()) if now.now() >= self.since + self.pace.doubtful_after() => Standing::Doubtful,
             Ok(()) => Standing::Valid,
         }
     }
 
     /// Which locks are lost, with their causes.
-    pub(crate) fn losses(&self) -> impl Iterator<Item = (Token, Cause)> {
-        let lease = self.lost;
-        self.grants.iter().filter_map(move |(token, it)| Some((*token, it.lost.or(lease)?)))
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (Token, Lost)> {
+        let lost = |it: &Grant| it.lost.as_ref().or(self.lost.as_ref()).cloned();
+        self.grants.iter().filter_map(move |(token, it)| Some((*token, lost(it)?)))
     }
 
     /// The work under a lock has stopped, and what was not said of it yet may be said.
@@ -352,11 +353,11 @@ impl Life {
 
     /// What may be said to the cluster now, each once: nothing is given back before its work has stopped.
     pub(crate) fn farewells(&mut self) -> Vec<(Token, String, Farewell)> {
-        let lease = self.lost;
+        let lease = self.lost.is_some();
         let early = mutant!("release_before_stop");
         let mut farewells = Vec::new();
         for (token, grant) in &mut self.grants {
-            let over = grant.stopped || early && grant.lost.or(lease).is_some();
+            let over = grant.stopped || early && (grant.lost.is_some() || lease);
             if grant.told || !over {
                 continue;
             }
@@ -399,12 +400,12 @@ impl Life {
         } else {
             Cause::Unreachable { silent: at.since(self.since) }
         };
-        self.lose(cause);
+        self.lose(cause.into());
     }
 
-    fn lose(&mut self, cause: Cause) {
+    fn lose(&mut self, lost: Lost) {
         if self.lost.is_none() {
-            self.lost = Some(cause);
+            self.lost = Some(lost);
             self.tries.retain(|_| mutant!("late_answer_revives"));
         }
     }

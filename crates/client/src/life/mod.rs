@@ -8,6 +8,7 @@
 //! the ttl by what clocks may differ, stops first (T4). A loss is final: no later answer revives it.
 
 mod lease;
+mod lost;
 mod moment;
 mod pace;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod rules;
 mod schedules;
 
 pub(crate) use lease::{Asking, Farewell, Heard, Life};
+pub use lost::Lost;
 pub use moment::Moment;
 pub(crate) use moment::Reading;
 pub use pace::{Pace, PaceError};
@@ -58,7 +60,7 @@ pub enum Cause {
     Forced,
     /// The lock was held as long as it may be.
     MaxHold,
-    /// It is not among what the lease holds any more; how it went was not told.
+    /// The cluster does not have it any more; how it went was not told. [`Guard::why_lost`](crate::Guard::why_lost) asks.
     Gone,
     /// No member acknowledged a renewal for so long.
     Unreachable {
@@ -107,7 +109,7 @@ impl fmt::Display for Cause {
             Self::Revoked => f.write_str("the lease was revoked by somebody else"),
             Self::Forced => f.write_str("taken away by force"),
             Self::MaxHold => f.write_str("held as long as it may be"),
-            Self::Gone => f.write_str("not among what the lease holds any more"),
+            Self::Gone => f.write_str("the cluster does not have it any more"),
             Self::Unreachable { silent } => {
                 write!(f, "cluster unreachable for {:.1}s", silent.as_secs_f64())
             }

@@ -24,6 +24,7 @@ pub(crate) struct EventRef<'a> {
     pub(crate) place: Option<PlaceNumber>,
     pub(crate) left_ms: Option<u64>,
     pub(crate) reason: Option<&'a str>,
+    pub(crate) by: Option<&'a [u8]>,
     pub(crate) value: Option<&'a [u8]>,
     pub(crate) previous: Option<(Revision, &'a [u8])>,
 }
@@ -51,6 +52,7 @@ impl<'a> EventRef<'a> {
             place: None,
             left_ms: None,
             reason: None,
+            by: None,
             value: None,
             previous: None,
         }
@@ -76,6 +78,7 @@ impl<'a> EventRef<'a> {
             slot: self.slot,
             place: self.place,
             left_ms: self.left_ms,
+            by: self.by.map(name).transpose()?,
             reason: self.reason.map(Box::from),
             value: self.value.map(Box::from),
             previous: self
@@ -97,7 +100,8 @@ mod field {
     pub(super) const REASON: u16 = 1 << 7;
     pub(super) const VALUE: u16 = 1 << 8;
     pub(super) const PREVIOUS: u16 = 1 << 9;
-    pub(super) const ALL: u16 = (1 << 10) - 1;
+    pub(super) const BY: u16 = 1 << 10;
+    pub(super) const ALL: u16 = (1 << 11) - 1;
 }
 
 /// Writes an event.
@@ -128,7 +132,8 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
         | bit(event.left_ms.is_some(), field::LEFT)
         | bit(event.reason.is_some(), field::REASON)
         | bit(event.value.is_some(), field::VALUE)
-        | bit(event.previous.is_some(), field::PREVIOUS);
+        | bit(event.previous.is_some(), field::PREVIOUS)
+        | bit(event.by.is_some(), field::BY);
     out.put(u64::from(fields));
     if let Some(lease) = event.lease {
         out.put(lease.get());
@@ -160,6 +165,9 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
     if let Some((modified, value)) = event.previous {
         out.put(modified.0);
         out.put_bytes(value);
+    }
+    if let Some(by) = event.by {
+        out.put_bytes(by);
     }
 }
 
@@ -208,6 +216,9 @@ pub(crate) fn get_event<'a>(reader: &mut Reader<'a>) -> Result<EventRef<'a>, Mal
     }
     if has(field::PREVIOUS) {
         event.previous = Some((reader.revision()?, reader.bytes()?));
+    }
+    if has(field::BY) {
+        event.by = Some(reader.bytes()?);
     }
     Ok(event)
 }

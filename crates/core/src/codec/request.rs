@@ -88,10 +88,11 @@ fn put_command(out: &mut Vec<u8>, command: &Command<'_>) {
             put_lease_ref(out, *lease);
             match by {
                 Revoker::Holder => out.put_u8(0),
-                Revoker::Other { reason, urgency } => {
+                Revoker::Other { name, reason, urgency } => {
                     out.put_u8(1);
                     out.put_bytes(reason.as_bytes());
                     put_urgency(out, *urgency);
+                    put_who(out, name);
                 }
             }
         }
@@ -117,12 +118,13 @@ fn put_command(out: &mut Vec<u8>, command: &Command<'_>) {
             put_hold(out, hold);
             out.put_bytes(metadata);
         }
-        Command::Force { lock, token, reason, urgency } => {
+        Command::Force { lock, token, by, reason, urgency } => {
             out.put_u8(9);
             out.put_bytes(lock.as_bytes());
             out.put(token.get());
             out.put_bytes(reason.as_bytes());
             put_urgency(out, *urgency);
+            put_who(out, by);
         }
         Command::Stopped { lease, created, lock, token } => {
             out.put_u8(10);
@@ -182,7 +184,10 @@ fn get_command<'a>(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
             lease: get_lease_ref(reader)?,
             by: match reader.u8()? {
                 0 => Revoker::Holder,
-                1 => Revoker::Other { reason: reader.text()?, urgency: get_urgency(reader)? },
+                1 => {
+                    let (reason, urgency) = (reader.text()?, get_urgency(reader)?);
+                    Revoker::Other { reason, urgency, name: get_who(reader)? }
+                }
                 _ => return Err(Malformed),
             },
         },
@@ -191,12 +196,11 @@ fn get_command<'a>(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
         6 => Command::Leave { lease: get_lease_ref(reader)?, lock: reader.text()? },
         7 => Command::Downgrade(get_hold(reader)?),
         8 => Command::Update { hold: get_hold(reader)?, metadata: reader.bytes()? },
-        9 => Command::Force {
-            lock: reader.text()?,
-            token: reader.token()?,
-            reason: reader.text()?,
-            urgency: get_urgency(reader)?,
-        },
+        9 => {
+            let (lock, token) = (reader.text()?, reader.token()?);
+            let (reason, urgency) = (reader.text()?, get_urgency(reader)?);
+            Command::Force { lock, token, reason, urgency, by: get_who(reader)? }
+        }
         10 => Command::Stopped {
             lease: get_lease_id(reader)?,
             created: reader.revision()?,
@@ -348,6 +352,21 @@ fn put_urgency(out: &mut Vec<u8>, urgency: Urgency) {
 
 fn get_urgency(reader: &mut Reader<'_>) -> Result<Urgency, Malformed> {
     Ok(if reader.flag()? { Urgency::Now } else { Urgency::Cooling })
+}
+
+/// Whoever decided stands last, and only if they said who they are.
+fn put_who(out: &mut Vec<u8>, who: &str) {
+    if !who.is_empty() {
+        out.put_bytes(who.as_bytes());
+    }
+}
+
+fn get_who<'a>(reader: &mut Reader<'a>) -> Result<&'a str, Malformed> {
+    if reader.is_empty() {
+        return Ok("");
+    }
+    // Nobody has one form only, or equal commands would not have equal bytes.
+    reader.text().and_then(|who| if who.is_empty() { Err(Malformed) } else { Ok(who) })
 }
 
 fn put_expect(out: &mut Vec<u8>, expect: &Expect<'_>) {

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use tenure_types::Limit;
 
+use super::Said;
 use super::lease::LeaseEnd;
 use crate::event::Cause;
 use crate::machine::Machine;
@@ -44,7 +45,7 @@ impl Machine {
                     self.end_lease(lease, LeaseEnd::Expired);
                 }
                 (Kind::MaxHold, Some(grant)) if self.is_in_phase(grant, None) => {
-                    self.take_away(grant, Cause::MaxHold, "", Urgency::Cooling);
+                    self.take_away(grant, Cause::MaxHold, Said::default(), Urgency::Cooling);
                 }
                 (Kind::Cooling, Some(grant)) if self.is_in_phase(grant, Some(Phase::Cooling)) => {
                     self.cooled(grant);

@@ -2,8 +2,8 @@
 
 use tenure_types::{Limit, Mode, Refusal};
 
-use super::name;
 use super::queue::GRANT_BYTES;
+use super::{Said, name};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
@@ -57,7 +57,7 @@ impl Machine {
         grant.mode = GrantMode::Shared;
         let lock = grant.lock;
         self.locks.at_mut(lock).change(revision);
-        self.emit_grant(slot, Cause::Downgraded, None, "");
+        self.emit_grant(slot, Cause::Downgraded, None, Said::default());
         self.touch(lock);
         Ok(Answer::Downgraded { token })
     }
@@ -107,7 +107,7 @@ impl Machine {
 
     /// Ends a grant on its holder's own word.
     pub(super) fn give_back(&mut self, grant: Slot, cause: Cause) {
-        self.emit_grant(grant, cause, None, "");
+        self.emit_grant(grant, cause, None, Said::default());
         self.detach(grant);
         self.remove_grant(grant);
     }
@@ -142,7 +142,7 @@ impl Machine {
         slot: Slot,
         cause: Cause,
         left_ms: Option<u64>,
-        reason: &str,
+        said: Said<'_>,
     ) {
         let revision = self.begin_revision();
         let grant = self.grants.at(slot);
@@ -166,7 +166,8 @@ impl Machine {
                 mode: Some(grant.mode.asked(lock.slots)),
                 slot: grant.mode.slot(),
                 left_ms,
-                reason: (!reason.is_empty()).then_some(reason),
+                by: said.by(),
+                reason: said.reason(),
                 ..EventRef::new(cause, SubjectRef::Lock(lock.name.as_bytes()))
             },
         );

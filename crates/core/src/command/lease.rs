@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use tenure_types::{Handle, Limit, Refusal, Revision, Token};
 
-use super::{RENEW_MAX, name};
+use super::{RENEW_MAX, Said, name};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
@@ -26,7 +26,7 @@ pub(super) enum LeaseEnd<'a> {
     /// It was not renewed in time.
     Expired,
     /// Somebody else ends it.
-    TakenAway { reason: &'a str, urgency: Urgency },
+    TakenAway { said: Said<'a>, urgency: Urgency },
 }
 
 impl LeaseEnd<'_> {
@@ -152,9 +152,10 @@ impl Machine {
         let slot = self.live_lease(lease)?;
         let end = match by {
             Revoker::Holder => LeaseEnd::Asked,
-            Revoker::Other { reason, urgency } => {
-                self.check_limit(Limit::MetadataBytes, reason.len() as u64)?;
-                LeaseEnd::TakenAway { reason, urgency }
+            Revoker::Other { name, reason, urgency } => {
+                let said = Said { by: name, reason };
+                self.check_said(said)?;
+                LeaseEnd::TakenAway { said, urgency }
             }
         };
         self.end_places(slot, end.cause());
@@ -187,9 +188,10 @@ impl Machine {
             match end {
                 LeaseEnd::Asked => self.give_back(grant, Cause::Revoked),
                 LeaseEnd::Expired => self.expire_grant(grant),
-                LeaseEnd::TakenAway { urgency, .. } => {
+                LeaseEnd::TakenAway { said, urgency } => {
                     // The reason is said once, of the lease: it may be long, and its locks many.
-                    self.take_away(grant, Cause::Revoked, "", urgency);
+                    let said = Said { reason: "", ..said };
+                    self.take_away(grant, Cause::Revoked, said, urgency);
                 }
             }
         }
@@ -213,14 +215,15 @@ impl Machine {
         self.leases_by_id.remove(&lease.id);
         self.due.remove(lease.deadline_ms, Kind::Lease, lease.id.get());
         self.state_bytes -= lease.weight();
-        let reason = match end {
-            LeaseEnd::TakenAway { reason, .. } if !reason.is_empty() => Some(reason),
-            _ => None,
+        let said = match end {
+            LeaseEnd::TakenAway { said, .. } => said,
+            LeaseEnd::Asked | LeaseEnd::Expired => Said::default(),
         };
         self.emit(&EventRef {
             lease: Some(lease.id),
             client: Some(lease.client.as_bytes()),
-            reason,
+            by: said.by(),
+            reason: said.reason(),
             ..EventRef::new(end.cause(), SubjectRef::Lease(lease.id))
         });
         if !matches!(end, LeaseEnd::Asked) {
@@ -229,6 +232,7 @@ impl Machine {
                 lease: handle,
                 revision,
                 cause: end.cause(),
+                word: said.word(),
             });
         }
     }

@@ -20,6 +20,7 @@ use crate::request::{Command, LeaseRef};
 use crate::state::slab::Slot;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
+use take_away::Said;
 
 /// What records weigh besides their texts.
 pub(crate) mod weight {
@@ -58,8 +59,8 @@ impl Machine {
             Command::Leave { lease, lock } => self.leave(*lease, lock),
             Command::Downgrade(hold) => self.downgrade(hold),
             Command::Update { hold, metadata } => self.update(hold, metadata),
-            Command::Force { lock, token, reason, urgency } => {
-                self.force(lock, *token, reason, *urgency)
+            Command::Force { lock, token, by, reason, urgency } => {
+                self.force(lock, *token, Said { by, reason }, *urgency)
             }
             Command::Stopped { lease, created, lock, token } => {
                 self.stopped(*lease, *created, lock, *token)

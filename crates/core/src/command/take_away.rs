@@ -6,22 +6,29 @@ use tenure_types::{Holder, HolderState, LeaseId, Limit, Refusal, Revision, Token
 use super::name;
 use crate::event::Cause;
 use crate::machine::Machine;
-use crate::outcome::{Answer, Notice};
+use crate::outcome::{Answer, Notice, Word};
 use crate::request::Urgency;
 use crate::state::due::Kind;
 use crate::state::record::{Grant, GrantState, IN_LOCK, Over, Phase};
 use crate::state::slab::Slot;
+
+/// What is said about taking something away; empty for what was not said.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Said<'a> {
+    pub(super) by: &'a str,
+    pub(super) reason: &'a str,
+}
 
 impl Machine {
     pub(super) fn force(
         &mut self,
         lock: &str,
         token: Token,
-        reason: &str,
+        said: Said<'_>,
         urgency: Urgency,
     ) -> Result<Answer, Refusal> {
         self.check_known_name(lock)?;
-        self.check_limit(Limit::MetadataBytes, reason.len() as u64)?;
+        self.check_said(said)?;
         let outdated = |machine: &Self, slot: Option<Slot>| Refusal::TokenOutdated {
             lock: name(lock),
             holder: slot.and_then(|slot| machine.first_holder(slot)).map(Box::new),
@@ -32,7 +39,7 @@ impl Machine {
             .filter(|&grant| self.grants.at(grant).phase() != Some(Phase::Delayed));
         let Some(grant) = found else { return Err(outdated(self, Some(slot))) };
         let left_ms = match (self.grants.at(grant).phase(), urgency) {
-            (None, _) => self.take_away(grant, Cause::Forced, reason, urgency),
+            (None, _) => self.take_away(grant, Cause::Forced, said, urgency),
             (Some(_), Urgency::Now) => self.cooled(grant),
             (Some(_), Urgency::Cooling) => Some(self.left_ms(grant)),
         };
@@ -68,12 +75,20 @@ impl Machine {
         Ok(Answer::Stopped)
     }
 
+    /// Refuses what cannot be kept of what is said about taking something away.
+    pub(super) fn check_said(&self, said: Said<'_>) -> Result<(), Refusal> {
+        if !said.by.is_empty() {
+            self.check_name(said.by)?;
+        }
+        self.check_limit(Limit::MetadataBytes, said.reason.len() as u64)
+    }
+
     /// Takes a grant away from its holder; for how much longer nobody may have the lock.
     pub(super) fn take_away(
         &mut self,
         slot: Slot,
         cause: Cause,
-        reason: &str,
+        said: Said<'_>,
         urgency: Urgency,
     ) -> Option<u64> {
         let lease = self.lease_of(slot).expect("only a held grant is taken away");
@@ -84,20 +99,20 @@ impl Machine {
             && !mutant!("force_frees_at_once");
         let keep_out =
             if cools { Some((Phase::Cooling, cooling_until_ms)) } else { self.delay_of(slot) };
-        self.lose(slot, cause, reason, keep_out)
+        self.lose(slot, cause, said, keep_out)
     }
 
     /// Ends a grant because its lease was not renewed.
     pub(super) fn expire_grant(&mut self, slot: Slot) {
         let keep_out = self.delay_of(slot);
-        self.lose(slot, Cause::Expired, "", keep_out);
+        self.lose(slot, Cause::Expired, Said::default(), keep_out);
     }
 
     /// Ends the cooling of a grant; for how much longer its lock-delay keeps others out.
     pub(super) fn cooled(&mut self, slot: Slot) -> Option<u64> {
         let delay = self.delay_of(slot);
         let left_ms = delay.map(|(_, until_ms)| until_ms - self.clock_ms);
-        self.emit_grant(slot, Cause::Cooled, left_ms, "");
+        self.emit_grant(slot, Cause::Cooled, left_ms, Said::default());
         let grant = self.grants.at_mut(slot);
         let (token, GrantState::Over(over)) = (grant.token, &mut grant.state) else {
             unreachable!("a cooling grant is over")
@@ -116,7 +131,7 @@ impl Machine {
 
     /// Ends the lock-delay of a grant.
     pub(super) fn delay_over(&mut self, slot: Slot) {
-        self.emit_grant(slot, Cause::DelayOver, None, "");
+        self.emit_grant(slot, Cause::DelayOver, None, Said::default());
         let grant = self.grants.at(slot);
         let GrantState::Over(over) = &grant.state else { unreachable!("a delayed grant is over") };
         self.due.remove(over.until_ms, Kind::LockDelay, grant.token.get());
@@ -136,11 +151,11 @@ impl Machine {
         &mut self,
         slot: Slot,
         cause: Cause,
-        reason: &str,
+        said: Said<'_>,
         keep_out: Option<(Phase, u64)>,
     ) -> Option<u64> {
         let left_ms = keep_out.map(|(_, until_ms)| until_ms - self.clock_ms);
-        self.emit_grant(slot, cause, left_ms, reason);
+        self.emit_grant(slot, cause, left_ms, said);
         let revision = self.revision;
         let lease = self.lease_of(slot).expect("only a held grant is lost");
         let handle = self.handle(lease);
@@ -154,6 +169,7 @@ impl Machine {
             token,
             revision,
             cause,
+            word: said.word(),
         });
         match keep_out {
             Some((phase, until_ms)) => {
@@ -211,6 +227,29 @@ impl Machine {
             Some(Phase::Cooling) => HolderState::Cooling { left_ms },
             Some(Phase::Delayed) => HolderState::Delayed { left_ms },
         }
+    }
+}
+
+impl<'a> Said<'a> {
+    /// For the one who lost it; nothing if nothing was said.
+    pub(super) fn word(self) -> Option<Box<Word>> {
+        let said = !self.by.is_empty() || !self.reason.is_empty();
+        said.then(|| {
+            Box::new(Word {
+                by: (!self.by.is_empty()).then(|| name(self.by)),
+                reason: self.reason().map(Box::from),
+            })
+        })
+    }
+
+    /// For the record.
+    pub(super) fn by(self) -> Option<&'a [u8]> {
+        (!self.by.is_empty()).then_some(self.by.as_bytes())
+    }
+
+    /// For the record.
+    pub(super) fn reason(self) -> Option<&'a str> {
+        (!self.reason.is_empty()).then_some(self.reason)
     }
 }
 

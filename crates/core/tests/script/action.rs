@@ -30,14 +30,16 @@ pub(super) fn encode(stage: &mut Stage, words: &Words) -> Vec<u8> {
         "revoke" => {
             let lease = stage.lease_ref(words.at(1), words);
             let reason = words.option("reason").unwrap_or("");
-            let by = Revoker::Other { reason, urgency: urgency(words) };
+            let name = words.option("by").unwrap_or("");
+            let by = Revoker::Other { name, reason, urgency: urgency(words) };
             send(once, Command::Revoke { lease, by });
         }
         "force" => {
             let lock = words.at(1);
             let token = token(words.number("token").expect("force names a token"));
             let reason = words.option("reason").unwrap_or("");
-            send(once, Command::Force { lock, token, reason, urgency: urgency(words) });
+            let by = words.option("by").unwrap_or("");
+            send(once, Command::Force { lock, token, by, reason, urgency: urgency(words) });
         }
         "put" => send(once, put(words.at(1), words.at(2), None, words)),
         "delete" => send(once, delete(words.at(1), words)),

@@ -1,6 +1,6 @@
 //! What did the machine answer, and whom did it tell, in words?
 
-use tenure_core::outcome::{Answer, Effects, Grants, Notice, Outcome, Renewal};
+use tenure_core::outcome::{Answer, Effects, Grants, Notice, Outcome, Renewal, Word};
 use tenure_types::{Handle, Holder, HolderState, Refusal};
 
 use super::words::show_span;
@@ -81,19 +81,29 @@ fn notice(notice: &Notice, name_of: &impl Fn(Handle) -> String) -> String {
         Notice::Granted { lease, place, grants: given, .. } => {
             format!("{} held {} (place={place})", name_of(*lease), grants(given))
         }
-        Notice::Lost { lease, lock, token, cause, .. } => {
+        Notice::Lost { lease, lock, token, cause, word, .. } => {
             let name = name_of(*lease);
+            let said = word.as_deref().map_or(String::new(), said);
             let why = match cause.word() {
                 "expired" => String::new(),
                 word => format!(", {word}"),
             };
-            format!("{name} lost {lock}{why} (token={token})")
+            format!("{name} lost {lock}{why}{said} (token={token})")
         }
         Notice::WaitEnded { lease, place, .. } => {
             format!("{} wait over (place={place})", name_of(*lease))
         }
-        Notice::LeaseEnded { lease, cause, .. } => format!("{} {}", name_of(*lease), cause.word()),
+        Notice::LeaseEnded { lease, cause, word, .. } => {
+            let said = word.as_deref().map_or(String::new(), said);
+            format!("{} {}{said}", name_of(*lease), cause.word())
+        }
     }
+}
+
+/// Who took something away and why, as far as they said who they are.
+fn said(word: &Word) -> String {
+    let Some(by) = &word.by else { return String::new() };
+    word.reason.as_ref().map_or(format!(" by {by}"), |reason| format!(" by {by} for {reason}"))
 }
 
 /// The reason for programs, in small letters, and what else the refusal says.

@@ -52,8 +52,8 @@ pub(crate) fn exercise(machine: &mut Machine) {
     for (number, &lease) in leases.iter().enumerate() {
         let by = match number % 3 {
             0 => Revoker::Holder,
-            1 => Revoker::Other { reason: "exercise", urgency: Urgency::Cooling },
-            _ => Revoker::Other { reason: "", urgency: Urgency::Now },
+            1 => Revoker::Other { name: "", reason: "exercise", urgency: Urgency::Cooling },
+            _ => Revoker::Other { name: "", reason: "", urgency: Urgency::Now },
         };
         run(machine, Command::Revoke { lease, by });
     }
@@ -85,7 +85,10 @@ fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Sho
         run(machine, Command::Downgrade(hold));
         run(machine, Command::Release(hold));
         for urgency in [Urgency::Cooling, Urgency::Now] {
-            run(machine, Command::Force { lock, token, reason: "exercise", urgency });
+            run(
+                machine,
+                Command::Force { lock, token, by: "exercise", reason: "exercise", urgency },
+            );
         }
         run(machine, Command::Stopped { lease: holder, created, lock, token });
     }

@@ -235,6 +235,9 @@ fn show_event(event: &Event) -> String {
     if let Some(left_ms) = event.left_ms {
         text += &format!(" left={}", show_span(left_ms));
     }
+    if let Some(by) = &event.by {
+        text += &format!(" by={by}");
+    }
     if let Some(reason) = &event.reason {
         text += &format!(" reason={reason}");
     }

@@ -25,6 +25,26 @@ fn an_entry_with_every_command_is_read_and_written_as_ever() {
 }
 
 #[test]
+fn whoever_takes_something_away_stands_last_and_only_if_they_said_who_they_are() {
+    let (reason, urgency) = ("stuck", Urgency::Cooling);
+    let force = |by| Command::Force { lock: "deploy", token: token(5), by, reason, urgency };
+    let lease = LeaseRef::Id(id(1));
+    let revoke = |name| Command::Revoke { lease, by: Revoker::Other { name, reason, urgency } };
+    let bytes = |command| {
+        let mut bytes = Vec::new();
+        encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+        bytes
+    };
+    for [nobody, somebody] in [["", "ops@host"].map(force), ["", "ops@host"].map(revoke)] {
+        let with_name = [&bytes(nobody.clone())[..], &[8], b"ops@host"].concat();
+        assert_eq!(hex(&bytes(somebody.clone())), hex(&with_name));
+        assert_eq!(decode_request(&with_name).unwrap().command, somebody);
+        let empty_name = [&bytes(nobody)[..], &[0]].concat();
+        assert!(decode_request(&empty_name).is_err(), "nobody has one form only");
+    }
+}
+
+#[test]
 fn a_snapshot_with_every_record_is_read_and_written_as_ever() {
     let bytes = unhex(include_str!("../golden/snapshot.hex"));
     let machine = Machine::decode(&bytes).expect("the snapshot can be read");
@@ -88,8 +108,11 @@ fn every_command() -> Vec<Request<'static>> {
         Command::GrantLease(new),
         Command::Renew(vec![lease, handle]),
         Command::Revoke { lease, by: Revoker::Holder },
-        Command::Revoke { lease: handle, by: Revoker::Other { reason, urgency: cooling } },
-        Command::Revoke { lease, by: Revoker::Other { reason: "", urgency: now } },
+        Command::Revoke {
+            lease: handle,
+            by: Revoker::Other { name: "", reason, urgency: cooling },
+        },
+        Command::Revoke { lease, by: Revoker::Other { name: "", reason: "", urgency: now } },
         Command::Acquire(one),
         Command::Acquire(many),
         Command::Acquire(patient),
@@ -97,8 +120,8 @@ fn every_command() -> Vec<Request<'static>> {
         Command::Leave { lease, lock: "deploy" },
         Command::Downgrade(hold),
         Command::Update { hold, metadata: b"new" },
-        Command::Force { lock: "deploy", token: token(5), reason, urgency: cooling },
-        Command::Force { lock: "deploy", token: token(5), reason: "", urgency: now },
+        Command::Force { lock: "deploy", token: token(5), by: "", reason, urgency: cooling },
+        Command::Force { lock: "deploy", token: token(5), by: "", reason: "", urgency: now },
         Command::Stopped { lease: id(1), created: Revision(9), lock: "deploy", token: token(5) },
         Command::Put(put),
         Command::Put(Put { lease: None, expect: Expect::Absent, guard: None, ..put }),

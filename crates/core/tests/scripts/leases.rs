@@ -197,7 +197,8 @@ fn revoking_by_another_at_once_hands_over_at_once() {
          0s  B lease 60s             granted
          0s  A lock deploy           held token=1
          1s  B lock deploy           queued ahead=0
-         2s  revoke A now reason=stuck  revoked; A lost deploy, revoked; A revoked; B held token=2
+         2s  revoke A now by=ops reason=stuck  revoked; A lost deploy, revoked by ops; A revoked by ops for stuck;
+             .. B held token=2
     ",
     );
 }

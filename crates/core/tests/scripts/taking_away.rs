@@ -30,6 +30,18 @@ fn a_lock_taken_away_cools_until_the_lease_would_have_ended() {
 }
 
 #[test]
+fn whoever_loses_a_lock_is_told_who_took_it_away_and_why_and_so_is_the_history() {
+    check_held(
+        "
+         2s  force deploy token=1 by=ops@host reason=stuck  forced, free in 8s;
+             .. A lost deploy, forced by ops@host for stuck (token=1)
+         2s  events deploy from 5    5 deploy forced A token=1 left=8s by=ops@host reason=stuck
+         3s  revoke B by=ops@host reason=gone now  revoked; B revoked by ops@host for gone
+    ",
+    );
+}
+
+#[test]
 fn a_renewal_after_the_lock_was_taken_away_does_not_make_others_wait_longer() {
     check_held(
         "

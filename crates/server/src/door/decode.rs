@@ -200,7 +200,8 @@ pub(crate) fn renew(renew: &v1::RenewRequest) -> Result<Vec<LeaseRef>, Failure> 
 
 pub(crate) fn revoke(revoke: &v1::RevokeRequest) -> Result<Command<'_>, Failure> {
     let by = if revoke.by_other {
-        Revoker::Other { reason: &revoke.reason, urgency: urgency(revoke.now) }
+        let (name, reason) = (&revoke.by, &revoke.reason);
+        Revoker::Other { name, reason, urgency: urgency(revoke.now) }
     } else {
         Revoker::Holder
     };
@@ -212,6 +213,7 @@ pub(crate) fn force(force: &v1::ForceRequest) -> Result<Command<'_>, Failure> {
     Ok(Command::Force {
         lock: &force.lock,
         token: token(force.token)?,
+        by: &force.by,
         reason: &force.reason,
         urgency: urgency(force.now),
     })

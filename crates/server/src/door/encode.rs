@@ -1,7 +1,7 @@
 //! How does what the machine answers look to a client?
 
 use tenure_core::event::{Cause, Event, Subject};
-use tenure_core::outcome::{Answer, Grant, Grants, LeaseGrant, Outcome, Renewal};
+use tenure_core::outcome::{Answer, Grant, Grants, LeaseGrant, Outcome, Renewal, Word};
 use tenure_core::request::Purpose;
 use tenure_core::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
 use tenure_core::{Explained, Freed};
@@ -284,7 +284,16 @@ pub(crate) fn event(revision: Revision, event: &Event) -> v1::Event {
         place: event.place.map_or(0, |place| place.0),
         left_ms: event.left_ms,
         reason: event.reason.as_ref().map(ToString::to_string),
+        by: event.by.as_ref().map(ToString::to_string),
     }
+}
+
+/// Who took something away, and why; empty for what was not said.
+pub(crate) fn word(word: Option<Box<Word>>) -> (String, String) {
+    word.map_or_else(Default::default, |word| {
+        let by = word.by.map(|by| by.as_str().to_owned());
+        (by.unwrap_or_default(), word.reason.map(String::from).unwrap_or_default())
+    })
 }
 
 /// The numbers of causes are the same on the wire: a test holds them to it.

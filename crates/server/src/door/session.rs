@@ -456,14 +456,19 @@ impl Talk {
                 }
                 out.grants.push(granted);
             }
-            Notice::Lost { lease, lock, token, cause, .. } => out.losses.push(v1::Lost {
-                lock: lock.as_str().to_owned(),
-                token: token.get(),
-                lease_slot: lease.slot,
-                lease_generation: lease.generation,
-                revision: at,
-                cause: encode::cause(cause).into(),
-            }),
+            Notice::Lost { lease, lock, token, cause, word, .. } => {
+                let (by, reason) = encode::word(word);
+                out.losses.push(v1::Lost {
+                    lock: lock.as_str().to_owned(),
+                    token: token.get(),
+                    lease_slot: lease.slot,
+                    lease_generation: lease.generation,
+                    revision: at,
+                    cause: encode::cause(cause).into(),
+                    by,
+                    reason,
+                });
+            }
             Notice::WaitEnded { lease, place, .. } => out.waits_ended.push(v1::WaitEnded {
                 id: self.places.remove(&(lease, place)).unwrap_or_default(),
                 place: place.0,
@@ -471,13 +476,16 @@ impl Talk {
                 lease_generation: lease.generation,
                 revision: at,
             }),
-            Notice::LeaseEnded { lease, cause, .. } => {
+            Notice::LeaseEnded { lease, cause, word, .. } => {
                 self.places.retain(|(of, _), _| *of != lease);
+                let (by, reason) = encode::word(word);
                 out.leases_ended.push(v1::LeaseEnded {
                     lease_slot: lease.slot,
                     lease_generation: lease.generation,
                     revision: at,
                     cause: encode::cause(cause).into(),
+                    by,
+                    reason,
                 });
             }
         }

@@ -209,7 +209,8 @@ impl Stage {
             }),
             "force" => {
                 let (lock, token) = (name(), token());
-                Command::Force(v1::ForceRequest { lock, token, reason: reason(), now })
+                let by = String::new();
+                Command::Force(v1::ForceRequest { lock, token, reason: reason(), now, by })
             }
             "stopped" => Command::Stopped(v1::StoppedRequest {
                 lock: name(),

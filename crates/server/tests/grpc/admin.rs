@@ -47,7 +47,7 @@ async fn a_held_lock_is_updated_downgraded_forced_and_explained() {
         refused(clients.locks.downgrade(again).await, Code::FailedPrecondition, "NOT_EXCLUSIVE");
 
         let outdated =
-            v1::ForceRequest { lock: lock.clone(), token, reason: "test".into(), now: false };
+            v1::ForceRequest { lock: lock.clone(), token, reason: "test".into(), ..nothing() };
         let error = refused(
             clients.locks.force(outdated.clone()).await,
             Code::FailedPrecondition,

@@ -165,7 +165,8 @@ async fn renewals_are_answered_one_by_one_and_a_dead_lease_ends_nothing() {
         // A loss that its holder did not ask for shows in the next renewal.
         let lock = name("lost");
         let token = clients.take(&lock, live).await;
-        let force = v1::ForceRequest { lock, token, reason: "test".into(), now: true };
+        let force =
+            v1::ForceRequest { lock, token, reason: "test".into(), now: true, by: String::new() };
         let forced = clients.locks.force(force).await.unwrap().into_inner();
         to.send(v1::LeaseKeepAliveRequest { id: live }).await.unwrap();
         let answer = soon(answers.next()).await.unwrap().unwrap();

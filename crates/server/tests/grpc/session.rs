@@ -156,6 +156,7 @@ async fn a_place_outlives_its_session_and_is_found_again_at_another_member() {
         token: granted.token,
         reason: "test".into(),
         now: true,
+        by: "ops@host".into(),
     };
     session.send(vec![(4, Command::Force(force))]).await;
     assert!(matches!(session.answer(4).await, Answered::Forced(_)));
@@ -164,4 +165,5 @@ async fn a_place_outlives_its_session_and_is_found_again_at_another_member() {
     }
     let lost = &session.losses[0];
     assert_eq!((&lost.lock, lost.token, lost.cause()), (&second, granted.token, v1::Cause::Forced));
+    assert_eq!((&*lost.by, &*lost.reason), ("ops@host", "test"));
 }

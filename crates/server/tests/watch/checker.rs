@@ -110,6 +110,7 @@ mod tests {
             slot: None,
             place: None,
             left_ms: None,
+            by: None,
             reason: None,
             value: None,
             previous: None,

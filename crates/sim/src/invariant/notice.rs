@@ -1,7 +1,7 @@
 //! Does each notice reach the lease it is about?
 
 use tenure_core::event::{Cause, Event, Subject};
-use tenure_core::outcome::Notice;
+use tenure_core::outcome::{Notice, Word};
 use tenure_types::{Handle, LeaseId, Revision};
 
 use super::{Check, Handles, Violation};
@@ -16,9 +16,11 @@ pub(super) fn check(seen: &Seen<'_>, handles: &Handles) -> Check {
                     event.cause == Cause::Granted && event.place == Some(*place)
                 })
             }
-            Notice::Lost { lease, token, revision, cause, .. } => {
+            Notice::Lost { lease, token, revision, cause, word, .. } => {
                 told(seen, handles, *lease, *revision, |event| {
-                    event.cause == *cause && event.token == Some(*token)
+                    event.cause == *cause
+                        && event.token == Some(*token)
+                        && says(event, word.as_deref())
                 })
             }
             Notice::WaitEnded { lease, place, revision } => {
@@ -26,9 +28,10 @@ pub(super) fn check(seen: &Seen<'_>, handles: &Handles) -> Check {
                     event.cause == Cause::WaitTimeout && event.place == Some(*place)
                 })
             }
-            Notice::LeaseEnded { lease, revision, cause } => {
+            Notice::LeaseEnded { lease, revision, cause, word } => {
                 told(seen, handles, *lease, *revision, |event| {
-                    event.cause == *cause && matches!(event.subject, Subject::Lease(_))
+                    let lease = matches!(event.subject, Subject::Lease(_));
+                    event.cause == *cause && lease && says(event, word.as_deref())
                 })
             }
         };
@@ -37,6 +40,13 @@ pub(super) fn check(seen: &Seen<'_>, handles: &Handles) -> Check {
         }
     }
     Ok(())
+}
+
+/// Whether an event names the same person and reason.
+fn says(event: &Event, word: Option<&Word>) -> bool {
+    let by = word.and_then(|word| word.by.as_ref());
+    let reason = word.and_then(|word| word.reason.as_ref());
+    event.by.as_ref() == by && event.reason.as_ref() == reason
 }
 
 fn told(

@@ -138,7 +138,7 @@ impl Model {
                 if self.grant(&lock, token).is_none_or(|grant| !grant.is_held()) {
                     return BTreeSet::new();
                 }
-                self.take_away(&lock, token, Cause::MaxHold, Urgency::Cooling, "");
+                self.take_away(&lock, token, Cause::MaxHold, Urgency::Cooling, ("", ""));
                 self.if_gone(lock, token)
             }
             What::Cooling(lock, token) => {

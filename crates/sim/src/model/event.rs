@@ -1,6 +1,7 @@
 //! Which fields does an event have?
 
 use tenure_core::event::{Cause, Event, Subject};
+use tenure_core::outcome::Word;
 use tenure_types::{Mode, Name};
 
 use super::{Grant, Lease, Place};
@@ -17,6 +18,7 @@ pub(super) fn blank(cause: Cause, subject: Subject) -> Event {
         slot: None,
         place: None,
         left_ms: None,
+        by: None,
         reason: None,
         value: None,
         previous: None,
@@ -53,4 +55,16 @@ pub(super) fn lease_event(cause: Cause, lease: &Lease) -> Event {
         client: Some(lease.client.clone()),
         ..blank(cause, Subject::Lease(lease.id))
     }
+}
+
+/// Who took something away, and why, for the one who lost it; nothing if nothing was said.
+pub(super) fn word((by, reason): (&str, &str)) -> Option<Box<Word>> {
+    let by = (!by.is_empty()).then(|| Name::new(by).expect("the name was looked at"));
+    let reason = (!reason.is_empty()).then(|| reason.into());
+    (by.is_some() || reason.is_some()).then(|| Box::new(Word { by, reason }))
+}
+
+/// The same for an event.
+pub(super) fn said(word: Option<&Word>) -> (Option<Name>, Option<Box<str>>) {
+    word.map_or((None, None), |word| (word.by.clone(), word.reason.clone()))
 }

@@ -7,7 +7,7 @@ use tenure_core::outcome::{Answer, LeaseGrant, Notice, Renewal};
 use tenure_core::request::{LeaseRef, NewLease, Revoker, Urgency};
 use tenure_types::{LeaseId, Limit, Name, Refusal, Revision};
 
-use super::event::{blank, held_event, lease_event};
+use super::event::{blank, held_event, lease_event, said, word};
 use super::state::later;
 use super::{HandleOf, Lease, Model, NO_HANDLE, Verdict};
 
@@ -23,8 +23,8 @@ pub(super) enum End<'a> {
     ByHolder,
     /// On somebody else's.
     ByOther {
-        /// Why.
-        reason: &'a str,
+        /// Who, and why.
+        said: (&'a str, &'a str),
         /// Whether its locks cool first.
         urgency: Urgency,
     },
@@ -122,9 +122,9 @@ impl Model {
         let id = self.live(lease, handle_of)?;
         let end = match by {
             Revoker::Holder => End::ByHolder,
-            Revoker::Other { reason, urgency } => {
-                self.within(Limit::MetadataBytes, reason.len() as u64)?;
-                End::ByOther { reason, urgency }
+            Revoker::Other { name, reason, urgency } => {
+                self.can_be_said((name, reason))?;
+                End::ByOther { said: (name, reason), urgency }
             }
         };
         let mut touched = self.remove_places_of(id, end.cause());
@@ -153,14 +153,14 @@ impl Model {
                     let left_ms = self.delay_or_go(&lock, grant.token);
                     let event = held_event(Cause::Expired, &lock, &grant);
                     self.grant_event(&lock, Event { left_ms, ..event });
-                    self.lost(&lock, &grant, Cause::Expired);
+                    self.lost(&lock, &grant, Cause::Expired, ("", ""));
                 }
                 End::ByHolder => {
                     self.grant_event(&lock, held_event(Cause::Revoked, &lock, &grant));
                     self.end_held(&lock, grant.token);
                 }
-                End::ByOther { urgency, .. } => {
-                    self.take_away(&lock, grant.token, Cause::Revoked, urgency, "");
+                End::ByOther { said: (by, _), urgency } => {
+                    self.take_away(&lock, grant.token, Cause::Revoked, urgency, (by, ""));
                 }
             }
             touched.extend(self.if_gone(lock, grant.token));
@@ -176,15 +176,16 @@ impl Model {
                 ..blank(Cause::KeyDeleted, Subject::Key(name))
             });
         }
-        let reason = match end {
-            End::ByOther { reason, .. } if !reason.is_empty() => Some(reason.into()),
-            _ => None,
+        let word = match end {
+            End::ByOther { said, .. } => word(said),
+            End::Expired | End::ByHolder => None,
         };
-        self.events.push(Event { reason, ..lease_event(end.cause(), &lease) });
+        let (by, reason) = said(word.as_deref());
+        self.events.push(Event { by, reason, ..lease_event(end.cause(), &lease) });
         if !matches!(end, End::ByHolder) {
             let revision = self.this_revision();
             let cause = end.cause();
-            self.notices.push(Notice::LeaseEnded { lease: NO_HANDLE, revision, cause });
+            self.notices.push(Notice::LeaseEnded { lease: NO_HANDLE, revision, cause, word });
         }
         self.leases.remove(&id);
         touched

@@ -339,8 +339,8 @@ impl Model {
             Command::Leave { lease, lock } => self.leave(*lease, lock, handle_of),
             Command::Downgrade(hold) => self.downgrade(hold, handle_of),
             Command::Update { hold, metadata } => self.update(hold, metadata, handle_of),
-            Command::Force { lock, token, reason, urgency } => {
-                self.force(lock, *token, reason, *urgency)
+            Command::Force { lock, token, by, reason, urgency } => {
+                self.force(lock, *token, (by, reason), *urgency)
             }
             Command::Stopped { lease, created, lock, token } => {
                 self.stopped(*lease, *created, lock, *token)

@@ -7,7 +7,7 @@ use tenure_core::outcome::{Answer, Notice};
 use tenure_core::request::{Hold, Purpose, Urgency};
 use tenure_types::{LeaseId, Limit, Mode, Name, Refusal, Revision, Token};
 
-use super::event::held_event;
+use super::event::{held_event, said, word};
 use super::state::later;
 use super::{Grant, GrantState, HandleOf, Model, NO_HANDLE, Verdict};
 
@@ -82,14 +82,14 @@ impl Model {
         &mut self,
         lock: &str,
         token: Token,
-        reason: &str,
+        said: (&str, &str),
         urgency: Urgency,
     ) -> Verdict {
         let lock = self.known_name(lock)?;
-        self.within(Limit::MetadataBytes, reason.len() as u64)?;
+        self.can_be_said(said)?;
         let left_ms = match (self.grant(&lock, token).map(|grant| grant.state), urgency) {
             (Some(GrantState::Held), urgency) => {
-                self.take_away(&lock, token, Cause::Forced, urgency, reason)
+                self.take_away(&lock, token, Cause::Forced, urgency, said)
             }
             (Some(GrantState::Cooling { until_ms }), Urgency::Cooling) => {
                 Some(until_ms.saturating_sub(self.clock_ms))
@@ -144,7 +144,7 @@ impl Model {
         token: Token,
         cause: Cause,
         urgency: Urgency,
-        reason: &str,
+        told: (&str, &str),
     ) -> Option<u64> {
         let grant = self.grant(lock, token).expect("only what is held is taken away").clone();
         let until_ms = self.leases[&grant.lease].deadline_ms;
@@ -156,23 +156,32 @@ impl Model {
         } else {
             self.delay_or_go(lock, token)
         };
-        let reason = (!reason.is_empty()).then(|| reason.into());
-        self.grant_event(lock, Event { left_ms, reason, ..held_event(cause, lock, &grant) });
-        self.lost(lock, &grant, cause);
+        let (by, reason) = said(word(told).as_deref());
+        self.grant_event(lock, Event { left_ms, by, reason, ..held_event(cause, lock, &grant) });
+        self.lost(lock, &grant, cause, told);
         let revision = self.this_revision();
         let lease = self.leases.get_mut(&grant.lease).expect("who holds has a lease");
         lease.changed = revision;
         left_ms
     }
 
+    /// Refuses a name that nothing can have, and a reason that is too long.
+    pub(super) fn can_be_said(&self, (by, reason): (&str, &str)) -> Result<(), Refusal> {
+        if !by.is_empty() {
+            self.name(by)?;
+        }
+        self.within(Limit::MetadataBytes, reason.len() as u64)
+    }
+
     /// Tells a lease that it lost a lock.
-    pub(super) fn lost(&mut self, lock: &Name, grant: &Grant, cause: Cause) {
+    pub(super) fn lost(&mut self, lock: &Name, grant: &Grant, cause: Cause, told: (&str, &str)) {
         self.notices.push(Notice::Lost {
             lease: NO_HANDLE,
             lock: lock.clone(),
             token: grant.token,
             revision: self.this_revision(),
             cause,
+            word: word(told),
         });
     }
 

@@ -258,7 +258,13 @@ fn a_forced_lock_cools_until_its_holder_has_stopped() {
     election.purpose = Purpose::Election;
     cluster.run(1, Command::Acquire(election)).unwrap();
     cluster.queued(2, 2, &[("leader", X)]);
-    let force = |urgency| Command::Force { lock: "leader", token: token(1), reason: "", urgency };
+    let force = |urgency| Command::Force {
+        lock: "leader",
+        token: token(1),
+        by: "ops",
+        reason: "",
+        urgency,
+    };
     let answer = cluster.run(4_000, force(Urgency::Cooling));
     assert_eq!(answer, Ok(Answer::Forced { left_ms: 6_000 }));
     assert_eq!(cluster.causes(), [Cause::Forced, Cause::Vacant]);

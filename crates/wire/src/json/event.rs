@@ -73,6 +73,9 @@ pub struct Event {
     /// For how much longer nobody may have the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
+    /// Who took a lock away or revoked a lease, as they called themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// What the one who took a lock away gave as reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -118,6 +121,7 @@ impl From<v1::Event> for Event {
             slot: event.slot,
             place: (event.place > 0).then_some(Decimal(event.place)),
             left_ms: event.left_ms,
+            by: event.by,
             reason: event.reason,
             previous: event.prev_kv.map(Into::into),
             ..Self::default()

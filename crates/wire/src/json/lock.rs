@@ -257,6 +257,9 @@ pub struct Force {
     pub lock: String,
     /// The token that was shown to whoever decided this.
     pub token: Decimal,
+    /// Who decided this, for the record and for whoever loses it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
     /// Why, for the record.
     pub reason: String,
     /// At once, without letting the holder stop first. Only a fence protects the resource then.
@@ -266,7 +269,8 @@ pub struct Force {
 
 impl From<Force> for v1::ForceRequest {
     fn from(force: Force) -> Self {
-        Self { lock: force.lock, token: force.token.0, reason: force.reason, now: force.now }
+        let Force { lock, token, by, reason, now } = force;
+        Self { lock, token: token.0, reason, now, by }
     }
 }
 

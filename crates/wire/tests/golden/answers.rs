@@ -112,6 +112,7 @@ fn notices_are_spoken_as_ever() {
             lease_generation,
             revision,
             cause: Cause::Forced.into(),
+            ..Default::default()
         }],
         waits_ended: vec![v1::WaitEnded {
             id: 1,
@@ -125,9 +126,24 @@ fn notices_are_spoken_as_ever() {
             lease_generation,
             revision,
             cause: Cause::Expired.into(),
+            ..Default::default()
         }],
         leader: Some(leader()),
         closing: Some(error()),
     };
     check("session_notices", &response);
+    let (by, reason) = ("ops@host".to_owned(), "stuck for an hour".to_owned());
+    let lost = v1::Lost {
+        lock: "deploy".into(),
+        token: 1043,
+        cause: Cause::Forced.into(),
+        by: by.clone(),
+        reason: reason.clone(),
+        ..Default::default()
+    };
+    let cause = Cause::Revoked.into();
+    let ended = v1::LeaseEnded { lease_slot, cause, by, reason, ..Default::default() };
+    let (losses, leases_ended) = (vec![lost], vec![ended]);
+    let words = v1::SessionResponse { losses, leases_ended, ..Default::default() };
+    check("session_notices_word", &words);
 }

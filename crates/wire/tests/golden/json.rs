@@ -159,11 +159,22 @@ fn what_a_session_hears_stays() {
         grants: vec![Granted::new(granted, Some(ID))],
         losses: vec![Lost::new(lost, Some(ID))],
         waits_ended: vec![WaitEnded::new(&wait, Some(ID))],
-        leases_ended: vec![LeaseEnded::new(&ended, ID)],
+        leases_ended: vec![LeaseEnded::new(ended, ID)],
         leader: Some(leader().into()),
         closing: Some(error().into()),
     };
     check("session_server", &message);
+    let (by, reason) = ("ops@host".to_owned(), "stuck for an hour".to_owned());
+    let forced = v1::Lost { cause: Cause::Forced.into(), by, reason, ..Default::default() };
+    let (by, reason) = (forced.by.clone(), forced.reason.clone());
+    let cause = Cause::Revoked.into();
+    let revoked = v1::LeaseEnded { cause, by, reason, ..Default::default() };
+    let words = ServerMessage {
+        losses: vec![Lost::new(forced, Some(ID))],
+        leases_ended: vec![LeaseEnded::new(revoked, ID)],
+        ..Default::default()
+    };
+    check("session_server_word", &words);
 }
 
 #[test]
@@ -211,6 +222,8 @@ fn what_http_takes_stays() {
     let _: GrantLease = read(r#"{"ttl_ms":60000,"client":"curl"}"#);
     let _: Acquire = read(r#"{"lease":"6862914507731255300"}"#);
     let _: Force = read(r#"{"lock":"deploy","token":"1042","reason":"gone"}"#);
+    let named: Force = read(r#"{"lock":"deploy","token":"1042","by":"ops@host","reason":"gone"}"#);
+    assert_eq!(named.by, "ops@host");
     let _: Patch = read(r#"{"lease":"1","token":"1042","metadata":"release 5.3"}"#);
     let _: Campaign = read(r#"{"lease":"1","value":"10.0.0.5:9000"}"#);
 }

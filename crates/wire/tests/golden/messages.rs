@@ -56,6 +56,7 @@ pub(crate) fn event(cause: Cause) -> v1::Event {
         place: 77,
         left_ms: Some(0),
         reason: Some("runner 7 was deleted".into()),
+        by: None,
     }
 }
 

@@ -96,6 +96,7 @@ fn commands_about_leases_are_spoken_as_ever() {
         by_other: true,
         reason: "runner 7 was deleted".into(),
         now: true,
+        by: String::new(),
     };
     check_command("revoke", Command::Revoke(revoke));
     let get = v1::GetLeaseRequest {
@@ -169,7 +170,13 @@ fn commands_about_locks_are_spoken_as_ever() {
     let reason = "runner 7 was deleted".to_owned();
     check_command(
         "force",
-        Command::Force(v1::ForceRequest { lock: lock(), token, reason, now: true }),
+        Command::Force(v1::ForceRequest {
+            lock: lock(),
+            token,
+            reason,
+            now: true,
+            by: String::new(),
+        }),
     );
     let lease_created = 8800;
     check_command(

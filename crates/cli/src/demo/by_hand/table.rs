@@ -59,7 +59,7 @@ impl Table {
                     return format!("lock `{lock}` is free");
                 };
                 let reason = "at the table";
-                self.run(&Command::Force { lock, token, reason, urgency: *urgency })
+                self.run(&Command::Force { lock, token, by: "", reason, urgency: *urgency })
             }
             Line::Lock { client, lock, mode, wait } => {
                 let lease = match self.lease(client) {

@@ -168,6 +168,8 @@ pub(super) struct Revoke {
     /// Somebody else's word, and why: locks cool until their holder confirms or the lease would have ended. Without
     /// it, it is the client's own word that its work has stopped.
     reason: Option<String>,
+    /// With `reason`: who, for the record and for whoever loses it.
+    by: Option<String>,
     /// With `reason`: at once, without letting the holder stop first. Only a fence protects the resource then.
     now: Option<bool>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
@@ -190,11 +192,12 @@ pub(super) async fn revoke(State(http): State<Http>, call: Call) -> Answered {
     let lease = call.lease(AT, "")?;
     let key = call.id()?;
     call.nothing().await?;
+    let name = query.by.as_deref().unwrap_or_default();
     let by = match (&query.reason, query.now.unwrap_or(false)) {
         (None, false) => Revoker::Holder,
         (None, true) => return Err(decode::invalid("now", "needs a `reason`").into()),
-        (Some(reason), false) => Revoker::Other { reason, urgency: Urgency::Cooling },
-        (Some(reason), true) => Revoker::Other { reason, urgency: Urgency::Now },
+        (Some(reason), false) => Revoker::Other { name, reason, urgency: Urgency::Cooling },
+        (Some(reason), true) => Revoker::Other { name, reason, urgency: Urgency::Now },
     };
     let command = Command::Revoke { lease: LeaseRef::Id(lease), by };
     let (header, _) = http.run(request_id(key.as_ref()), command, within).await?;

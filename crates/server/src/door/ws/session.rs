@@ -216,7 +216,7 @@ fn shown(said: v1::SessionResponse, names: &Names, asked: &mut AskedFor) -> Serv
             .collect(),
         leases_ended: said
             .leases_ended
-            .iter()
+            .into_iter()
             .filter_map(|it| {
                 lease(it.lease_slot, it.lease_generation).map(|lease| LeaseEnded::new(it, lease))
             })

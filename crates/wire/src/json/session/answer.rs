@@ -349,6 +349,12 @@ pub struct Lost {
     /// Why.
     #[schema(example = "forced")]
     pub cause: String,
+    /// Who took it away, as they called themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// What they gave as reason. Of a revoked lease it is told once, with its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl Lost {
@@ -360,6 +366,8 @@ impl Lost {
             token: Decimal(lost.token),
             lease,
             revision: signed(lost.revision),
+            by: said(lost.by),
+            reason: said(lost.reason),
         }
     }
 }
@@ -400,12 +408,23 @@ pub struct LeaseEnded {
     pub revision: Decimal,
     /// Why.
     pub cause: String,
+    /// Who revoked it, as they called themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// What they gave as reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl LeaseEnded {
     /// The JSON form of a lease's end, whose id the door knows.
-    pub fn new(ended: &v1::LeaseEnded, lease: Decimal) -> Self {
+    pub fn new(ended: v1::LeaseEnded, lease: Decimal) -> Self {
         let cause = cause_word(ended.cause()).to_owned();
-        Self { lease, revision: signed(ended.revision), cause }
+        let (by, reason) = (said(ended.by), said(ended.reason));
+        Self { lease, revision: signed(ended.revision), cause, by, reason }
     }
+}
+
+fn said(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
 }

@@ -165,6 +165,9 @@ pub struct Revoke {
     /// Somebody else's word, and why: the locks cool first. Absent is the client's own word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// With a reason: who, for the record and for whoever loses it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
     /// With a reason: at once. Only a fence protects the resource then.
     #[serde(default, skip_serializing_if = "crate::json::is_false")]
     pub now: bool,
@@ -351,6 +354,7 @@ fn revoke(of: Revoke) -> Result<v1::RevokeRequest, Failure> {
         by_other: of.reason.is_some(),
         reason: of.reason.unwrap_or_default(),
         now: of.now,
+        by: of.by,
         ..Default::default()
     })
 }

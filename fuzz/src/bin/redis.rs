@@ -1,4 +1,0 @@
-//! Feeds the `redis` target with what libFuzzer finds.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tenure_fuzz::redis(bytes));
