@@ -56,6 +56,9 @@ pub enum Error {
         /// Why.
         cause: Cause,
     },
+    /// The lock was granted, and the fence at the resource did not let its holder in. It was given back.
+    #[error("the fence at the resource said no")]
+    Fence(#[source] crate::fence::FenceError),
     /// The history does not reach back as far as a watch wanted.
     #[error("the history begins at revision {floor}")]
     Compacted {
