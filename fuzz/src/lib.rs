@@ -16,12 +16,20 @@ use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_core::codec::{decode_request, encode_request, open_entry};
 use tenure_core::outcome::Effects;
+use tenure_fence::ticket::{Forged, KeySet, Resource, TICKET_BYTES_MAX, Tickets};
 use tenure_raft::Message;
 use tenure_server::{backup, untrusted};
 use tenure_types::{Epoch, Term};
 
 use exercise::exercise;
 use measured::{MESSAGE, STATE, bounded};
+
+/// A set with one key, for tickets.
+const KEYS: &str = concat!(
+    r#"{"cluster":"5f3a0000000000000000000000000001","epoch":2,"incarnation":"00000000000000af","keys":["#,
+    r#"{"kty":"OKP","crv":"Ed25519","kid":"k","x":"6kpsY-KcUgq-9VB7Ey7F-ZVHdq6-vnuSQh7qaRRG0iw","#,
+    r#""epoch":2,"incarnation":"00000000000000af"}]}"#,
+);
 
 /// A request that can be read is written back as the same bytes.
 pub fn request(bytes: &[u8]) {
@@ -128,6 +136,32 @@ pub fn config(bytes: &[u8]) {
         Err(wrong) => {
             assert!(wrong.line <= text.matches('\n').count() + 1, "the line is there");
             assert!(!wrong.what.contains('\n'), "one line says it");
+        }
+    }
+}
+
+/// A ticket that nobody signed is refused, and so is a set of keys that is none.
+///
+/// The first line of the input is the ticket, the rest the set. A ticket is looked at with that set, and with one whose
+/// keys are known here, so that everything up to the signature is reached.
+pub fn ticket(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let (ticket, set) = text.split_once('\n').unwrap_or((text, KEYS));
+    for set in [set, KEYS] {
+        let read = bounded(bytes, MESSAGE, || black_box(KeySet::parse(set)));
+        let Ok(keys) = read else { continue };
+        let tickets = Tickets::new(keys);
+        let whole = Resource::new("ledger").exclusive();
+        for resource in [whole, Resource::new(("ledger", 3)).holder("ana")] {
+            match bounded(bytes, MESSAGE, || tickets.check(ticket, &resource)) {
+                // Only what is in the corpus was ever signed, by a key that is known to everybody.
+                Ok(ticket) => assert!(ticket.lock == "ledger" && ticket.token.get() > 0),
+                Err(forged) => {
+                    let long = matches!(forged, Forged::TooLong);
+                    assert_eq!(long, ticket.len() > TICKET_BYTES_MAX, "bounded before all else");
+                    black_box(forged.to_string());
+                }
+            }
         }
     }
 }

@@ -74,3 +74,8 @@ fn replay_backup() {
 fn replay_config() {
     replay("config", tenure_fuzz::config);
 }
+
+#[test]
+fn replay_ticket() {
+    replay("ticket", tenure_fuzz::ticket);
+}

@@ -288,9 +288,7 @@ fn run(dir: &Path, adds: usize, fenced: bool) -> Shown {
     let mut pauses = 0;
     while clients.iter().any(|client| !client.ended) {
         let added = look(&mut clients, &mut pauses, &bar);
-        if fenced {
-            faults.look(added);
-        }
+        faults.look(added);
         std::thread::sleep(Duration::from_millis(20));
     }
     bar.finish_and_clear();
@@ -374,4 +372,5 @@ fn without_the_fence_some_are_lost() {
     let shown = run(dir.path(), adds(200).min(1_000), false);
     report("unfenced", &shown);
     assert!(shown.lost > 0, "{shown:?}");
+    assert!(shown.kills > 0 && shown.partitions > 0, "{shown:?}");
 }
