@@ -1,8 +1,8 @@
 //! What does a pause do to data under Redlock, and what under a lock whose token the data's keeper knows?
 //!
 //! A takes the lock, looks that it has it, and stands still before it writes. Its time runs out; B takes the lock and
-//! writes. A wakes up and writes. Twice: over Redlock on three Redis servers, which has no token to show, and over Tenure.
-//! The data is in `tenure store` both times. What happened is drawn as a picture:
+//! writes. A wakes up and writes. Twice: over Redlock on three Redis servers, which has no token to show, and over
+//! Tenure. The data is in `tenure store` both times. What happened is drawn as a picture:
 //!
 //! ```console
 //! $ for port in 6391 6392 6393; do redis-server --port $port --save '' --daemonize yes; done
@@ -200,12 +200,9 @@ fn ask(
     body: &str,
 ) -> Result<(u16, String), Failed> {
     let token = token.map_or(String::new(), |token| format!("Fencing-Token: {token}\r\n"));
-    let length = body.len();
+    let headers = format!("Connection: close\r\n{token}Content-Length: {}\r\n", body.len());
     let mut stream = TcpStream::connect(store)?;
-    write!(
-        stream,
-        "{verb} /v1/data/{key} HTTP/1.1\r\nHost: {store}\r\nConnection: close\r\n{token}Content-Length: {length}\r\n\r\n{body}"
-    )?;
+    write!(stream, "{verb} /v1/data/{key} HTTP/1.1\r\nHost: {store}\r\n{headers}\r\n{body}")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("the store broke off")?;

@@ -13,6 +13,11 @@ use crate::error::Error;
 use crate::guard::{Guard, Lock};
 
 /// What went wrong at a fence, in the fence's own words.
+///
+/// ```
+/// let error: tenure::FenceError = std::io::Error::other("no disk").into();
+/// assert_eq!(error.to_string(), "no disk");
+/// ```
 pub type FenceError = Box<dyn StdError + Send + Sync>;
 
 /// Raises the floor at whatever a lock protects.

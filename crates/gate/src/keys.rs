@@ -4,6 +4,7 @@
 //! when a ticket names a key that is not known. The set that was used last is kept beside the data: a restart needs no
 //! cluster, and never goes back to keys of before a restore.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use tenure_fence::ticket::{Forged, KeySet, Resource, Ticket, Tickets};
+use tenure_fence::ticket::{BadSet, Forged, KeySet, Resource, Ticket, Tickets};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -76,23 +77,21 @@ impl Keys {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime =
             runtime.map_err(|source| StartError::Disk { what: "a thread".to_owned(), source })?;
-        let (tickets, text, failing) = match (runtime.block_on(read(&places)), before) {
-            (Ok((text, set)), None) => (Tickets::new(set), text, false),
-            (Ok((text, set)), Some((_, before))) => {
-                let tickets = Tickets::new(before);
-                tickets.update(set).map_err(|bad| {
-                    unusable(format!(
-                        "gives a set that is not used: {bad}; what was used before is in {}",
-                        kept.display()
-                    ))
-                })?;
+        let known = before.map(|(text, set)| (text, Tickets::new(set)));
+        let read = runtime.block_on(read(&places, |set| match &known {
+            None => Ok(Some(Tickets::new(set))),
+            Some((_, tickets)) => tickets.update(set).map(|()| None),
+        }));
+        let (tickets, text, failing) = match (read, known) {
+            (Ok((text, Some(tickets))), _) | (Ok((text, None)), Some((_, tickets))) => {
                 (tickets, text, false)
             }
-            (Err(why), Some((text, before))) => {
+            (Err(why), Some((text, tickets))) => {
                 tell(&format!("no newer keys: {why}; those that were used last go on"));
-                (Tickets::new(before), text, true)
+                (tickets, text, true)
             }
             (Err(why), None) => return Err(StartError::Keys(why)),
+            (Ok((_, None)), None) => unreachable!("a set is new or takes the place of another"),
         };
         keep(&kept, &text)
             .map_err(|source| StartError::Disk { what: kept.display().to_string(), source })?;
@@ -154,12 +153,20 @@ impl Keys {
 
     /// Goes on with the set that is there now; as it is written.
     async fn renew(&self, known: &str) -> Result<String, String> {
-        let (text, set) = read(&self.places).await?;
-        self.tickets.update(set).map_err(|bad| bad.to_string())?;
+        let (text, ()) = read(&self.places, |set| self.tickets.update(set)).await?;
         if text != known {
             keep(&self.kept, &text).map_err(|error| format!("{}: {error}", self.kept.display()))?;
         }
         Ok(text)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Member(uri) => uri.fmt(to),
+            Self::File(path) => path.display().fmt(to),
+        }
     }
 }
 
@@ -190,29 +197,32 @@ impl Place {
                 let from = path.clone();
                 let read = tokio::task::spawn_blocking(move || fs::read(from)).await;
                 let read = read.unwrap_or_else(|error| Err(io::Error::other(error)));
-                read.map_err(|error| format!("{}: {error}", path.display()))?
+                read.map_err(|error| format!("{self}: {error}"))?
             }
             Self::Member(uri) => {
                 let got = timeout(PATIENCE, get(uri)).await;
                 let got = got.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")));
-                got.map_err(|why| format!("{uri}: {why}"))?
+                got.map_err(|why| format!("{self}: {why}"))?
             }
         };
-        String::from_utf8(bytes).map_err(|_| "the set is no text".to_owned())
+        String::from_utf8(bytes).map_err(|_| format!("{self}: this is no text"))
     }
 }
 
-/// The first set that one of the places has.
-async fn read(places: &[Place]) -> Result<(String, KeySet), String> {
+/// The first set that one of the places has and that is taken.
+async fn read<T>(
+    places: &[Place],
+    take: impl Fn(KeySet) -> Result<T, BadSet>,
+) -> Result<(String, T), String> {
     let mut why = Vec::new();
     for place in places {
         let read = place.read().await;
-        let set = read.and_then(|text| match KeySet::parse(&text) {
-            Ok(set) => Ok((text, set)),
-            Err(bad) => Err(bad.to_string()),
+        let taken = read.and_then(|text| match KeySet::parse(&text).and_then(&take) {
+            Ok(taken) => Ok((text, taken)),
+            Err(bad) => Err(format!("{place}: {bad}")),
         });
-        match set {
-            Ok(set) => return Ok(set),
+        match taken {
+            Ok(taken) => return Ok(taken),
             Err(no) => why.push(no),
         }
     }
@@ -291,17 +301,36 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("given.json");
         let places = [file.display().to_string()];
-        let open = || Keys::open(&places, dir.path(), quiet());
+        let told = Arc::new(std::sync::Mutex::new(String::new()));
+        let tell: Tell = {
+            let told = Arc::clone(&told);
+            Arc::new(move |what| *told.lock().unwrap() = what.to_owned())
+        };
+        let open = || Keys::open(&places, dir.path(), Arc::clone(&tell));
         assert!(matches!(open(), Err(StartError::Keys(_))), "there are none");
         fs::write(&file, set(2)).unwrap();
-        assert!(open().is_ok());
+        assert!(open().is_ok() && told.lock().unwrap().is_empty());
+        let goes_on_because = |why: &str| {
+            assert!(open().is_ok(), "{why}");
+            let told = told.lock().unwrap();
+            assert!(told.contains("go on") && told.contains(why), "{told}");
+            assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), set(2));
+        };
         fs::remove_file(&file).unwrap();
-        assert!(open().is_ok(), "a restart needs nobody");
+        goes_on_because("No such file");
         fs::write(&file, set(1)).unwrap();
-        let older = open().err().unwrap();
-        assert!(older.to_string().contains("epoch 1, and epoch 2 was seen"), "{older}");
+        goes_on_because("epoch 1, and epoch 2 was seen");
+        fs::write(&file, set(2).replace("\"c\"", "\"x\"")).unwrap();
+        goes_on_because("of cluster x, not c");
         fs::write(&file, "no set").unwrap();
-        assert!(open().is_ok());
+        goes_on_because("this is no set of keys");
+        // One that is left over from before does not hide the next.
+        let newer = dir.path().join("newer.json");
+        fs::write(&newer, set(3)).unwrap();
+        fs::write(&file, set(1)).unwrap();
+        let both = [&file, &newer].map(|path| path.display().to_string());
+        assert!(Keys::open(&both, dir.path(), quiet()).is_ok());
+        assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), set(3));
         fs::write(dir.path().join(KEPT), "no set").unwrap();
         assert!(matches!(open(), Err(StartError::Unreadable { .. })));
     }

@@ -1,8 +1,8 @@
 //! Is whoever was paused beyond its ttl refused, at every fence there is?
 //!
 //! With real locks: A takes the lock and stands still until its lease has ended; B takes it and writes; A wakes up and
-//! writes without looking. The same write past the fence spoils what B wrote: the control. The cluster was restored from
-//! a backup before that: a token of its earlier life is refused everywhere, too.
+//! writes without looking. The same write past the fence spoils what B wrote: the control. The cluster was restored
+//! from a backup before that: a token of its earlier life is refused everywhere, too.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
