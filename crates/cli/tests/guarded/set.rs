@@ -245,7 +245,8 @@ impl Faults {
         if added < self.next {
             return;
         }
-        self.next = added + self.every;
+        // Not counted from here: while the last fault lasted, those who held the lock went on.
+        self.next += self.every;
         let leader = self.cluster.leader();
         let others = [(leader + 1) % 3, (leader + 2) % 3];
         if self.kills > self.partitions {
