@@ -17,7 +17,7 @@ use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_core::codec::{decode_request, encode_request, open_entry};
 use tenure_core::outcome::Effects;
-use tenure_fence::ticket::{KeySet, Resource, Tickets};
+use tenure_fence::ticket::{Forged, KeySet, Resource, TICKET_BYTES_MAX, Tickets};
 use tenure_raft::Message;
 use tenure_server::{backup, untrusted};
 use tenure_store::sim::SimDisk;
@@ -29,8 +29,12 @@ use tenure_wire::{Message as _, v1};
 use exercise::exercise;
 use measured::{MESSAGE, STATE, bounded};
 
-/// The keys that tickets are held to.
-const KEYS: &str = include_str!("../corpus/ticket/keys");
+/// A set with one key, for tickets.
+const KEYS: &str = concat!(
+    r#"{"cluster":"5f3a0000000000000000000000000001","epoch":2,"incarnation":"00000000000000af","keys":["#,
+    r#"{"kty":"OKP","crv":"Ed25519","kid":"k","x":"6kpsY-KcUgq-9VB7Ey7F-ZVHdq6-vnuSQh7qaRRG0iw","#,
+    r#""epoch":2,"incarnation":"00000000000000af"}]}"#,
+);
 
 /// A request that can be read is written back as the same bytes.
 pub fn request(bytes: &[u8]) {
@@ -133,19 +137,6 @@ pub fn line(bytes: &[u8]) {
     }
 }
 
-/// A token, a ticket, or a set of keys: whatever a guard is shown.
-pub fn ticket(bytes: &[u8]) {
-    let Ok(text) = str::from_utf8(bytes) else { return };
-    bounded(bytes, MESSAGE, || {
-        let _ = black_box(tenure_fence::parse_token(text));
-        let _ = black_box(KeySet::parse(text));
-        let tickets = Tickets::new(KeySet::parse(KEYS).expect("a set of keys"));
-        for resource in [Resource::new("deploy"), Resource::new(("deploy", 3)).exclusive()] {
-            let _ = black_box(tickets.check(text, &resource));
-        }
-    });
-}
-
 /// What a member says to its clients: messages of sessions and watches, and the errors in them.
 pub fn answer(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
@@ -230,6 +221,33 @@ pub fn config(bytes: &[u8]) {
         Err(wrong) => {
             assert!(wrong.line <= text.matches('\n').count() + 1, "the line is there");
             assert!(!wrong.what.contains('\n'), "one line says it");
+        }
+    }
+}
+
+/// A ticket that nobody signed is refused, and so is a set of keys that is none.
+///
+/// The first line of the input is the ticket, the rest the set. A ticket is looked at with that set, and with one whose
+/// keys are known here, so that everything up to the signature is reached.
+pub fn ticket(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let _ = black_box(tenure_fence::parse_token(text));
+    let (ticket, set) = text.split_once('\n').unwrap_or((text, KEYS));
+    for set in [set, KEYS] {
+        let read = bounded(bytes, MESSAGE, || black_box(KeySet::parse(set)));
+        let Ok(keys) = read else { continue };
+        let tickets = Tickets::new(keys);
+        let whole = Resource::new("ledger").exclusive();
+        for resource in [whole, Resource::new(("ledger", 3)).holder("ana")] {
+            match bounded(bytes, MESSAGE, || tickets.check(ticket, &resource)) {
+                // Only what is in the corpus was ever signed, by a key that is known to everybody.
+                Ok(ticket) => assert!(ticket.lock == "ledger" && ticket.token.get() > 0),
+                Err(forged) => {
+                    let long = matches!(forged, Forged::TooLong);
+                    assert_eq!(long, ticket.len() > TICKET_BYTES_MAX, "bounded before all else");
+                    black_box(forged.to_string());
+                }
+            }
         }
     }
 }

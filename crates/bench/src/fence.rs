@@ -17,6 +17,7 @@ use tower::{Layer as _, Service as _};
 
 use crate::clock::timed;
 use crate::figure::Figures;
+use crate::postgres;
 
 /// Rounds of each measurement, short ones that nobody else's work gets between; the median counts.
 const ROUNDS: usize = 200;
@@ -81,6 +82,7 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
         proven - bare,
         "µs that it adds to one with a ticket that was seen before (to stay below: 5)",
     );
+    postgres::run(quick, &mut figures)?;
     Ok(figures)
 }
 

@@ -7,6 +7,7 @@ mod doors;
 mod fence;
 mod figure;
 mod memory;
+mod postgres;
 mod sdk;
 mod start;
 

@@ -60,6 +60,8 @@ pub(crate) struct Proxy {
     /// Cut a request off that takes longer
     #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "60s")]
     timeout: Duration,
+    #[command(flatten)]
+    proof: guard::Proof,
 }
 
 /// Runs what was typed until somebody stops it.
@@ -78,6 +80,7 @@ pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
         once: flags.once,
         wait: flags.wait,
         timeout: flags.timeout,
+        believe: flags.proof.believe(),
         ..Settings::new(&flags.upstream, &flags.resource, &data)
     })?;
     eprintln!(
@@ -86,6 +89,7 @@ pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
     );
     eprintln!("  http     http://{}", proxy.address);
     eprintln!("  floor    {}", data.display());
+    eprintln!("  believes {}", flags.proof.words());
     eprintln!("ready. Ctrl-C stops. Leave no other way to the service.");
     asked.wait();
     proxy.stop();

@@ -1,14 +1,48 @@
 //! How do the processes that guard data run: signals, and last words?
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
+use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tenure_gate::StartError;
+use tenure_gate::{Believe, StartError};
 
 use crate::failure::{Failure, chain};
 use crate::output;
+use crate::reach::LOOPBACK;
+
+/// Flags that say whose tokens are believed.
+#[derive(Args)]
+pub(crate) struct Proof {
+    /// Take signed tickets only: whoever invents a number is refused
+    #[arg(long)]
+    require_ticket: bool,
+    /// Read the cluster's public keys here: members, or files with the set [default: http://127.0.0.1:7450]
+    #[arg(long, value_name = "PLACE", value_delimiter = ',', requires = "require_ticket")]
+    keys: Vec<String>,
+}
+
+impl Proof {
+    pub(crate) fn believe(&self) -> Believe {
+        if !self.require_ticket {
+            return Believe::Numbers;
+        }
+        let usual = || vec![format!("http://{LOOPBACK}")];
+        let keys = if self.keys.is_empty() { usual() } else { self.keys.clone() };
+        Believe::Tickets { keys, tell: Arc::new(|what| eprintln!("warning: {what}")) }
+    }
+
+    /// Who is believed, for whoever starts it.
+    pub(crate) fn words(&self) -> &'static str {
+        if self.require_ticket {
+            "signed tickets only"
+        } else {
+            "every number; --require-ticket asks for a proof"
+        }
+    }
+}
 
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {

@@ -28,6 +28,8 @@ pub(crate) struct Store {
     /// Keep at most so many bytes
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().bytes_max)]
     bytes_max: u64,
+    #[command(flatten)]
+    proof: guard::Proof,
 }
 
 /// Runs a store until somebody stops it.
@@ -42,6 +44,7 @@ pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
         insecure: flags.insecure,
         hosts: flags.hosts.clone(),
         limits: Limits { bytes_max: flags.bytes_max, ..Limits::default() },
+        believe: flags.proof.believe(),
         on_end: Box::new(|broken| {
             guard::end(&format!("the store cannot write: {}", chain(broken)))
         }),
@@ -50,6 +53,7 @@ pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
     eprintln!("tenure store: every write names a lock and its token; docs/guides/store.md");
     eprintln!("  http     http://{}", store.address);
     eprintln!("  data     {}", data.display());
+    eprintln!("  believes {}", flags.proof.words());
     eprintln!("ready. Ctrl-C stops.");
     asked.wait();
     store.stop();

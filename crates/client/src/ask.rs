@@ -11,6 +11,7 @@ use tenure_wire::{convert, v1};
 use tracing::Instrument;
 
 use crate::error::Error;
+use crate::fence::{self, Fence};
 use crate::guard::Guard;
 use crate::lease::Held;
 use crate::shared::Shared;
@@ -59,6 +60,7 @@ enum Under {
 pub struct LockAsk {
     under: Under,
     pub(crate) ask: Ask,
+    pub(crate) fence: Option<Arc<dyn Fence>>,
 }
 
 impl Ask {
@@ -113,11 +115,11 @@ impl Ask {
 
 impl LockAsk {
     pub(crate) fn on(held: Arc<Held>, locks: Vec<String>) -> Self {
-        Self { under: Under::Existing(held), ask: Ask::new(locks) }
+        Self { under: Under::Existing(held), ask: Ask::new(locks), fence: None }
     }
 
     pub(crate) fn own(shared: Arc<Shared>, locks: Vec<String>) -> Self {
-        Self { under: Under::Own(shared), ask: Ask::new(locks) }
+        Self { under: Under::Own(shared), ask: Ask::new(locks), fence: None }
     }
 
     /// Together with other shared holders, never with an exclusive one.
@@ -282,7 +284,10 @@ impl LockAsk {
                 Ok(guard) => tracing::debug!(token = %guard.token(), "acquired"),
                 Err(error) => tracing::debug!(%error, "not acquired"),
             }
-            acquired
+            match self.fence {
+                Some(it) => Box::pin(fence::fenced(acquired?, &*it)).await,
+                None => acquired,
+            }
         };
         acquiring.instrument(span).await
     }

@@ -6,12 +6,16 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use tenure_fence::http::{FENCING_FLOOR, Unproven};
+use tenure_fence::ticket::Forged;
 use tenure_fence::{Refused, Token};
 
 use crate::reason::{self, Row};
 
 /// The header in which every refusal repeats its reason, for whoever does not look into bodies.
 pub const REASON: HeaderName = HeaderName::from_static("tenure-reason");
+
+/// The header in which a refused ticket is told why, one word for each way to forge one.
+pub const TICKET: HeaderName = HeaderName::from_static("tenure-ticket");
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NEVER_KEPT: HeaderValue = HeaderValue::from_static("no-store");
@@ -25,6 +29,8 @@ pub(crate) struct Said {
     pub(crate) floor: Option<u64>,
     /// How long the value is, where that was the reason.
     pub(crate) bytes: Option<u64>,
+    /// What is wrong with the ticket, where that was the reason.
+    pub(crate) ticket: Option<&'static str>,
 }
 
 /// The reason of an answer, kept beside it for those who count.
@@ -46,11 +52,13 @@ struct Error {
     floor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<&'static str>,
 }
 
 impl Said {
     pub(crate) fn new(row: Row, message: impl Into<String>) -> Self {
-        Self { row, message: message.into(), floor: None, bytes: None }
+        Self { row, message: message.into(), floor: None, bytes: None, ticket: None }
     }
 
     pub(crate) fn unproven(unproven: &Unproven) -> Self {
@@ -61,9 +69,14 @@ impl Said {
         Self::new(row, unproven.to_string())
     }
 
+    pub(crate) fn forged(forged: &Forged) -> Self {
+        let message = format!("the token is not proven: {forged}");
+        Self { ticket: Some(forged.reason()), ..Self::new(reason::FORGED_TOKEN, message) }
+    }
+
     /// The body that the table of errors describes.
     fn body(&self) -> Body {
-        let Self { row, message, floor, bytes } = self;
+        let Self { row, message, floor, bytes, ticket } = self;
         let error = Error {
             reason: row.reason,
             message: message.clone(),
@@ -71,6 +84,7 @@ impl Said {
             next: row.advice,
             floor: floor.map(|floor| floor.to_string()),
             bytes: *bytes,
+            ticket: *ticket,
         };
         Body::from(serde_json::to_vec(&Whole { error }).expect("texts and numbers are always JSON"))
     }
@@ -82,6 +96,9 @@ impl Said {
         headers.insert(REASON, HeaderValue::from_static(self.row.reason));
         if let Some(floor) = self.floor {
             headers.insert(FENCING_FLOOR, HeaderValue::from(floor));
+        }
+        if let Some(ticket) = self.ticket {
+            headers.insert(TICKET, HeaderValue::from_static(ticket));
         }
         if self.row.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));

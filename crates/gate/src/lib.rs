@@ -5,12 +5,15 @@
 //! `tenure_fence::http`. The guides are `docs/guides/store.md` and `docs/guides/proxy.md`.
 
 mod answer;
+mod believe;
 mod deadline;
 mod hosts;
+mod keys;
 mod listen;
 pub mod proxy;
 pub mod reason;
 pub mod store;
 
-pub use answer::REASON;
+pub use answer::{REASON, TICKET};
+pub use believe::{Believe, Tell};
 pub use listen::{Running, StartError};

@@ -33,6 +33,30 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long nobody is let in when the system has no more files to open.
 const NO_FILES: Duration = Duration::from_millis(100);
 
+/// What can be served.
+pub(crate) trait Answers:
+    Service<
+        Request<Incoming>,
+        Response = Response<Self::Body>,
+        Error = Infallible,
+        Future: Future<Output = Result<Response<Self::Body>, Infallible>> + Send,
+    > + Clone
+    + Send
+    + 'static
+{
+    type Body: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
+}
+
+impl<S, B> Answers for S
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Body = B;
+}
+
 /// Why a service did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -69,6 +93,9 @@ pub enum StartError {
         /// Why not.
         why: String,
     },
+    /// Tickets are demanded, and no keys are there to verify them.
+    #[error("no keys to verify tickets: {0}")]
+    Keys(String),
 }
 
 impl StartError {
@@ -80,6 +107,9 @@ impl StartError {
             Self::Listen { .. } => "another --listen",
             Self::Disk { .. } => "another --data, or look whether another process uses it",
             Self::Unreadable { .. } => "another --data, and keep this one aside",
+            Self::Keys(_) => {
+                "--keys http://HOST:7450 of a member that runs, or a file with the set"
+            }
         }
     }
 
@@ -100,6 +130,13 @@ pub struct Running {
 }
 
 impl Running {
+    /// Does something beside serving, until it is stopped.
+    pub(crate) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(work);
+        }
+    }
+
     /// Lets nobody in any more, gives requests in progress a moment, and stops.
     pub fn stop(mut self) {
         let _ = self.stop.send(true);
@@ -134,16 +171,10 @@ pub(crate) fn bind(at: SocketAddr, insecure: bool) -> Result<std::net::TcpListen
 }
 
 /// Serves connections of a listener until it is stopped.
-pub(crate) fn serve<S, B>(listener: std::net::TcpListener, service: S) -> io::Result<Running>
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+pub(crate) fn serve<S: Answers>(
+    listener: std::net::TcpListener,
+    service: S,
+) -> io::Result<Running> {
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (stop, stopped) = watch::channel(false);
@@ -156,20 +187,12 @@ where
     Ok(Running { address, runtime: Some(runtime), stop, connections })
 }
 
-async fn accept<S, B>(
+async fn accept<S: Answers>(
     listener: TcpListener,
     service: S,
     stopped: watch::Receiver<bool>,
     connections: Arc<Semaphore>,
-) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+) {
     let mut told = stopped.clone();
     loop {
         let Ok(place) = Arc::clone(&connections).acquire_owned().await else { return };
@@ -189,16 +212,7 @@ async fn accept<S, B>(
     }
 }
 
-async fn converse<S, B>(stream: TcpStream, service: S, mut stopped: watch::Receiver<bool>)
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+async fn converse<S: Answers>(stream: TcpStream, service: S, mut stopped: watch::Receiver<bool>) {
     // Neither is needed for an answer to be right: a peer that does not read would only be noticed later.
     let _ = stream.set_nodelay(true);
     let _ = set_tcp_user_timeout(&stream, STALLED_MS);

@@ -61,7 +61,7 @@ What the long runs did. `cargo xtask campaign` adds the rows.
 - `gate`: a store, then a proxy, killed in the middle of writes: no floor fell, no acknowledged write was lost, no lower
   token came after a higher.
 - `set`: five clients add numbers under a lock through the store, while they are paused and leaders are killed and cut
-  off; then the same without a fence, which loses some.
+  off; then the same, faults included, without a fence, which loses some.
 
 | campaign | commit | totals |
 |---|---|---|

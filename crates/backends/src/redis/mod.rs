@@ -18,7 +18,6 @@ use tokio_stream::StreamExt;
 
 use crate::backend::{Backend, EfficiencyOnly, NoToken, Owner, Put, StoreError, Watch};
 
-
 pub use redlock::{Redlock, RedlockWatch};
 
 /// Where keys and channels are, unless somebody says otherwise.

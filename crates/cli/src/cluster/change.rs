@@ -18,7 +18,7 @@ use crate::reach::{Cluster, Reach, request_id};
 use crate::span;
 
 /// How long the cluster may take to agree on a change: longer than members wait for each other.
-const AGREE: Duration = Duration::from_secs(40);
+pub(super) const AGREE: Duration = Duration::from_secs(40);
 /// How often somebody looks whether a member has come, or has caught up.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -195,7 +195,7 @@ pub(super) async fn transfer(cluster: &Cluster, flags: &Transfer) -> Result<Exit
 }
 
 /// The member that somebody means.
-async fn find(cluster: &Cluster, given: &str) -> Result<v1::Member, Failure> {
+pub(super) async fn find(cluster: &Cluster, given: &str) -> Result<v1::Member, Failure> {
     let members = list(cluster).await?.members;
     let names: Vec<String> = members.iter().map(|it| output::clean(&it.name)).collect();
     let found =

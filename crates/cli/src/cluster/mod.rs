@@ -2,6 +2,7 @@
 
 mod change;
 pub(crate) mod each;
+mod keys;
 mod status;
 
 use clap::{Args, Subcommand};
@@ -50,6 +51,9 @@ pub(crate) enum Cluster {
     ///   tenure cluster transfer         the leader chooses
     #[command(verbatim_doc_comment)]
     Transfer(change::Transfer),
+    /// List and rotate the keys that sign tickets
+    #[command(subcommand)]
+    Keys(keys::Keys),
 }
 
 /// Flags of commands that only look.
@@ -67,6 +71,7 @@ impl Cluster {
             Self::Promote(it) => it.reach.output,
             Self::Remove(it) => it.reach.output,
             Self::Transfer(it) => it.reach.output,
+            Self::Keys(it) => it.output(),
         }
     }
 }
@@ -80,5 +85,6 @@ pub(crate) fn run(command: &Cluster) -> Result<Exit, Failure> {
         Cluster::Promote(flags) => flags.reach.with(async |it| change::promote(it, flags).await),
         Cluster::Remove(flags) => flags.reach.with(async |it| change::remove(it, flags).await),
         Cluster::Transfer(flags) => flags.reach.with(async |it| change::transfer(it, flags).await),
+        Cluster::Keys(command) => keys::run(command),
     }
 }

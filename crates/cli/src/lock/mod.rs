@@ -136,8 +136,9 @@ async fn foreground(
     let guard = match guard {
         Ok(guard) => guard,
         // The place in the queue went with the lease: nothing was held that could be lost.
-        Err(tenure::Error::Lost { cause }) => {
-            let text = format!("lock `{lock}` was not acquired: {cause}");
+        Err(tenure::Error::Lost(lost)) => {
+            let lost = crate::output::clean(&lost.to_string());
+            let text = format!("lock `{lock}` was not acquired: {lost}");
             let lock = quoted(lock);
             return Err(Failure::new(Exit::NotAcquired, "LOST", text)
                 .with("effect", "none: the place in the queue is gone")

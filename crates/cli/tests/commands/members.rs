@@ -108,16 +108,52 @@ fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
         members.iter().any(|it| it["name"] == "d" && it["role"] == "follower").then_some(())
     });
 
+    let key = three.rotates_keys();
     let asked = three.run(&["cluster", "remove", "d"]);
     assert!(asked.code == 2 && asked.err.contains("--yes"), "{asked:?}");
     assert_eq!(three.ok(&["cluster", "remove", "d", "--yes"]), "d removed\n");
     assert_eq!(three.json(&["cluster", "members"]).len(), 3);
+    wait("its key is on its way out", || three.key(&key)?["retires_in_ms"].as_u64());
+    assert!(three.ok(&["cluster", "keys", "list"]).contains("believed for 23h"));
 
     three.is_looked_at_by_a_doctor();
     three.says_what_to_do_about_a_member_that_is_down();
 }
 
 impl Three {
+    /// A key of the set.
+    fn key(&self, id: &str) -> Option<Value> {
+        let set = self.json(&["cluster", "keys", "list"]).remove(0);
+        set["keys"].as_array().unwrap().iter().find(|key| key["kid"] == *id).cloned()
+    }
+
+    /// Gives members new keys; the one that d signs with in the end.
+    fn rotates_keys(&self) -> String {
+        let rotate = |more: &[&str]| {
+            let all = self.json(&[&["cluster", "keys", "rotate"][..], more].concat());
+            all.iter().map(|it| it["key"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let all = rotate(&["--all"]);
+        assert_eq!(all.len(), 4, "{all:?}");
+        for key in &all {
+            assert!(self.key(key).unwrap()["retires_in_ms"].is_null());
+        }
+        // The old one is believed for as long as was said; at once, it and all before are out.
+        let old = rotate(&["d", "--overlap", "1h"]).remove(0);
+        let new = rotate(&["d"]).remove(0);
+        let left_ms = self.key(&old).unwrap()["retires_in_ms"].as_u64().unwrap();
+        assert!((1..=86_400_000).contains(&left_ms), "{left_ms}");
+        assert!(self.ok(&["cluster", "keys", "list"]).contains(&format!("{new}  signs")));
+        let last = rotate(&["d", "--overlap", "0"]).remove(0);
+        assert!(self.key(&old).is_none() && self.key(&new).is_none());
+        let unknown = self.run(&["cluster", "keys", "rotate", "zoe"]);
+        assert!(unknown.code == 1 && unknown.err.contains("there is no member zoe"), "{unknown:?}");
+        let long = self.run(&["cluster", "keys", "rotate", "d", "--overlap", "31d"]);
+        assert!(long.code != 0 && long.err.contains("30 days"), "{long:?}");
+        assert_eq!(self.run(&["cluster", "keys", "rotate"]).code, 2);
+        last
+    }
+
     fn is_looked_at_by_a_doctor(&self) {
         let dir = self.dir.path().to_str().unwrap().to_owned();
         let ran = self.run(&["doctor", "--data", &dir]);

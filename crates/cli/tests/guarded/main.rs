@@ -6,7 +6,15 @@ mod command;
 #[path = "../common/mod.rs"]
 mod common;
 mod kill;
+mod pause;
+#[path = "../../../../examples/pause_over_redlock.rs"]
+#[allow(dead_code, reason = "examples have a `main`, which is not what is called here")]
+mod pause_over_redlock;
+#[path = "../../../backends/tests/stores/servers.rs"]
+#[allow(dead_code, reason = "only one of the servers is needed here")]
+mod servers;
 mod set;
+mod tickets;
 #[path = "../../../gate/tests/gate/upstream.rs"]
 mod upstream;
 
@@ -14,6 +22,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use common::{Process, free_port, wait};
+
+/// Where those who start servers look for ports.
+mod ports {
+    pub(crate) use crate::common::free_port;
+}
 
 /// A store or a proxy that can be killed and started again at the same place.
 pub(crate) struct Guardian {
@@ -25,12 +38,21 @@ pub(crate) struct Guardian {
 
 impl Guardian {
     pub(crate) fn store(dir: &Path) -> Self {
-        Self::start(dir, "store", &["store"])
+        Self::store_with(dir, &[])
+    }
+
+    pub(crate) fn store_with(dir: &Path, more: &[&str]) -> Self {
+        Self::start(dir, "store", &[&["store"][..], more].concat())
     }
 
     pub(crate) fn proxy(dir: &Path, upstream: SocketAddr) -> Self {
+        Self::proxy_with(dir, upstream, &[])
+    }
+
+    pub(crate) fn proxy_with(dir: &Path, upstream: SocketAddr, more: &[&str]) -> Self {
         let url = format!("http://{upstream}");
-        Self::start(dir, "proxy", &["fence", "proxy", "--upstream", &url, "--resource", "l"])
+        let plain = ["fence", "proxy", "--upstream", &url, "--resource", "l"];
+        Self::start(dir, "proxy", &[&plain[..], more].concat())
     }
 
     fn start(dir: &Path, name: &str, arguments: &[&str]) -> Self {

@@ -18,7 +18,7 @@ const KILLS: u64 = 40;
 const WRITE_TO: &str = "TENURE_FENCE_TEST_WRITE_TO";
 const WRITE_FROM: &str = "TENURE_FENCE_TEST_WRITE_FROM";
 
-struct Dir(FileFence);
+pub(crate) struct Dir(FileFence);
 
 impl Subject for Dir {
     fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
@@ -50,6 +50,12 @@ impl Subject for Dir {
             None => self.write("unfenced".into(), claim(1), value).unwrap(),
         }
     }
+}
+
+/// Hands one directory to somebody.
+pub(crate) fn stand(play: &dyn Fn(&Dir)) {
+    let dir = tempfile::tempdir().unwrap();
+    play(&Dir(FileFence::open(dir.path()).unwrap()));
 }
 
 #[test]

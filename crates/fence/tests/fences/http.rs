@@ -24,7 +24,7 @@ use crate::subject::{Said, Subject, claim};
 use crate::trials::{self, Size};
 
 /// A service that keeps a value, one fence for each lock and slot before it.
-struct Service<'a> {
+pub(crate) struct Service<'a> {
     runtime: &'a Runtime,
     dir: PathBuf,
     value: Arc<Mutex<Option<String>>>,
@@ -65,7 +65,11 @@ fn text_of(claim: Claim) -> String {
     text
 }
 
-impl Service<'_> {
+impl<'a> Service<'a> {
+    fn keeping(runtime: &'a Runtime, dir: PathBuf) -> Self {
+        Self { runtime, dir, value: Arc::default(), fences: Mutex::default() }
+    }
+
     fn fence(&self, at: LockSlot<'_>) -> FenceLayer {
         let name = format!("{}-{:?}", at.lock, at.slot);
         let mut fences = self.fences.lock().unwrap();
@@ -145,19 +149,20 @@ impl Subject for Service<'_> {
     }
 }
 
+/// Hands one service to somebody.
+pub(crate) fn stand(play: &dyn Fn(&Service<'_>)) {
+    let (dir, runtime) = (tempfile::tempdir().unwrap(), &Runtime::new().unwrap());
+    play(&Service::keeping(runtime, dir.path().to_owned()));
+}
+
 #[test]
 fn a_service_behind_the_layer_refuses_the_dead() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = &Runtime::new().unwrap();
-    trials::all(Size { steps: 150, writes: 30 }, |name| Service {
-        runtime,
-        dir: {
-            let dir = dir.path().join(name);
-            std::fs::create_dir(&dir).unwrap();
-            dir
-        },
-        value: Arc::default(),
-        fences: Mutex::default(),
+    trials::all(Size { steps: 150, writes: 30 }, |name| {
+        let dir = dir.path().join(name);
+        std::fs::create_dir(&dir).unwrap();
+        Service::keeping(runtime, dir)
     });
 }
 

@@ -4,7 +4,10 @@
 //! here, from Debian's and Python's packages if need be; where they cannot be had, the test says so and proves nothing,
 //! which in continuous integration is a failure.
 
+#[path = "../../../gate/tests/gate/calls.rs"]
+mod calls;
 mod files;
+mod gates;
 mod http;
 mod object;
 mod planted;
@@ -12,8 +15,11 @@ mod planted;
 mod ports;
 mod postgres;
 mod redis;
+mod scenario;
 mod server;
 mod sqlite;
 mod storm;
 mod subject;
 mod trials;
+#[path = "../../../gate/tests/gate/upstream.rs"]
+mod upstream;

@@ -31,7 +31,7 @@ use crate::trials::{self, Size};
 
 const BUCKET: &str = "ledgers";
 
-struct Object<'a> {
+pub(crate) struct Object<'a> {
     runtime: &'a Runtime,
     store: Arc<dyn ObjectStore>,
     fence: ObjectFence,
@@ -83,15 +83,27 @@ fn objects_in_memory_refuse_the_dead() {
     assert!(runtime.block_on(store.head(&Path::from("tenure-fence-probe"))).is_err());
 }
 
+/// Hands one object behind a real S3 API to somebody.
+pub(crate) fn stand(play: &dyn Fn(&Object<'_>)) {
+    let Some(server) = server::or_skip("S3", server::moto()) else { return };
+    let runtime = &Runtime::new().unwrap();
+    play(&Object::open(runtime, &bucket(runtime, server.port), "ledger"));
+}
+
+/// A bucket that was not there before.
+fn bucket(runtime: &Runtime, port: u16) -> Arc<dyn ObjectStore> {
+    let create = http::Request::put(format!("http://127.0.0.1:{port}/{BUCKET}"));
+    let create = create.body(HttpRequestBody::empty()).unwrap();
+    assert!(runtime.block_on(send(create)).unwrap().status().is_success());
+    s3(port, Through::default(), S3ConditionalPut::ETagMatch)
+}
+
 #[test]
 fn objects_in_s3_refuse_the_dead() {
     let Some(server) = server::or_skip("S3", server::moto()) else { return };
     let runtime = &Runtime::new().unwrap();
     let port = server.port;
-    let create = http::Request::put(format!("http://127.0.0.1:{port}/{BUCKET}"));
-    let create = create.body(HttpRequestBody::empty()).unwrap();
-    assert!(runtime.block_on(send(create)).unwrap().status().is_success());
-    let store = s3(port, Through::default(), S3ConditionalPut::ETagMatch);
+    let store = bucket(runtime, port);
     trials::all(Size { steps: 60, writes: 8 }, |name| Object::open(runtime, &store, name));
     attributes_and_floors_outlive_the_data(runtime, &store);
     the_same_bytes_under_another_token_are_another_version(runtime, &store);

@@ -20,7 +20,7 @@ struct Database {
 }
 
 /// A table of its own with one row.
-struct Table<'a> {
+pub(crate) struct Table<'a> {
     database: &'a Database,
     name: String,
 }
@@ -132,17 +132,22 @@ impl Subject for Table<'_> {
     }
 }
 
+/// Hands one table to somebody.
+pub(crate) fn stand(play: &dyn Fn(&Table<'_>)) {
+    let Some(server) = server::or_skip("PostgreSQL", server::postgres()) else { return };
+    let runtime = Runtime::new().unwrap();
+    let database = &Database { runtime, port: server.port, idle: Mutex::default() };
+    database.run(MIGRATION);
+    play(&Table::make(database, "ledger"));
+}
+
 #[test]
 fn postgres_refuses_the_dead() {
     let Some(server) = server::or_skip("PostgreSQL", server::postgres()) else { return };
     let runtime = Runtime::new().unwrap();
     let database = &Database { runtime, port: server.port, idle: Mutex::default() };
     database.run(MIGRATION);
-    trials::all(Size { steps: 300, writes: 40 }, |name| {
-        database
-            .run(&format!("create table {name} (value text); insert into {name} values (null)"));
-        Table { database, name: name.to_owned() }
-    });
+    trials::all(Size { steps: 300, writes: 40 }, |name| Table::make(database, name));
     planted::every_one_is_found(MIGRATION, PLANTED, |lock, spoilt| {
         database.run(spoilt);
         Table::make(database, lock)

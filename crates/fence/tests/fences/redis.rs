@@ -11,7 +11,7 @@ use crate::server;
 use crate::subject::{Said, Subject, claim, said, token};
 use crate::trials::{self, Size};
 
-struct Key<'a> {
+pub(crate) struct Key<'a> {
     client: &'a Client,
     idle: Mutex<Vec<Connection>>,
     name: String,
@@ -32,7 +32,12 @@ const PLANTED: &[Planted] = &[
     ("if incarnation == '' and same_epoch", "if false"),
 ];
 
-impl Key<'_> {
+impl<'a> Key<'a> {
+    fn of(client: &'a Client, name: &str, script: &str) -> Self {
+        let (name, script) = (format!("{{{name}}}:data"), script.to_owned());
+        Self { client, idle: Mutex::default(), name, script }
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut Connection) -> T) -> T {
         let idle = self.idle.lock().unwrap().pop();
         let mut connection = idle.unwrap_or_else(|| self.client.get_connection().unwrap());
@@ -84,16 +89,18 @@ impl Subject for Key<'_> {
     }
 }
 
+/// Hands one key to somebody.
+pub(crate) fn stand(play: &dyn Fn(&Key<'_>)) {
+    let Some(server) = server::or_skip("Redis", server::redis()) else { return };
+    let client = &Client::open(format!("redis://127.0.0.1:{}/", server.port)).unwrap();
+    play(&Key::of(client, "ledger", SCRIPT));
+}
+
 #[test]
 fn redis_refuses_the_dead() {
     let Some(server) = server::or_skip("Redis", server::redis()) else { return };
     let client = &Client::open(format!("redis://127.0.0.1:{}/", server.port)).unwrap();
-    let make = |name: &str, script: &str| Key {
-        client,
-        idle: Mutex::default(),
-        name: format!("{{{name}}}:data"),
-        script: script.to_owned(),
-    };
+    let make = |name: &str, script: &str| Key::of(client, name, script);
     trials::all(Size { steps: 600, writes: 80 }, |name| make(name, SCRIPT));
     planted::every_one_is_found(SCRIPT, PLANTED, make);
     let db = &mut client.get_connection().unwrap();

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -134,6 +134,9 @@ fn python() -> Result<PathBuf, String> {
     let name: String = MOTO.chars().filter(char::is_ascii_alphanumeric).collect();
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python").join(name);
     let (python, whole) = (dir.join("bin/python"), dir.join("whole"));
+    // One makes it, and the others of this program wait for that.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if whole.exists() {
         return Ok(python);
     }

@@ -12,7 +12,7 @@ use crate::subject::{Said, Subject, claim, said, token};
 use crate::trials::{self, Size};
 
 /// A database file of its own; every access is a connection of its own, as of another process.
-struct File(PathBuf);
+pub(crate) struct File(PathBuf);
 
 const PLANTED: &[Planted] = &[
     ("new.token < case new.mode", "new.token + 1 < case new.mode"),
@@ -81,6 +81,12 @@ impl Subject for File {
     fn write_unfenced(&self, value: &str) {
         self.connect().execute("update ledger set value = ?1", [value]).unwrap();
     }
+}
+
+/// Hands one database to somebody.
+pub(crate) fn stand(play: &dyn Fn(&File)) {
+    let dir = tempfile::tempdir().unwrap();
+    play(&File::make(dir.path().join("ledger")));
 }
 
 #[test]

@@ -7,16 +7,17 @@
 //! **Not covered:** a service that works on after its connection was cut, and whoever reaches it around the proxy.
 
 mod forward;
+mod prepared;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_fence::http::{BareTokens, FenceLayer, FloorFile, Unproven, Verify};
-use tenure_fence::{Claim, LockSlot};
+use tenure_fence::LockSlot;
+use tenure_fence::http::{FenceLayer, FloorFile};
 use tower::Layer as _;
 
+use crate::believe::Believe;
 use crate::listen::{self, Running, StartError};
 
 pub use tenure_fence::http::Reads;
@@ -50,7 +51,7 @@ pub struct Settings {
     /// How long a request may take at the service.
     pub timeout: Duration,
     /// Whose tokens to believe.
-    pub verify: Arc<dyn Verify>,
+    pub believe: Believe,
 }
 
 impl Settings {
@@ -71,17 +72,8 @@ impl Settings {
             once: false,
             wait: Duration::from_secs(5),
             timeout: Duration::from_secs(60),
-            verify: Arc::new(BareTokens),
+            believe: Believe::Numbers,
         }
-    }
-}
-
-/// A verifier that somebody shares.
-struct Shared(Arc<dyn Verify>);
-
-impl Verify for Shared {
-    fn verify(&self, text: &str, at: LockSlot<'_>) -> Result<Claim, Unproven> {
-        self.0.verify(text, at)
     }
 }
 
@@ -98,7 +90,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         once,
         wait,
         timeout,
-        verify,
+        believe,
     } = settings;
     let at = LockSlot { lock: &resource, slot };
     at.check().map_err(|invalid| StartError::Setting(format!("--resource: {invalid}")))?;
@@ -112,10 +104,14 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     make(&data).map_err(disk)?;
     let floor = FloorFile::open(data.join("floor"), at).map_err(disk)?;
     let fence = FenceLayer::waiting(at, floor, wait).map_err(disk)?;
-    let fence = fence.reads(reads).verify(Shared(verify));
+    let judge = believe.open(&data)?;
+    let fence = fence.reads(reads).verify(judge.clone());
     let fence = if once { fence.once() } else { fence };
-    listen::serve(listener, fence.layer(forward))
-        .map_err(|source| StartError::Listen { at: listen, source })
+    let service = prepared::Prepared::new(judge.clone(), at, fence.layer(forward));
+    let running = listen::serve(listener, service)
+        .map_err(|source| StartError::Listen { at: listen, source })?;
+    judge.tend(&running);
+    Ok(running)
 }
 
 fn make(dir: &std::path::Path) -> std::io::Result<()> {

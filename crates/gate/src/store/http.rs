@@ -16,12 +16,13 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tenure_fence::http::{FENCING_FLOOR, FENCING_TOKEN, Unproven, Verify};
+use tenure_fence::http::{FENCING_FLOOR, FENCING_TOKEN, Unproven};
 use tenure_fence::{Claim, Floor, LockSlot, Mode};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::answer::{Said, json, shown};
+use crate::believe::Judge;
 use crate::hosts::Hosts;
 use crate::reason;
 
@@ -45,7 +46,7 @@ pub(super) struct Shop(Arc<Inner>);
 struct Inner {
     engine: Arc<Engine>,
     writer: Writer,
-    verify: Arc<dyn Verify>,
+    judge: Judge,
     hosts: Hosts,
     metrics: Arc<Metrics>,
     limits: Limits,
@@ -127,13 +128,13 @@ impl Shop {
     pub(super) fn new(
         engine: Arc<Engine>,
         writer: Writer,
-        verify: Arc<dyn Verify>,
+        judge: Judge,
         hosts: Hosts,
         metrics: Arc<Metrics>,
         limits: Limits,
     ) -> Self {
         let reads = Semaphore::new(READS_MAX);
-        Self(Arc::new(Inner { engine, writer, verify, hosts, metrics, limits, reads }))
+        Self(Arc::new(Inner { engine, writer, judge, hosts, metrics, limits, reads }))
     }
 
     /// Reads the whole body, if it is not too long and comes in time.
@@ -152,9 +153,14 @@ impl Shop {
         }
     }
 
-    /// What a text that should be a token proves.
-    pub(super) fn claim(&self, text: &str, at: LockSlot<'_>) -> Result<Claim, Said> {
-        self.0.verify.verify(text, at).map_err(|unproven| Said::unproven(&unproven))
+    /// What a text that should be a token proves, and for this client if one was named.
+    pub(super) async fn claim(
+        &self,
+        text: &str,
+        at: LockSlot<'_>,
+        client: Option<&str>,
+    ) -> Result<Claim, Said> {
+        self.0.judge.claim(text, at, client).await
     }
 
     pub(super) async fn ask(&self, ask: Ask) -> Result<Done, Said> {
@@ -226,27 +232,31 @@ fn call(method: &Method, path: &str) -> &'static str {
 }
 
 async fn put(State(shop): State<Shop>, key: Named, request: Request) -> Answered {
-    let (key, under, claim) = fenced(&shop, key, &request)?;
+    let (key, under, claim) =
+        fenced(&shop, key, request.method(), request.uri(), request.headers()).await?;
     let value = shop.body(request.into_body()).await?;
     answered(shop.ask(under.ask(claim, Act::Put { key, value })).await?)
 }
 
 async fn append(State(shop): State<Shop>, key: Named, request: Request) -> Answered {
-    let (key, under, claim) = fenced(&shop, key, &request)?;
+    let (key, under, claim) =
+        fenced(&shop, key, request.method(), request.uri(), request.headers()).await?;
     let value = shop.body(request.into_body()).await?;
     let at = under.at;
     answered(shop.ask(under.ask(claim, Act::Append { key, value, at })).await?)
 }
 
 async fn delete(State(shop): State<Shop>, key: Named, request: Request) -> Answered {
-    let (key, under, claim) = fenced(&shop, key, &request)?;
+    let (key, under, claim) =
+        fenced(&shop, key, request.method(), request.uri(), request.headers()).await?;
     answered(shop.ask(under.ask(claim, Act::Delete { key })).await?)
 }
 
 /// With a token nothing older writes after this has been read; without one it is just read.
 async fn show(State(shop): State<Shop>, key: Named, request: Request) -> Answered {
     if request.headers().contains_key(FENCING_TOKEN) {
-        let (key, under, claim) = fenced(&shop, key, &request)?;
+        let (key, under, claim) =
+            fenced(&shop, key, request.method(), request.uri(), request.headers()).await?;
         return answered(shop.ask(under.ask(claim, Act::Read { key })).await?);
     }
     let key = name(key)?;
@@ -277,7 +287,8 @@ async fn floor(State(shop): State<Shop>, lock: Named, uri: Uri) -> Answered {
 /// Fence-on-acquire: nothing older is accepted once this has been answered.
 async fn raise(State(shop): State<Shop>, lock: Named, request: Request) -> Answered {
     let (lock, Slot { slot }) = (name(lock)?, query(request.uri())?);
-    let claim = shop.claim(token(request.headers())?, LockSlot { lock: &lock, slot })?;
+    let at = LockSlot { lock: &lock, slot };
+    let claim = shop.claim(token(request.headers())?, at, None).await?;
     answered(shop.ask(Ask { lock, slot, claim, act: Act::Raise }).await?)
 }
 
@@ -303,14 +314,20 @@ impl From<About> for Key {
 }
 
 /// Key, lock and claim of a request that has all of them.
-fn fenced(shop: &Shop, key: Named, request: &Request) -> Result<(String, Under, Claim), Said> {
-    let (key, under) = (name(key)?, query::<Under>(request.uri())?);
+async fn fenced(
+    shop: &Shop,
+    key: Named,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(String, Under, Claim), Said> {
+    let (key, under) = (name(key)?, query::<Under>(uri)?);
     let at = LockSlot { lock: &under.lock, slot: under.slot };
     at.check().map_err(|invalid| Said::new(reason::INVALID_NAME, format!("lock: {invalid}")))?;
-    if under.at.is_some() && request.method() != Method::POST {
+    if under.at.is_some() && method != Method::POST {
         return Err(Said::new(reason::INVALID_FIELD, "at is for appending"));
     }
-    let claim = shop.claim(token(request.headers())?, at)?;
+    let claim = shop.claim(token(headers)?, at, None).await?;
     Ok((key, under, claim))
 }
 

@@ -25,8 +25,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tenure_fence::http::{BareTokens, Verify};
-
+use crate::believe::Believe;
 use crate::hosts::Hosts;
 use crate::listen::{self, Running, StartError};
 
@@ -50,8 +49,8 @@ pub struct Settings {
     pub hosts: Vec<String>,
     /// How much it takes.
     pub limits: Limits,
-    /// Whose tokens to believe. Numbers alone stop those that are late, not those that lie.
-    pub verify: Arc<dyn Verify>,
+    /// Whose tokens to believe.
+    pub believe: Believe,
     /// Hears why the store can write no more; it is best started again.
     pub on_end: OnEnd,
 }
@@ -65,7 +64,7 @@ impl Settings {
             insecure: false,
             hosts: Vec::new(),
             limits: Limits::default(),
-            verify: Arc::new(BareTokens),
+            believe: Believe::Numbers,
             on_end: Box::new(|_| ()),
         }
     }
@@ -79,7 +78,7 @@ pub fn is_write(body: &[u8]) -> bool {
 
 /// Starts a store, on threads of its own.
 pub fn start(settings: Settings) -> Result<Running, StartError> {
-    let Settings { data, listen, insecure, hosts, limits, verify, on_end } = settings;
+    let Settings { data, listen, insecure, hosts, limits, believe, on_end } = settings;
     if limits.body_bytes_max as u64 > limits.value_bytes_max
         || limits.value_bytes_max > limits.bytes_max
     {
@@ -89,6 +88,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     }
     let listener = listen::bind(listen, insecure)?;
     let engine = Arc::new(engine::Engine::open(&data)?);
+    let judge = believe.open(&data)?;
     let metrics = Arc::new(metrics::Metrics::new());
     let thread = |source| StartError::Disk { what: "a thread".to_owned(), source };
     let writer =
@@ -98,11 +98,13 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let shop = http::Shop::new(
         engine,
         writer.map_err(thread)?,
-        verify,
+        judge.clone(),
         Hosts::new(&hosts),
         metrics,
         limits,
     );
-    listen::serve(listener, http::routes(shop))
-        .map_err(|source| StartError::Listen { at: listen, source })
+    let running = listen::serve(listener, http::routes(shop))
+        .map_err(|source| StartError::Listen { at: listen, source })?;
+    judge.tend(&running);
+    Ok(running)
 }

@@ -2,7 +2,8 @@
 //!
 //! `POST /write` with `{"clientID":…,"fencingToken":{"key":…,"value":…},"data":…}` answers `{"success":true}`, or
 //! `{"success":false}` with a status that says why: 409 if the token is stale. Each write becomes one line of JSON at
-//! the end of the key that is called like the lock.
+//! the end of the key that is called like the lock. Where tickets are demanded, one of them is the `value`, and the
+//! client has to be who holds the lock.
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -71,7 +72,7 @@ async fn try_write(shop: &Shop, request: Request) -> Result<(), Said> {
         Value::Number(number) => number.to_string(),
         Value::Text(text) => text,
     };
-    let claim = shop.claim(&text, at)?;
+    let claim = shop.claim(&text, at, Some(&client)).await?;
     let line = Line { client: &client, token: claim.token.get().to_string(), data: &data };
     let mut line = serde_json::to_vec(&line).expect("texts are always JSON");
     line.push(b'\n');

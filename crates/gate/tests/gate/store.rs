@@ -9,7 +9,7 @@ use std::time::Duration;
 use tenure_fence::http::{Unproven, Verify};
 use tenure_fence::{Claim, LockSlot, parse_token};
 use tenure_gate::store::{Limits, Settings, start};
-use tenure_gate::{Running, StartError};
+use tenure_gate::{Believe, Running, StartError};
 
 use crate::calls::{Connection, call, write};
 
@@ -153,7 +153,8 @@ impl Verify for Friends {
 #[test]
 fn a_store_believes_what_its_verifier_believes() {
     let dir = tempfile::tempdir().unwrap();
-    let store = started(dir.path(), |settings| settings.verify = Arc::new(Friends));
+    let store =
+        started(dir.path(), |settings| settings.believe = Believe::Other(Arc::new(Friends)));
     let mut connection = Connection::open(store.address).unwrap();
     let mut put = |token: &str| {
         let answer =

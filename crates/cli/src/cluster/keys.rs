@@ -1,0 +1,131 @@
+//! Which keys sign tickets, and how does a member get a new one?
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tenure_wire::json::ticket::KeySet;
+use tenure_wire::v1;
+use v1::ticket_service_client::TicketServiceClient;
+
+use super::Look;
+use super::change::{AGREE, find};
+use super::status::list;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{self, Output, Side, Table};
+use crate::reach::{Cluster, Reach, request_id};
+use crate::span;
+
+/// What can be done with the keys that sign tickets.
+#[derive(Subcommand)]
+pub(crate) enum Keys {
+    /// List the public keys that verify tickets
+    ///
+    ///   tenure cluster keys list
+    #[command(verbatim_doc_comment)]
+    List(Look),
+    /// Give a member a new key; tickets of the old one are believed for a while
+    ///
+    ///   tenure cluster keys rotate b                  every few months
+    ///   tenure cluster keys rotate b --overlap 0      it may have leaked: every older key of b is out at once
+    ///   tenure cluster keys rotate --all              one member after another
+    #[command(verbatim_doc_comment)]
+    Rotate(Rotate),
+}
+
+/// Flags of `tenure cluster keys rotate`.
+#[derive(Args)]
+pub(crate) struct Rotate {
+    /// Which member, by name or id
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    member: Option<String>,
+    /// Every member, one after another
+    #[arg(long)]
+    all: bool,
+    /// Believe tickets of the old key for this long [default: 24h, at most 30d]
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    overlap: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+impl Keys {
+    pub(crate) fn output(&self) -> Output {
+        match self {
+            Self::List(it) => it.reach.output,
+            Self::Rotate(it) => it.reach.output,
+        }
+    }
+}
+
+/// Does one of them.
+pub(super) fn run(command: &Keys) -> Result<Exit, Failure> {
+    match command {
+        Keys::List(flags) => flags.reach.with(show),
+        Keys::Rotate(flags) => flags.reach.with(async |it| rotate(it, flags).await),
+    }
+}
+
+/// Shows the set; for programs as it is served.
+async fn show(cluster: &Cluster) -> Result<Exit, Failure> {
+    let ask = v1::TicketKeysRequest {};
+    let asked = async |channel| TicketServiceClient::new(channel).keys(ask).await;
+    let set = cluster.client.question(asked).await?;
+    if cluster.output == Output::Json {
+        output::object(&KeySet::from(set));
+        return Ok(Exit::Done);
+    }
+    let members = list(cluster).await?.members;
+    let mut table =
+        Table::new(&[("MEMBER", Side::Left), ("KEY", Side::Left), ("STATE", Side::Left)]);
+    for key in set.keys {
+        let name = members.iter().find(|it| it.member_id == key.member_id);
+        let name = name.map_or_else(|| key.member_id.to_string(), |it| output::clean(&it.name));
+        let state = key.retires_in_ms.map_or("signs".to_owned(), |left_ms| {
+            format!("believed for {} more", span::ms(left_ms))
+        });
+        table.row([name, key.key, state]);
+    }
+    output::out(&table.text());
+    Ok(Exit::Done)
+}
+
+async fn rotate(cluster: &Cluster, flags: &Rotate) -> Result<Exit, Failure> {
+    let members = match &flags.member {
+        Some(given) => vec![find(cluster, given).await?],
+        None => list(cluster).await?.members,
+    };
+    for member in members {
+        rotate_one(cluster, flags, &member).await?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The member that is asked draws the key: it never leaves it.
+async fn rotate_one(cluster: &Cluster, flags: &Rotate, member: &v1::Member) -> Result<(), Failure> {
+    let overlap_ms = flags.overlap.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    let ask = v1::RotateTicketKeyRequest { overlap_ms };
+    let channel = cluster.place.channel(&member.client_address)?;
+    let asked = async |_| TicketServiceClient::new(channel).rotate_key(ask).await;
+    let rotated = cluster.client.order(&request_id(None), Some(AGREE), asked).await;
+    let rotated = rotated.map_err(|error| {
+        let failure = Failure::from(error).with("member", output::clean(&member.name));
+        // It has no id to repeat it with: looking tells whether it happened.
+        if failure.exit == Exit::Unknown {
+            failure.next("tenure cluster keys list")
+        } else {
+            failure
+        }
+    })?;
+    match cluster.output {
+        Output::Json => output::object(&json!({
+            "event": "rotated", "member": member.name, "member_id": member.member_id.to_string(),
+            "key": rotated.key,
+        })),
+        Output::Text => {
+            output::out(&format!("{} signs with {}\n", output::clean(&member.name), rotated.key));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! Do a store and a proxy that demand tickets believe nobody who has none, and everybody who was given one?
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure::{Client, Guard};
+use tokio::runtime::Runtime;
+
+use crate::Guardian;
+use crate::calls::{Answer, Connection};
+use crate::common::{Cluster, tenure, wait};
+use crate::upstream::Upstream;
+
+/// Far longer than anything takes here.
+const TTL: Duration = Duration::from_secs(120);
+
+/// Takes locks of a cluster and asks its members for tickets.
+struct Holder<'a> {
+    cluster: &'a Cluster,
+    runtime: Runtime,
+    client: Client,
+}
+
+impl<'a> Holder<'a> {
+    fn new(cluster: &'a Cluster, name: &str) -> Self {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        let addresses: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
+        let connect = Client::builder().addresses(&addresses.join(",")).name(name).connect();
+        let client = runtime.block_on(connect).unwrap();
+        Self { cluster, runtime, client }
+    }
+
+    fn take(&self, lock: &str) -> Guard {
+        self.runtime.block_on(async { self.client.lock(lock).ttl(TTL).await }).unwrap()
+    }
+
+    fn give_back(&self, guard: Guard) {
+        self.runtime.block_on(guard.release()).unwrap();
+    }
+
+    /// A ticket, signed by a certain member.
+    fn ticket(&self, at: usize, guard: &Guard) -> String {
+        let lock = &guard.locks().next().unwrap().name;
+        let ask = json!({
+            "lock": lock, "lease": guard.lease().get().to_string(), "token": guard.token().to_string(),
+        });
+        let kind = [("content-type", "application/json")];
+        let signed = Connection::open(self.cluster.address(at))
+            .unwrap()
+            .call("POST", "/v1/tickets", &kind, ask.to_string().as_bytes())
+            .unwrap();
+        assert_eq!(signed.status, 200, "{signed:?}");
+        let signed: Value = serde_json::from_slice(&signed.body).unwrap();
+        signed["ticket"].as_str().unwrap().to_owned()
+    }
+}
+
+/// A request with this text as its token.
+fn send(to: SocketAddr, verb: &str, path: &str, token: Option<&str>, body: &str) -> Answer {
+    let headers: Vec<(&str, &str)> = token.iter().map(|token| ("fencing-token", *token)).collect();
+    Connection::open(to).unwrap().call(verb, path, &headers, body.as_bytes()).unwrap()
+}
+
+/// `POST /write` with a ticket in the place of the number.
+fn write(to: SocketAddr, client: &str, lock: &str, value: &str) -> Answer {
+    let body =
+        json!({"clientID": client, "fencingToken": {"key": lock, "value": value}, "data": client});
+    let kind = [("content-type", "application/json")];
+    Connection::open(to)
+        .unwrap()
+        .call("POST", "/write", &kind, body.to_string().as_bytes())
+        .unwrap()
+}
+
+/// The ticket with another letter somewhere in its claims, and in its signature.
+fn altered(ticket: &str) -> [String; 2] {
+    let parts: Vec<&str> = ticket.split('.').collect();
+    let [header, claims, signature] = parts[..] else { panic!("{ticket}") };
+    let other = |text: &str| {
+        let first = if text.starts_with('A') { 'B' } else { 'A' };
+        format!("{first}{}", &text[1..])
+    };
+    // `{"iss":"…` begins like this; the cluster is another one then, which nobody has signed.
+    let token = claims.replacen("eyJpc3MiOi", "eyJpc3NiOi", 1);
+    [format!("{header}.{token}.{signature}"), format!("{header}.{claims}.{}", other(signature))]
+}
+
+/// Which member has which address is not said: the first one serves the keys.
+fn keys_of(cluster: &Cluster) -> String {
+    format!("http://{}", cluster.address(0))
+}
+
+#[test]
+fn a_store_that_demands_tickets_believes_nothing_else() {
+    let (dir, mut cluster) = (tempfile::tempdir().unwrap(), Cluster::found(3));
+    let keys = keys_of(&cluster);
+    let mut store = Guardian::store_with(dir.path(), &["--require-ticket", "--keys", &keys]);
+    let to = store.address;
+    let put = |token: Option<&str>| send(to, "PUT", "/v1/data/page?lock=wiki", token, "text");
+    let (holder, stranger) = (Holder::new(&cluster, "ana"), Cluster::found(1));
+    let guard = holder.take("wiki");
+    // Whichever member signs, also with a key that the store has not heard of.
+    let tickets = [0, 1, 2].map(|at| holder.ticket(at, &guard));
+    for ticket in &tickets {
+        assert_eq!(put(Some(ticket)).status, 200);
+    }
+    let good = &tickets[0];
+    let other = holder.take("other");
+    let other_lock = holder.ticket(0, &other);
+    let other_cluster = {
+        let theirs = Holder::new(&stranger, "ana");
+        let guard = theirs.take("wiki");
+        theirs.ticket(0, &guard)
+    };
+    let [claims, signature] = altered(good);
+    let unsigned = format!("{}.", good.rsplit_once('.').unwrap().0);
+    for (text, why) in [
+        ("7", "NOT_A_TICKET"),
+        (&i64::MAX.to_string(), "NOT_A_TICKET"),
+        (&claims, "NOT_A_TICKET"),
+        (&signature, "TICKET_SIGNATURE"),
+        (&unsigned, "TICKET_UNSIGNED"),
+        (&other_lock, "TICKET_OTHER_LOCK"),
+        (&other_cluster, "TICKET_OTHER_CLUSTER"),
+    ] {
+        let said = put(Some(text));
+        assert_eq!(said.why(), (403, "FORGED_TOKEN"), "{why}: {said:?}");
+        assert_eq!(said.header("tenure-ticket"), Some(why), "{said:?}");
+        assert!(said.text().contains(&format!("\"ticket\":\"{why}\"")), "{said:?}");
+        for verb in ["POST", "DELETE", "GET"] {
+            let said = send(to, verb, "/v1/data/page?lock=wiki", Some(text), "");
+            assert_eq!(said.status, 403, "{verb}: {said:?}");
+        }
+        let raised = send(to, "PUT", "/v1/floors/wiki", Some(text), "");
+        assert_eq!(raised.status, 403, "{raised:?}");
+    }
+    assert_eq!(put(None).why(), (428, "TOKEN_REQUIRED"));
+    // The one call of those who know no other: the client is the holder, or it is refused.
+    let book = holder.take("book");
+    let ticket = holder.ticket(1, &book);
+    assert_eq!(write(to, "ana", "book", &ticket).text(), r#"{"success":true}"#);
+    for (client, value, why) in [
+        ("ben", ticket.as_str(), "TICKET_OTHER_HOLDER"),
+        ("ana", good, "TICKET_OTHER_LOCK"),
+        ("ana", "9", "NOT_A_TICKET"),
+    ] {
+        let said = write(to, client, "book", value);
+        assert_eq!((said.status, said.text()), (403, r#"{"success":false}"#));
+        assert_eq!(said.header("tenure-ticket"), Some(why));
+    }
+    // A ticket does not take the place of the fence.
+    holder.give_back(guard);
+    let guard = holder.take("wiki");
+    let newer = holder.ticket(2, &guard);
+    assert_eq!(put(Some(&newer)).status, 200);
+    assert_eq!(put(Some(good)).why(), (412, "STALE_TOKEN"));
+    drop((guard, other, book));
+    drop(holder);
+    keys_are_rotated_and_kept(&mut cluster, &mut store, dir.path());
+}
+
+/// A key that is rotated away proves nothing any more; and a restart needs no cluster.
+fn keys_are_rotated_and_kept(cluster: &mut Cluster, store: &mut Guardian, dir: &std::path::Path) {
+    let to = store.address;
+    let put = |token: &str| send(to, "PUT", "/v1/data/log?lock=log", Some(token), "text");
+    let address = cluster.address(1).to_string();
+    let (old, new) = {
+        let holder = Holder::new(cluster, "ana");
+        let guard = holder.take("log");
+        let old = holder.ticket(1, &guard);
+        assert_eq!(put(&old).status, 200);
+        let words = ["cluster", "keys", "rotate", "m1", "--overlap", "0", "--addr", &address];
+        let rotated = tenure(&words);
+        assert_eq!(rotated.code, Some(0), "{}", rotated.err);
+        (old, holder.ticket(1, &guard))
+    };
+    // The new key is not known yet: with the newer set the old one goes.
+    assert_eq!(put(&new).status, 200);
+    assert_eq!(put(&old).header("tenure-ticket"), Some("TICKET_KEY_RETIRED"));
+    (0..3).for_each(|at| cluster.kill(at));
+    store.kill();
+    assert!(dir.join("store/keys.json").exists());
+    store.again();
+    assert_eq!(put(&new).status, 200);
+    assert_eq!(put(&old).status, 403);
+    let said = store.process.as_ref().unwrap().words();
+    assert!(
+        said.contains("signed tickets only") && said.contains("warning: no newer keys"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_proxy_that_demands_tickets_lets_nobody_else_through() {
+    let (dir, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
+    let cluster = Cluster::found(1);
+    let holder = Holder::new(&cluster, "ana");
+    let set = dir.path().join("set.json");
+    let fetch = || {
+        let set = send(cluster.address(0), "GET", "/.well-known/jwks.json", None, "");
+        assert_eq!(set.status, 200);
+        set.body
+    };
+    std::fs::write(&set, fetch()).unwrap();
+    let place = set.to_str().unwrap();
+    let proxy =
+        Guardian::proxy_with(dir.path(), upstream.address, &["--require-ticket", "--keys", place]);
+    let put = |token: Option<&str>, body: &str| send(proxy.address, "PUT", "/text", token, body);
+    let (guard, other) = (holder.take("l"), holder.take("other"));
+    let ticket = holder.ticket(0, &guard);
+    assert_eq!(put(Some(&ticket), "a").status, 200);
+    let [_, forged] = altered(&ticket);
+    for (text, why) in [
+        (guard.token().to_string().as_str(), "NOT_A_TICKET"),
+        (&forged, "TICKET_SIGNATURE"),
+        (&holder.ticket(0, &other), "TICKET_OTHER_LOCK"),
+    ] {
+        let said = put(Some(text), "forged");
+        assert_eq!(said.status, 403, "{said:?}");
+        assert!(said.text().contains("FORGED_TOKEN") && said.text().contains(why), "{said:?}");
+    }
+    assert_eq!(put(None, "nothing").status, 428);
+    holder.give_back(guard);
+    let guard = holder.take("l");
+    let newer = holder.ticket(0, &guard);
+    assert_eq!(put(Some(&newer), "b").status, 200);
+    assert_eq!(put(Some(&ticket), "late").status, 412);
+    assert_eq!(upstream.text(), "b");
+    // Whoever keeps the file brings newer keys: they are read when a ticket needs them.
+    let address = cluster.address(0).to_string();
+    let rotated = tenure(&["cluster", "keys", "rotate", "m0", "--addr", &address]);
+    assert_eq!(rotated.code, Some(0), "{}", rotated.err);
+    let rotated = holder.ticket(0, &guard);
+    assert_eq!(put(Some(&rotated), "too early").status, 403);
+    std::fs::write(&set, fetch()).unwrap();
+    wait("the file is read again", || (put(Some(&rotated), "c").status == 200).then_some(()));
+    assert_eq!(upstream.text(), "c");
+}
+
+#[test]
+fn tickets_without_keys_are_not_demanded() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("store");
+    let plain = ["store", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let start = |more: &[&str]| tenure(&[&plain[..], more].concat());
+    let nobody = start(&["--require-ticket", "--keys", "http://127.0.0.1:1"]);
+    assert_eq!(nobody.code, Some(1), "{}", nobody.err);
+    assert!(
+        nobody.err.contains("no keys to verify tickets") && nobody.err.contains("; try "),
+        "{}",
+        nobody.err
+    );
+    let tls = start(&["--require-ticket", "--keys", "https://127.0.0.1:1"]);
+    assert_eq!(tls.code, Some(78), "{}", tls.err);
+    assert!(tls.err.contains("keep the set in a file"), "{}", tls.err);
+    assert_eq!(start(&["--keys", "set.json"]).code, Some(2));
+}

@@ -1,0 +1,360 @@
+//! Where do the keys come from that verify tickets, and who brings newer ones?
+//!
+//! From any member over HTTP, or from a file that somebody keeps up to date. They are read again every half minute, and
+//! when a ticket names a key that is not known. The set that was used last is kept beside the data: a restart needs no
+//! cluster, and never goes back to keys of before a restore.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Uri;
+use http::uri::{PathAndQuery, Scheme};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tenure_fence::ticket::{BadSet, Forged, KeySet, Resource, Ticket, Tickets};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::believe::Tell;
+use crate::listen::StartError;
+
+/// Where members serve the set.
+const PATH: &str = "/.well-known/jwks.json";
+/// Below the directory of the data.
+const KEPT: &str = "keys.json";
+/// How long one place may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks without a reason. A key that leaked is believed for that long after it was rotated away.
+const EVERY: Duration = Duration::from_secs(30);
+/// Between two looks for a reason: anybody can name a key that is not known.
+const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+/// A set is some hundred bytes per member; anything longer is none.
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// The keys, and where they come from.
+pub(crate) struct Keys {
+    tickets: Tickets,
+    places: Vec<Place>,
+    kept: PathBuf,
+    tell: Tell,
+    /// One reads at a time.
+    reading: Mutex<Reading>,
+}
+
+/// How the last reading went.
+#[derive(Default)]
+struct Reading {
+    began: Option<Instant>,
+    /// As it is kept.
+    text: String,
+    failing: bool,
+}
+
+#[derive(Clone)]
+enum Place {
+    Member(Uri),
+    File(PathBuf),
+}
+
+impl Keys {
+    /// Reads the set from one of these places, or as it was kept the last time.
+    pub(crate) fn open(places: &[String], data: &Path, tell: Tell) -> Result<Self, StartError> {
+        let unusable = |why: String| StartError::Setting(format!("--keys {why}"));
+        let places: Result<Vec<Place>, String> = places.iter().map(|it| Place::parse(it)).collect();
+        let places = places.map_err(unusable)?;
+        if places.is_empty() {
+            return Err(unusable("names no place".to_owned()));
+        }
+        let kept = data.join(KEPT);
+        let before = read_kept(&kept)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime =
+            runtime.map_err(|source| StartError::Disk { what: "a thread".to_owned(), source })?;
+        let known = before.map(|(text, set)| (text, Tickets::new(set)));
+        let read = runtime.block_on(read(&places, |set| match &known {
+            None => Ok(Some(Tickets::new(set))),
+            Some((_, tickets)) => tickets.update(set).map(|()| None),
+        }));
+        let (tickets, text, failing) = match (read, known) {
+            (Ok((text, Some(tickets))), _) | (Ok((text, None)), Some((_, tickets))) => {
+                (tickets, text, false)
+            }
+            (Err(why), Some((text, tickets))) => {
+                tell(&format!("no newer keys: {why}; those that were used last go on"));
+                (tickets, text, true)
+            }
+            (Err(why), None) => return Err(StartError::Keys(why)),
+            (Ok((_, None)), None) => unreachable!("a set is new or takes the place of another"),
+        };
+        keep(&kept, &text)
+            .map_err(|source| StartError::Disk { what: kept.display().to_string(), source })?;
+        let reading = Mutex::new(Reading { began: None, text, failing });
+        Ok(Self { tickets, places, kept, tell, reading })
+    }
+
+    pub(crate) fn tickets(&self) -> &Tickets {
+        &self.tickets
+    }
+
+    /// The ticket in this text, with newer keys if it needs some.
+    pub(crate) async fn check(
+        &self,
+        text: &str,
+        resource: &Resource<'_>,
+    ) -> Result<Arc<Ticket>, Forged> {
+        match self.tickets.check(text, resource) {
+            Err(forged) if forged.wants_newer_keys() => {}
+            said => return said,
+        }
+        self.refresh().await;
+        self.tickets.check(text, resource)
+    }
+
+    /// Brings newer keys for as long as somebody lets it.
+    pub(crate) async fn tend(self: Arc<Self>) {
+        loop {
+            sleep(EVERY).await;
+            self.refresh().await;
+        }
+    }
+
+    /// Reads the set, unless somebody else began to after this was asked for.
+    async fn refresh(&self) {
+        let came = Instant::now();
+        let mut reading = self.reading.lock().await;
+        if let Some(began) = reading.began {
+            if began > came {
+                return;
+            }
+            sleep_until(began + AT_MOST_EVERY).await;
+        }
+        reading.began = Some(Instant::now());
+        match self.renew(&reading.text).await {
+            Ok(text) => {
+                reading.text = text;
+                if std::mem::take(&mut reading.failing) {
+                    (self.tell)("keys are read again");
+                }
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut reading.failing, true) {
+                    (self.tell)(&format!("no newer keys: {why}; those that are known go on"));
+                }
+            }
+        }
+    }
+
+    /// Goes on with the set that is there now; as it is written.
+    async fn renew(&self, known: &str) -> Result<String, String> {
+        let (text, ()) = read(&self.places, |set| self.tickets.update(set)).await?;
+        if text != known {
+            keep(&self.kept, &text).map_err(|error| format!("{}: {error}", self.kept.display()))?;
+        }
+        Ok(text)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Member(uri) => uri.fmt(to),
+            Self::File(path) => path.display().fmt(to),
+        }
+    }
+}
+
+impl Place {
+    fn parse(text: &str) -> Result<Self, String> {
+        if !text.contains("://") {
+            return Ok(Self::File(text.into()));
+        }
+        let uri: Uri = text.parse().map_err(|_| format!("{text}: this is no URL"))?;
+        if uri.scheme() != Some(&Scheme::HTTP) {
+            return Err(format!(
+                "{text}: only http:// is read; with TLS, keep the set in a file and name that"
+            ));
+        }
+        let mut parts = uri.into_parts();
+        if parts.authority.as_ref().is_none_or(|to| to.as_str().contains('@')) {
+            return Err(format!("{text}: there is no host in it, or a user"));
+        }
+        if parts.path_and_query.as_ref().is_none_or(|path| path.as_str() == "/") {
+            parts.path_and_query = Some(PathAndQuery::from_static(PATH));
+        }
+        Uri::from_parts(parts).map(Self::Member).map_err(|_| format!("{text}: this is no URL"))
+    }
+
+    async fn read(&self) -> Result<String, String> {
+        let bytes = match self {
+            Self::File(path) => {
+                let from = path.clone();
+                let read = tokio::task::spawn_blocking(move || fs::read(from)).await;
+                let read = read.unwrap_or_else(|error| Err(io::Error::other(error)));
+                read.map_err(|error| format!("{self}: {error}"))?
+            }
+            Self::Member(uri) => {
+                let got = timeout(PATIENCE, get(uri)).await;
+                let got = got.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")));
+                got.map_err(|why| format!("{self}: {why}"))?
+            }
+        };
+        String::from_utf8(bytes).map_err(|_| format!("{self}: this is no text"))
+    }
+}
+
+/// The first set that one of the places has and that is taken.
+async fn read<T>(
+    places: &[Place],
+    take: impl Fn(KeySet) -> Result<T, BadSet>,
+) -> Result<(String, T), String> {
+    let mut why = Vec::new();
+    for place in places {
+        let read = place.read().await;
+        let taken = read.and_then(|text| match KeySet::parse(&text).and_then(&take) {
+            Ok(taken) => Ok((text, taken)),
+            Err(bad) => Err(format!("{place}: {bad}")),
+        });
+        match taken {
+            Ok(taken) => return Ok(taken),
+            Err(no) => why.push(no),
+        }
+    }
+    Err(why.join("; "))
+}
+
+async fn get(uri: &Uri) -> Result<Vec<u8>, String> {
+    // Seldom, and on runtimes that come and go: no connection is kept.
+    let mut client = Client::builder(TokioExecutor::new());
+    let client: Client<HttpConnector, Empty<Bytes>> = client.pool_max_idle_per_host(0).build_http();
+    let response = client.get(uri.clone()).await.map_err(|error| {
+        if error.is_connect() { "nobody answers there".to_owned() } else { error.to_string() }
+    })?;
+    if !response.status().is_success() {
+        return Err(format!("it answers {}", response.status()));
+    }
+    let body = Limited::new(response.into_body(), BYTES_MAX).collect().await;
+    Ok(body.map_err(|error| error.to_string())?.to_bytes().to_vec())
+}
+
+fn read_kept(path: &Path) -> Result<Option<(String, KeySet)>, StartError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(StartError::Disk { what: path.display().to_string(), source }),
+    };
+    match KeySet::parse(&text) {
+        Ok(set) => Ok(Some((text, set))),
+        Err(bad) => {
+            let what = path.display().to_string();
+            Err(StartError::Unreadable { what, why: bad.to_string() })
+        }
+    }
+}
+
+/// In the place of what was kept; whole, whatever happens in the middle.
+fn keep(path: &Path, text: &str) -> io::Result<()> {
+    let next = path.with_extension("json.next");
+    let mut file = File::create(&next)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&next, path)?;
+    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(epoch: u16) -> String {
+        format!(r#"{{"cluster":"c","epoch":{epoch},"incarnation":"0000000000000000","keys":[]}}"#)
+    }
+
+    fn quiet() -> Tell {
+        Arc::new(|_| ())
+    }
+
+    #[test]
+    fn places_are_members_urls_and_files() {
+        for (said, read) in [
+            ("http://127.0.0.1:7450", "http://127.0.0.1:7450/.well-known/jwks.json"),
+            ("http://a:1/", "http://a:1/.well-known/jwks.json"),
+            ("http://a/other?x=y", "http://a/other?x=y"),
+        ] {
+            let Ok(Place::Member(uri)) = Place::parse(said) else { panic!("{said}") };
+            assert_eq!(uri.to_string(), read);
+        }
+        assert!(matches!(Place::parse("/etc/keys.json"), Ok(Place::File(_))));
+        for bad in ["https://a:1", "ftp://a", "http://u@a:1"] {
+            assert!(Place::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_was_used_last_goes_on_and_nothing_older_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("given.json");
+        let places = [file.display().to_string()];
+        let told = Arc::new(std::sync::Mutex::new(String::new()));
+        let tell: Tell = {
+            let told = Arc::clone(&told);
+            Arc::new(move |what| *told.lock().unwrap() = what.to_owned())
+        };
+        let open = || Keys::open(&places, dir.path(), Arc::clone(&tell));
+        assert!(matches!(open(), Err(StartError::Keys(_))), "there are none");
+        fs::write(&file, set(2)).unwrap();
+        assert!(open().is_ok() && told.lock().unwrap().is_empty());
+        let goes_on_because = |why: &str| {
+            assert!(open().is_ok(), "{why}");
+            let told = told.lock().unwrap();
+            assert!(told.contains("go on") && told.contains(why), "{told}");
+            assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), set(2));
+        };
+        fs::remove_file(&file).unwrap();
+        goes_on_because("No such file");
+        fs::write(&file, set(1)).unwrap();
+        goes_on_because("epoch 1, and epoch 2 was seen");
+        fs::write(&file, set(2).replace("\"c\"", "\"x\"")).unwrap();
+        goes_on_because("of cluster x, not c");
+        fs::write(&file, "no set").unwrap();
+        goes_on_because("this is no set of keys");
+        // One that is left over from before does not hide the next.
+        let newer = dir.path().join("newer.json");
+        fs::write(&newer, set(3)).unwrap();
+        fs::write(&file, set(1)).unwrap();
+        let both = [&file, &newer].map(|path| path.display().to_string());
+        assert!(Keys::open(&both, dir.path(), quiet()).is_ok());
+        assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), set(3));
+        fs::write(dir.path().join(KEPT), "no set").unwrap();
+        assert!(matches!(open(), Err(StartError::Unreadable { .. })));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_meanwhile_shares_what_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("given.json");
+        fs::write(&file, set(2)).unwrap();
+        let places = [file.display().to_string()];
+        let data = dir.path().to_owned();
+        let keys = std::thread::spawn(move || Keys::open(&places, &data, quiet()).ok().unwrap());
+        let keys = keys.join().unwrap();
+        keys.refresh().await;
+        let (began, keys) = (Instant::now(), Arc::new(keys));
+        let all: Vec<_> = (0..50)
+            .map(|_| {
+                let keys = Arc::clone(&keys);
+                tokio::spawn(async move { keys.refresh().await })
+            })
+            .collect();
+        for each in all {
+            each.await.unwrap();
+        }
+        assert!(began.elapsed() <= AT_MOST_EVERY * 2, "{:?}", began.elapsed());
+    }
+}

@@ -1,0 +1,58 @@
+//! What if a ticket was signed with a key that the proxy has not heard of yet?
+//!
+//! The fence decides at once, by the keys that are known. So these are brought up to date before it is asked.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Request;
+use hyper::body::Incoming;
+use tenure_fence::LockSlot;
+use tenure_fence::http::FENCING_TOKEN;
+use tower::Service;
+
+use crate::believe::Judge;
+
+/// A fence that is asked once there are keys for what the request shows.
+#[derive(Clone)]
+pub(super) struct Prepared<S> {
+    judge: Judge,
+    lock: String,
+    slot: Option<u32>,
+    fence: S,
+}
+
+impl<S> Prepared<S> {
+    pub(super) fn new(judge: Judge, at: LockSlot<'_>, fence: S) -> Self {
+        Self { judge, lock: at.lock.to_owned(), slot: at.slot, fence }
+    }
+}
+
+impl<S> Service<Request<Incoming>> for Prepared<S>
+where
+    S: Service<Request<Incoming>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = S::Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.fence.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        // The one that was found ready goes along; its copy is asked again before it is called.
+        let again = self.clone();
+        let Self { judge, lock, slot, mut fence } = std::mem::replace(self, again);
+        Box::pin(async move {
+            let shown = request.headers().get(FENCING_TOKEN).and_then(|text| text.to_str().ok());
+            if let Some(text) = shown {
+                judge.prepare(text, LockSlot { lock: &lock, slot }).await;
+            }
+            fence.call(request).await
+        })
+    }
+}
