@@ -51,6 +51,9 @@ enum Workload {
         /// Half a second for each measurement, to see that it runs
         #[arg(long)]
         quick: bool,
+        /// Only sessions, of so many clients over so many connections: 256x256
+        #[arg(long, value_name = "SHAPE")]
+        only: Option<String>,
         /// How to print the figures
         #[arg(long, value_enum, default_value = "text")]
         output: Output,
@@ -122,7 +125,9 @@ fn main() -> Result<()> {
     match Arguments::parse().workload {
         Workload::Core { quick, output } => print(&core::run(quick)?, output),
         Workload::Cluster { quick, output } => print(&cluster::run(quick)?, output),
-        Workload::Doors { quick, output } => print(&doors::run(quick)?, output),
+        Workload::Doors { quick, only, output } => {
+            print(&doors::run(quick, only.as_deref())?, output);
+        }
         Workload::Fence { quick, output } => print(&fence::run(quick)?, output),
         Workload::Start { binary, output } => print(&start::run(&binary)?, output),
         Workload::Sdk { quick, output } => print(&sdk::run(quick)?, output),

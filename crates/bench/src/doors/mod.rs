@@ -12,7 +12,7 @@ mod unary;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use self::session::Said;
 use crate::cluster::members;
@@ -50,25 +50,27 @@ impl Stage {
     }
 }
 
-/// Takes all figures. `quick` measures for half a second each.
-pub(crate) fn run(quick: bool) -> Result<Figures> {
+/// Takes all figures, or those of sessions of one shape. `quick` measures for half a second each.
+pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<Figures> {
+    let of = |(clients, connections): (usize, usize)| format!("{clients}x{connections}");
+    let shapes = SHAPES.into_iter().filter(|it| only.is_none_or(|only| of(*it) == only));
+    let shapes: Vec<_> = shapes.collect();
+    ensure!(!shapes.is_empty(), "shapes are {}", SHAPES.map(of).join(", "));
     let Stage { cluster, runtime, times } = Stage::set(quick)?;
     let mut figures = Figures::default();
     let address = cluster.clients();
-    for (clients, connections) in SHAPES {
+    for shape in shapes {
         let before = cpu::Used::now(&cluster)?;
-        let measured = runtime.block_on(session::measure(
-            address,
-            (clients, connections),
-            Said::Once,
-            times,
-        ))?;
+        let measured = runtime.block_on(session::measure(address, shape, Said::Once, times))?;
         let used = cpu::Used::now(&cluster)?.since(&before);
-        let shape = format!("{clients}x{connections}");
+        let shape = of(shape);
         report("session", &shape, &measured, &mut figures);
         for (stage, us) in used.per(measured.cycles_in_all) {
             figures.add(format!("cpu_us_{stage}_{shape}"), us, "µs of CPU per cycle");
         }
+    }
+    if only.is_some() {
+        return Ok(figures);
     }
     for clients in [1, 64, 256] {
         let connections = 16.min(clients);
