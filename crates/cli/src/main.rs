@@ -40,6 +40,10 @@ use exit::Exit;
 use failure::Failure;
 use output::Output;
 
+/// Messages of sessions are many small buffers, freed on other threads than they were made on.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A lock that stops you in time.
 ///
 ///   tenure dev                          one durable member on this machine
