@@ -64,11 +64,12 @@ impl Three {
 #[test]
 fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
     let mut three = Three::found();
-    // Whoever is asked may not have heard yet who was elected.
+    // Whoever is asked may not have heard yet who was elected, or of all the others.
     let status = wait("one leads", || {
         let status = three.ok(&["cluster", "status"]);
         let leads = status.lines().filter(|line| line.contains(" leader ")).count();
-        (leads == 1 && status.matches(" follower ").count() == 2).then_some(status)
+        let all = leads == 1 && status.matches(" follower ").count() == 2;
+        (all && status.contains("3 of 3 members up")).then_some(status)
     });
     assert!(status.contains("survives 1 failure,"), "{status}");
     assert_eq!(three.json(&["cluster", "status"])[0]["members"].as_array().unwrap().len(), 3);

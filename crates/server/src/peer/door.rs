@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ const CONNECTIONS_MAX: usize = 1_024;
 /// Connections at once of which nobody knows yet whose they are. One more, and the oldest of them is
 /// closed: a member says who it is within milliseconds, and is not kept out by those who never do.
 const UNKNOWN_MAX: usize = 64;
+/// How long the port has to become free.
+const CLOSE: Duration = Duration::from_secs(1);
 
 /// Answers those who want to belong to the cluster.
 pub(crate) type Joiner = Box<dyn Fn(&Join) -> Control + Send + Sync>;
@@ -37,6 +40,8 @@ pub(crate) struct Door {
     connections: AtomicUsize,
     unknown: Mutex<Unknown>,
     closed: AtomicBool,
+    /// Ends when nobody listens any more.
+    listens: Mutex<Receiver<()>>,
 }
 
 /// Connections of which nobody knows yet whose they are, by the order in which they came.
@@ -55,6 +60,7 @@ struct Inside {
 impl Door {
     /// Begins to answer.
     pub(crate) fn open(listener: TcpListener, me: Me, wire: Wire) -> io::Result<Arc<Self>> {
+        let (listening, listens) = channel::<()>();
         let door = Arc::new(Self {
             me: Mutex::new(me),
             inside: OnceLock::new(),
@@ -64,9 +70,14 @@ impl Door {
             connections: AtomicUsize::new(0),
             unknown: Mutex::default(),
             closed: AtomicBool::new(false),
+            listens: Mutex::new(listens),
         });
         let kept = door.clone();
-        spawn("tenure-members", move || kept.listen(&listener));
+        spawn("tenure-members", move || {
+            kept.listen(&listener);
+            drop(listener);
+            drop(listening);
+        });
         Ok(door)
     }
 
@@ -80,11 +91,14 @@ impl Door {
         let _ = self.inside.set(Inside { net, snapshots, joiner });
     }
 
-    /// Stops listening.
+    /// Stops listening. The port is free then, so that a member can be started again at once.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         // Wakes the thread that listens.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
+        // Nothing is ever said: it ends with the thread.
+        let listens = self.listens.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = listens.recv_timeout(CLOSE);
     }
 
     fn listen(self: &Arc<Self>, listener: &TcpListener) {

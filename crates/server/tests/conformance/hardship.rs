@@ -309,10 +309,13 @@ async fn not_read(seen: &mut Seen) {
         }
     }
     assert!(lag > 0.0, "they are seen to fall behind");
-    wait("both are too slow", || {
+    // Whoever has not read for a second is too slow for the next event.
+    wait_for("both are too slow", async || {
+        keys.put(put("big".into(), VALUE_BYTES)).await.unwrap();
         let slow = running.hub().figures().slow;
         (slow >= 2).then_some(())
-    });
+    })
+    .await;
     let error = loop {
         let fields = soon(calls.message()).await.unwrap().expect("it says why").into_fields();
         if let Some(error) = fields.error {

@@ -102,6 +102,11 @@ async fn ask_all(doors: &[Arc<dyn Door>], each: impl Fn(usize) -> Ask) -> Vec<Re
     replies
 }
 
+/// Whether somebody was left in doubt: on a machine that is busy a deadline can pass before the last word.
+fn in_doubt(reply: &Reply) -> bool {
+    matches!(reply, Reply::Refused(fault) if fault.reason == "UNKNOWN_OUTCOME")
+}
+
 /// The same; each must refuse for this reason.
 async fn refuse(
     seen: &mut Seen,
@@ -109,7 +114,14 @@ async fn refuse(
     reason: &str,
     each: impl Fn(usize) -> Ask,
 ) -> Vec<Reply> {
-    let replies = ask_all(doors, each).await;
+    let mut replies = ask_all(doors, &each).await;
+    for (number, reply) in replies.iter_mut().enumerate().filter(|(_, it)| in_doubt(it)) {
+        *reply = wait_for("it is certain", async || {
+            let reply = doors[number].ask("straits", each(number)).await;
+            (!in_doubt(&reply)).then_some(reply)
+        })
+        .await;
+    }
     for (door, reply) in DOORS.iter().zip(&replies) {
         seen.must_be(door, reply, reason);
     }
@@ -208,9 +220,7 @@ async fn changing(seen: &mut Seen) {
         // It may be here before the first one is.
         let reply = wait_for("another change is under way", async || {
             let reply = at.ask("straits", remove()).await;
-            let early =
-                matches!(&reply, Reply::Refused(fault) if fault.reason == "UNKNOWN_OUTCOME");
-            (!early).then_some(reply)
+            (!in_doubt(&reply)).then_some(reply)
         })
         .await;
         seen.must_be(door, &reply, "MEMBERSHIP_CHANGING");
