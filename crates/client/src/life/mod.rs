@@ -60,7 +60,8 @@ pub enum Cause {
     Forced,
     /// The lock was held as long as it may be.
     MaxHold,
-    /// The cluster does not have it any more; how it went was not told. [`Guard::why_lost`](crate::Guard::why_lost) asks.
+    /// The cluster does not have it any more; how it went was not told.
+    /// [`Guard::why_lost`](crate::Guard::why_lost) asks.
     Gone,
     /// No member acknowledged a renewal for so long.
     Unreachable {

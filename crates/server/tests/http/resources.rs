@@ -1,6 +1,6 @@
 //! Every path does what it says, on whichever member.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::members::wait;
@@ -211,13 +211,23 @@ pub(crate) fn the_same_key_has_the_same_answer(at: &Client) {
 pub(crate) fn locks_are_taken_away(at: &Client) {
     let (lock, lease) = (at.own("forced"), at.lease(60_000));
     let token = at.lock(&lock, &lease);
-    let force = |token: &str| json!({"lock": lock, "token": token, "reason": "r", "now": true});
+    let force = |token: &str| json!({"lock": lock, "token": token, "by": "ops@host", "reason": "r", "now": true});
     let error = at.post("/v1/force", &force("1")).refused(409, "TOKEN_OUTDATED");
     assert_eq!(error["holder"]["token"], token);
     assert_eq!(at.post("/v1/force", &force(&token)).ok()["left_ms"], 0);
     assert_eq!(at.get(&format!("/v1/locks/{lock}")).ok().get("lock"), None);
     let renewed = at.ask("POST", &format!("/v1/leases/{lease}/renew"), &[], b"").ok();
     assert_ne!(renewed["changed"], "0");
+    // Who took it away, and why, is in its history; so is who revoked a lease.
+    let revoked = at.lease(60_000);
+    at.lock(&lock, &revoked);
+    at.delete(&format!("/v1/leases/{revoked}?by=ops%40host&reason=gone&now=true")).ok();
+    let history = at.get(&format!("/v1/locks/{lock}?view=history")).ok();
+    let changes = history["changes"].as_array().unwrap();
+    let events = changes.iter().flat_map(|change| change["events"].as_array().unwrap());
+    let named = events.filter(|event| event["by"] == "ops@host");
+    let named: Vec<_> = named.map(|event| (&event["cause"], &event["reason"])).collect();
+    assert_eq!(named, [(&json!("forced"), &json!("r")), (&json!("revoked"), &Value::Null)]);
 }
 
 pub(crate) fn elections_have_a_leader(at: &Client) {
