@@ -191,7 +191,9 @@ impl Process {
 
     fn numbers(&self, word: &str) -> Vec<u64> {
         let said = fs::read_to_string(&self.said).unwrap_or_default();
-        let lines = said.lines().filter_map(|line| line.split_once(' '));
+        // A line without its end is still being written.
+        let whole = said.rfind('\n').map_or("", |end| &said[..end]);
+        let lines = whole.lines().filter_map(|line| line.split_once(' '));
         lines.filter(|(each, _)| *each == word).map(|(_, number)| number.parse().unwrap()).collect()
     }
 
