@@ -1,6 +1,5 @@
 //! What does whoever held a lock see when it is lost?
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{Cause, Error, Refusal, Standing, Urgency};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenure::{Cause, Change, Client, Error, Guard, Refusal, Standing, Token, Urgency};
+use tenure::{Cause, Change, Client, Error, Guard, Refusal, Standing, Urgency};
 use tenure_server::{Entrance, Running, Settings, start};
 
 const DEADLINE: Duration = Duration::from_secs(60);
