@@ -127,9 +127,16 @@ impl From<Error> for Failure {
                 .with("try", "tenure cluster status, or the same again later"),
             Error::Unknown { request, waited } => {
                 let shown = span::shown(*waited);
+                // Others are known by their lease, or do no harm twice.
+                let id = request.to_string();
+                let repeatable = id != "none" && !id.contains(' ');
+                let again = match repeatable {
+                    true => format!("the same with --request-id {id}: it happens once"),
+                    false => "the same again: what was granted unseen is given back, or ends with its lease".to_owned(),
+                };
                 Self::new(exit, "UNKNOWN_OUTCOME", format!("no outcome within {shown}"))
                     .with("effect", "unknown: it may have happened, or may still")
-                    .with("try", format!("the same with --request-id {request}: it happens once"))
+                    .with("try", again)
             }
             Error::Lost(lost) => Self::new(exit, "LOST", output::clean(&format!("lost: {lost}"))),
             Error::Compacted { floor } => {
@@ -236,10 +243,16 @@ mod tests {
         let failure = Failure::from(Error::Unavailable);
         assert_eq!(failure.json()["exit_code"], 69);
         assert_eq!(failure.json()["error"]["effect"], "none");
-        let request = tenure::RequestId::from("abc".to_owned());
-        let unknown = Error::Unknown { request, waited: std::time::Duration::from_secs(10) };
-        let failure = Failure::from(unknown);
-        assert_eq!(failure.json()["error"]["effect"], "unknown");
-        assert!(failure.shown().contains("--request-id abc"), "{}", failure.shown());
+        let unknown = |id: &str| {
+            let request = tenure::RequestId::from(id.to_owned());
+            let waited = std::time::Duration::from_secs(10);
+            Failure::from(Error::Unknown { request, waited })
+        };
+        let id = "0123456789abcdef0123456789abcdef";
+        assert_eq!(unknown(id).json()["error"]["effect"], "unknown");
+        let shown = unknown(id).shown();
+        assert!(shown.contains(&format!("--request-id {id}")), "{shown}");
+        let shown = unknown("lease 7").shown();
+        assert!(!shown.contains("--request-id"), "{shown}");
     }
 }

@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, quoted};
 use crate::lock::wait::{self, strange};
 use crate::output::{self, Output};
-use crate::reach::{Cluster, Reach, request_id};
+use crate::reach::{self, Cluster, Reach, request_id};
 use crate::span;
 
 /// How often somebody looks who comes next.
@@ -68,7 +68,7 @@ pub(crate) fn force(flags: &Force) -> Result<Exit, Failure> {
         }
         confirm(flags)?;
         let began = Instant::now();
-        let (lock, now, by) = (flags.lock.clone(), flags.now, cluster.client.name().to_owned());
+        let (lock, now, by) = (flags.lock.clone(), flags.now, reach::whoever(&cluster.client));
         let command = Command::Force(v1::ForceRequest { lock, token, reason, now, by });
         let id = request_id(flags.request_id.as_ref());
         let (answer, revision) = cluster.client.ask(command, Some(&id)).await?;

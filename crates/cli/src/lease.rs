@@ -20,6 +20,9 @@ use crate::output::{self, Output, Side, Table};
 use crate::reach::{Cluster, Reach, request_id};
 use crate::span;
 
+/// Fewer digits of a lease are a slip rather than a name.
+const DIGITS_MIN: usize = 6;
+
 /// Digits of a lease that people are shown.
 const SHORT: usize = 8;
 
@@ -203,7 +206,7 @@ async fn revoke(cluster: &Cluster, flags: &Revoke) -> Result<Exit, Failure> {
         by_other: flags.reason.is_some(),
         reason: flags.reason.clone().unwrap_or_default(),
         now: flags.now,
-        by: cluster.client.name().to_owned(),
+        by: crate::reach::whoever(&cluster.client),
         ..Default::default()
     });
     let id = flags.reason.as_ref().map(|_| request_id(None));
@@ -328,6 +331,11 @@ pub(crate) async fn find(cluster: &Cluster, given: &str) -> Result<i64, Failure>
         && get(cluster, id).await?.is_some()
     {
         return Ok(id);
+    }
+    if given.len() < DIGITS_MIN {
+        let text =
+            format!("{given} may be the beginning of any lease: {DIGITS_MIN} digits at least");
+        return Err(Failure::arguments(text).next("tenure lease list"));
     }
     let ids = all(cluster).await?.into_iter().filter_map(|it| Some(it.lease?.lease));
     let found: Vec<i64> = ids.filter(|id| id.to_string().starts_with(given)).collect();

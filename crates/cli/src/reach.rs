@@ -51,6 +51,14 @@ pub(crate) struct Reach {
     pub(crate) output: Output,
 }
 
+/// Who takes something away: our name, without the number of this process if nobody chose a name. A request that is
+/// repeated by another process has to say the same.
+pub(crate) fn whoever(client: &tenure::Client) -> String {
+    let name = client.name();
+    let numbered = format!("/{}", std::process::id());
+    name.strip_suffix(&numbered).unwrap_or(name).to_owned()
+}
+
 /// What follows from flags, variables and file together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Place {

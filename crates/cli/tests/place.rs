@@ -112,7 +112,10 @@ fn a_learner_reads_as_well_as_anybody_and_counts_for_nothing() {
         cluster.ask(last, "status").unwrap().contains("leader=none").then_some(())
     });
     assert!(cluster.ask(last, "put key lost").unwrap().starts_with("error none"));
-    assert!(its(&cluster, "get key").starts_with("error none no-leader"));
+    // A learner may still know whom it followed, who does not lead any more.
+    let unread = its(&cluster, "get key");
+    let words = ["error none no-leader ", "error none not-leader "];
+    assert!(words.iter().any(|word| unread.starts_with(word)), "{unread}");
     assert_eq!(its(&cluster, "stale get key"), seen, "what it knows it still tells");
     start(&mut cluster, second, "50");
     assert!(cluster.ok("get key").contains("value=survived"));

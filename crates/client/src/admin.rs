@@ -151,6 +151,9 @@ impl Client {
     /// How a grant was lost, by whom and why, as the cluster's history has it; nothing if it was not lost, or if the
     /// history does not reach back there any more.
     ///
+    /// A grant whose owner itself revoked the lease is lost as well: revoked, by nobody that is named. Of a lease that
+    /// somebody else revoked the history of its locks has by whom, but no reason.
+    ///
     /// ```no_run
     /// # async fn example(client: tenure::Client, token: tenure::Token) -> Result<(), tenure::Error> {
     /// if let Some(lost) = client.why_taken("deploy", token).await? {
@@ -174,6 +177,9 @@ impl Guard {
     /// Why the lock was lost, by whom, and their reason. Whoever heard of it when it happened knows; otherwise the
     /// cluster's history is asked: a guard that was cut off in that moment only learns that its lock is gone. Nothing
     /// if the lock is not lost.
+    ///
+    /// What the history answers is what [`Client::why_taken`] does: also for a lease that its owner itself revoked, and
+    /// of one that somebody else revoked by whom, but no reason.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {

@@ -53,7 +53,8 @@ pub enum Error {
     /// What was relied on is lost; the work under it was, or has to be, stopped.
     #[error("lost: {0}")]
     Lost(Lost),
-    /// The lock was granted, and the fence at the resource did not let its holder in. It was given back.
+    /// The lock was granted, and the fence at the resource did not let its holder in. It was given back, or ends with
+    /// its lease.
     #[error("the fence at the resource said no")]
     Fence(#[source] crate::fence::FenceError),
     /// The history does not reach back as far as a watch wanted.

@@ -90,7 +90,8 @@ where
 
 impl LockAsk {
     /// Raises the floor at the resource once the lock is granted, before the guard is handed out: whoever held the lock
-    /// before cannot write any more. If that fails the lock is given back and the answer is [`Error::Fence`].
+    /// before cannot write any more. If that fails, or takes longer than the client's timeout, the lock is given back,
+    /// or left to its lease if nobody can be reached, and the answer is [`Error::Fence`].
     ///
     /// ```no_run
     /// # async fn raise(lock: tenure::Lock) -> Result<(), std::io::Error> { Ok(()) }
@@ -120,7 +121,12 @@ impl Guard {
 
 /// Hands out a guard that its fence has let in, or gives the lock back.
 pub(crate) async fn fenced(guard: Guard, fence: &dyn Fence) -> Result<Guard, Error> {
-    match guard.fence(fence).await {
+    let within = guard.held().shared.settings.timeout;
+    let raised = match tokio::time::timeout(within, guard.fence(fence)).await {
+        Ok(raised) => raised,
+        Err(_) => Err(Error::Fence(format!("no answer within {within:.1?}").into())),
+    };
+    match raised {
         Ok(()) => Ok(guard),
         Err(error) => {
             // Why the work does not begin is worth more than what became of the lock, which ends with its lease.

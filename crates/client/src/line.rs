@@ -143,7 +143,7 @@ impl Line {
         let (to, requests) = mpsc::unbounded_channel();
         let mut client =
             SessionServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let outgoing = Outgoing { hello: Some(hello), requests, patient: false };
+        let outgoing = Outgoing { hello: Some(hello), requests, seen: 0 };
         let opened = client.open(outgoing).await;
         let mut from = opened.map_err(|status| status.message().to_owned())?.into_inner();
         let first = from.message().await.map_err(|status| status.message().to_owned())?;
@@ -260,8 +260,8 @@ impl Heard {
 struct Outgoing {
     hello: Option<v1::Hello>,
     requests: mpsc::UnboundedReceiver<v1::Request>,
-    /// Whether others had their turn since there is something to send.
-    patient: bool,
+    /// How many requests there were when the others were last given their turn.
+    seen: usize,
 }
 
 impl Stream for Outgoing {
@@ -272,13 +272,15 @@ impl Stream for Outgoing {
             let said = v1::SessionRequest { hello: Some(hello), requests: Vec::new() };
             return Poll::Ready(Some(said));
         }
-        // Whoever was answered together asks again together: all of them run before this does, once more.
-        if !self.patient && !self.requests.is_empty() {
-            self.patient = true;
+        // Whoever was answered together asks again together: all of them run before this does, for as long as that
+        // brings more.
+        let there = self.requests.len();
+        if there > self.seen && there < TOGETHER_MAX {
+            self.seen = there;
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.patient = false;
+        self.seen = 0;
         let (mut requests, mut bytes) = (Vec::new(), 0);
         while requests.len() < TOGETHER_MAX && bytes < TOGETHER_BYTES {
             match self.requests.poll_recv(context) {

@@ -67,8 +67,9 @@ pub(crate) async fn own(shared: Arc<Shared>, ask: Ask) -> Result<Guard, Error> {
         if let Some(done) = own_once(&shared, &ask, until, reach).await {
             return done;
         }
-        // The first answer did not come in time to be worth anything: a new lease, from the beginning.
-        if !shared.spend() {
+        // The first answer did not come in time to be worth anything: a new lease, from the beginning, for as long as
+        // any other request may take.
+        if Instant::now() >= reach || !shared.spend() {
             return Err(Error::Unavailable);
         }
     }
@@ -108,7 +109,7 @@ async fn own_once(
             continue;
         };
         orphan.sent = true;
-        let Ok(said) = tokio::time::timeout_at(worthless, asked.next()).await else {
+        let Ok(said) = tokio::time::timeout_at(worthless.min(reach), asked.next()).await else {
             line.suspect();
             return None;
         };
@@ -261,12 +262,10 @@ impl Stand<'_> {
         let (held, ask) = (self.held, self.ask);
         let mut standing = held.standing();
         let mut queued = asked.is_some();
-        let limit = self.until.map_or_else(|| Instant::now() + FAR, |until| until + SLACK);
         // Whoever does not wait wants an answer in the time of any other request.
-        let limit = if ask.wait == Wait::No {
-            Instant::now() + held.shared.settings.timeout
-        } else {
-            limit
+        let limit = match ask.wait {
+            Wait::No => Some(Instant::now() + held.shared.settings.timeout),
+            Wait::For(_) | Wait::Unlimited => self.until.map(|until| until + SLACK),
         };
         let (mut sent, mut pause) = (queued, PAUSE);
         loop {
@@ -287,7 +286,7 @@ impl Stand<'_> {
             };
             let (heard, line, on) = tokio::select! {
                 () = lost(&mut standing) => return Err(gone(held)),
-                () = tokio::time::sleep_until(limit) => return Err(self.out_of_time(sent).await),
+                () = at_last(limit) => return Err(self.out_of_time(sent).await),
                 step = step => match step {
                     Some(step) => step,
                     None => {
@@ -423,6 +422,14 @@ fn deadline(wait: Wait) -> Option<Instant> {
     match wait {
         Wait::For(time) => Some(Instant::now() + time.min(FAR)),
         Wait::No | Wait::Unlimited => None,
+    }
+}
+
+/// Until a moment, if there is one: a wait without end needs no timer.
+async fn at_last(limit: Option<Instant>) {
+    match limit {
+        Some(limit) => tokio::time::sleep_until(limit).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! From any member over HTTP, or from a file that somebody keeps up to date. They are read again every half minute, and
 //! when a ticket names a key that is not known. The set that was used last is kept beside the data: a restart needs no
-//! cluster, and never goes back to keys of before a restore.
+//! cluster, and never goes back to keys of before a restore, nor to one that was rotated away.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tenure_fence::ticket::{BadSet, Forged, KeySet, Resource, Ticket, Tickets};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::believe::Tell;
@@ -45,7 +45,7 @@ pub(crate) struct Keys {
     kept: PathBuf,
     tell: Tell,
     /// One reads at a time.
-    reading: Mutex<Reading>,
+    reading: Arc<Mutex<Reading>>,
 }
 
 /// How the last reading went.
@@ -95,7 +95,7 @@ impl Keys {
         };
         keep(&kept, &text)
             .map_err(|source| StartError::Disk { what: kept.display().to_string(), source })?;
-        let reading = Mutex::new(Reading { began: None, text, failing });
+        let reading = Arc::new(Mutex::new(Reading { began: None, text, failing }));
         Ok(Self { tickets, places, kept, tell, reading })
     }
 
@@ -105,7 +105,7 @@ impl Keys {
 
     /// The ticket in this text, with newer keys if it needs some.
     pub(crate) async fn check(
-        &self,
+        self: &Arc<Self>,
         text: &str,
         resource: &Resource<'_>,
     ) -> Result<Arc<Ticket>, Forged> {
@@ -126,13 +126,19 @@ impl Keys {
     }
 
     /// Reads the set, unless somebody else began to after this was asked for.
-    async fn refresh(&self) {
+    async fn refresh(self: &Arc<Self>) {
         let came = Instant::now();
-        let mut reading = self.reading.lock().await;
+        let reading = Arc::clone(&self.reading).lock_owned().await;
+        if reading.began.is_some_and(|began| began > came) {
+            return;
+        }
+        // What is begun is ended, also if whoever asked for it hangs up: others wait for it.
+        let keys = Arc::clone(self);
+        let _ = tokio::spawn(async move { keys.read_again(reading).await }).await;
+    }
+
+    async fn read_again(&self, mut reading: OwnedMutexGuard<Reading>) {
         if let Some(began) = reading.began {
-            if began > came {
-                return;
-            }
             sleep_until(began + AT_MOST_EVERY).await;
         }
         reading.began = Some(Instant::now());
@@ -270,6 +276,9 @@ fn keep(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     fn set(epoch: u16) -> String {
@@ -324,6 +333,13 @@ mod tests {
         goes_on_because("of cluster x, not c");
         fs::write(&file, "no set").unwrap();
         goes_on_because("this is no set of keys");
+        // Of a member that has not heard of the last rotation.
+        let at = |revision: u64| set(2).replacen('{', &format!(r#"{{"revision":"{revision}","#), 1);
+        fs::write(&file, at(8)).unwrap();
+        assert!(open().is_ok());
+        fs::write(&file, at(7)).unwrap();
+        assert!(open().is_ok());
+        assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), at(8));
         // One that is left over from before does not hide the next.
         let newer = dir.path().join("newer.json");
         fs::write(&newer, set(3)).unwrap();
@@ -343,9 +359,9 @@ mod tests {
         let places = [file.display().to_string()];
         let data = dir.path().to_owned();
         let keys = std::thread::spawn(move || Keys::open(&places, &data, quiet()).ok().unwrap());
-        let keys = keys.join().unwrap();
+        let keys = Arc::new(keys.join().unwrap());
         keys.refresh().await;
-        let (began, keys) = (Instant::now(), Arc::new(keys));
+        let began = Instant::now();
         let all: Vec<_> = (0..50)
             .map(|_| {
                 let keys = Arc::clone(&keys);
@@ -356,5 +372,32 @@ mod tests {
             each.await.unwrap();
         }
         assert!(began.elapsed() <= AT_MOST_EVERY * 2, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn who_hangs_up_while_keys_are_read_leaves_them_to_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let member = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = format!("http://{}", member.local_addr().unwrap());
+        let keys = Arc::new(Keys {
+            tickets: Tickets::new(KeySet::parse(&set(2)).unwrap()),
+            places: vec![Place::parse(&place).unwrap()],
+            kept: dir.path().join(KEPT),
+            tell: quiet(),
+            reading: Arc::default(),
+        });
+        let [first, second] = [(); 2].map(|()| {
+            let keys = Arc::clone(&keys);
+            tokio::spawn(async move { keys.refresh().await })
+        });
+        let (mut asked, _) = member.accept().await.unwrap();
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        let newer = set(3);
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{newer}", newer.len());
+        assert_ne!(asked.read(&mut [0; 1024]).await.unwrap(), 0);
+        asked.write_all(answer.as_bytes()).await.unwrap();
+        second.await.unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), newer);
     }
 }

@@ -26,8 +26,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 const DEADLINE: Duration = Duration::from_secs(60);
+/// What anybody may ask where there are no certificates.
+const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: m0\r\n\r\n";
 
 /// A member on its own, on an address that other machines reach, for clients with certificates.
 struct Guarded {
@@ -91,16 +95,28 @@ impl Guarded {
         TlsConnector::from(Arc::new(config))
     }
 
+    async fn dial(
+        &self,
+        shown: Option<&Papers>,
+        alpn: &[u8],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        Dial { to: self.address(), with: self.connector(shown, alpn) }.dial().await
+    }
+
     async fn grpc(&self, shown: Option<&Papers>) -> Result<Channel, tonic::transport::Error> {
         let dial = Dial { to: self.address(), with: self.connector(shown, b"h2") };
         Endpoint::from_static("http://m0").connect_with_connector(dial).await
     }
 
-    /// The beginning of what is said to a request over HTTP/1.1; nothing if it is not let in.
+    /// What is said when somebody asks how the member is.
     async fn http(&self, shown: Option<&Papers>) -> Option<String> {
-        let dial = Dial { to: self.address(), with: self.connector(shown, b"http/1.1") };
-        let mut stream = dial.dial().await.ok()?;
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: m0\r\n\r\n").await.ok()?;
+        self.asked(shown, HEALTH).await
+    }
+
+    /// The beginning of what is said to a request over HTTP/1.1; nothing if it is not let in.
+    async fn asked(&self, shown: Option<&Papers>, request: &str) -> Option<String> {
+        let mut stream = self.dial(shown, b"http/1.1").await.ok()?;
+        stream.write_all(request.as_bytes()).await.ok()?;
         let mut said = [0; 15];
         stream.read_exact(&mut said).await.ok()?;
         Some(String::from_utf8_lossy(&said).into_owned())
@@ -155,8 +171,28 @@ async fn every_door_is_open_to_those_with_a_certificate_and_to_nobody_else() {
     assert_eq!(member.http(Some(&member.theirs)).await.as_deref(), Some("HTTP/1.1 200 OK"));
     // Who shows nothing is told what is missing; who shows something else does not get as far.
     assert_eq!(member.http(None).await.as_deref(), Some("HTTP/1.1 401 Un"));
-    let unknown = cycle(&member.grpc(None).await.unwrap(), "b").await.unwrap_err();
+    let nobody = member.grpc(None).await.unwrap();
+    let unknown = cycle(&nobody, "b").await.unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::Unauthenticated);
+    // That is so for what says nothing of any lock, too, and for what would become a socket.
+    let ask = HealthCheckRequest { service: String::new() };
+    HealthClient::new(channel.clone()).check(ask.clone()).await.unwrap();
+    let unknown = HealthClient::new(nobody).check(ask).await.unwrap_err();
+    assert_eq!(unknown.code(), tonic::Code::Unauthenticated);
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    for (path, headers, served) in [
+        ("/metrics", "", "HTTP/1.1 200 OK"),
+        ("/.well-known/jwks.json", "", "HTTP/1.1 200 OK"),
+        ("/v1/ws", upgrade, "HTTP/1.1 101 Sw"),
+        ("/v1/lock-socket", upgrade, "HTTP/1.1 101 Sw"),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: m0\r\n{headers}\r\n");
+        let said = member.asked(Some(&member.theirs), &request).await;
+        assert_eq!(said.as_deref(), Some(served), "{path}");
+        let said = member.asked(None, &request).await;
+        assert_eq!(said.as_deref(), Some("HTTP/1.1 401 Un"), "{path}");
+    }
     let stranger = Some(&member.papers);
     assert_eq!(member.http(stranger).await, None);
     // Under TLS 1.3 a client learns after its own handshake that it was refused.
@@ -184,9 +220,7 @@ async fn every_door_is_open_to_those_with_a_certificate_and_to_nobody_else() {
 async fn who_speaks_in_plain_or_stops_half_way_is_cut_off_and_disturbs_nobody() {
     let member = Guarded::start();
     let channel = member.grpc(Some(&member.theirs)).await.unwrap();
-    for plain in
-        [&b"GET /healthz HTTP/1.1\r\nHost: m0\r\n\r\n"[..], b"status\n", b"PRI * HTTP/2.0\r\n"]
-    {
+    for plain in [HEALTH.as_bytes(), b"status\n", b"PRI * HTTP/2.0\r\n"] {
         let mut stream = TcpStream::connect(member.address()).await.unwrap();
         stream.write_all(plain).await.unwrap();
         let mut said = Vec::new();
@@ -214,6 +248,33 @@ async fn who_speaks_in_plain_or_stops_half_way_is_cut_off_and_disturbs_nobody() 
     let took_us = os::now_us() - began_us;
     assert!(took_us >= 4_000_000, "they had their five seconds: {took_us}");
     cycle(&channel, "after").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_shows_no_certificate_is_told_so_and_does_not_stay() {
+    let member = Guarded::start();
+    let began_us = os::now_us();
+    let mut asking = member.dial(None, b"http/1.1").await.unwrap();
+    let asks = async {
+        let mut said = [0; 4096];
+        while asking.write_all(HEALTH.as_bytes()).await.is_ok()
+            && asking.read(&mut said).await.is_ok_and(|bytes| bytes > 0)
+        {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let mut sitting = member.dial(None, b"h2").await.unwrap();
+    let sits = async {
+        // How a client of HTTP/2 begins, and its settings.
+        let begins = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        sitting.write_all(begins).await.unwrap();
+        // It is cut off: an end or an error.
+        let _ = sitting.read_to_end(&mut Vec::new()).await;
+    };
+    tokio::time::timeout(DEADLINE, async { tokio::join!(asks, sits) }).await.unwrap();
+    let took_us = os::now_us() - began_us;
+    // Sooner than silence would have ended it over HTTP/2.
+    assert!((9_000_000..25_000_000).contains(&took_us), "{took_us}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -141,13 +141,15 @@ impl Redis {
     async fn put(&self, lock: &str, owner: &Owner, ttl: Duration) -> Result<Found, StoreError> {
         let ms = ttl.as_millis().to_string();
         let value = self.eval(PUT, &self.key(lock), &[owner.as_str(), &ms]).await?;
-        let (left, whose): (i64, String) = match value {
+        let (left, whose): (i64, Vec<u8>) = match value {
             Value::BulkString(_) => return Ok(Found::Ours),
             Value::Array(_) => from_redis_value(value).map_err(|it| failed(it.into()))?,
             other => return Err(strange(&other)),
         };
         // The millisecond it is in has to pass, too. A key without an end is not one of ours; it is looked at again.
         let left = u64::try_from(left).map_or(ttl, |ms| Duration::from_millis(ms + 1));
+        // Others put random bytes there, which need not be text: somebody holds it all the same.
+        let whose = String::from_utf8_lossy(&whose).into_owned();
         Ok(Found::Theirs { whose, left })
     }
 

@@ -1,7 +1,7 @@
 //! Why was the lock not acquired, what may be concluded, and what comes next?
 
 use serde_json::json;
-use tenure::{Error, Refusal};
+use tenure::{Cause, Error, Refusal};
 
 use crate::exit::Exit;
 use crate::failure::{self, chain, quoted};
@@ -26,6 +26,13 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
             voice.error(&format!("lock `{lock}` is held; waited {waited}"));
             ("wait_timeout", flags.held_code)
         }
+        Error::Lost(lost) if matches!(lost.cause(), Cause::Unreachable { .. }) => {
+            let lost = output::clean(&lost.to_string());
+            voice.error(&format!("lock `{lock}` was not acquired: {lost}"));
+            voice.detail("effect", "none: the command did not start");
+            voice.detail("try", "tenure doctor, or the same again later");
+            ("unreachable", Exit::Unreachable.code())
+        }
         Error::Lost(lost) => {
             let lost = output::clean(&lost.to_string());
             voice.error(&format!("lock `{lock}` was not acquired: {lost}"));
@@ -49,10 +56,10 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
             let ttl = shown(flags.ttl);
             voice.detail(
                 "effect",
-                &format!("unknown: it may be held for {ttl}; the command did not start"),
+                &format!("the command did not start; what was granted unseen is given back, or free after {ttl}"),
             );
-            voice.detail("try", &format!("the same again; who has it: {look}"));
-            ("unknown", Exit::Unknown.code())
+            voice.detail("try", &format!("tenure doctor, or the same again; who has it: {look}"));
+            ("unreachable", Exit::Unreachable.code())
         }
         Error::Pace(wrong) => {
             voice.error(&wrong.to_string());

@@ -396,10 +396,18 @@ impl<'a> Under<'a> {
         let free_us = self.job.times.handed_over_us(&self.deadlines);
         let voice = self.voice;
         match free_us.checked_sub(gone_us) {
+            // Whoever ends a lease as its owner says that its work has stopped, and nobody tells us.
+            _ if lost.word == "gone" => voice.unusual(&format!(
+                "stopped in {took}; whoever comes next may have started before: we were not told when it was taken away"
+            )),
             Some(margin_us) => {
                 let margin = shown(Duration::from_micros(margin_us));
+                let unless = match lost.word {
+                    "forced" | "revoked" => ", unless it was taken away with --now",
+                    _ => "",
+                };
                 voice.unusual(&format!(
-                    "stopped in {took}, at least {margin} before anyone else can start"
+                    "stopped in {took}, at least {margin} before anyone else can start{unless}"
                 ));
             }
             None => {

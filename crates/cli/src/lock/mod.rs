@@ -137,10 +137,14 @@ async fn foreground(
         Ok(guard) => guard,
         // The place in the queue went with the lease: nothing was held that could be lost.
         Err(tenure::Error::Lost(lost)) => {
+            let exit = match lost.cause() {
+                tenure::Cause::Unreachable { .. } => Exit::Unreachable,
+                _ => Exit::NotAcquired,
+            };
             let lost = crate::output::clean(&lost.to_string());
             let text = format!("lock `{lock}` was not acquired: {lost}");
             let lock = quoted(lock);
-            return Err(Failure::new(Exit::NotAcquired, "LOST", text)
+            return Err(Failure::new(exit, "LOST", text)
                 .with("effect", "none: the place in the queue is gone")
                 .next(format!("the same again; who has it: tenure explain {lock}")));
         }

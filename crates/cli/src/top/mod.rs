@@ -24,7 +24,7 @@ use model::{Model, Sort};
 /// What a screen has where there is none.
 const PAPER: Size = Size { columns: 120, rows: 40 };
 
-/// Between what happened and what is drawn because of it, at most, and only while more happens.
+/// Between one drawing and the next, at least, unless a key is pressed or it is time to look again.
 const FRAME: Duration = Duration::from_millis(100);
 
 /// Flags of `tenure top`.
@@ -120,10 +120,12 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
     let (screen, mut keys) = (Screen::open()?, terminal::keys());
     let mut page = Page::Locks;
     let mut tick = tokio::time::interval(flags.interval.max(Duration::from_millis(50)));
-    let mut drawn: Option<Instant> = None;
+    let mut drawn_at = Instant::now();
+    // When what is on the screen is to be drawn anew; nothing while it is as it should be.
+    let mut due = Some(drawn_at);
     loop {
         // Not for each of a thousand events per second: whoever draws does not listen.
-        if drawn.is_none_or(|at| at.elapsed() >= FRAME) {
+        if due.is_some_and(|at| at <= Instant::now()) {
             match &page {
                 Page::About(lines) => screen.draw(&view::about(lines, screen.size())),
                 Page::Locks => screen.draw(&view::lines(&model, screen.size(), None)),
@@ -131,17 +133,23 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
                     screen.draw(&view::lines(&model, screen.size(), Some(&model.filter)));
                 }
             }
-            drawn = Some(Instant::now());
+            drawn_at = Instant::now();
+            due = None;
         }
         tokio::select! {
             batch = watch.next() => match batch {
-                Ok(Some(batch)) => model.heard(&batch),
+                Ok(Some(batch)) => {
+                    model.heard(&batch);
+                    due = due.or(Some(drawn_at + FRAME));
+                }
                 Ok(None) => {}
                 // Heard too little to go on from there: from now on, then.
                 Err(_) => watch = cluster.client.watch_prefix("").await?,
             },
+            // The last of many events is drawn, too, when nothing comes after it.
+            () = tokio::time::sleep_until(due.unwrap_or(drawn_at)), if due.is_some() => {}
             _ = tick.tick() => {
-                drawn = None;
+                due = Some(Instant::now());
                 if let Err(failure) = model.look(cluster).await {
                     model.trouble(&failure.text);
                 }
@@ -149,7 +157,7 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
             signal = asked.signal() => { let _ = signal; return Ok(Exit::Done) },
             key = keys.recv() => {
                 let Some(key) = key else { return Ok(Exit::Done) };
-                drawn = None;
+                due = Some(Instant::now());
                 let (next, done) = press(cluster, &mut model, page, key).await;
                 if done {
                     return Ok(Exit::Done);

@@ -179,7 +179,12 @@ fn a_lock_is_taken_away_only_by_name_token_and_reason() {
     assert!(ok(&["history", "taken"]).contains("because \"it was deleted\""));
     // Without --now the lock cools: its holder may stop first.
     let token = one(&["locks", "taken"])["holders"][0]["token"].as_str().unwrap().to_owned();
-    let cooling = one(&["force", "taken", "--token", &token, "--reason", "again", "--yes"]);
+    let id = format!("{:032x}", 7);
+    let command =
+        ["force", "taken", "--token", &token, "--reason", "again", "--yes", "--request-id", &id];
+    let cooling = one(&command);
     assert!(cooling["left_ms"].as_u64().unwrap() > 0, "{cooling}");
+    // As advised when the outcome is not known: another process says the same, and it happens once.
+    assert_eq!(one(&command)["revision"], cooling["revision"]);
     assert!(ok(&["locks", "taken"]).contains("cooling"));
 }

@@ -2,8 +2,22 @@
 
 use crate::Guardian;
 use crate::common::Cluster;
-use crate::pause_over_redlock::{Places, What, picture, run};
+use crate::pause_over_redlock::{Places, Story, What, picture, run};
 use crate::servers::Server;
+
+/// How often it is tried.
+const TRIES: usize = 5;
+
+/// Both runs; again where the machine was too busy for A to keep its lock until it pauses.
+fn stories(places: &Places) -> [Story; 2] {
+    for _ in 0..TRIES {
+        match run(places) {
+            Err(why) if why.to_string().contains("this machine is too slow") => eprintln!("{why}"),
+            told => return told.unwrap(),
+        }
+    }
+    panic!("the machine was too slow {TRIES} times")
+}
 
 /// What a picture says, without where and when.
 fn words(picture: &str) -> Vec<String> {
@@ -24,12 +38,11 @@ fn a_pause_corrupts_under_redlock_and_is_refused_under_tenure() {
     }
     let (dir, cluster) = (tempfile::tempdir().unwrap(), Cluster::found(1));
     let store = Guardian::store(dir.path());
-    let [redlock, tenure] = run(&Places {
+    let [redlock, tenure] = stories(&Places {
         redis: redis.iter().map(|server| server.address.clone()).collect(),
         tenure: cluster.address(0).to_string(),
         store: store.address.to_string(),
-    })
-    .unwrap();
+    });
     for (story, left, late) in
         [(&redlock, "A's work", What::Accepted), (&tenure, "B's work", What::Refused)]
     {

@@ -283,7 +283,8 @@ fn run(dir: &Path, adds: usize, fenced: bool) -> Shown {
     };
     let mut clients: Vec<Process> =
         (0..CLIENTS).map(|number| Process::start(&plan(number))).collect();
-    let every = (adds / 3).clamp(1, 1_000);
+    // Several, so that it does not matter if one of them comes when nobody is there to notice.
+    let every = (adds / 5).clamp(1, 1_000);
     let mut faults = Faults { cluster, every, next: every, kills: 0, partitions: 0 };
     let style = "{bar:40} {pos}/{len} numbers, {elapsed} gone, {eta} left";
     let bar =

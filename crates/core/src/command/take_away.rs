@@ -78,7 +78,7 @@ impl Machine {
     /// Refuses what cannot be kept of what is said about taking something away.
     pub(super) fn check_said(&self, said: Said<'_>) -> Result<(), Refusal> {
         if !said.by.is_empty() {
-            self.check_name(said.by)?;
+            self.check_known_name(said.by)?;
         }
         self.check_limit(Limit::MetadataBytes, said.reason.len() as u64)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::Deserialize;
-use tenure_types::Epoch;
+use tenure_types::{Epoch, Revision};
 
 use super::read::decoded;
 use crate::claim::Incarnation;
@@ -30,6 +30,8 @@ pub struct KeySet {
     pub(super) cluster: String,
     pub(super) epoch: Epoch,
     pub(super) incarnation: Incarnation,
+    /// Members of before there was one serve none.
+    pub(super) revision: Option<Revision>,
     pub(super) keys: BTreeMap<String, UnparsedPublicKey<[u8; KEY_BYTES]>>,
 }
 
@@ -64,6 +66,14 @@ pub enum BadSet {
         /// The one seen.
         known: Incarnation,
     },
+    /// A newer set of the same life was seen: the member that serves this one has not heard of it.
+    #[error("the keys are of revision {said}, and revision {known} was seen")]
+    OldRevision {
+        /// Of which.
+        said: Revision,
+        /// The one seen.
+        known: Revision,
+    },
 }
 
 #[derive(Deserialize)]
@@ -71,6 +81,7 @@ struct Written {
     cluster: String,
     epoch: u16,
     incarnation: String,
+    revision: Option<String>,
     keys: Vec<Jwk>,
 }
 
@@ -99,6 +110,9 @@ impl KeySet {
         let epoch = Epoch::new(written.epoch).ok_or_else(|| malformed("its epoch is none"))?;
         let incarnation = Incarnation::parse(&written.incarnation);
         let incarnation = incarnation.ok_or_else(|| malformed("its incarnation is none"))?;
+        let revision =
+            written.revision.map(|digits| digits.parse::<u64>().map(Revision)).transpose();
+        let revision = revision.map_err(|_| malformed("its revision is none"))?;
         let mut keys = BTreeMap::new();
         for key in written.keys {
             let ours = key.kty == "OKP" && key.crv.as_deref() == Some("Ed25519");
@@ -116,7 +130,7 @@ impl KeySet {
                 return Err(malformed("two keys have one id"));
             }
         }
-        Ok(Self { cluster: written.cluster, epoch, incarnation, keys })
+        Ok(Self { cluster: written.cluster, epoch, incarnation, revision, keys })
     }
 
     /// Whose keys they are.
@@ -145,12 +159,19 @@ impl KeySet {
         if self.epoch < old.epoch {
             return Err(BadSet::OldEpoch { said: self.epoch, known: old.epoch });
         }
-        if self.epoch == old.epoch && self.incarnation != old.incarnation {
+        if self.epoch > old.epoch {
+            return Ok(());
+        }
+        if self.incarnation != old.incarnation {
             return Err(BadSet::OtherIncarnation {
                 said: self.incarnation,
                 known: old.incarnation,
             });
         }
-        Ok(())
+        // A member without a quorum serves what it has: a key that was rotated away since may be among it.
+        match (self.revision, old.revision) {
+            (Some(said), Some(known)) if said < known => Err(BadSet::OldRevision { said, known }),
+            _ => Ok(()),
+        }
     }
 }

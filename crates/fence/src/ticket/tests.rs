@@ -8,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::{Value, json};
+use tenure_types::Revision;
 
 use super::cache::Cache;
 use super::{BadSet, Forged, KeySet, Resource, TICKET_BYTES_MAX, Ticket, Tickets};
@@ -317,6 +318,33 @@ fn after_a_restore_nothing_of_before_is_believed() {
 }
 
 #[test]
+fn a_key_that_was_rotated_away_does_not_come_back_with_an_older_set() {
+    let (a, gone) = (Member::new("a", 1), Member::new("gone", 3));
+    let at = |members: &[&Member], revision: u64| KeySet {
+        revision: Some(Revision(revision)),
+        ..set_of(members)
+    };
+    let tickets = Tickets::new(at(&[&a, &gone], 9));
+    let text = gone.sign(&claims());
+    tickets.check(&text, &ledger()).unwrap();
+    tickets.update(at(&[&a], 10)).unwrap();
+    let stays_away = || {
+        let stale = tickets.update(at(&[&a, &gone], 9)).unwrap_err();
+        let (said, known) = (Revision(9), Revision(10));
+        assert_eq!(stale, BadSet::OldRevision { said, known });
+        assert_eq!(tickets.check(&text, &ledger()).unwrap_err().reason(), "TICKET_KEY_RETIRED");
+    };
+    stays_away();
+    // The same again is no harm, nor is a set of somebody who does not say how old it is.
+    tickets.update(at(&[&a], 10)).unwrap();
+    tickets.update(set_of(&[&a])).unwrap();
+    stays_away();
+    // Another life counts anew.
+    let restored = KeySet { revision: Some(Revision(1)), ..set(&[], 3, "00000000000000b0") };
+    tickets.update(restored).unwrap();
+}
+
+#[test]
 fn keys_of_another_life_or_kind_are_left_out_and_bad_ones_refused() {
     let a = Member::new("a", 1);
     assert_eq!(set_of(&[&a]).len(), 1);
@@ -336,6 +364,18 @@ fn keys_of_another_life_or_kind_are_left_out_and_bad_ones_refused() {
     assert!(parse(json!([changed("kid", json!(""))])).is_err());
     assert!(parse(json!([a.jwk(), a.jwk()])).is_err());
     assert!(KeySet::parse("{}").is_err());
+    let at = |revision: Value| {
+        let set = json!({
+            "cluster": CLUSTER, "epoch": 2, "incarnation": "00000000000000af",
+            "revision": revision, "keys": [],
+        });
+        KeySet::parse(&set.to_string()).map(|set| set.revision)
+    };
+    assert_eq!(at(json!("8850")), Ok(Some(Revision(8_850))));
+    assert_eq!(at(Value::Null), Ok(None));
+    for none in [json!(8_850), json!(""), json!("x"), json!("-1")] {
+        assert!(at(none).is_err());
+    }
 }
 
 #[test]

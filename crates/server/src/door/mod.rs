@@ -48,7 +48,8 @@ const CONNECTIONS_MAX: usize = 20_000;
 const PER_ADDRESS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 /// From the first byte of a TLS handshake to its last.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// From the beginning of a request, or of a connection, to the end of its headers.
+/// From the beginning of a request, or of a connection, to the end of its headers. Who has not shown what this port
+/// wants to see has no more than that for all it does.
 const HEADERS: Duration = Duration::from_secs(10);
 /// Bytes of headers, counted as HTTP/2 does, and how many of them. Whoever sends more is told so; whoever sends twice
 /// as much is cut off before it is understood.
@@ -263,6 +264,10 @@ async fn serve(stream: TcpStream, house: &House, mut seat: Seat) -> io::Result<(
         let stream = tokio::time::timeout(HANDSHAKE, accepting).await??;
         // What was shown has been verified. Who shows nothing is told in words that this is not enough.
         seat.known = !tls.knows_clients() || stream.get_ref().1.peer_certificates().is_some();
+        if !seat.known {
+            // To be told takes no longer. A seat is for those who are served.
+            return tokio::time::timeout(HEADERS, hear(stream, house, seat)).await?;
+        }
         return hear(stream, house, seat).await;
     }
     hear(stream, house, seat).await

@@ -16,6 +16,8 @@ use tokio::sync::Notify;
 
 use crate::member::{Event, Member, Undone};
 
+/// How much of a reason is told with a loss, in bytes; all of it is in the history. Thousands may be told at once.
+const REASON_MAX: usize = 256;
 /// A session that has more than this waiting to be taken is not reading, and is closed.
 const MAIL_MAX: usize = 65_536;
 /// Routes are swept of leases that have ended when so many were added since the last time, at least.
@@ -134,6 +136,22 @@ impl Mailbox {
     }
 }
 
+/// Leaves of a long reason what a message of thousands has room for.
+fn shorten(notice: &mut Notice) {
+    let (Notice::Lost { word: Some(word), .. } | Notice::LeaseEnded { word: Some(word), .. }) =
+        notice
+    else {
+        return;
+    };
+    if let Some(reason) = &mut word.reason
+        && reason.len() > REASON_MAX
+    {
+        let most = REASON_MAX - "…".len();
+        let end = (0..=most).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or(0);
+        *reason = format!("{}…", &reason[..end]).into();
+    }
+}
+
 /// Empties the outbox for as long as the member runs.
 pub(crate) async fn spread(outbox: Arc<Outbox>, member: Member) {
     let mut routes = Routes::default();
@@ -197,7 +215,8 @@ impl Routes {
         }
     }
 
-    fn notify(&mut self, notice: Notice) {
+    fn notify(&mut self, mut notice: Notice) {
+        shorten(&mut notice);
         let (lease, last) = match &notice {
             Notice::Granted { lease, .. }
             | Notice::Lost { lease, .. }
@@ -276,5 +295,30 @@ fn lease_of(fate: &Result<Outcome, Undone>) -> Option<Handle> {
         | Answer::Acquired(Acquired { lease, .. })
         | Answer::Queued(Queued { lease, .. }) => Some(lease.handle),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::event::Cause;
+    use tenure_core::outcome::Word;
+    use tenure_types::Revision;
+
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_told_in_part() {
+        let lost = |reason: &str| {
+            let word = Some(Box::new(Word { by: None, reason: Some(reason.into()) }));
+            let lease = Handle { slot: 1, generation: 1 };
+            let mut notice =
+                Notice::LeaseEnded { lease, revision: Revision(1), cause: Cause::Revoked, word };
+            shorten(&mut notice);
+            let Notice::LeaseEnded { word: Some(word), .. } = notice else { unreachable!() };
+            word.reason.unwrap().into_string()
+        };
+        assert_eq!(lost("stuck"), "stuck");
+        let told = lost(&"é".repeat(4_000));
+        assert!(told.len() <= REASON_MAX && told.ends_with("é…"), "{told}");
     }
 }

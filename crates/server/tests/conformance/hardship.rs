@@ -302,10 +302,11 @@ async fn not_read(seen: &mut Seen) {
 
     let mut keys = tenure_wire::v1::key_service_client::KeyServiceClient::new(connect(&running));
     let mut lag = 0.0;
-    for number in 0..VALUES {
+    for _ in 0..VALUES {
         soon(keys.put(put("big".into(), VALUE_BYTES))).await.unwrap();
-        if number % 10 == 0 {
-            lag = figure(running.clients, "tenure_watch_lag_revisions ").await.max(lag);
+        // Until it was seen once: from then on nothing holds the puts up.
+        if lag == 0.0 {
+            lag = figure(running.clients, "tenure_watch_lag_revisions ").await;
         }
     }
     assert!(lag > 0.0, "they are seen to fall behind");

@@ -188,7 +188,10 @@ async fn stuck(seen: &mut Seen) {
     assert_eq!(figure(running.clients, "tenure_silent ").await, 1.0);
     STUCK.store(false, Ordering::Release);
     let _ = soon(writing).await;
-    assert_eq!(figure(running.clients, "tenure_silent ").await, 0.0);
+    wait_for("it is heard again", async || {
+        (figure(running.clients, "tenure_silent ").await == 0.0).then_some(())
+    })
+    .await;
     running.stop();
 }
 

@@ -168,7 +168,7 @@ impl Model {
     /// Refuses a name that nothing can have, and a reason that is too long.
     pub(super) fn can_be_said(&self, (by, reason): (&str, &str)) -> Result<(), Refusal> {
         if !by.is_empty() {
-            self.name(by)?;
+            self.known_name(by)?;
         }
         self.within(Limit::MetadataBytes, reason.len() as u64)
     }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Decimal, Header};
+use super::{Decimal, Header, signed};
 use crate::v1;
 
 /// `POST /v1/tickets`: a ticket for a lock that is held.
@@ -61,6 +61,8 @@ pub struct KeySet {
     pub epoch: u32,
     /// Which restore made this life of the cluster: sixteen hexadecimal digits.
     pub incarnation: String,
+    /// The newest revision that the set is based on. Of two sets of one life, the one with the lower revision is older.
+    pub revision: Decimal,
     /// The keys.
     pub keys: Vec<Jwk>,
 }
@@ -95,6 +97,7 @@ pub struct Jwk {
 impl From<v1::TicketKeysResponse> for KeySet {
     fn from(set: v1::TicketKeysResponse) -> Self {
         let incarnation = format!("{:016x}", set.incarnation);
+        let revision = signed(set.header.unwrap_or_default().revision);
         let jwk = |key: v1::TicketKey| Jwk {
             kty: "OKP".to_owned(),
             crv: "Ed25519".to_owned(),
@@ -108,6 +111,6 @@ impl From<v1::TicketKeysResponse> for KeySet {
             retires_in_ms: key.retires_in_ms,
         };
         let keys = set.keys.into_iter().map(jwk).collect();
-        Self { cluster: set.cluster, epoch: set.epoch, incarnation, keys }
+        Self { cluster: set.cluster, epoch: set.epoch, incarnation, revision, keys }
     }
 }
