@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 use tenure_gate::proxy::{PORT, Reads, Settings, start};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::guard;
+use crate::output::{self, Output};
 use crate::span;
 
 /// What can be typed after `tenure fence`.
@@ -62,6 +64,16 @@ pub(crate) struct Proxy {
     timeout: Duration,
     #[command(flatten)]
     proof: guard::Proof,
+    /// How to say that it is ready
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+impl Fence {
+    pub(crate) fn output(&self) -> Output {
+        let Self::Proxy(flags) = self;
+        flags.output
+    }
 }
 
 /// Runs what was typed until somebody stops it.
@@ -83,14 +95,21 @@ pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
         believe: flags.proof.believe(),
         ..Settings::new(&flags.upstream, &flags.resource, &data)
     })?;
-    eprintln!(
-        "tenure fence proxy: guards {} with lock `{}`; docs/guides/proxy.md",
-        flags.upstream, flags.resource
-    );
-    eprintln!("  http     http://{}", proxy.address);
-    eprintln!("  floor    {}", data.display());
-    eprintln!("  believes {}", flags.proof.words());
-    eprintln!("ready. Ctrl-C stops. Leave no other way to the service.");
+    let address = format!("http://{}", proxy.address);
+    match flags.output {
+        Output::Json => output::object(&json!({
+            "event": "ready", "http": address, "data": data, "lock": flags.resource,
+            "upstream": flags.upstream, "tickets": flags.proof.is_required(),
+        })),
+        Output::Text => output::tell(&format!(
+            "tenure fence proxy: guards {} with lock `{}`; docs/guides/proxy.md\n  http     {address}\n  floor    {}\n  \
+            believes {}\nready. Ctrl-C stops. Leave no other way to the service.\n",
+            flags.upstream,
+            flags.resource,
+            data.display(),
+            flags.proof.words()
+        )),
+    }
     asked.wait();
     proxy.stop();
     Ok(Exit::Done)

@@ -34,6 +34,10 @@ impl Proof {
         Believe::Tickets { keys, tell: Arc::new(|what| eprintln!("warning: {what}")) }
     }
 
+    pub(crate) fn is_required(&self) -> bool {
+        self.require_ticket
+    }
+
     /// Who is believed, for whoever starts it.
     pub(crate) fn words(&self) -> &'static str {
         if self.require_ticket {

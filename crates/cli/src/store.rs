@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use serde_json::json;
 use tenure_gate::store::{Limits, PORT, Settings, start};
 
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::guard;
+use crate::output::{self, Output};
 
 /// Flags of `tenure store`.
 #[derive(Args)]
@@ -30,6 +32,9 @@ pub(crate) struct Store {
     bytes_max: u64,
     #[command(flatten)]
     proof: guard::Proof,
+    /// How to say that it is ready
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) output: Output,
 }
 
 /// Runs a store until somebody stops it.
@@ -50,11 +55,18 @@ pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
         }),
         ..Settings::new(&data)
     })?;
-    eprintln!("tenure store: every write names a lock and its token; docs/guides/store.md");
-    eprintln!("  http     http://{}", store.address);
-    eprintln!("  data     {}", data.display());
-    eprintln!("  believes {}", flags.proof.words());
-    eprintln!("ready. Ctrl-C stops.");
+    let address = format!("http://{}", store.address);
+    match flags.output {
+        Output::Json => output::object(&json!({
+            "event": "ready", "http": address, "data": data, "tickets": flags.proof.is_required(),
+        })),
+        Output::Text => output::tell(&format!(
+            "tenure store: every write names a lock and its token; docs/guides/store.md\n  http     {address}\n  data     \
+            {}\n  believes {}\nready. Ctrl-C stops.\n",
+            data.display(),
+            flags.proof.words()
+        )),
+    }
     asked.wait();
     store.stop();
     Ok(Exit::Done)

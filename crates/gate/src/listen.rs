@@ -113,9 +113,9 @@ impl StartError {
         }
     }
 
-    /// Whether another setting would help.
+    /// Whether another setting would help, and nothing that is kept is in doubt.
     pub fn is_setting(&self) -> bool {
-        matches!(self, Self::NotLoopback(_) | Self::Setting(_))
+        !matches!(self, Self::Unreadable { .. } | Self::Keys(_))
     }
 }
 

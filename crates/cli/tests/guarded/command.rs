@@ -13,7 +13,7 @@ fn a_store_starts_serves_and_stops() {
     assert_eq!(write(store.address, "client2", "l1", 33, "late").text(), r#"{"success":false}"#);
     let data = dir.path().join("store");
     let second = tenure(&["store", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
-    assert_eq!(second.code, Some(1), "{}", second.err);
+    assert_eq!(second.code, Some(78), "{}", second.err);
     assert!(
         second.err.contains("another store uses it") && second.err.contains("; try "),
         "{}",
@@ -39,6 +39,10 @@ fn what_cannot_be_is_said_in_one_line() {
         open.err
     );
     assert!(open.err.contains("--insecure") && open.err.lines().count() == 1, "{}", open.err);
+    let json =
+        tenure(&["store", "--data", "/nowhere", "--listen", "0.0.0.0:0", "--output", "json"]);
+    let said: serde_json::Value = serde_json::from_str(json.err.trim()).unwrap();
+    assert_eq!(said["exit_code"], 78, "{said}");
     let plain = [
         "fence",
         "proxy",

@@ -111,6 +111,7 @@ pub struct Previous {
 
 impl From<v1::Event> for Event {
     fn from(event: v1::Event) -> Self {
+        let subject = event.subject();
         let mut form = Self {
             cause: cause_word(event.cause()).to_owned(),
             lease: some(event.lease),
@@ -128,12 +129,17 @@ impl From<v1::Event> for Event {
         };
         let Some(kv) = event.kv else { return form };
         let content = text_or_base64(&kv.value);
-        if event.subject == i32::from(v1::Subject::Key) {
-            (form.value, form.value_base64) = content;
-            form.key = Some(kv.key);
-        } else {
-            (form.metadata, form.metadata_base64) = content;
-            form.lock = Some(kv.key);
+        match subject {
+            v1::Subject::Key => {
+                (form.value, form.value_base64) = content;
+                form.key = Some(kv.key);
+            }
+            // Of a lease, `lease` has said which.
+            v1::Subject::Lease | v1::Subject::Settings => {}
+            v1::Subject::Lock => {
+                (form.metadata, form.metadata_base64) = content;
+                form.lock = Some(kv.key);
+            }
         }
         form
     }
