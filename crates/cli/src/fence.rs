@@ -102,8 +102,8 @@ pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
             "upstream": flags.upstream, "tickets": flags.proof.is_required(),
         })),
         Output::Text => output::tell(&format!(
-            "tenure fence proxy: guards {} with lock `{}`; docs/guides/proxy.md\n  http     {address}\n  floor    {}\n  \
-            believes {}\nready. Ctrl-C stops. Leave no other way to the service.\n",
+            "tenure fence proxy: guards {} with lock `{}`; docs/guides/proxy.md\n  http     {address}\n  \
+            floor    {}\n  believes {}\nready. Ctrl-C stops. Leave no other way to the service.\n",
             flags.upstream,
             flags.resource,
             data.display(),

@@ -61,8 +61,8 @@ pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
             "event": "ready", "http": address, "data": data, "tickets": flags.proof.is_required(),
         })),
         Output::Text => output::tell(&format!(
-            "tenure store: every write names a lock and its token; docs/guides/store.md\n  http     {address}\n  data     \
-            {}\n  believes {}\nready. Ctrl-C stops.\n",
+            "tenure store: every write names a lock and its token; docs/guides/store.md\n  http     {address}\n  \
+            data     {}\n  believes {}\nready. Ctrl-C stops.\n",
             data.display(),
             flags.proof.words()
         )),
