@@ -62,7 +62,8 @@ pub(crate) async fn under(held: Arc<Held>, ask: Ask) -> Result<Guard, Error> {
 /// An ask with a lease of its own, granted by the same command.
 pub(crate) async fn own(shared: Arc<Shared>, ask: Ask) -> Result<Guard, Error> {
     let until = deadline(ask.wait);
-    let reach = Instant::now() + shared.settings.timeout;
+    let began = Instant::now();
+    let reach = began + shared.settings.timeout;
     loop {
         if let Some(done) = own_once(&shared, &ask, until, reach).await {
             return done;
@@ -70,7 +71,9 @@ pub(crate) async fn own(shared: Arc<Shared>, ask: Ask) -> Result<Guard, Error> {
         // The first answer did not come in time to be worth anything: a new lease, from the beginning, for as long as
         // any other request may take.
         if Instant::now() >= reach || !shared.spend() {
-            return Err(Error::Unavailable);
+            // It was said, perhaps more than once, and what may still come of it is given back.
+            let request = Identity::Harmless.id();
+            return Err(Error::Unknown { request, waited: began.elapsed() });
         }
     }
 }

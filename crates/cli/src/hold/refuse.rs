@@ -51,8 +51,9 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
             unreachable(voice, error);
             ("unreachable", Exit::Unreachable.code())
         }
-        Error::Unknown { .. } => {
-            voice.error(&format!("lock `{lock}`: {error}"));
+        Error::Unknown { waited, .. } => {
+            let waited = shown(*waited);
+            voice.error(&format!("lock `{lock}`: no member could answer within {waited}"));
             let ttl = shown(flags.ttl);
             voice.detail(
                 "effect",
