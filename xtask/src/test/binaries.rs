@@ -13,6 +13,7 @@ use crate::clock::Stopwatch;
 use crate::repo::Repo;
 use crate::said::{self, Tests};
 
+use super::again::{Failure, depends_on_time, failures};
 use super::log::Log;
 
 /// Programs that run side by side: most of them wait, for disks, elections and deadlines.
@@ -53,6 +54,9 @@ pub(crate) struct Ended {
     pub(crate) tests: Tests,
     /// Why it did not pass, if it did not.
     pub(crate) problem: Option<String>,
+    /// What its failed tests said.
+    pub(crate) failures: Vec<Failure>,
+    binary: Binary,
 }
 
 struct Running {
@@ -92,10 +96,10 @@ pub(crate) fn run(repo: &Repo, log: &mut Log, binaries: Vec<Binary>) -> Result<V
     loop {
         while running.len() < TOGETHER {
             let Some(next) = waiting.next() else { break };
-            running.push(start(repo, next)?);
+            running.push(start(repo, next, &[])?);
         }
         if running.is_empty() {
-            return Ok(ended);
+            return tried_again(repo, log, ended);
         }
         thread::sleep(LOOK);
         log.show_progress();
@@ -110,14 +114,69 @@ pub(crate) fn run(repo: &Repo, log: &mut Log, binaries: Vec<Binary>) -> Result<V
     }
 }
 
-fn start(repo: &Repo, binary: Binary) -> Result<Running> {
+/// Gives tests that failed beside others one more try by themselves.
+fn tried_again(repo: &Repo, log: &mut Log, ended: Vec<Ended>) -> Result<Vec<Ended>> {
+    let mut all = Vec::new();
+    for mut each in ended {
+        if each.problem.is_some() && each.may_try_again() {
+            let names: Vec<String> = each.failures.iter().map(|it| it.test.clone()).collect();
+            log.told(&format!("  {}: again, alone: {}", each.binary.name, names.join(" ")));
+            let mut running = start(repo, each.binary, &names)?;
+            let problem = loop {
+                match looked_at(&mut running)? {
+                    Some(problem) => break problem,
+                    None => thread::sleep(LOOK),
+                }
+            };
+            let again = closed(log, running, problem)?;
+            if again.problem.is_none() && again.tests.passed == names.len() as u64 {
+                each.tests.passed += again.tests.passed;
+                each.tests.failed = 0;
+                each.problem = None;
+            }
+            each.binary = again.binary;
+        }
+        all.push(each);
+    }
+    Ok(all)
+}
+
+impl Ended {
+    fn may_try_again(&self) -> bool {
+        let counted = self.failures.len() as u64 == self.tests.failed;
+        depends_on_time(&self.binary.name)
+            && counted
+            && !self.failures.is_empty()
+            && !self.failures.iter().any(Failure::is_final)
+    }
+
+    /// Whether it passed only at the second try.
+    pub(crate) fn is_unsteady(&self) -> bool {
+        self.problem.is_none() && !self.failures.is_empty()
+    }
+
+    /// Its failed tests, with the first of their words.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let each = self.failures.iter().flat_map(|it| {
+            let head = format!("{} {}", self.binary.name, it.test);
+            std::iter::once(head).chain(it.short().into_iter().map(|line| format!("    {line}")))
+        });
+        each.collect()
+    }
+}
+
+fn start(repo: &Repo, binary: Binary, only: &[String]) -> Result<Running> {
     // A file and not a pipe: what a program leaves behind would hold a pipe open.
-    let said = repo.path(&format!("target/xtask/unit-{}.log", binary.name));
+    let turn = if only.is_empty() { "" } else { "-again" };
+    let said = repo.path(&format!("target/xtask/unit-{}{turn}.log", binary.name));
     let out = File::create(&said).with_context(|| format!("cannot write {}", said.display()))?;
     let err = out.try_clone().context("cannot share the file of a test program")?;
     let mut command = Command::new(&binary.program);
     command.current_dir(&binary.dir).env("CARGO_MANIFEST_DIR", &binary.dir);
     command.stdin(Stdio::null()).stdout(out).stderr(err);
+    if !only.is_empty() {
+        command.arg("--exact").args(only);
+    }
     let child = command.spawn().with_context(|| format!("cannot start {}", binary.name))?;
     Ok(Running { binary, child, watch: Stopwatch::start(), said })
 }
@@ -150,7 +209,8 @@ fn closed(log: &mut Log, running: Running, problem: Option<String>) -> Result<En
         "  {}: {} passed, {} failed, in {seconds}s",
         binary.name, tests.passed, tests.failed
     ));
-    Ok(Ended { tests, problem })
+    let failures = if problem.is_some() { failures(&text) } else { Vec::new() };
+    Ok(Ended { tests, problem, failures, binary })
 }
 
 #[cfg(test)]
@@ -172,6 +232,41 @@ mod tests {
             dir: "/top/crates/server".into(),
         };
         assert_eq!(built, [expected]);
+    }
+
+    #[test]
+    fn a_test_that_failed_beside_others_has_one_more_try() {
+        let repo = Repo::find().unwrap();
+        let mut log =
+            Log::create(&repo, "selftest-again", super::super::log::Show::Progress).unwrap();
+        let dir = repo.path("target/xtask");
+        let program = |name: &str, second: &str| {
+            // Fails without arguments, as a test runner does; asked for one test it does as told.
+            let words = "failures:\\n\\n---- t stdout ----\\nthread t panicked at x\\nlate\\n";
+            let text = format!(
+                "#!/bin/sh\nif [ $# -gt 0 ]; then {second}; exit; fi\n\
+                 printf '\\n{words}\\nfailures:\\n    t\\n\\n'\n\
+                 echo 'test result: FAILED. 2 passed; 1 failed;'\nexit 101\n"
+            );
+            let path = dir.join(format!("selftest-{name}.sh"));
+            std::fs::write(&path, text).unwrap();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(&path, mode).unwrap();
+            Binary { name: name.to_owned(), program: path, dir: dir.clone() }
+        };
+        let steady = "echo 'test result: ok. 1 passed; 0 failed;'";
+        let all = vec![
+            program("server-selftest", steady),
+            program("core-selftest", steady),
+            program("cli-selftest", "exit 101"),
+        ];
+        let mut ended = run(&repo, &mut log, all).unwrap();
+        ended.sort_by_key(|each| each.binary.name.clone());
+        let passed: Vec<_> =
+            ended.iter().map(|it| (it.problem.is_none(), it.is_unsteady())).collect();
+        assert_eq!(passed, [(false, false), (false, false), (true, true)], "cli, core, server");
+        assert_eq!(ended[2].tests, Tests { passed: 3, failed: 0 });
+        assert_eq!(ended[2].words()[0], "server-selftest t");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! How do the layers of tests run, and what is said at the end?
 
+mod again;
 mod binaries;
 mod layer;
 mod log;
@@ -92,7 +93,7 @@ fn summary(ran: &Ran) -> String {
     format!("layer {}: {}, in {}s", ran.name, ran.report.sentence(), ran.seconds)
 }
 
-/// All layers as a table, the failed ones last, where the eye is.
+/// All layers as a table, the failed ones last, where the eye is, and what failed tests said.
 fn recap(all: &[Ran]) -> Vec<String> {
     let (good, bad): (Vec<&Ran>, Vec<&Ran>) =
         all.iter().partition(|ran| ran.report.problem.is_none());
@@ -100,7 +101,8 @@ fn recap(all: &[Ran]) -> Vec<String> {
         format!("{word:6}  {:8}  {:>4}s  {}", ran.name, ran.seconds, ran.report.sentence())
     };
     let good = good.iter().map(|ran| row("ok", ran));
-    good.chain(bad.iter().map(|ran| row("FAILED", ran))).collect()
+    let words = all.iter().flat_map(|ran| &ran.report.words).map(|line| format!("  {line}"));
+    good.chain(bad.iter().map(|ran| row("FAILED", ran))).chain(words).collect()
 }
 
 /// The tests of all layers that count theirs. A layer that failed without a failed test, because

@@ -98,7 +98,7 @@ fn nothing_is_left_at_the_next_grant_whatever_is_done_to_it() {
              margin_min_ms={least} watchdog_late_max_ms={late} dying_max_ms={dying} told_late={told_late} \
              violations={violations}"
         );
-        assert_eq!(violations, 0, "{:?} {:?}", scene.margins, scene.retried);
+        assert_eq!(violations, 0, "violations: {:?} {:?}", scene.margins, scene.retried);
     }
 }
 

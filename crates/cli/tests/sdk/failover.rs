@@ -95,7 +95,11 @@ fn fifty_waiters_are_served_in_order_over_failovers() {
     }
     let served = served.lock().unwrap();
     let order: Vec<usize> = served.iter().map(|(number, _)| *number).collect();
-    assert_eq!(order, (0..WAITERS).collect::<Vec<_>>(), "in order, none twice, none lost");
+    assert_eq!(
+        order,
+        (0..WAITERS).collect::<Vec<_>>(),
+        "violation: in order, none twice, none lost"
+    );
     assert!(served.is_sorted_by(|a, b| a.1 < b.1), "tokens only grow");
 }
 

@@ -225,7 +225,7 @@ fn guards_never_overlap_and_those_that_ignore_their_loss_do() {
          controls_overlapping={controls_overlapping} violations={}",
         violations.len()
     );
-    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    assert!(violations.is_empty(), "violations: {}", violations.join("\n"));
     assert_eq!(controls_overlapping, controls, "who ignores a loss overlaps, and is seen to");
 }
 

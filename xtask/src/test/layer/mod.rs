@@ -44,6 +44,8 @@ pub(crate) struct Report {
     count: u64,
     pub(crate) tests: Tests,
     pub(crate) problem: Option<String>,
+    /// What its failed tests said.
+    pub(crate) words: Vec<String>,
 }
 
 /// Every layer, the quick ones first.
@@ -125,17 +127,23 @@ pub(crate) fn names() -> Vec<&'static str> {
 impl Report {
     /// A layer that looked at `count` things.
     pub(crate) fn did(count: u64, did: impl Into<String>) -> Self {
-        Self { did: did.into(), count, tests: Tests::default(), problem: None }
+        let (tests, words) = Default::default();
+        Self { did: did.into(), count, tests, problem: None, words }
     }
 
     /// A layer that could not do its work.
     pub(crate) fn failed(problem: String) -> Self {
-        Self { did: String::new(), count: 0, tests: Tests::default(), problem: Some(problem) }
+        Self::did(0, "").because(problem)
     }
 
     /// The same, with its tests counted.
     pub(crate) fn with_tests(self, tests: Tests) -> Self {
         Self { tests, ..self }
+    }
+
+    /// The same, with what its failed tests said.
+    pub(crate) fn with_words(self, words: Vec<String>) -> Self {
+        Self { words, ..self }
     }
 
     /// The same, failed.

@@ -34,12 +34,17 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     let ended = binaries::run(stage.repo, &mut stage.log, binaries::built(built.lines()))?;
     let mut tests = Tests::default();
     ended.iter().for_each(|each| tests += each.tests);
-    let did = format!(
+    let mut did = format!(
         "{} passed in {}",
         counted(tests.passed, "test"),
         counted(ended.len() as u64, "program")
     );
-    let report = Report::did(tests.passed + tests.failed, did).with_tests(tests);
+    let unsteady = ended.iter().filter(|each| each.is_unsteady()).count();
+    if unsteady > 0 {
+        did.push_str(&format!(", {unsteady} of them UNSTEADY: only at the second try"));
+    }
+    let words = ended.iter().flat_map(|each| each.words()).collect();
+    let report = Report::did(tests.passed + tests.failed, did).with_tests(tests).with_words(words);
     let problems: Vec<String> = ended.into_iter().filter_map(|each| each.problem).collect();
     Ok(if problems.is_empty() { report } else { report.because(problems.join(", ")) })
 }
