@@ -111,6 +111,8 @@ enum Command {
     /// Give back a lock that a lease holds
     ///
     ///   tenure unlock deploy --lease 68629145 --token 1042
+    ///
+    /// Ends with 1 if the lease has ended or does not hold the lock under that token: stop the work then.
     #[command(verbatim_doc_comment)]
     Unlock(unlock::Unlock),
     /// List the locks that are held or awaited
@@ -161,6 +163,9 @@ enum Command {
     ///
     ///   tenure watch                          everything, from now on
     ///   tenure watch jobs/ --from 8841        what begins so, from a revision on; nothing is missed or told twice
+    ///
+    /// Ends with 1 if the cluster has not come to that revision, or the history does not reach back to it any more;
+    /// the message has the nearest that can be asked for.
     #[command(verbatim_doc_comment)]
     Watch(watch::Watch),
     /// Read and write the small values beside the locks
@@ -233,6 +238,9 @@ enum Command {
     ///   tenure top
     ///   tenure top jobs/
     ///   tenure top --once            one look, for a log
+    ///   tenure top --output json --limit 60 | jq .grants_per_s
+    ///
+    /// Without a terminal, or with --output json, it prints one look and ends; --limit says how many.
     #[command(verbatim_doc_comment)]
     Top(top::Top),
     /// Say what follows from a ttl: failover time, margins, chance of losing for nothing
@@ -254,6 +262,8 @@ enum Command {
     ///
     ///   tenure demo                 the tour: three real members, thrown away at the end
     ///   tenure demo --by-hand       the rules alone, with a clock that you move
+    ///
+    /// With --output json: one object for everything that happens, and no pauses.
     #[command(verbatim_doc_comment)]
     Demo(demo::Demo),
     /// Print completions for a shell
@@ -261,12 +271,16 @@ enum Command {
     ///   tenure completions bash > ~/.local/share/bash-completion/completions/tenure
     ///   tenure completions zsh > ~/.zfunc/_tenure
     ///   tenure completions fish > ~/.config/fish/completions/tenure.fish
+    ///
+    /// With --output json: one object with the shell and the text.
     #[command(verbatim_doc_comment)]
     Completions(manual::Completions),
     /// Print the manual page, or write one for every command
     ///
     ///   tenure man | man -l -
     ///   tenure man --dir /usr/local/share/man/man1
+    ///
+    /// With --output json: one object for each page, with its text, or with the file it was written to.
     #[command(verbatim_doc_comment)]
     Man(manual::Man),
     /// Explain a command, a reason, or the exit codes
@@ -274,6 +288,8 @@ enum Command {
     ///   tenure help lock
     ///   tenure help HELD
     ///   tenure help exit
+    ///
+    /// With --output json: an object with the text of a command's help, the row of a reason, or one object for each code.
     #[command(verbatim_doc_comment)]
     Help(manual::Help),
 }
@@ -331,8 +347,8 @@ fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
         Command::Watch(flags) => (flags.reach.output, watch::watch(flags)),
         Command::Key(command) => (command.output(), key::run(command)),
         Command::Dev(flags) => (flags.output, dev::run(flags)),
-        Command::Serve(flags) => (Output::Text, serve::run(flags)),
-        Command::Config(ConfigCommand::Check(flags)) => (flags.output, serve::check(flags)),
+        Command::Serve(flags) => (flags.form(), serve::run(flags)),
+        Command::Config(ConfigCommand::Check(flags)) => (flags.serve.form(), serve::check(flags)),
         Command::Cluster(command) => (command.output(), cluster::run(command)),
         Command::Backup(flags) => (flags.reach.output, backup::run(flags)),
         Command::Restore(flags) => (flags.output, restore::run(flags)),
@@ -342,9 +358,9 @@ fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
         Command::Top(flags) => (flags.reach.output, top::top(flags)),
         Command::Plan(flags) => (flags.output, plan::plan(flags)),
         Command::Bench(flags) => (flags.reach.output, bench::bench(flags)),
-        Command::Demo(flags) => (Output::Text, demo::run(flags)),
-        Command::Completions(flags) => (Output::Text, manual::completions(flags)),
-        Command::Man(flags) => (Output::Text, manual::man(flags)),
-        Command::Help(flags) => (Output::Text, manual::help(flags)),
+        Command::Demo(flags) => (flags.output, demo::run(flags)),
+        Command::Completions(flags) => (flags.output, manual::completions(flags)),
+        Command::Man(flags) => (flags.output, manual::man(flags)),
+        Command::Help(flags) => (flags.output, manual::help(flags)),
     }
 }

@@ -48,7 +48,8 @@ pub(crate) async fn status(
     }
     // One that follows may know who leads before it says so of the member.
     let leader = status.leader.as_ref().map_or(0, |leader| leader.member_id);
-    for member in status.members.iter_mut().filter_map(|it| it.member.as_mut()) {
+    let up = status.members.iter_mut().filter(|it| it.up);
+    for member in up.filter_map(|it| it.member.as_mut()) {
         if leader != 0 && member.member_id == leader {
             member.role = v1::Role::Leader.into();
         }

@@ -152,7 +152,12 @@ impl Queue<'_> {
                 span::shown(self.flags.ttl)
             )),
             (true, Some(ahead)) => {
-                voice.unusual(&format!("left the queue of lock `{lock}`, {ahead} was ahead"));
+                let ahead = match ahead {
+                    0 => "nobody was".to_owned(),
+                    1 => "1 was".to_owned(),
+                    more => format!("{more} were"),
+                };
+                voice.unusual(&format!("left the queue of lock `{lock}`, {ahead} ahead"));
             }
             (true, None) => voice.unusual(&format!("gave up lock `{lock}`")),
         }

@@ -78,7 +78,7 @@ struct How {
 }
 
 /// What leases live for if nobody says.
-const TTL: Duration = Duration::from_secs(15);
+pub(crate) const TTL: Duration = Duration::from_secs(15);
 
 /// Waits for a lock and holds it.
 pub(crate) fn lock(flags: &Lock) -> Result<Exit, Failure> {
@@ -114,7 +114,9 @@ async fn foreground(
     how: &How,
 ) -> Result<Exit, Failure> {
     let mut asked = signals::listen()?;
-    let lease = cluster.client.lease(how.ttl.unwrap_or(TTL)).await?;
+    let ttl = how.ttl.unwrap_or(TTL);
+    let lease = cluster.client.lease(ttl).await;
+    let lease = lease.map_err(|error| unanswered(&format!("lock `{lock}`"), ttl, error.into()))?;
     let waiting = Waiting::new(cluster, lock, lease.id());
     let ask = how.say(lease.lock(lock)).on_queued(waiting.teller());
     let ask = match wait {
@@ -150,6 +152,7 @@ async fn foreground(
         }
         Err(error) => {
             let failure = wait::explained(cluster, lock, Failure::from(error)).await;
+            let failure = unanswered(&format!("lock `{lock}`"), ttl, failure);
             // The answer is known; what becomes of an empty lease is not worth another error.
             let _ = lease.revoke().await;
             return Err(failure);
@@ -157,6 +160,19 @@ async fn foreground(
     };
     acquired(cluster, &guard, began.elapsed());
     hold(cluster, guard, lease, &mut asked).await
+}
+
+/// Whoever asked under a lease of its own holds nothing if there was no answer: what may have been granted unseen is
+/// given back, or ends with that lease.
+pub(crate) fn unanswered(what: &str, ttl: Duration, failure: Failure) -> Failure {
+    if failure.exit != Exit::Unknown {
+        return failure;
+    }
+    let text = format!("{what}: {}", failure.text.replace("no outcome", "no member could answer"));
+    let effect = "nothing is held; what was granted unseen is given back, or ends with its lease";
+    Failure::new(Exit::Unreachable, "UNREACHABLE", text)
+        .with("effect", format!("{effect}, within {}", span::shown(ttl)))
+        .next("tenure doctor, or the same again")
 }
 
 impl How {
@@ -191,7 +207,9 @@ async fn hold(
                 let lost = output::clean(&lost.to_string());
                 let failure = Failure::new(Exit::Lost, "LOST", format!("lock `{name}` lost: {lost}"))
                     .with("effect", format!("whatever ran under token {token} must stop; a fence refuses it"))
-                    .with("look", format!("tenure history {}", quoted(&name)));
+                    .with("look", format!("tenure history {} --from {}", quoted(&name), guard.revision()))
+                    .field("lock", name.as_str())
+                    .field("token", token.to_string());
                 // Said to the cluster as far as it can be: the work is ours to stop, and there is none.
                 let _ = guard.release().await;
                 return Err(failure);

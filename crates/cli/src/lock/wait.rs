@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure::{Explanation, LeaseId};
+use tenure_wire::json::lock::Explained;
 use tenure_wire::v1;
 use tokio::sync::Notify;
 use v1::answer::Result as Answer;
@@ -82,6 +83,7 @@ impl<'a> Waiting<'a> {
         if let Some(holder) = holder(explained) {
             said["holder"] = json!({
                 "client": holder.client, "token": holder.token.to_string(), "held_ms": holder.held_ms,
+                "lease": holder.lease.to_string(),
             });
         }
         output::object(&said);
@@ -233,5 +235,25 @@ pub(crate) async fn explained(cluster: &Cluster, lock: &str, failure: Failure) -
     };
     let mut told = Failure::new(failure.exit, &failure.reason, text);
     told.more = facts(lock, &explained);
+    told.details = failure.details;
+    let told = fields(told, lock, explained);
     told.next(format!("tenure lock {} --wait 60s", quoted(lock)))
+}
+
+/// The same for programs: who holds and who waits, as `tenure explain --output json` shows them.
+fn fields(failure: Failure, lock: &str, explained: Explanation) -> Failure {
+    let free = explained.freed.as_ref().map(|freed| (freed.in_ms, freed.at_latest));
+    let shown = Explained::from(explained);
+    let holders = shown.lock.map(|lock| (lock.holders, lock.waiting)).unwrap_or_default();
+    let failure = failure
+        .field("lock", lock)
+        .field("holder", json!(holders.0.first()))
+        .field("holders", json!(holders.0))
+        .field("ahead", holders.1)
+        .field("waiters", json!(shown.ahead));
+    match free {
+        Some((ms, true)) => failure.field("free_at_latest_ms", ms),
+        Some((ms, false)) => failure.field("free_if_silent_ms", ms),
+        None => failure,
+    }
 }

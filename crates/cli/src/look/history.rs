@@ -57,8 +57,9 @@ pub(crate) fn history(flags: &History) -> Result<Exit, Failure> {
             ));
         }
         if past.left_out > 0 {
-            let older = past.left_out;
-            output::tell(&format!("{older} older revisions are not shown; --limit shows more\n"));
+            let older = output::count(past.left_out, "older revision");
+            let are = if past.left_out == 1 { "is" } else { "are" };
+            output::tell(&format!("{older} {are} not shown; --limit shows more\n"));
         }
         output::out(&past.lines());
         Ok(Exit::Done)
@@ -113,7 +114,7 @@ impl Past {
 pub(crate) fn event_words(event: &v1::Event) -> String {
     let name = event.kv.as_ref().map_or(String::new(), |kv| output::clean(&kv.key));
     let cause = cause_word(event.cause()).replace('_', " ");
-    let mut words = format!("{name:<16} {cause:<10}");
+    let mut words = format!("{} {cause:<10}", output::padded(&name, 16));
     if event.token > 0 {
         words.push_str(&format!("  token {}", event.token));
     }

@@ -86,6 +86,10 @@ impl Model {
     /// Counts what happened.
     pub(super) fn heard(&mut self, batch: &Batch) {
         for event in &batch.events {
+            // A key may have the name of a lock, and is none.
+            if matches!(event.cause(), v1::Cause::KeyPut | v1::Cause::KeyDeleted) {
+                continue;
+            }
             let name = event.kv.as_ref().map_or("", |kv| kv.key.as_str());
             if event.cause() == v1::Cause::Granted {
                 self.grants.push_back((os::now_us(), name.to_owned()));
