@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
-use tenure::{Error, Refusal};
+use tenure::{Error, PaceError, Refusal, Tried};
 use tenure_wire::v1;
 
 use crate::exit::Exit;
 use crate::output::{self, Output};
+use crate::reach::LOOPBACK;
 use crate::span;
 
 /// One line that says what happened, lines that say who and what next, and an exit code.
@@ -130,16 +131,16 @@ impl From<Error> for Failure {
         match &error {
             Error::Refused(refusal) => refused(refusal, exit),
             Error::Unreachable { waited, tried } => {
-                let each =
-                    |it: &tenure::Tried| json!({ "address": it.address, "outcome": it.outcome });
+                let each = |it: &Tried| json!({ "address": it.address, "outcome": it.outcome });
                 let fields: Vec<Value> = tried.iter().map(each).collect();
+                let advice = nobody_there(tried);
                 let tried = tried.iter().map(|it| format!("{} {}", it.address, it.outcome));
                 let shown = span::shown(*waited);
                 Self::new(exit, "UNREACHABLE", format!("no member answered within {shown}"))
                     .with("tried", tried.collect::<Vec<_>>().join(" · "))
                     .field("members", fields)
                     .with("effect", "none: nothing was asked for")
-                    .with("try", "tenure doctor, or --connect-timeout 5m to keep trying")
+                    .with("try", advice)
             }
             Error::Unavailable => Self::new(exit, "UNAVAILABLE", "no member took the request")
                 .with("effect", "none: nothing happened")
@@ -170,12 +171,29 @@ impl From<Error> for Failure {
                 let failure = Self::new(exit, reason, message.clone());
                 failure.with("effect", "none").with("try", advice.unwrap_or("tenure doctor"))
             }
+            Error::Pace(PaceError::Ttl { ttl }) => {
+                let text = format!("a ttl of {} is not between 1s and 1h", span::shown(*ttl));
+                Self::new(exit, "ARGUMENTS", text)
+                    .with("effect", "none: nothing was sent")
+                    .with("try", "--ttl 15s, or another from 1s to 1h")
+            }
             Error::Pace(pace) => Self::new(exit, "ARGUMENTS", pace.to_string())
                 .with("effect", "none: nothing was sent")
                 .with("try", "a longer --ttl"),
             Error::Setup(why) => Self::new(exit, "CONFIG", why.clone()),
             other => Self::new(exit, "REFUSED", chain(other)),
         }
+    }
+}
+
+/// What to do if nobody answers.
+pub(crate) fn nobody_there(tried: &[Tried]) -> &'static str {
+    match tried {
+        // Whoever said nothing about where, on a machine where nothing runs, wants to begin.
+        [one] if one.address == LOOPBACK => {
+            "tenure dev, which starts a member here; or --addr with the members of your cluster"
+        }
+        _ => "tenure doctor, or --connect-timeout 5m to keep trying",
     }
 }
 

@@ -32,9 +32,11 @@ mod top;
 mod unlock;
 mod watch;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use exit::Exit;
 use failure::Failure;
@@ -324,10 +326,46 @@ fn not_understood(error: &clap::Error) -> ExitCode {
     let ours = words.split(|word| word == "--").next().unwrap_or_default();
     let objects = ours.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
         || ours.iter().any(|word| word == "--output=json");
-    if !(objects && error.use_stderr()) {
-        error.exit();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && words.len() == 1 {
+        // Whoever types the name alone sees how to begin.
+        output::tell(&manual::long_help(Arguments::command()));
+        return Exit::Arguments.into();
     }
-    Failure::misunderstood(&error.to_string()).report_as(Output::Json)
+    let forgotten = ours.get(1).filter(|_| ours.len() == words.len()).and_then(|command| {
+        let stray = match error.get(ContextKind::InvalidArg)? {
+            ContextValue::String(stray) if error.kind() == ErrorKind::UnknownArgument => stray,
+            _ => return None,
+        };
+        dashes(command.to_str()?, stray, ours)
+    });
+    if objects && error.use_stderr() {
+        let failure = Failure::misunderstood(&error.to_string());
+        let failure = match forgotten {
+            Some(line) => failure.next(line),
+            None => failure,
+        };
+        return failure.report_as(Output::Json);
+    }
+    if let Some(line) = forgotten {
+        return Failure::arguments("the command to run comes behind --")
+            .with("effect", "none: no lock was asked for")
+            .next(line)
+            .report_as(Output::Text);
+    }
+    error.exit()
+}
+
+/// What somebody meant who forgot the dashes before the command to run: everything from the stray word on is that.
+fn dashes(command: &str, stray: &str, words: &[OsString]) -> Option<String> {
+    if !matches!(command, "run" | "elect") || stray.starts_with('-') {
+        return None;
+    }
+    let at = words.iter().position(|word| word == stray)?;
+    let quoted = |words: &[OsString]| {
+        let words: Vec<String> = words.iter().map(|it| failure::quoted(it.display())).collect();
+        words.join(" ")
+    };
+    Some(format!("tenure {} -- {}", quoted(&words[1..at]), quoted(&words[at..])))
 }
 
 fn run(command: &Command) -> (Output, Result<Exit, Failure>) {

@@ -156,7 +156,7 @@ fn help_objects(words: &[String]) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn long_help(mut command: clap::Command) -> String {
+pub(crate) fn long_help(mut command: clap::Command) -> String {
     command.render_long_help().to_string()
 }
 

@@ -18,8 +18,8 @@ pub(crate) struct Watch {
     /// Only locks and keys whose names begin so
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
-    /// From this revision on [default: from now]
-    #[arg(long, value_name = "REVISION")]
+    /// From this revision on; 1 is the first [default: from now]
+    #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(u64).range(1..))]
     from: Option<u64>,
     /// End after so many revisions
     #[arg(long, value_name = "N")]

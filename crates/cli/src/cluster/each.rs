@@ -21,6 +21,7 @@ pub(crate) async fn status(
     place: &Place,
 ) -> Result<v1::StatusResponse, Failure> {
     let mut status = client.status().await?;
+    by_name(&mut status);
     let mut asked = JoinSet::new();
     for (at, it) in status.members.iter().enumerate() {
         let known = it.fsync_p99_us.is_some() && it.disk_free_bytes.is_some();
@@ -55,6 +56,11 @@ pub(crate) async fn status(
         }
     }
     Ok(status)
+}
+
+/// In the order in which people look for them.
+pub(crate) fn by_name(status: &mut v1::StatusResponse) {
+    status.members.sort_by_cached_key(|it| it.member.as_ref().map(|member| member.name.clone()));
 }
 
 /// What a member says of itself; nothing if it says nothing.

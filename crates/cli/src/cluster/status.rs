@@ -57,7 +57,9 @@ pub(super) async fn members(cluster: &Cluster) -> Result<Exit, Failure> {
 pub(super) async fn list(cluster: &Cluster) -> Result<v1::MembersResponse, Failure> {
     let ask = v1::MembersRequest {};
     let asked = async |channel| ClusterServiceClient::new(channel).members(ask).await;
-    Ok(cluster.client.question(asked).await?)
+    let mut members = cluster.client.question(asked).await?;
+    members.members.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(members)
 }
 
 fn text(status: &v1::StatusResponse) -> String {
@@ -100,7 +102,9 @@ fn text(status: &v1::StatusResponse) -> String {
         let v1::Counts { locks, leases, waiting, keys, .. } = *counts;
         let (locks, leases) = (output::count(locks, "lock"), output::count(leases, "lease"));
         let keys = output::count(keys, "key");
-        text.push_str(&format!("{locks}, {waiting} waiting, {leases}, {keys}\n"));
+        // Nobody who lists keys sees those, and everybody would wonder.
+        let own = "the cluster's own among them";
+        text.push_str(&format!("{locks}, {waiting} waiting, {leases}, {keys} ({own})\n"));
     }
     if let Some(next) = next(status) {
         text.push_str(&format!("next    {next}\n"));

@@ -1,5 +1,6 @@
 //! Does the cluster answer, agree and have room?
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use tenure::Client;
@@ -33,6 +34,11 @@ pub(super) async fn port(address: &str) -> Finding {
             let took = Duration::from_micros(os::now_us().saturating_sub(began_us));
             Finding::ok("port", format!("{address} is open, {} away", span::shown(took)))
         }
+        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => Finding::bad(
+            "port",
+            format!("{address} refused: nobody listens there"),
+            "start the member there (tenure dev, tenure serve), or correct --addr",
+        ),
         Ok(Err(error)) => Finding::bad(
             "port",
             format!("{address}: {error}"),

@@ -77,6 +77,9 @@ struct How {
     request_id: Option<String>,
 }
 
+/// How long somebody who is told of a loss may have to wait for it because we take our leave of the cluster.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// What leases live for if nobody says.
 pub(crate) const TTL: Duration = Duration::from_secs(15);
 
@@ -130,7 +133,7 @@ async fn foreground(
         signal = asked.signal() => {
             waiting.clear();
             lease.revoke().await?;
-            left(cluster, lock);
+            left(cluster, lock, waiting.ahead());
             return Ok(Exit::Signal(signal));
         }
     };
@@ -204,14 +207,20 @@ async fn hold(
     loop {
         tokio::select! {
             lost = guard.lost() => {
+                let cause = lost.word();
                 let lost = output::clean(&lost.to_string());
                 let failure = Failure::new(Exit::Lost, "LOST", format!("lock `{name}` lost: {lost}"))
                     .with("effect", format!("whatever ran under token {token} must stop; a fence refuses it"))
                     .with("look", format!("tenure history {} --from {}", quoted(&name), guard.revision()))
                     .field("lock", name.as_str())
-                    .field("token", token.to_string());
-                // Said to the cluster as far as it can be: the work is ours to stop, and there is none.
-                let _ = guard.release().await;
+                    .field("token", token.to_string())
+                    .field("cause", cause);
+                // Said to the cluster as far as it can be at once: the work is ours to stop, and there is none.
+                let farewell = async {
+                    let _ = guard.release().await;
+                    let _ = lease.revoke().await;
+                };
+                let _ = tokio::time::timeout(FAREWELL, farewell).await;
                 return Err(failure);
             }
             signal = asked.signal() => {
@@ -237,7 +246,8 @@ fn acquired(cluster: &Cluster, guard: &Guard, waited: Duration) {
         Output::Json => {
             let mut said = json!({
                 "event": "acquired", "lock": lock.name, "token": token,
-                "lease": guard.lease().to_string(), "waited_ms": millis(waited),
+                "lease": guard.lease().to_string(),
+                "revision": guard.revision().to_string(), "waited_ms": millis(waited),
             });
             if let Some(slot) = lock.slot {
                 said["slot"] = json!(slot);
@@ -277,10 +287,16 @@ fn doubtful(cluster: &Cluster, lock: &str) {
     }
 }
 
-fn left(cluster: &Cluster, lock: &str) {
-    match cluster.output {
-        Output::Json => output::object(&json!({ "event": "left", "lock": lock })),
-        Output::Text => output::tell(&format!("tenure: left the queue of lock `{lock}`\n")),
+fn left(cluster: &Cluster, lock: &str, ahead: Option<u64>) {
+    match (cluster.output, ahead) {
+        (Output::Json, _) => {
+            output::object(&json!({ "event": "left", "lock": lock, "ahead": ahead }));
+        }
+        (Output::Text, Some(ahead)) => {
+            let ahead = wait::were_ahead(ahead);
+            output::tell(&format!("tenure: left the queue of lock `{lock}`, {ahead}\n"));
+        }
+        (Output::Text, None) => output::tell(&format!("tenure: gave up lock `{lock}`\n")),
     }
 }
 

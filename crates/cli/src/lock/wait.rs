@@ -23,25 +23,39 @@ const REFRESH: Duration = Duration::from_secs(1);
 /// More waiters than this are counted, not listed.
 const SHOWN_MAX: usize = 3;
 
+/// Longer than any queue.
+const NOT_SAID: u64 = u64::MAX;
+
 /// A wait that is shown.
 pub(crate) struct Waiting<'a> {
     cluster: &'a Cluster,
     lock: &'a str,
     lease: LeaseId,
     queued: Arc<Notify>,
+    /// How many were ahead when the cluster last said so.
+    ahead: Arc<AtomicU64>,
     /// Lines on the terminal that are replaced next time.
     drawn: AtomicU64,
 }
 
 impl<'a> Waiting<'a> {
     pub(crate) fn new(cluster: &'a Cluster, lock: &'a str, lease: LeaseId) -> Self {
-        Self { cluster, lock, lease, queued: Arc::new(Notify::new()), drawn: AtomicU64::new(0) }
+        let (queued, ahead) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(NOT_SAID)));
+        Self { cluster, lock, lease, queued, ahead, drawn: AtomicU64::new(0) }
+    }
+
+    /// How many were ahead, if anybody said.
+    pub(crate) fn ahead(&self) -> Option<u64> {
+        Some(self.ahead.load(Ordering::Relaxed)).filter(|ahead| *ahead != NOT_SAID)
     }
 
     /// What to call when the ask has to queue.
     pub(crate) fn teller(&self) -> impl Fn(u64) + Send + Sync + 'static {
-        let queued = self.queued.clone();
-        move |_| queued.notify_one()
+        let (queued, told) = (self.queued.clone(), self.ahead.clone());
+        move |ahead| {
+            told.store(ahead, Ordering::Relaxed);
+            queued.notify_one();
+        }
     }
 
     /// The same for an ask that is not told whether it queues: from this time on it does.
@@ -58,6 +72,8 @@ impl<'a> Waiting<'a> {
         loop {
             let explained = explain(self.cluster, self.lock, Some(self.lease)).await;
             if let Some(explained) = explained.ok().filter(|it| it.own.is_some()) {
+                let place = explained.own.as_ref().map_or(NOT_SAID, |own| own.ahead);
+                self.ahead.store(place, Ordering::Relaxed);
                 let state = state(&explained);
                 let changed = last.as_ref() != Some(&state);
                 last = Some(state);
@@ -76,8 +92,9 @@ impl<'a> Waiting<'a> {
     }
 
     fn tell_json(&self, explained: &Explanation) {
+        let revision = explained.header.as_ref().map_or(0, |header| header.revision);
         let mut said = json!({
-            "event": "queued", "lock": self.lock,
+            "event": "queued", "lock": self.lock, "revision": revision.to_string(),
             "ahead": explained.own.as_ref().map_or(0, |own| own.ahead),
         });
         if let Some(holder) = holder(explained) {
@@ -149,6 +166,15 @@ fn place(explained: &Explanation) -> String {
     }
 }
 
+/// How many somebody leaves behind who was not served.
+pub(crate) fn were_ahead(ahead: u64) -> String {
+    match ahead {
+        0 => "nobody was ahead".to_owned(),
+        1 => "1 was ahead".to_owned(),
+        more => format!("{more} were ahead"),
+    }
+}
+
 /// The block for a terminal.
 fn block(lock: &str, explained: &Explanation) -> Vec<String> {
     let place = place(explained);
@@ -177,6 +203,11 @@ fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, String)> {
 
 /// A holder in a few words.
 pub(crate) fn holder_words(holder: &v1::HolderView) -> String {
+    holder_words_with(holder, "")
+}
+
+/// The same, with more behind its token.
+pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
     let (client, token) = (output::clean(&holder.client), holder.token);
     let mut words = match holder.state() {
         v1::HolderState::Held => {
@@ -195,6 +226,7 @@ pub(crate) fn holder_words(holder: &v1::HolderView) -> String {
     if let Some(slot) = holder.slot {
         words.push_str(&format!(", slot {slot}"));
     }
+    words.push_str(more);
     if let Some(renewed) = holder.renewed_ms {
         words.push_str(&format!(", renewed {} ago", span::ms(renewed)));
     }

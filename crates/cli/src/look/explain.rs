@@ -56,8 +56,9 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
     let mut text = format!("lock `{name}`, {}, at revision {}\n", mode_words(lock), lock.modified);
     for (at, holder) in lock.holders.iter().enumerate() {
         let label = if at == 0 { "held by" } else { "" };
-        let (words, lease) = (wait::holder_words(holder), lease::short(holder.lease));
-        text.push_str(&format!("{label:<8} {words}, lease {lease}\n"));
+        let lease = format!(", lease {}", lease::short(holder.lease));
+        let words = wait::holder_words_with(holder, &lease);
+        text.push_str(&format!("{label:<8} {words}\n"));
     }
     let queue: Vec<_> = explained.ahead.iter().chain(&explained.own).collect();
     let width = queue.iter().map(|it| output::clean(&it.client).width()).max().unwrap_or(0);

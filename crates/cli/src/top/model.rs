@@ -9,6 +9,7 @@ use tenure_wire::convert::cause_word;
 use tenure_wire::v1;
 
 use super::gaps::Gaps;
+use crate::cluster::each;
 use crate::failure::Failure;
 use crate::look;
 use crate::output;
@@ -69,6 +70,7 @@ impl Model {
     /// Looks anew.
     pub(super) async fn look(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         self.status = cluster.client.status().await?;
+        each::by_name(&mut self.status);
         self.locks = look::page(cluster, &self.prefix, "", LOCKS).await?.locks;
         let leader = self.status.leader.as_ref().map_or(0, |leader| leader.member_id);
         let mut members = self.status.members.iter().filter_map(|it| it.member.as_ref());

@@ -102,7 +102,7 @@ fn a_lock_in_the_foreground_is_held_until_ctrl_c() {
 
     // Leaving the queue, handing over, giving back.
     assert_eq!(eve.interrupt(), Some(130));
-    eve.says("left the queue of lock `fore`");
+    eve.says("left the queue of lock `fore`, 1 was ahead");
     assert_eq!(ana.interrupt(), Some(0));
     bob.says("acquired");
     assert_eq!(bob.interrupt(), Some(0));
