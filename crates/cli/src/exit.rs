@@ -34,7 +34,7 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
     ("0", "done; for `run`, the command's own success"),
     (
         "1",
-        "refused for another reason, such as a lease that has ended, a lock that is another's, an outdated token; nothing changed",
+        "refused for another reason: a lease has ended, a lock is another's, a token is old, …; nothing changed",
     ),
     ("2", "wrong arguments, such as a flag whose value cannot be; nothing was sent"),
     ("69", "unreachable; nothing happened"),

@@ -259,7 +259,7 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> Failure {
     }
 }
 
-/// What the wire carries beside the words, in its names: `lock`, `holder`, `ahead`, `ring`, `bound`, `revision` and so on.
+/// What the wire carries beside the words, under its names: `lock`, `holder`, `ahead`, `bound`, `revision` and so on.
 fn details(refusal: &Refusal) -> Map<String, Value> {
     let error = tenure_wire::json::error::Error::from(v1::Error::from(refusal));
     let Ok(Value::Object(mut fields)) = serde_json::to_value(error) else { return Map::new() };

@@ -291,7 +291,7 @@ enum Command {
     ///   tenure help HELD
     ///   tenure help exit
     ///
-    /// With --output json: an object with the text of a command's help, the row of a reason, or one object for each code.
+    /// With --output json: an object with the text of a command's help, the row of a reason, or one for each code.
     #[command(verbatim_doc_comment)]
     Help(manual::Help),
 }

@@ -113,8 +113,8 @@ impl Guard {
         &self.inner().held
     }
 
-    /// A revision at which it was held: that of the grant, unless its answer was lost and had to be asked for again. What
-    /// happened to the lock since then is in its history from there on.
+    /// A revision at which it was held: that of the grant, unless its answer was lost and had to be asked for again.
+    /// What happened to the lock since then is in its history from there on.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::Guard) {

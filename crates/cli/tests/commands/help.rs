@@ -116,7 +116,16 @@ fn no_command_is_missing_here_and_each_begins_with_an_example() {
         }
         let example = format!("  tenure {command}");
         let usage = help.find("Usage:").unwrap();
-        let subcommands = !listed(&help).is_empty();
+        let below = listed(&help);
+        let leaves = match &below[..] {
+            [] => vec![command.clone()],
+            below => below.iter().map(|it| format!("{command} {it}")).collect(),
+        };
+        for leaf in leaves {
+            let help = long(&leaf);
+            assert!(!listed(&help).is_empty() || help.contains("--output <FORM>"), "{help}");
+        }
+        let subcommands = !below.is_empty();
         assert!(subcommands || help.find(&example).is_some_and(|at| at < usage), "{help}");
     }
     assert_eq!(said(&["help", "key", "put"]), long("key put"));
