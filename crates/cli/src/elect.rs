@@ -165,6 +165,10 @@ pub(crate) async fn say_who_leads(cluster: &Cluster, name: &str) {
     let Some(leader) = view.holders.first() else { return };
     let (client, value) = (output::clean(&leader.client), output::bytes(&leader.metadata));
     let (held, waiting) = (span::ms(leader.held_ms), view.waiting);
+    if !leader.election {
+        let text = format!("tenure: `{name}` is held by {client} as a lock, for {held}\n");
+        return output::tell(&text);
+    }
     let place = match waiting {
         0 => "you are next".to_owned(),
         some => format!("{some} ahead of you"),

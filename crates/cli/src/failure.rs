@@ -241,6 +241,27 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> Failure {
             };
             failure.with("now", now).with("effect", "none").with("try", "tenure key get KEY")
         }
+        Refusal::OtherKind { lock, slots } => {
+            let (pasted, lock) = (quoted(lock), output::clean(lock.as_str()));
+            let (text, next) = match slots {
+                None => (
+                    format!("lock `{lock}` has no slots: it is held or awaited as a plain lock"),
+                    format!("without --slots, or wait until it is free: tenure explain {pasted}"),
+                ),
+                Some(slots) => (
+                    format!("lock `{lock}` has {}", output::count(u64::from(*slots), "slot")),
+                    format!("--slots {slots}; who has them: tenure explain {pasted}"),
+                ),
+            };
+            failure.text = text;
+            failure.with("effect", "none").with("try", next)
+        }
+        Refusal::MaxHoldTooShort { ttl_ms } => {
+            let ttl = span::ms(*ttl_ms);
+            failure.text = format!("a lock is held for longer than the ttl of its lease, {ttl}");
+            let next = format!("a --max-hold above {ttl}, or a lease with a shorter --ttl");
+            failure.with("effect", "none").with("try", next)
+        }
         Refusal::FutureRevision { newest, .. } => {
             failure.with("effect", "none").with("try", format!("--from {} at most", newest.next()))
         }

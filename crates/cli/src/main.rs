@@ -147,7 +147,11 @@ enum Command {
     #[command(verbatim_doc_comment)]
     Force(force::Force),
     /// Grant, renew, end and show leases
-    #[command(subcommand)]
+    ///
+    ///   LEASE=$(tenure lease grant --ttl 5m)     yours to renew, in a script
+    ///   tenure lease renew $LEASE
+    ///   tenure lease list                        everybody's, with what they hold
+    #[command(subcommand, verbatim_doc_comment)]
     Lease(lease::Lease),
     /// Lead for as long as you may
     ///
@@ -171,7 +175,11 @@ enum Command {
     #[command(verbatim_doc_comment)]
     Watch(watch::Watch),
     /// Read and write the small values beside the locks
-    #[command(subcommand)]
+    ///
+    ///   tenure key put config v1
+    ///   tenure key get config
+    ///   tenure key put ledger paid --lock deploy --token 1042    refused if the lock is not held under it
+    #[command(subcommand, verbatim_doc_comment)]
     Key(key::Key),
     /// Start one durable member on this machine, for development
     ///
@@ -194,10 +202,16 @@ enum Command {
     #[command(verbatim_doc_comment)]
     Serve(serve::Serve),
     /// Look at the configuration
-    #[command(subcommand)]
+    ///
+    ///   tenure config check --config /etc/tenure.toml
+    #[command(subcommand, verbatim_doc_comment)]
     Config(ConfigCommand),
     /// Look at a cluster and change its members
-    #[command(subcommand)]
+    ///
+    ///   tenure cluster status           how everything is, and what to do first
+    ///   tenure cluster add d            what to type on another machine
+    ///   tenure cluster transfer b       let another member lead
+    #[command(subcommand, verbatim_doc_comment)]
     Cluster(cluster::Cluster),
     /// Write the whole state of a running cluster to a file
     ///
@@ -225,7 +239,9 @@ enum Command {
     #[command(verbatim_doc_comment)]
     Store(store::Store),
     /// Put a fence before something that knows nothing of tokens
-    #[command(subcommand)]
+    ///
+    ///   tenure fence proxy --upstream http://127.0.0.1:3000 --resource ledger
+    #[command(subcommand, verbatim_doc_comment)]
     Fence(fence::Fence),
     /// Say what is wrong with this machine and the cluster, and what to do
     ///

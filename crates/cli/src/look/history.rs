@@ -29,8 +29,8 @@ pub(crate) struct History {
     #[arg(long, value_name = "REVISION", default_value_t = 0, hide_default_value = true)]
     from: i64,
     /// Show only the newest so many revisions
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    limit: usize,
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
     #[command(flatten)]
     pub(crate) reach: Reach,
 }
@@ -45,7 +45,7 @@ struct Past {
 /// Shows a lock's history, oldest first.
 pub(crate) fn history(flags: &History) -> Result<Exit, Failure> {
     flags.reach.with(async |cluster| {
-        let past = Past::read(cluster, &flags.lock, flags.from, flags.limit).await?;
+        let past = Past::read(cluster, &flags.lock, flags.from, flags.limit as usize).await?;
         if cluster.output == Output::Json {
             past.batches.into_iter().for_each(|batch| output::object(&Change::from(batch)));
             return Ok(Exit::Done);
