@@ -258,7 +258,7 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> Failure {
         }
         Refusal::MaxHoldTooShort { ttl_ms } => {
             let ttl = span::ms(*ttl_ms);
-            failure.text = format!("a lock is held for longer than the ttl of its lease, {ttl}");
+            failure.text = format!("--max-hold must be more than the ttl of the lease, {ttl}");
             let next = format!("a --max-hold above {ttl}, or a lease with a shorter --ttl");
             failure.with("effect", "none").with("try", next)
         }
