@@ -72,11 +72,13 @@ fn check(clients: &str) -> Result<(), Failure> {
     match clients.rsplit_once(':') {
         Some((host, port)) if port.parse::<u16>().is_ok() && here(host) => Ok(()),
         Some((host, port)) if port.parse::<u16>().is_ok() && !host.is_empty() => {
-            Err(Failure::config(format!(
+            Err(Failure::arguments(format!(
                 "`tenure dev` listens on this machine alone, not on {clients}; try 127.0.0.1:{port}, or tenure serve"
             )))
         }
-        _ => Err(Failure::config(format!("`{clients}` is no address; try 127.0.0.1:7450"))),
+        _ => Err(Failure::arguments(format!(
+            "--clients {clients} is no address; try 127.0.0.1:7450"
+        ))),
     }
 }
 
@@ -86,7 +88,7 @@ fn settings(name: &str, data: &Path, flags: &Dev) -> Settings {
         entrance: Entrance::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: RESERVE_BYTES,
-        on_end: on_end(name),
+        on_end: on_end(name, flags.output),
         ..Settings::new(name, data)
     }
 }
@@ -105,7 +107,7 @@ fn start_many(
     let ports = |at: u16| -> Result<(u16, u16), Failure> {
         let clients = port.checked_add(at);
         let members = port.checked_add(number + at);
-        clients.zip(members).ok_or_else(|| Failure::config("--clients leaves no room for ports"))
+        clients.zip(members).ok_or_else(|| Failure::arguments("--clients leaves no room for ports"))
     };
     let listed = (0..number)
         .zip(&names)

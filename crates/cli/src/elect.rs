@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::exit::Exit;
 use crate::failure::{Failure, quoted};
 use crate::hold::{self, Candidacy, OnDoubt};
-use crate::lock::millis;
+use crate::lock::{TTL, millis, unanswered};
 use crate::output::{self, Output};
 use crate::reach::{Cluster, Reach};
 use crate::signals::{self, Asked};
@@ -96,7 +96,7 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
                 }
             });
             let lead = tokio::select! {
-                lead = campaigning => lead.map_err(|error| not_elected(&flags.name, error))?,
+                lead = campaigning => lead.map_err(|error| not_elected(&flags.name, flags.ttl, error))?,
                 signal = asked.signal() => {
                     left(cluster, &flags.name).await;
                     return Ok(Exit::Signal(signal));
@@ -110,13 +110,13 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
                     return Ok(Exit::Done);
                 }
                 Ended::Lost(lost) => {
-                    let token = lead.guard().token();
+                    let (token, from) = (lead.guard().token(), lead.guard().revision());
                     // Nothing runs under it; as much as can be is said to the cluster.
                     let _ = lead.resign().await;
                     let why = output::clean(&lost.to_string());
                     let text = format!("leadership of `{}` lost: {why}", flags.name);
                     if flags.once {
-                        let look = format!("tenure history {}", quoted(&flags.name));
+                        let look = format!("tenure history {} --from {from}", quoted(&flags.name));
                         return Err(Failure::new(Exit::Lost, "LOST", text).with("look", look));
                     }
                     match cluster.output {
@@ -165,6 +165,10 @@ pub(crate) async fn say_who_leads(cluster: &Cluster, name: &str) {
     let Some(leader) = view.holders.first() else { return };
     let (client, value) = (output::clean(&leader.client), output::bytes(&leader.metadata));
     let (held, waiting) = (span::ms(leader.held_ms), view.waiting);
+    if !leader.election {
+        let text = format!("tenure: `{name}` is held by {client} as a lock, for {held}\n");
+        return output::tell(&text);
+    }
     let place = match waiting {
         0 => "you are next".to_owned(),
         some => format!("{some} ahead of you"),
@@ -172,8 +176,8 @@ pub(crate) async fn say_who_leads(cluster: &Cluster, name: &str) {
     output::tell(&format!("tenure: `{name}` is led by {client} ({value}) for {held}; {place}\n"));
 }
 
-pub(crate) fn not_elected(name: &str, error: tenure::Error) -> Failure {
-    let failure = Failure::from(error);
+pub(crate) fn not_elected(name: &str, ttl: Option<Duration>, error: tenure::Error) -> Failure {
+    let failure = unanswered(&format!("`{name}`"), ttl.unwrap_or(TTL), Failure::from(error));
     if failure.exit == Exit::NotAcquired {
         return failure.next(format!("tenure observe {}", quoted(name)));
     }

@@ -32,14 +32,20 @@ pub(crate) enum Exit {
 /// Every code with its meaning, for `docs/reference/cli.md` and `tenure help exit`.
 pub(crate) const TABLE: &[(&str, &str)] = &[
     ("0", "done; for `run`, the command's own success"),
-    ("1", "refused for another reason; nothing changed"),
-    ("2", "wrong arguments; nothing was sent"),
+    (
+        "1",
+        "refused for another reason: a lease has ended, a lock is another's, a token is old, …; nothing changed",
+    ),
+    ("2", "wrong arguments, such as a flag whose value cannot be; nothing was sent"),
     ("69", "unreachable; nothing happened"),
     ("74", "unknown: it may have happened; the message has the request id to ask again with"),
     ("75", "not acquired: somebody else has the lock (for `run`, --held-code replaces it)"),
-    ("76", "lost: the lock or the lease was held and is not any more"),
+    (
+        "76",
+        "lost: what this command held, a lock or leadership, was taken away; for `run`, the command was stopped",
+    ),
     ("77", "not allowed: credentials are missing, or do not allow this"),
-    ("78", "the configuration cannot be used"),
+    ("78", "the configuration cannot be used: a variable, a file, a port or a directory"),
     ("126, 127", "for `run`, as a shell: the command cannot be executed, was not found"),
     ("128+n", "ended by signal n, as in a shell: 130 for Ctrl-C"),
 ];

@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
-use tenure::{Error, Refusal};
+use serde_json::{Map, Value, json};
+use tenure::{Error, PaceError, Refusal, Tried};
+use tenure_wire::v1;
 
 use crate::exit::Exit;
 use crate::output::{self, Output};
+use crate::reach::LOOPBACK;
 use crate::span;
 
 /// One line that says what happened, lines that say who and what next, and an exit code.
@@ -18,6 +20,8 @@ pub(crate) struct Failure {
     pub(crate) more: Vec<(&'static str, String)>,
     /// The stable word for programs.
     pub(crate) reason: String,
+    /// What else programs want to know, in fields of its own: who has the lock, how far the cluster has come.
+    pub(crate) details: Map<String, Value>,
 }
 
 impl Failure {
@@ -46,12 +50,19 @@ impl Failure {
     }
 
     pub(crate) fn new(exit: Exit, reason: &str, text: impl Into<String>) -> Self {
-        Self { text: text.into(), exit, more: Vec::new(), reason: reason.to_owned() }
+        let (text, reason) = (text.into(), reason.to_owned());
+        Self { text, exit, more: Vec::new(), reason, details: Map::new() }
     }
 
     /// One more line.
     pub(crate) fn with(mut self, label: &'static str, text: impl Into<String>) -> Self {
         self.more.push((label, text.into()));
+        self
+    }
+
+    /// A field for programs.
+    pub(crate) fn field(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(name.to_owned(), value.into());
         self
     }
 
@@ -84,7 +95,12 @@ impl Failure {
                 "held by" => "held_by",
                 label => label,
             };
-            error[field] = json!(text);
+            if !self.details.contains_key(field) {
+                error[field] = json!(text);
+            }
+        }
+        for (field, value) in &self.details {
+            error[field.as_str()] = value.clone();
         }
         json!({ "error": error, "exit_code": self.exit.code() })
     }
@@ -115,12 +131,16 @@ impl From<Error> for Failure {
         match &error {
             Error::Refused(refusal) => refused(refusal, exit),
             Error::Unreachable { waited, tried } => {
+                let each = |it: &Tried| json!({ "address": it.address, "outcome": it.outcome });
+                let fields: Vec<Value> = tried.iter().map(each).collect();
+                let advice = nobody_there(tried);
                 let tried = tried.iter().map(|it| format!("{} {}", it.address, it.outcome));
                 let shown = span::shown(*waited);
                 Self::new(exit, "UNREACHABLE", format!("no member answered within {shown}"))
                     .with("tried", tried.collect::<Vec<_>>().join(" · "))
+                    .field("members", fields)
                     .with("effect", "none: nothing was asked for")
-                    .with("try", "tenure doctor, or --connect-timeout 5m to keep trying")
+                    .with("try", advice)
             }
             Error::Unavailable => Self::new(exit, "UNAVAILABLE", "no member took the request")
                 .with("effect", "none: nothing happened")
@@ -134,7 +154,10 @@ impl From<Error> for Failure {
                     true => format!("the same with --request-id {id}: it happens once"),
                     false => "the same again: what was granted unseen is given back, or ends with its lease".to_owned(),
                 };
-                Self::new(exit, "UNKNOWN_OUTCOME", format!("no outcome within {shown}"))
+                let failure =
+                    Self::new(exit, "UNKNOWN_OUTCOME", format!("no outcome within {shown}"));
+                let failure = if repeatable { failure.field("request_id", id) } else { failure };
+                failure
                     .with("effect", "unknown: it may have happened, or may still")
                     .with("try", again)
             }
@@ -148,6 +171,12 @@ impl From<Error> for Failure {
                 let failure = Self::new(exit, reason, message.clone());
                 failure.with("effect", "none").with("try", advice.unwrap_or("tenure doctor"))
             }
+            Error::Pace(PaceError::Ttl { ttl }) => {
+                let text = format!("a ttl of {} is not between 1s and 1h", span::shown(*ttl));
+                Self::new(exit, "ARGUMENTS", text)
+                    .with("effect", "none: nothing was sent")
+                    .with("try", "--ttl 15s, or another from 1s to 1h")
+            }
             Error::Pace(pace) => Self::new(exit, "ARGUMENTS", pace.to_string())
                 .with("effect", "none: nothing was sent")
                 .with("try", "a longer --ttl"),
@@ -157,9 +186,21 @@ impl From<Error> for Failure {
     }
 }
 
+/// What to do if nobody answers.
+pub(crate) fn nobody_there(tried: &[Tried]) -> &'static str {
+    match tried {
+        // Whoever said nothing about where, on a machine where nothing runs, wants to begin.
+        [one] if one.address == LOOPBACK => {
+            "tenure dev, which starts a member here; or --addr with the members of your cluster"
+        }
+        _ => "tenure doctor, or --connect-timeout 5m to keep trying",
+    }
+}
+
 /// What a refusal means for whoever asked, and what to type next.
 pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> Failure {
-    let failure = Failure::new(exit, refusal.reason(), refusal.to_string());
+    let mut failure = Failure::new(exit, refusal.reason(), refusal.to_string());
+    failure.details = details(refusal);
     match refusal {
         Refusal::Held(held) => {
             let failure = match &held.holder {
@@ -200,8 +241,53 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> Failure {
             };
             failure.with("now", now).with("effect", "none").with("try", "tenure key get KEY")
         }
+        Refusal::OtherKind { lock, slots } => {
+            let (pasted, lock) = (quoted(lock), output::clean(lock.as_str()));
+            let (text, next) = match slots {
+                None => (
+                    format!("lock `{lock}` has no slots: it is held or awaited as a plain lock"),
+                    format!("without --slots, or wait until it is free: tenure explain {pasted}"),
+                ),
+                Some(slots) => (
+                    format!("lock `{lock}` has {}", output::count(u64::from(*slots), "slot")),
+                    format!("--slots {slots}; who has them: tenure explain {pasted}"),
+                ),
+            };
+            failure.text = text;
+            failure.with("effect", "none").with("try", next)
+        }
+        Refusal::MaxHoldTooShort { ttl_ms } => {
+            let ttl = span::ms(*ttl_ms);
+            failure.text = format!("--max-hold must be more than the ttl of the lease, {ttl}");
+            let next = format!("a --max-hold above {ttl}, or a lease with a shorter --ttl");
+            failure.with("effect", "none").with("try", next)
+        }
+        Refusal::FutureRevision { newest, .. } => {
+            failure.with("effect", "none").with("try", format!("--from {} at most", newest.next()))
+        }
+        Refusal::Limit { limit, bound, asked } if limit.name().starts_with("ttl_") => {
+            let (asked, bound) = (span::ms(*asked), span::ms(*bound));
+            let (word, most) = match limit.name() {
+                "ttl_min_ms" => ("shorter", "least"),
+                _ => ("longer", "most"),
+            };
+            failure.text = format!("a ttl of {asked} is {word} than this cluster allows");
+            failure
+                .with("effect", "none")
+                .with("try", format!("--ttl {bound}, which is the {most} it allows"))
+        }
         other => failure.with("effect", "none").with("try", other.advice()),
     }
+}
+
+/// What the wire carries beside the words, under its names: `lock`, `holder`, `ahead`, `bound`, `revision` and so on.
+fn details(refusal: &Refusal) -> Map<String, Value> {
+    let error = tenure_wire::json::error::Error::from(v1::Error::from(refusal));
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(error) else { return Map::new() };
+    for said in ["reason", "message", "effect", "next"] {
+        fields.remove(said);
+    }
+    fields
 }
 
 fn holder_line(holder: &tenure_types::Holder) -> String {
@@ -236,6 +322,27 @@ mod tests {
         let error = &Failure::misunderstood(said).json()["error"];
         assert_eq!(error["message"], "unexpected argument '--wiat' found");
         assert_eq!(error["next"], "tip: '--wait' exists; Usage: tenure lock");
+    }
+
+    #[test]
+    fn programs_are_told_who_has_a_lock_without_reading_prose() {
+        let name = |text| tenure_types::Name::new(text).unwrap();
+        let holder = tenure_types::Holder {
+            lease: tenure_types::LeaseId::new(68_629_145).unwrap(),
+            client: name("ci-7/4121"),
+            token: tenure_types::Token::from_u64(1042).unwrap(),
+            held_ms: 252_000,
+            state: tenure_types::HolderState::Held,
+        };
+        let held = tenure_types::Held { lock: name("deploy"), holder: Some(holder), ahead: 2 };
+        let failure = refused(&Refusal::Held(Box::new(held)), Exit::NotAcquired);
+        let error = &failure.json()["error"];
+        let expected = json!({
+            "client": "ci-7/4121", "token": "1042", "lease": "68629145", "held_ms": 252_000,
+        });
+        assert_eq!((&error["lock"], &error["holder"]), (&"deploy".into(), &expected), "{error}");
+        assert_eq!(error["ahead"], 2, "{error}");
+        assert_eq!(error["held_by"], "ci-7/4121 for 4m12s, token 1042");
     }
 
     #[test]

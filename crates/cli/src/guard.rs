@@ -51,7 +51,12 @@ impl Proof {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let text = format!("{}; try {}", chain(&error), error.advice());
-        if error.is_setting() { Self::config(text) } else { Self::refused(text) }
+        match error {
+            // There is no other way to say it than by a flag.
+            StartError::Setting(_) => Self::arguments(text),
+            _ if error.is_setting() => Self::config(text),
+            _ => Self::refused(text),
+        }
     }
 }
 

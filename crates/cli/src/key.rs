@@ -339,7 +339,13 @@ async fn list(cluster: &Cluster, prefix: &str) -> Result<Exit, Failure> {
     }
     match (cluster.output, any) {
         (Output::Text, true) => output::out(&table.text()),
-        (Output::Text, false) => output::tell("there is no such key\n"),
+        (Output::Text, false) if prefix.is_empty() => {
+            output::tell("there is no key; write one: tenure key put KEY VALUE\n");
+        }
+        (Output::Text, false) => {
+            let prefix = output::clean(prefix);
+            output::tell(&format!("there is no key whose name begins with `{prefix}`\n"));
+        }
         (Output::Json, _) => {}
     }
     Ok(Exit::Done)

@@ -43,6 +43,8 @@ pub(crate) enum Lease {
     /// Renew leases, once
     ///
     ///   tenure lease renew 68629145
+    ///
+    /// Ends with 1 if one of them is unknown or has ended: stop its work then. The others are renewed all the same.
     #[command(verbatim_doc_comment)]
     Renew(Renew),
     /// End a lease, and give back everything it holds

@@ -32,9 +32,11 @@ mod top;
 mod unlock;
 mod watch;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use exit::Exit;
 use failure::Failure;
@@ -111,6 +113,8 @@ enum Command {
     /// Give back a lock that a lease holds
     ///
     ///   tenure unlock deploy --lease 68629145 --token 1042
+    ///
+    /// Ends with 1 if the lease has ended or does not hold the lock under that token: stop the work then.
     #[command(verbatim_doc_comment)]
     Unlock(unlock::Unlock),
     /// List the locks that are held or awaited
@@ -143,7 +147,11 @@ enum Command {
     #[command(verbatim_doc_comment)]
     Force(force::Force),
     /// Grant, renew, end and show leases
-    #[command(subcommand)]
+    ///
+    ///   LEASE=$(tenure lease grant --ttl 5m)     yours to renew, in a script
+    ///   tenure lease renew $LEASE
+    ///   tenure lease list                        everybody's, with what they hold
+    #[command(subcommand, verbatim_doc_comment)]
     Lease(lease::Lease),
     /// Lead for as long as you may
     ///
@@ -161,10 +169,17 @@ enum Command {
     ///
     ///   tenure watch                          everything, from now on
     ///   tenure watch jobs/ --from 8841        what begins so, from a revision on; nothing is missed or told twice
+    ///
+    /// Ends with 1 if the cluster has not come to that revision, or the history does not reach back to it any more;
+    /// the message has the nearest that can be asked for.
     #[command(verbatim_doc_comment)]
     Watch(watch::Watch),
     /// Read and write the small values beside the locks
-    #[command(subcommand)]
+    ///
+    ///   tenure key put config v1
+    ///   tenure key get config
+    ///   tenure key put ledger paid --lock deploy --token 1042    refused if the lock is not held under it
+    #[command(subcommand, verbatim_doc_comment)]
     Key(key::Key),
     /// Start one durable member on this machine, for development
     ///
@@ -187,10 +202,16 @@ enum Command {
     #[command(verbatim_doc_comment)]
     Serve(serve::Serve),
     /// Look at the configuration
-    #[command(subcommand)]
+    ///
+    ///   tenure config check --config /etc/tenure.toml
+    #[command(subcommand, verbatim_doc_comment)]
     Config(ConfigCommand),
     /// Look at a cluster and change its members
-    #[command(subcommand)]
+    ///
+    ///   tenure cluster status           how everything is, and what to do first
+    ///   tenure cluster add d            what to type on another machine
+    ///   tenure cluster transfer b       let another member lead
+    #[command(subcommand, verbatim_doc_comment)]
     Cluster(cluster::Cluster),
     /// Write the whole state of a running cluster to a file
     ///
@@ -218,7 +239,9 @@ enum Command {
     #[command(verbatim_doc_comment)]
     Store(store::Store),
     /// Put a fence before something that knows nothing of tokens
-    #[command(subcommand)]
+    ///
+    ///   tenure fence proxy --upstream http://127.0.0.1:3000 --resource ledger
+    #[command(subcommand, verbatim_doc_comment)]
     Fence(fence::Fence),
     /// Say what is wrong with this machine and the cluster, and what to do
     ///
@@ -233,6 +256,9 @@ enum Command {
     ///   tenure top
     ///   tenure top jobs/
     ///   tenure top --once            one look, for a log
+    ///   tenure top --output json --limit 60 | jq .grants_per_s
+    ///
+    /// Without a terminal, or with --output json, it prints one look and ends; --limit says how many.
     #[command(verbatim_doc_comment)]
     Top(top::Top),
     /// Say what follows from a ttl: failover time, margins, chance of losing for nothing
@@ -254,6 +280,8 @@ enum Command {
     ///
     ///   tenure demo                 the tour: three real members, thrown away at the end
     ///   tenure demo --by-hand       the rules alone, with a clock that you move
+    ///
+    /// With --output json: one object for everything that happens, and no pauses.
     #[command(verbatim_doc_comment)]
     Demo(demo::Demo),
     /// Print completions for a shell
@@ -261,12 +289,16 @@ enum Command {
     ///   tenure completions bash > ~/.local/share/bash-completion/completions/tenure
     ///   tenure completions zsh > ~/.zfunc/_tenure
     ///   tenure completions fish > ~/.config/fish/completions/tenure.fish
+    ///
+    /// With --output json: one object with the shell and the text.
     #[command(verbatim_doc_comment)]
     Completions(manual::Completions),
     /// Print the manual page, or write one for every command
     ///
     ///   tenure man | man -l -
     ///   tenure man --dir /usr/local/share/man/man1
+    ///
+    /// With --output json: one object for each page, with its text, or with the file it was written to.
     #[command(verbatim_doc_comment)]
     Man(manual::Man),
     /// Explain a command, a reason, or the exit codes
@@ -274,6 +306,8 @@ enum Command {
     ///   tenure help lock
     ///   tenure help HELD
     ///   tenure help exit
+    ///
+    /// With --output json: an object with the text of a command's help, the row of a reason, or one for each code.
     #[command(verbatim_doc_comment)]
     Help(manual::Help),
 }
@@ -308,10 +342,46 @@ fn not_understood(error: &clap::Error) -> ExitCode {
     let ours = words.split(|word| word == "--").next().unwrap_or_default();
     let objects = ours.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
         || ours.iter().any(|word| word == "--output=json");
-    if !(objects && error.use_stderr()) {
-        error.exit();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && words.len() == 1 {
+        // Whoever types the name alone sees how to begin.
+        output::tell(&manual::long_help(Arguments::command()));
+        return Exit::Arguments.into();
     }
-    Failure::misunderstood(&error.to_string()).report_as(Output::Json)
+    let forgotten = ours.get(1).filter(|_| ours.len() == words.len()).and_then(|command| {
+        let stray = match error.get(ContextKind::InvalidArg)? {
+            ContextValue::String(stray) if error.kind() == ErrorKind::UnknownArgument => stray,
+            _ => return None,
+        };
+        dashes(command.to_str()?, stray, ours)
+    });
+    if objects && error.use_stderr() {
+        let failure = Failure::misunderstood(&error.to_string());
+        let failure = match forgotten {
+            Some(line) => failure.next(line),
+            None => failure,
+        };
+        return failure.report_as(Output::Json);
+    }
+    if let Some(line) = forgotten {
+        return Failure::arguments("the command to run comes behind --")
+            .with("effect", "none: no lock was asked for")
+            .next(line)
+            .report_as(Output::Text);
+    }
+    error.exit()
+}
+
+/// What somebody meant who forgot the dashes before the command to run: everything from the stray word on is that.
+fn dashes(command: &str, stray: &str, words: &[OsString]) -> Option<String> {
+    if !matches!(command, "run" | "elect") || stray.starts_with('-') {
+        return None;
+    }
+    let at = words.iter().position(|word| word == stray)?;
+    let quoted = |words: &[OsString]| {
+        let words: Vec<String> = words.iter().map(|it| failure::quoted(it.display())).collect();
+        words.join(" ")
+    };
+    Some(format!("tenure {} -- {}", quoted(&words[1..at]), quoted(&words[at..])))
 }
 
 fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
@@ -331,8 +401,8 @@ fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
         Command::Watch(flags) => (flags.reach.output, watch::watch(flags)),
         Command::Key(command) => (command.output(), key::run(command)),
         Command::Dev(flags) => (flags.output, dev::run(flags)),
-        Command::Serve(flags) => (Output::Text, serve::run(flags)),
-        Command::Config(ConfigCommand::Check(flags)) => (flags.output, serve::check(flags)),
+        Command::Serve(flags) => (flags.form(), serve::run(flags)),
+        Command::Config(ConfigCommand::Check(flags)) => (flags.serve.form(), serve::check(flags)),
         Command::Cluster(command) => (command.output(), cluster::run(command)),
         Command::Backup(flags) => (flags.reach.output, backup::run(flags)),
         Command::Restore(flags) => (flags.output, restore::run(flags)),
@@ -342,9 +412,9 @@ fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
         Command::Top(flags) => (flags.reach.output, top::top(flags)),
         Command::Plan(flags) => (flags.output, plan::plan(flags)),
         Command::Bench(flags) => (flags.reach.output, bench::bench(flags)),
-        Command::Demo(flags) => (Output::Text, demo::run(flags)),
-        Command::Completions(flags) => (Output::Text, manual::completions(flags)),
-        Command::Man(flags) => (Output::Text, manual::man(flags)),
-        Command::Help(flags) => (Output::Text, manual::help(flags)),
+        Command::Demo(flags) => (flags.output, demo::run(flags)),
+        Command::Completions(flags) => (flags.output, manual::completions(flags)),
+        Command::Man(flags) => (flags.output, manual::man(flags)),
+        Command::Help(flags) => (flags.output, manual::help(flags)),
     }
 }

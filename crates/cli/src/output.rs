@@ -6,6 +6,7 @@
 use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
 
 /// Letters of a name that are shown where it could have any number of them.
 const SHOWN_MAX: usize = 100;
@@ -39,6 +40,13 @@ pub(crate) fn tell(text: &str) {
 pub(crate) fn object(value: &impl Serialize) {
     let text = serde_json::to_string(value).expect("our forms have string keys and finite numbers");
     out(&format!("{text}\n"));
+}
+
+/// The same from somebody who goes on, whether or not it is read.
+pub(crate) fn offer(value: &impl Serialize) {
+    let text = serde_json::to_string(value).expect("our forms have string keys and finite numbers");
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(format!("{text}\n").as_bytes()).and_then(|()| stdout.flush());
 }
 
 /// One object, in one line, to stderr.
@@ -96,14 +104,14 @@ impl Table {
     /// The lines, each with its end.
     pub(crate) fn text(&self) -> String {
         let width = |at: usize| {
-            let cells = self.rows.iter().map(|row| row[at].chars().count());
+            let cells = self.rows.iter().map(|row| row[at].width());
             cells.chain([self.head[at].0.len()]).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
         let line = |cells: &[String]| {
             let mut line = String::new();
             for (at, cell) in cells.iter().enumerate() {
-                let gap = widths[at].saturating_sub(cell.chars().count());
+                let gap = widths[at].saturating_sub(cell.width());
                 let (before, after) = match self.head[at].1 {
                     Side::Right => (gap, 0),
                     Side::Left => (0, gap),
@@ -122,6 +130,16 @@ impl Table {
         }
         text
     }
+}
+
+/// Words that fill so many columns of a terminal: some letters take two.
+pub(crate) fn padded(text: &str, columns: usize) -> String {
+    format!("{text}{}", " ".repeat(columns.saturating_sub(text.width())))
+}
+
+/// `1 lock`, `2 locks`.
+pub(crate) fn count(number: u64, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Somebody else's words without anything that moves the cursor.
@@ -169,6 +187,12 @@ mod tests {
         let mut table = Table::new(&[("LOCK", Side::Left), ("WAITING", Side::Right)]);
         table.row(["deploy".to_owned(), "2".to_owned()]);
         table.row(["a\x1b[2J".to_owned(), "10".to_owned()]);
+        assert_eq!((count(1, "lock"), count(0, "lock")), ("1 lock".into(), "0 locks".into()));
+        let mut wide = Table::new(&[("LOCK", Side::Left), ("TOKEN", Side::Left)]);
+        wide.row(["锁".to_owned(), "1".to_owned()]);
+        wide.row(["deploy".to_owned(), "2".to_owned()]);
+        assert_eq!(wide.text(), "LOCK    TOKEN\n锁      1\ndeploy  2\n");
+        assert_eq!(padded("锁", 4), "锁  ");
         assert_eq!(table.text(), "LOCK    WAITING\ndeploy        2\na\u{fffd}[2J        10\n");
     }
 }

@@ -71,8 +71,7 @@ pub(crate) fn plan(flags: &Plan) -> Result<Exit, Failure> {
 impl Follows {
     fn of(flags: &Plan) -> Result<Self, Failure> {
         let pace = Pace::new(flags.ttl).and_then(|pace| pace.stop_within(flags.grace));
-        let pace =
-            pace.map_err(|error| Failure::arguments(error.to_string()).next("a longer --ttl"))?;
+        let pace = pace.map_err(|error| Failure::from(tenure::Error::Pace(error)))?;
         if flags.drift > ALLOWED_PPM {
             let text = format!("clocks that differ by {} ppm are not allowed for", flags.drift);
             return Err(Failure::arguments(text).next(format!("at most --drift {ALLOWED_PPM}")));

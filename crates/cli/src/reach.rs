@@ -154,6 +154,10 @@ impl Reach {
         let ca = path(&self.tls_ca, "TENURE_CA", file.tls.ca);
         let cert = path(&self.tls_cert, "TENURE_CERT", file.tls.cert);
         let key = path(&self.tls_key, "TENURE_KEY", file.tls.key);
+        // What a flag says wrongly is a wrong argument; what anything else says, an unusable configuration.
+        let wrong_addr = if self.addr.is_some() { Failure::arguments } else { Failure::config };
+        let flagged = self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
+        let wrong_tls = if flagged { Failure::arguments } else { Failure::config };
         let addr = self.addr.clone().or_else(|| variable("TENURE_ADDR"));
         let addresses = match (addr, file.addr) {
             (Some(list), _) | (None, Some(Addresses::One(list))) => split(&list),
@@ -161,10 +165,10 @@ impl Reach {
             (None, None) => vec![LOOPBACK.to_owned()],
         };
         Ok(Place {
-            addresses: check(addresses)?,
+            addresses: check(addresses).map_err(wrong_addr)?,
             client: self.client.clone().or_else(|| variable("TENURE_CLIENT")).or(file.client),
             patience: self.patience(variable("TENURE_CONNECT_TIMEOUT").or(file.connect_timeout))?,
-            tls: tls(ca, cert, key)?,
+            tls: tls(ca, cert, key).map_err(wrong_tls)?,
         })
     }
 
@@ -273,35 +277,36 @@ fn split(list: &str) -> Vec<String> {
     list.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect()
 }
 
-fn check(addresses: Vec<String>) -> Result<Vec<String>, Failure> {
+fn check(addresses: Vec<String>) -> Result<Vec<String>, String> {
     for address in &addresses {
-        let port = address.rsplit_once(':').and_then(|(host, port)| {
-            (!host.is_empty() && !host.contains('/')).then(|| port.parse::<u16>().ok())?
-        });
-        if port.is_none() {
-            let text = format!("`{address}` is no address; try host:7450");
-            return Err(Failure::config(text));
+        if !is_address(address) {
+            return Err(format!("`{address}` is no address; try host:7450"));
         }
     }
     if addresses.is_empty() {
-        return Err(Failure::config(format!("no address is given; try --addr {LOOPBACK}")));
+        return Err(format!("no address is given; try --addr {LOOPBACK}"));
     }
     Ok(addresses)
+}
+
+/// Whether this is a host and a port.
+pub(crate) fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
+    })
 }
 
 fn tls(
     ca: Option<PathBuf>,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
-) -> Result<Option<Tls>, Failure> {
+) -> Result<Option<Tls>, &'static str> {
     match (ca, cert, key) {
         (None, None, None) => Ok(None),
         (Some(ca), None, None) => Ok(Some(Tls { ca, own: None })),
         (Some(ca), Some(cert), Some(key)) => Ok(Some(Tls { ca, own: Some((cert, key)) })),
-        _ => Err(Failure::config(
-            "certificates need an authority, and both certificate and key or none of them; \
-             try --tls-ca, --tls-cert and --tls-key",
-        )),
+        _ => Err("certificates need an authority, and both certificate and key or none of them; \
+             try --tls-ca, --tls-cert and --tls-key"),
     }
 }
 

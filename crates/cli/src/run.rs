@@ -10,7 +10,7 @@ use tenure_server::{End, Running, StartError, say};
 
 use crate::exit::Exit;
 pub(crate) use crate::failure::{Failure, chain};
-use crate::output;
+use crate::output::Output;
 
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
@@ -55,7 +55,7 @@ impl Wishes {
 }
 
 /// A member that ends by itself ends the process: one clear line, at once.
-pub(crate) fn on_end(name: &str) -> Box<dyn Fn(&End) + Send> {
+pub(crate) fn on_end(name: &str, output: Output) -> Box<dyn Fn(&End) + Send> {
     let name = name.to_owned();
     Box::new(move |end| {
         let advice = match end {
@@ -72,7 +72,8 @@ pub(crate) fn on_end(name: &str) -> Box<dyn Fn(&End) + Send> {
             End::Disk(_) => "starting it again once the disk is well",
         };
         // Not a macro that panics when nobody reads: the process must end.
-        output::tell(&format!("error: member {name} stopped: {end}; try {advice}\n"));
+        let text = format!("member {name} stopped: {end}; try {advice}");
+        Failure::new(Exit::Refused, "STOPPED", text).report_as(output);
         std::process::exit(1);
     })
 }

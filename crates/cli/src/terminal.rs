@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Read, Write};
 
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use tokio::sync::mpsc;
+use unicode_width::UnicodeWidthChar;
 
 use crate::failure::Failure;
 
@@ -119,10 +120,10 @@ fn cut(line: &str, columns: usize) -> String {
             coded = true;
         }
         if !coded {
-            if shown == columns {
+            shown += width(c);
+            if shown > columns {
                 break;
             }
-            shown += 1;
         }
         text.push(c);
         if coded && c.is_ascii_alphabetic() {
@@ -142,9 +143,12 @@ pub(crate) fn fitted(line: &str) -> String {
     within(line, if columns == 0 { 80 } else { columns })
 }
 
+/// How many columns a letter takes: two for some, none for accents that stand over others.
+fn width(letter: char) -> usize {
+    letter.width().unwrap_or(0)
+}
+
 fn within(line: &str, columns: usize) -> String {
-    // Letters from here on may take two columns.
-    let width = |c: char| if c >= '\u{1100}' { 2 } else { 1 };
     let mut taken = 0;
     let fits = line.chars().take_while(|c| {
         taken += width(*c);
@@ -174,6 +178,7 @@ mod tests {
         assert_eq!(cut("abcdef", 3), "abc");
         assert_eq!(cut("\x1b[1mabcdef", 3), "\x1b[1mabc\x1b[0m");
         assert_eq!(cut("■■■", 2), "■■");
+        assert_eq!(cut("锁锁", 3), "锁");
         assert_eq!(within("ab锁锁", 5), "ab锁");
     }
 }

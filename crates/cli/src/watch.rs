@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use tenure::{Batch, Change, Revision};
+use tenure::{Batch, Change, Error, Refusal, Revision};
 use tenure_wire::json::event::Event;
 
 use crate::exit::Exit;
@@ -18,8 +18,8 @@ pub(crate) struct Watch {
     /// Only locks and keys whose names begin so
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
-    /// From this revision on [default: from now]
-    #[arg(long, value_name = "REVISION")]
+    /// From this revision on; 1 is the first [default: from now]
+    #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(u64).range(1..))]
     from: Option<u64>,
     /// End after so many revisions
     #[arg(long, value_name = "N")]
@@ -49,7 +49,7 @@ pub(crate) fn watch(flags: &Watch) -> Result<Exit, Failure> {
         if let Some(from) = flags.from {
             ask = ask.from(Revision(from));
         }
-        let mut watch = ask.await?;
+        let mut watch = ask.await.map_err(|error| broken(flags, None, error))?;
         let (mut seen, mut last) = (0, None);
         while flags.limit.is_none_or(|limit| seen < limit) {
             let batch = tokio::select! {
@@ -67,13 +67,22 @@ pub(crate) fn watch(flags: &Watch) -> Result<Exit, Failure> {
 
 /// Why it does not go on, and how it does without a gap.
 fn broken(flags: &Watch, last: Option<Revision>, error: tenure::Error) -> Failure {
-    let failure = Failure::from(error);
-    let Some(Revision(last)) = last.filter(|_| failure.exit == Exit::Unreachable) else {
-        return failure;
-    };
     let prefix = match flags.prefix.as_str() {
         "" => String::new(),
         prefix => format!(" {}", quoted(prefix)),
+    };
+    let nearest = match &error {
+        Error::Refused(Refusal::FutureRevision { newest, .. }) => Some(newest.next()),
+        Error::Compacted { floor } => Some(*floor),
+        _ => None,
+    };
+    let failure = Failure::from(error);
+    if let Some(from) = nearest {
+        let next = format!("tenure watch{prefix} --from {from}, or without --from: from now on");
+        return failure.next(next);
+    }
+    let Some(Revision(last)) = last.filter(|_| failure.exit == Exit::Unreachable) else {
+        return failure;
     };
     failure.next(format!("tenure watch{prefix} --from {}, which misses nothing", last + 1))
 }

@@ -59,6 +59,7 @@ pub struct Guard {
     inner: Option<Arc<Inner>>,
     locks: Vec<Lock>,
     lost: Arc<Signal>,
+    at: Revision,
 }
 
 struct Inner {
@@ -97,7 +98,7 @@ impl Guard {
             locks.iter().try_for_each(|lock| life.granted(&lock.name, lock.token, at, now))
         });
         let inner = Some(Arc::new(Inner { held, own, turns }));
-        let guard = Self { inner, locks, lost };
+        let guard = Self { inner, locks, lost, at };
         // Dropping the guard gives everything back: no work has begun.
         granted.map_err(Error::Lost)?;
         Ok(guard)
@@ -110,6 +111,18 @@ impl Guard {
     /// The lease behind it.
     pub(crate) fn held(&self) -> &Arc<Held> {
         &self.inner().held
+    }
+
+    /// A revision at which it was held: that of the grant, unless its answer was lost and had to be asked for again.
+    /// What happened to the lock since then is in its history from there on.
+    ///
+    /// ```no_run
+    /// # fn example(guard: tenure::Guard) {
+    /// println!("tenure history deploy --from {}", guard.revision());
+    /// # }
+    /// ```
+    pub fn revision(&self) -> Revision {
+        self.at
     }
 
     /// The fencing token. Hand it to whatever the lock protects; of several locks, the first by name.
@@ -281,7 +294,7 @@ impl Guard {
     pub fn reenter(&self) -> Result<Self, Error> {
         self.check()?;
         let (inner, locks, lost) = (self.inner.clone(), self.locks.clone(), self.lost.clone());
-        Ok(Self { inner, locks, lost })
+        Ok(Self { inner, locks, lost, at: self.at })
     }
 
     /// Turns an exclusive hold into a shared one, without a gap. The token is a new one; while there are other guards

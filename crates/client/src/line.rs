@@ -367,10 +367,15 @@ async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, share
 }
 
 /// The innermost reason: the outer ones only say that there is one.
-fn deepest(error: &dyn std::error::Error) -> String {
+fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     let mut at = error;
     while let Some(source) = at.source() {
         at = source;
     }
-    at.to_string()
+    match at.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
+        // In a word, where everybody knows what the system means.
+        Some(std::io::ErrorKind::ConnectionRefused) => "refused".to_owned(),
+        Some(std::io::ErrorKind::TimedOut) => "timed out".to_owned(),
+        _ => at.to_string(),
+    }
 }

@@ -242,13 +242,18 @@ impl Shared {
         let began = Instant::now();
         let until = began + within;
         let unknown = || Error::Unknown { request: identity.id(), waited: began.elapsed() };
+        // A question that was not answered changed nothing, however often it was asked.
+        let question = matches!(
+            command,
+            Command::GetLease(_) | Command::GetLock(_) | Command::GetKey(_) | Command::Explain(_)
+        );
         let request = identity.request(command);
         let (mut pause, mut tries) = (PAUSE_MIN, 0_u32);
         loop {
             tries += 1;
             let given_up = |doubt| match doubt {
-                Doubt::Yes => unknown(),
-                Doubt::No => Error::Unavailable,
+                Doubt::Yes if !question => unknown(),
+                Doubt::Yes | Doubt::No => Error::Unavailable,
             };
             let Some(line) = self.line(until).await else { return Err(given_up(*doubt)) };
             let mut request = request.clone();

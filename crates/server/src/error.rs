@@ -34,6 +34,8 @@ pub enum StartError {
     Listen {
         /// Which.
         address: String,
+        /// The flag that says where.
+        flag: &'static str,
         /// What the system said.
         #[source]
         source: io::Error,
@@ -172,7 +174,10 @@ impl StartError {
                 "tenure serve for that member, or another directory with --data".into()
             }
             Self::Orphan => "putting its identity.toml back, or an empty directory".into(),
-            Self::Listen { .. } => "stopping what uses it, or another address".into(),
+            Self::Listen { flag, source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                format!("stopping what uses it, or another address with {flag}")
+            }
+            Self::Listen { flag, .. } => format!("an address of this machine with {flag}"),
             Self::Exposed { .. } => {
                 "127.0.0.1, certificates for the members' port, or --insecure if \
                  the network is trusted"

@@ -19,6 +19,22 @@ pub enum Level {
     Error,
 }
 
+/// How lines are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// For people.
+    Text,
+    /// One object per line.
+    Json,
+}
+
+static FORM: OnceLock<Form> = OnceLock::new();
+
+/// Chooses how lines are written from here on; whoever chose first, or said something, is obeyed.
+pub fn write_as(form: Form) {
+    let _ = FORM.set(form);
+}
+
 /// A name and what it is.
 pub type Pair<'a> = (&'a str, &'a dyn Display);
 
@@ -38,12 +54,12 @@ pub fn error(message: &str, pairs: &[Pair<'_>]) {
 }
 
 fn say(level: Level, message: &str, pairs: &[Pair<'_>]) {
-    static TEXT: OnceLock<bool> = OnceLock::new();
-    let text = *TEXT.get_or_init(|| stderr().is_terminal());
+    let usual = || if stderr().is_terminal() { Form::Text } else { Form::Json };
+    let form = *FORM.get_or_init(usual);
     // Only for people who read it: no decision depends on the wall clock.
     let now = clock_gettime(ClockId::Realtime);
     let (seconds, millis) = (now.tv_sec, now.tv_nsec / 1_000_000);
-    let line = if text {
+    let line = if form == Form::Text {
         let day = seconds.rem_euclid(86_400);
         let (hour, minute, second) = (day / 3600, day / 60 % 60, day % 60);
         let level = match level {

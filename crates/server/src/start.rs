@@ -173,8 +173,9 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     }
     let wire = Wire::new(settings.tls.clone());
     let protected = settings.insecure || settings.tls.is_some();
-    let (client_port, clients) = listen(&settings.clients, protected)?;
-    let member_port = settings.members.as_ref().map(|at| listen(at, settings.insecure || covered));
+    let (client_port, clients) = listen(&settings.clients, "--clients", protected)?;
+    let member_port =
+        settings.members.as_ref().map(|at| listen(at, "--members", settings.insecure || covered));
     let member_port = member_port.transpose()?;
     let members = member_port.as_ref().map(|(_, address)| *address);
     let card = Card { id: home.id(), names: settings.names(clients, members)? };
@@ -315,11 +316,15 @@ fn enter(
     }
 }
 
-fn listen(address: &str, exposed: bool) -> Result<(TcpListener, SocketAddr), StartError> {
+fn listen(
+    address: &str,
+    flag: &'static str,
+    exposed: bool,
+) -> Result<(TcpListener, SocketAddr), StartError> {
     if !exposed && !book::is_loopback(address) {
         return Err(StartError::Exposed { address: address.to_owned() });
     }
-    let failed = |source| StartError::Listen { address: address.to_owned(), source };
+    let failed = |source| StartError::Listen { address: address.to_owned(), flag, source };
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))

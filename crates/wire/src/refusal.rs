@@ -58,6 +58,7 @@ fn details(refusal: &Refusal, error: &mut v1::Error) {
         Refusal::Quiet { left_ms } => error.retry_after_ms = *left_ms,
         Refusal::FutureRevision { asked, newest } => {
             error.asked = asked.0;
+            error.bound = newest.0;
             error.revision = Some(convert::revision(*newest));
         }
         Refusal::Overlap { lock }

@@ -21,6 +21,7 @@ pub(crate) async fn status(
     place: &Place,
 ) -> Result<v1::StatusResponse, Failure> {
     let mut status = client.status().await?;
+    by_name(&mut status);
     let mut asked = JoinSet::new();
     for (at, it) in status.members.iter().enumerate() {
         let known = it.fsync_p99_us.is_some() && it.disk_free_bytes.is_some();
@@ -48,12 +49,18 @@ pub(crate) async fn status(
     }
     // One that follows may know who leads before it says so of the member.
     let leader = status.leader.as_ref().map_or(0, |leader| leader.member_id);
-    for member in status.members.iter_mut().filter_map(|it| it.member.as_mut()) {
+    let up = status.members.iter_mut().filter(|it| it.up);
+    for member in up.filter_map(|it| it.member.as_mut()) {
         if leader != 0 && member.member_id == leader {
             member.role = v1::Role::Leader.into();
         }
     }
     Ok(status)
+}
+
+/// In the order in which people look for them.
+pub(crate) fn by_name(status: &mut v1::StatusResponse) {
+    status.members.sort_by_cached_key(|it| it.member.as_ref().map(|member| member.name.clone()));
 }
 
 /// What a member says of itself; nothing if it says nothing.

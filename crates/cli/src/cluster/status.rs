@@ -57,7 +57,9 @@ pub(super) async fn members(cluster: &Cluster) -> Result<Exit, Failure> {
 pub(super) async fn list(cluster: &Cluster) -> Result<v1::MembersResponse, Failure> {
     let ask = v1::MembersRequest {};
     let asked = async |channel| ClusterServiceClient::new(channel).members(ask).await;
-    Ok(cluster.client.question(asked).await?)
+    let mut members = cluster.client.question(asked).await?;
+    members.members.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(members)
 }
 
 fn text(status: &v1::StatusResponse) -> String {
@@ -65,14 +67,17 @@ fn text(status: &v1::StatusResponse) -> String {
     let (all, survives) = (status.members.len(), spare(status));
     let more = if up < all { "more " } else { "" };
     let failures = if survives == 1 { "failure" } else { "failures" };
+    let survives = match lacking(status) {
+        0 => format!("survives {survives} {more}{failures}"),
+        _ => "no majority: nothing is granted, renewed or written".to_owned(),
+    };
     let name = match status.cluster.as_str() {
         "" => String::new(),
         name => format!(" {}", output::clean(name)),
     };
     let revision = status.header.map_or(0, |header| header.revision);
-    let mut text = format!(
-        "cluster{name}: {up} of {all} members up, survives {survives} {more}{failures}, revision {revision}\n"
-    );
+    let mut text =
+        format!("cluster{name}: {up} of {all} members up, {survives}, revision {revision}\n");
     let mut table = Table::new(&[
         ("MEMBER", Side::Left),
         ("ROLE", Side::Left),
@@ -94,8 +99,12 @@ fn text(status: &v1::StatusResponse) -> String {
     }
     text.push_str(&table.text());
     if let Some(counts) = &status.counts {
-        let v1::Counts { locks, leases, waiting, keys, .. } = counts;
-        text.push_str(&format!("{locks} locks, {waiting} waiting, {leases} leases, {keys} keys\n"));
+        let v1::Counts { locks, leases, waiting, keys, .. } = *counts;
+        let (locks, leases) = (output::count(locks, "lock"), output::count(leases, "lease"));
+        let keys = output::count(keys, "key");
+        // Nobody who lists keys sees those, and everybody would wonder.
+        let own = "the cluster's own among them";
+        text.push_str(&format!("{locks}, {waiting} waiting, {leases}, {keys} ({own})\n"));
     }
     if let Some(next) = next(status) {
         text.push_str(&format!("next    {next}\n"));
@@ -105,19 +114,65 @@ fn text(status: &v1::StatusResponse) -> String {
 
 /// How many of those that are up may fail before nothing is agreed on any more.
 pub(crate) fn spare(status: &v1::StatusResponse) -> usize {
+    let (up, majority) = votes(status);
+    up.saturating_sub(majority)
+}
+
+/// How many more have to be up before anything can be agreed on.
+pub(crate) fn lacking(status: &v1::StatusResponse) -> usize {
+    let (up, majority) = votes(status);
+    majority.saturating_sub(up)
+}
+
+/// How many of those that vote are up, and how many have to be.
+fn votes(status: &v1::StatusResponse) -> (usize, usize) {
     let votes = |it: &&v1::MemberStatus| {
         let role = it.member.as_ref().map(v1::Member::role);
         matches!(role, Some(v1::Role::Follower | v1::Role::Leader))
     };
     let voters = status.members.iter().filter(votes).count();
     let up = status.members.iter().filter(votes).filter(|it| it.up).count();
-    up.saturating_sub(voters / 2 + 1)
+    (up, voters / 2 + 1)
+}
+
+/// Whoever leads; not one that is known of old and is down.
+pub(crate) fn leader(status: &v1::StatusResponse) -> Option<&v1::LeaderHint> {
+    let leader = status.leader.as_ref().filter(|leader| leader.member_id != 0)?;
+    let id = |it: &v1::MemberStatus| it.member.as_ref().map_or(0, |member| member.member_id);
+    let known = status.members.iter().find(|it| id(it) == leader.member_id);
+    known.is_none_or(|it| it.up).then_some(leader)
+}
+
+/// Those that are down, with where they should be.
+pub(crate) fn down(status: &v1::StatusResponse) -> String {
+    let named = status.members.iter().filter(|it| !it.up).filter_map(|it| it.member.as_ref());
+    let named = named.map(|it| match it.client_address.as_str() {
+        "" => output::clean(&it.name),
+        address => format!("{} ({})", output::clean(&it.name), output::clean(address)),
+    });
+    named.collect::<Vec<_>>().join(", ")
+}
+
+/// What to do while there is no majority.
+pub(crate) fn gather(status: &v1::StatusResponse) -> String {
+    let more = match lacking(status) {
+        1 => "one of them again, with its directory".to_owned(),
+        more => format!("{more} of them again, with their directories"),
+    };
+    format!(
+        "start {more}: tenure serve; if the directories are lost for ever, \
+         begin anew from one that is left: tenure restore --help"
+    )
 }
 
 /// What an operator would do first, if anything.
 fn next(status: &v1::StatusResponse) -> Option<String> {
-    if status.leader.as_ref().is_none_or(|leader| leader.member_id == 0) {
-        return Some("nobody leads; start the members that are down: tenure doctor".to_owned());
+    if lacking(status) > 0 {
+        return Some(format!("unreachable: {}; {}", down(status), gather(status)));
+    }
+    if leader(status).is_none() {
+        let text = "nobody leads yet; if that lasts: tenure doctor, and the members' logs";
+        return Some(text.to_owned());
     }
     let name = |it: &v1::MemberStatus| {
         it.member.as_ref().map_or(String::new(), |member| output::clean(&member.name))
@@ -200,19 +255,32 @@ mod tests {
 
     #[test]
     fn the_next_step_is_named_for_the_worst_first() {
-        let member = |name: &str, up| v1::MemberStatus {
-            member: Some(v1::Member { name: name.to_owned(), ..Default::default() }),
+        let member = |id, name: &str, up| v1::MemberStatus {
+            member: Some(v1::Member {
+                member_id: id,
+                name: name.to_owned(),
+                client_address: format!("10.0.0.{id}:7450"),
+                role: v1::Role::Follower.into(),
+                ..Default::default()
+            }),
             up,
             ..Default::default()
         };
         let mut status = v1::StatusResponse {
-            members: vec![member("a", true), member("c", false)],
+            members: vec![member(1, "a", true), member(2, "b", false), member(3, "c", false)],
+            leader: Some(v1::LeaderHint { member_id: 3, ..Default::default() }),
             ..Default::default()
         };
+        // Nobody can be removed without a majority, and whoever led and is down does not lead.
+        let alone = next(&status).unwrap();
+        assert!(alone.starts_with("unreachable: b (10.0.0.2:7450), c (10.0.0.3:7450); start one"));
+        assert!(alone.contains("tenure restore") && !alone.contains("remove"), "{alone}");
+        assert!(text(&status).contains("1 of 3 members up, no majority"), "{}", text(&status));
+        status.members[1].up = true;
         assert!(next(&status).unwrap().starts_with("nobody leads"));
         status.leader = Some(v1::LeaderHint { member_id: 1, ..Default::default() });
         assert!(next(&status).unwrap().contains("tenure cluster remove c"));
-        status.members[1].up = true;
+        status.members[2].up = true;
         assert_eq!(next(&status), None);
         status.members[0].disk_free_bytes = Some(5);
         assert!(next(&status).unwrap().starts_with("free space on a"));

@@ -7,10 +7,11 @@ mod scenes;
 use std::io::{BufRead, IsTerminal};
 
 use clap::Args;
+use serde_json::{Value, json};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Output, bold};
 use crate::reach::runtime;
 use crate::signals;
 
@@ -23,19 +24,31 @@ pub(crate) struct Demo {
     /// Try the rules instead: one state machine, no network, time that you move; `help` inside lists what to type
     #[arg(long, conflicts_with = "no_pause")]
     by_hand: bool,
+    /// How to say what happens
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// Whoever tells the tour: in words for people, in objects for programs.
+#[derive(Clone, Copy)]
+struct Guide {
+    output: Output,
+    pauses: bool,
 }
 
 /// Shows it.
 pub(crate) fn run(flags: &Demo) -> Result<Exit, Failure> {
     if flags.by_hand {
-        return by_hand::run();
+        return by_hand::run(flags.output);
     }
-    let pauses = !flags.no_pause && std::io::stdin().is_terminal();
+    let text = flags.output == Output::Text;
+    let pauses = !flags.no_pause && text && std::io::stdin().is_terminal();
+    let guide = Guide { output: flags.output, pauses };
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         let mut asked = signals::listen()?;
         tokio::select! {
-            done = scenes::play(pauses) => done.map(|()| Exit::Done),
+            done = scenes::play(guide) => done.map(|()| Exit::Done),
             signal = asked.signal() => Ok(Exit::Signal(signal)),
         }
     });
@@ -44,16 +57,47 @@ pub(crate) fn run(flags: &Demo) -> Result<Exit, Failure> {
     done
 }
 
-/// Lets somebody read, until Enter.
-async fn pause(pauses: bool, what: &str) {
-    if !pauses {
-        return;
+impl Guide {
+    /// A line for people.
+    fn say(self, text: &str) {
+        if self.output == Output::Text {
+            output::out(&format!("{text}\n"));
+        }
     }
-    output::out(&format!("\n[Enter] {what}"));
-    // Waits on a thread of its own: members and leases live on meanwhile.
-    let entered = tokio::task::spawn_blocking(|| {
-        let mut line = String::new();
-        let _ = std::io::stdin().lock().read_line(&mut line);
-    });
-    let _ = entered.await;
+
+    /// What somebody would type.
+    fn typed(self, who: &str, line: &str) {
+        self.say(&format!("{who:<5}$ {line}"));
+    }
+
+    /// The same for programs.
+    fn tell(self, event: &Value) {
+        if self.output == Output::Json {
+            output::object(event);
+        }
+    }
+
+    /// The next scene, after somebody has read what was said before.
+    async fn scene(self, number: u32, title: &str) {
+        self.pause(&format!("{number}. {title}")).await;
+        let mut letters = title.chars();
+        let first = letters.next().map(|it| it.to_uppercase().to_string()).unwrap_or_default();
+        self.say("");
+        self.say(&bold(&format!("{number}. {first}{}", letters.as_str())));
+        self.tell(&json!({ "event": "scene", "scene": number, "title": title }));
+    }
+
+    /// Lets somebody read, until Enter.
+    async fn pause(self, what: &str) {
+        if !self.pauses {
+            return;
+        }
+        output::out(&format!("\n[Enter] {what}"));
+        // Waits on a thread of its own: members and leases live on meanwhile.
+        let entered = tokio::task::spawn_blocking(|| {
+            let mut line = String::new();
+            let _ = std::io::stdin().lock().read_line(&mut line);
+        });
+        let _ = entered.await;
+    }
 }

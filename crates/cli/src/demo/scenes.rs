@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tenure::{Client, Error, Guard};
+use tenure_wire::json::lock::Explained;
 use tokio::time::Instant;
 
+use super::Guide;
 use super::members::Members;
-use super::pause;
 use crate::failure::Failure;
-use crate::lock::wait;
+use crate::lock::{millis, wait};
 use crate::output::{self, Output, bold};
 use crate::reach::{Cluster, Place};
 use crate::span;
@@ -24,42 +26,53 @@ const LOCK: &str = "deploy";
 const KEY: &str = "ledger";
 
 /// All scenes, one after the other.
-pub(super) async fn play(pauses: bool) -> Result<(), Failure> {
-    say(&bold("Tenure: a lock that stops you in time"));
-    say("Three members on this machine, as real as in production, thrown away at the end.");
+pub(super) async fn play(guide: Guide) -> Result<(), Failure> {
+    guide.say(&bold("Tenure: a lock that stops you in time"));
+    guide.say("Three members on this machine, as real as in production, thrown away at the end.");
     let began = Instant::now();
     let mut members = Members::start()?;
     let ana = client(&members, "ana").await?;
     let leader = leader(&ana).await?;
-    say(&format!("3 of 3 members up after {}, {leader} leads.", span::shown(began.elapsed())));
+    let took = began.elapsed();
+    guide.say(&format!("3 of 3 members up after {}, {leader} leads.", span::shown(took)));
+    guide.tell(&json!({
+        "event": "ready", "members": 3, "leader": leader, "took_ms": millis(took),
+        "clients": members.addresses().split(',').collect::<Vec<_>>(),
+    }));
 
-    pause(pauses, "1. two want the same lock").await;
-    let (bob, bobs) = contention(&members, &ana).await?;
-    pause(pauses, "2. the holder falls silent").await;
-    let anas = expiry(&ana, &bob, &bobs).await?;
-    pause(pauses, "3. the leader crashes").await;
-    crash(&mut members, &ana, &anas).await?;
-    pause(pauses, "4. the dead come back").await;
-    zombie(&ana, &anas, &bob, &bobs).await?;
+    guide.scene(1, "two want the same lock").await;
+    let (bob, bobs) = contention(guide, &members, &ana).await?;
+    guide.scene(2, "the holder falls silent").await;
+    let anas = expiry(guide, &ana, &bob, &bobs).await?;
+    guide.scene(3, "the leader crashes").await;
+    crash(guide, &mut members, &ana, &anas).await?;
+    guide.scene(4, "the dead come back").await;
+    zombie(guide, &ana, &anas, &bob, &bobs).await?;
 
     anas.release().await?;
     // His was lost long ago; whatever is answered changes nothing.
     let _ = bobs.release().await;
-    heading("That was all of it");
-    say("  in two terminals     tenure dev    and    tenure run deploy -- sleep 30");
-    say("  how long is safe     tenure plan --ttl 15s --rtt 5ms");
-    say("  what goes on         tenure top");
+    guide.say("");
+    guide.say(&bold("That was all of it"));
+    guide.say("  in two terminals     tenure dev    and    tenure run deploy -- sleep 30");
+    guide.say("  how long is safe     tenure plan --ttl 15s --rtt 5ms");
+    guide.say("  what goes on         tenure top");
+    guide.tell(&json!({ "event": "ended" }));
     Ok(())
 }
 
 /// Two ask for one lock: one has it, the other is told whom it waits for.
-async fn contention(members: &Members, ana: &Client) -> Result<(Client, Guard), Failure> {
-    heading("1. Two want the same lock");
+async fn contention(
+    guide: Guide,
+    members: &Members,
+    ana: &Client,
+) -> Result<(Client, Guard), Failure> {
     let anas = ana.lock(LOCK).ttl(TTL).metadata("release 5.2").await?;
-    typed("ana", "tenure lock deploy");
-    say(&format!("       lock `{LOCK}` acquired, token {}", anas.token()));
+    guide.typed("ana", "tenure lock deploy");
+    guide.say(&format!("       lock `{LOCK}` acquired, token {}", anas.token()));
+    guide.tell(&acquired("ana", &anas, None));
     let bob = client(members, "bob").await?;
-    typed("bob", "tenure lock deploy");
+    guide.typed("bob", "tenure lock deploy");
     let waiting = {
         let bob = bob.clone();
         tokio::spawn(async move { bob.lock(LOCK).ttl(TTL).await })
@@ -75,47 +88,66 @@ async fn contention(members: &Members, ana: &Client) -> Result<(Client, Guard), 
         tokio::time::sleep(LOOK).await;
     };
     for line in crate::look::explain_text(LOCK, &explained, "ana").lines() {
-        say(&format!("       {line}"));
+        guide.say(&format!("       {line}"));
     }
-    say("ana gives it back; bob has it in the same moment, and with a larger token:");
+    guide.tell(&json!({
+        "event": "queued", "client": "bob", "lock": LOCK, "explained": Explained::from(explained),
+    }));
+    guide.say("ana gives it back; bob has it in the same moment, and with a larger token:");
     let began = Instant::now();
     anas.release().await?;
     let bobs = waiting.await.map_err(|error| Failure::refused(error.to_string()))??;
-    let took = span::shown(began.elapsed());
-    say(&format!("bob    lock `{LOCK}` acquired after {took}, token {}", bobs.token()));
+    let took = began.elapsed();
+    guide.tell(&acquired("bob", &bobs, Some(took)));
+    let took = span::shown(took);
+    guide.say(&format!("bob    lock `{LOCK}` acquired after {took}, token {}", bobs.token()));
     Ok((bob, bobs))
 }
 
 /// A holder that is not heard of any more is stopped first, and loses the lock afterwards.
-async fn expiry(ana: &Client, bob: &Client, bobs: &Guard) -> Result<Guard, Failure> {
-    heading("2. The holder falls silent");
-    say(&format!("bob's network is cut. His lease has a ttl of {}; ana waits.", span::shown(TTL)));
+async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Result<Guard, Failure> {
+    guide.say(&format!(
+        "bob's network is cut. His lease has a ttl of {}; ana waits.",
+        span::shown(TTL)
+    ));
+    guide.tell(&json!({ "event": "cut_off", "client": "bob", "ttl_ms": millis(TTL) }));
     bob.drop_renewals(true);
     let began = Instant::now();
     let (stopped, anas) = tokio::join!(
         async {
             let cause = bobs.lost().await;
             let stopped = Instant::now();
+            guide.tell(&json!({
+                "event": "lost", "client": "bob", "lock": LOCK, "cause": cause.word(),
+                "after_ms": millis(stopped - began),
+            }));
             let after = span::shown(stopped - began);
-            say(&format!("bob    {after}: lost: {cause}. His work is stopped here."));
+            guide.say(&format!("bob    {after}: lost: {cause}. His work is stopped here."));
             stopped
         },
         ana.lock(LOCK).ttl(USUAL_TTL),
     );
     let anas = anas?;
+    guide.tell(&acquired("ana", &anas, Some(began.elapsed())));
+    guide.tell(&json!({ "event": "nobody", "lock": LOCK, "for_ms": millis(stopped.elapsed()) }));
     let after = span::shown(began.elapsed());
     let margin = span::shown(stopped.elapsed());
-    say(&format!("ana    {after}: lock `{LOCK}` acquired, token {}", anas.token()));
-    say(&format!("Between the two nobody had it, for {margin}: never two at once."));
+    guide.say(&format!("ana    {after}: lock `{LOCK}` acquired, token {}", anas.token()));
+    guide.say(&format!("Between the two nobody had it, for {margin}: never two at once."));
     Ok(anas)
 }
 
 /// A leader that dies takes nothing with it.
-async fn crash(members: &mut Members, ana: &Client, anas: &Guard) -> Result<(), Failure> {
-    heading("3. The leader crashes");
+async fn crash(
+    guide: Guide,
+    members: &mut Members,
+    ana: &Client,
+    anas: &Guard,
+) -> Result<(), Failure> {
     let status = ana.status().await?;
     let leader = status.leader.unwrap_or_default();
-    say(&format!("kill -9 of {}, which leads, while ana holds the lock.", leader.name));
+    guide.say(&format!("kill -9 of {}, which leads, while ana holds the lock.", leader.name));
+    guide.tell(&json!({ "event": "killed", "member": leader.name }));
     let began = Instant::now();
     members.kill(&leader.address);
     let next = loop {
@@ -131,37 +163,66 @@ async fn crash(members: &mut Members, ana: &Client, anas: &Guard) -> Result<(), 
     };
     ana.key("after-the-crash").put("written").await?;
     anas.check()?;
+    guide.tell(&json!({
+        "event": "leads", "member": next.name, "after_ms": millis(began.elapsed()),
+    }));
+    guide.tell(&json!({
+        "event": "held", "client": "ana", "lock": LOCK, "token": anas.token().to_string(),
+    }));
     let took = span::shown(began.elapsed());
-    say(&format!("{} leads, and the first write is durable, {took} after the crash.", next.name));
-    say(&format!("ana    still holds `{LOCK}` under token {}: she noticed nothing.", anas.token()));
+    guide.say(&format!(
+        "{} leads, and the first write is durable, {took} after the crash.",
+        next.name
+    ));
+    guide.say(&format!(
+        "ana    still holds `{LOCK}` under token {}: she noticed nothing.",
+        anas.token()
+    ));
     Ok(())
 }
 
 /// Whoever comes back from the dead is refused where it matters: at the data.
-async fn zombie(ana: &Client, anas: &Guard, bob: &Client, bobs: &Guard) -> Result<(), Failure> {
-    heading("4. The dead come back");
-    say("No lock can stop a machine that was frozen from outside, or a write already on its way.");
-    say("So every grant has a number, and the data refuses smaller ones.");
-    typed(
+async fn zombie(
+    guide: Guide,
+    ana: &Client,
+    anas: &Guard,
+    bob: &Client,
+    bobs: &Guard,
+) -> Result<(), Failure> {
+    guide.say(
+        "No lock can stop a machine that was frozen from outside, or a write already on its way.",
+    );
+    guide.say("So every grant has a number, and the data refuses smaller ones.");
+    guide.typed(
         "ana",
         &format!("tenure key put {KEY} \"paid by ana\" --lock {LOCK} --token {}", anas.token()),
     );
     let revision = ana.key(KEY).guarded_by(anas).put("paid by ana").await?;
-    say(&format!("       written at revision {revision}"));
-    say("bob wakes up and finishes what he began, under the token of before:");
-    typed(
+    guide.say(&format!("       written at revision {revision}"));
+    guide.tell(&json!({
+        "event": "written", "client": "ana", "key": KEY, "token": anas.token().to_string(),
+        "revision": revision.to_string(),
+    }));
+    guide.say("bob wakes up and finishes what he began, under the token of before:");
+    guide.typed(
         "bob",
         &format!("tenure key put {KEY} \"paid by bob\" --lock {LOCK} --token {}", bobs.token()),
     );
     match bob.key(KEY).guarded_by(bobs).put("paid by bob").await {
         Err(Error::Refused(refusal)) => {
-            say(&format!("       refused: {refusal} ({})", refusal.reason()));
+            guide.say(&format!("       refused: {refusal} ({})", refusal.reason()));
+            guide.tell(&json!({
+                "event": "refused", "client": "bob", "key": KEY,
+                "token": bobs.token().to_string(), "reason": refusal.reason(),
+                "message": refusal.to_string(),
+            }));
         }
         Err(error) => return Err(error.into()),
         Ok(_) => return Err(Failure::refused("a stale token was let through: this is a bug")),
     }
     let kept = ana.key(KEY).get().await?.map(|it| output::bytes(&it.value)).unwrap_or_default();
-    say(&format!("The ledger says {kept:?}."));
+    guide.say(&format!("The ledger says {kept:?}."));
+    guide.tell(&json!({ "event": "read", "key": KEY, "value": kept }));
     Ok(())
 }
 
@@ -190,15 +251,9 @@ async fn leader(client: &Client) -> Result<String, Failure> {
     }
 }
 
-fn heading(text: &str) {
-    say("");
-    say(&bold(text));
-}
-
-fn typed(who: &str, line: &str) {
-    say(&format!("{who:<5}$ {line}"));
-}
-
-fn say(text: &str) {
-    output::out(&format!("{text}\n"));
+fn acquired(client: &str, guard: &Guard, after: Option<Duration>) -> serde_json::Value {
+    json!({
+        "event": "acquired", "client": client, "lock": LOCK, "token": guard.token().to_string(),
+        "after_ms": after.map(millis),
+    })
 }

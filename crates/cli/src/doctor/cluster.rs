@@ -1,5 +1,6 @@
 //! Does the cluster answer, agree and have room?
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use tenure::Client;
@@ -7,7 +8,7 @@ use tenure_server::os;
 use tenure_wire::v1;
 
 use super::Finding;
-use crate::cluster::{bytes, each, spare};
+use crate::cluster::{bytes, down, each, gather, lacking, leader, spare};
 use crate::reach::Place;
 use crate::span;
 
@@ -33,6 +34,11 @@ pub(super) async fn port(address: &str) -> Finding {
             let took = Duration::from_micros(os::now_us().saturating_sub(began_us));
             Finding::ok("port", format!("{address} is open, {} away", span::shown(took)))
         }
+        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => Finding::bad(
+            "port",
+            format!("{address} refused: nobody listens there"),
+            "start the member there (tenure dev, tenure serve), or correct --addr",
+        ),
         Ok(Err(error)) => Finding::bad(
             "port",
             format!("{address}: {error}"),
@@ -93,8 +99,9 @@ async fn talk(client: &Client) -> Finding {
         let began_us = os::now_us();
         // A linearizable read: the leader confirms that it leads.
         if let Err(error) = client.show("tenure-doctor").await {
-            let next = "start the members that are down; a majority must be up";
-            return Finding::bad("talk", format!("a question was not answered: {error}"), next);
+            let next = "a majority of the members must be up, and reach each other: see below";
+            let detail = format!("a question that needs a majority was not answered: {error}");
+            return Finding::bad("talk", detail, next);
         }
         times.push(os::now_us().saturating_sub(began_us));
     }
@@ -116,7 +123,11 @@ fn members(status: &v1::StatusResponse) -> Vec<Finding> {
         let member = it.member.clone().unwrap_or_default();
         let name = crate::output::clean(&member.name);
         if !it.up {
-            let next = format!("start {name} again, or replace it: tenure cluster remove {name}");
+            // Nobody is removed by a minority.
+            let next = match lacking(status) {
+                0 => format!("start {name} again, or replace it: tenure cluster remove {name}"),
+                _ => format!("start {name} again on its machine, and look at its log"),
+            };
             found.push(Finding::bad("member", format!("{name} is down"), next));
             continue;
         }
@@ -147,23 +158,30 @@ fn quorum(status: &v1::StatusResponse) -> Finding {
     let (all, survives) = (status.members.len(), spare(status));
     let failures = if survives == 1 { "failure" } else { "failures" };
     let detail = format!("{up} of {all} members up, survives {survives} more {failures}");
-    match (&status.leader, survives) {
-        (Some(leader), _) if leader.member_id != 0 && survives > 0 => {
+    if lacking(status) > 0 {
+        let detail = format!(
+            "{up} of {all} members up, no majority: nothing is granted, renewed or written; unreachable: {}",
+            down(status)
+        );
+        return Finding::bad("quorum", detail, gather(status));
+    }
+    match (leader(status), survives) {
+        (Some(leader), 1..) => {
             Finding::ok("quorum", format!("{detail}; {} leads", crate::output::clean(&leader.name)))
         }
-        (Some(leader), _) if leader.member_id != 0 && all == 1 => Finding::ok(
+        (Some(_), _) if all == 1 => Finding::ok(
             "quorum",
             "one member alone: nothing survives its failure, which is fine for development",
         ),
-        (Some(leader), _) if leader.member_id != 0 => Finding::warn(
+        (Some(_), _) => Finding::warn(
             "quorum",
             detail,
             "one more failure stops everything: bring members back first",
         ),
-        _ => Finding::bad(
+        (None, _) => Finding::bad(
             "quorum",
             format!("{detail}; nobody leads"),
-            "start the members that are down",
+            "wait a few seconds; if it lasts, the members do not reach each other: look at their logs and --members",
         ),
     }
 }

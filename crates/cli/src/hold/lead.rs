@@ -68,7 +68,7 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, Failure> {
                 }
             });
             let lead = tokio::select! {
-                lead = campaigning => lead.map_err(|error| elect::not_elected(candidacy.name, error))?,
+                lead = campaigning => lead.map_err(|error| elect::not_elected(candidacy.name, candidacy.ttl, error))?,
                 signal = given_up(&mut heard) => {
                     elect::left(&cluster, candidacy.name).await;
                     voice.unusual(&format!("left the election of `{}`", candidacy.name));

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::lock::wait::were_ahead;
 use crate::span;
 
 use super::refuse::refuse;
@@ -152,7 +153,8 @@ impl Queue<'_> {
                 span::shown(self.flags.ttl)
             )),
             (true, Some(ahead)) => {
-                voice.unusual(&format!("left the queue of lock `{lock}`, {ahead} was ahead"));
+                let ahead = were_ahead(ahead);
+                voice.unusual(&format!("left the queue of lock `{lock}`, {ahead}"));
             }
             (true, None) => voice.unusual(&format!("gave up lock `{lock}`")),
         }

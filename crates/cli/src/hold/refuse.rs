@@ -96,12 +96,21 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
 }
 
 fn unreachable(voice: &mut Voice, error: &Error) {
-    voice.error(&error.to_string());
+    match error {
+        Error::Unreachable { waited, .. } => {
+            voice.error(&format!("no member answered within {}", shown(*waited)));
+        }
+        _ => voice.error(&error.to_string()),
+    }
     if let Error::Unreachable { tried, .. } = error {
         let tried: Vec<String> =
             tried.iter().map(|it| format!("{} {}", it.address, it.outcome)).collect();
         voice.detail("tried", &tried.join(" · "));
     }
     voice.detail("effect", "none: no lock was asked for, the command did not start");
-    voice.detail("try", "tenure doctor, or --connect-timeout 5m to keep trying");
+    let advice = match error {
+        Error::Unreachable { tried, .. } => failure::nobody_there(tried),
+        _ => failure::nobody_there(&[]),
+    };
+    voice.detail("try", advice);
 }

@@ -430,7 +430,8 @@ impl<'a> Under<'a> {
         {
             voice.detail("why", &output::clean(&why.to_string()));
         }
-        voice.detail("look", &format!("tenure history {}", quoted(self.job.name)));
+        let from = self.hold.guard().revision();
+        voice.detail("look", &format!("tenure history {} --from {from}", quoted(self.job.name)));
         let margin_us = i128::from(free_us) - i128::from(gone_us);
         let margin_us = i64::try_from(margin_us).unwrap_or(i64::MIN);
         voice.event(

@@ -94,7 +94,10 @@ impl View {
         let revision = self.told.header.as_ref().map_or(0, |it| it.revision).to_string();
         let holder = self.told.lock.as_ref().and_then(|it| it.holders.first());
         let holder = holder.map(|it| {
-            json!({ "client": it.client, "token": it.token.to_string(), "held_ms": it.held_ms })
+            json!({
+                "client": it.client, "token": it.token.to_string(), "held_ms": it.held_ms,
+                "lease": it.lease.to_string(),
+            })
         });
         json!({ "revision": revision, "ahead": self.ahead, "holder": holder })
     }

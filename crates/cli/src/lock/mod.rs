@@ -77,8 +77,11 @@ struct How {
     request_id: Option<String>,
 }
 
+/// How long somebody who is told of a loss may have to wait for it because we take our leave of the cluster.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// What leases live for if nobody says.
-const TTL: Duration = Duration::from_secs(15);
+pub(crate) const TTL: Duration = Duration::from_secs(15);
 
 /// Waits for a lock and holds it.
 pub(crate) fn lock(flags: &Lock) -> Result<Exit, Failure> {
@@ -114,7 +117,9 @@ async fn foreground(
     how: &How,
 ) -> Result<Exit, Failure> {
     let mut asked = signals::listen()?;
-    let lease = cluster.client.lease(how.ttl.unwrap_or(TTL)).await?;
+    let ttl = how.ttl.unwrap_or(TTL);
+    let lease = cluster.client.lease(ttl).await;
+    let lease = lease.map_err(|error| unanswered(&format!("lock `{lock}`"), ttl, error.into()))?;
     let waiting = Waiting::new(cluster, lock, lease.id());
     let ask = how.say(lease.lock(lock)).on_queued(waiting.teller());
     let ask = match wait {
@@ -128,7 +133,7 @@ async fn foreground(
         signal = asked.signal() => {
             waiting.clear();
             lease.revoke().await?;
-            left(cluster, lock);
+            left(cluster, lock, waiting.ahead());
             return Ok(Exit::Signal(signal));
         }
     };
@@ -150,6 +155,7 @@ async fn foreground(
         }
         Err(error) => {
             let failure = wait::explained(cluster, lock, Failure::from(error)).await;
+            let failure = unanswered(&format!("lock `{lock}`"), ttl, failure);
             // The answer is known; what becomes of an empty lease is not worth another error.
             let _ = lease.revoke().await;
             return Err(failure);
@@ -157,6 +163,19 @@ async fn foreground(
     };
     acquired(cluster, &guard, began.elapsed());
     hold(cluster, guard, lease, &mut asked).await
+}
+
+/// Whoever asked under a lease of its own holds nothing if there was no answer: what may have been granted unseen is
+/// given back, or ends with that lease.
+pub(crate) fn unanswered(what: &str, ttl: Duration, failure: Failure) -> Failure {
+    if failure.exit != Exit::Unknown {
+        return failure;
+    }
+    let text = format!("{what}: {}", failure.text.replace("no outcome", "no member could answer"));
+    let effect = "nothing is held; what was granted unseen is given back, or ends with its lease";
+    Failure::new(Exit::Unreachable, "UNREACHABLE", text)
+        .with("effect", format!("{effect}, within {}", span::shown(ttl)))
+        .next("tenure doctor, or the same again")
 }
 
 impl How {
@@ -188,12 +207,20 @@ async fn hold(
     loop {
         tokio::select! {
             lost = guard.lost() => {
+                let cause = lost.word();
                 let lost = output::clean(&lost.to_string());
                 let failure = Failure::new(Exit::Lost, "LOST", format!("lock `{name}` lost: {lost}"))
                     .with("effect", format!("whatever ran under token {token} must stop; a fence refuses it"))
-                    .with("look", format!("tenure history {}", quoted(&name)));
-                // Said to the cluster as far as it can be: the work is ours to stop, and there is none.
-                let _ = guard.release().await;
+                    .with("look", format!("tenure history {} --from {}", quoted(&name), guard.revision()))
+                    .field("lock", name.as_str())
+                    .field("token", token.to_string())
+                    .field("cause", cause);
+                // Said to the cluster as far as it can be at once: the work is ours to stop, and there is none.
+                let farewell = async {
+                    let _ = guard.release().await;
+                    let _ = lease.revoke().await;
+                };
+                let _ = tokio::time::timeout(FAREWELL, farewell).await;
                 return Err(failure);
             }
             signal = asked.signal() => {
@@ -219,7 +246,8 @@ fn acquired(cluster: &Cluster, guard: &Guard, waited: Duration) {
         Output::Json => {
             let mut said = json!({
                 "event": "acquired", "lock": lock.name, "token": token,
-                "lease": guard.lease().to_string(), "waited_ms": millis(waited),
+                "lease": guard.lease().to_string(),
+                "revision": guard.revision().to_string(), "waited_ms": millis(waited),
             });
             if let Some(slot) = lock.slot {
                 said["slot"] = json!(slot);
@@ -259,10 +287,16 @@ fn doubtful(cluster: &Cluster, lock: &str) {
     }
 }
 
-fn left(cluster: &Cluster, lock: &str) {
-    match cluster.output {
-        Output::Json => output::object(&json!({ "event": "left", "lock": lock })),
-        Output::Text => output::tell(&format!("tenure: left the queue of lock `{lock}`\n")),
+fn left(cluster: &Cluster, lock: &str, ahead: Option<u64>) {
+    match (cluster.output, ahead) {
+        (Output::Json, _) => {
+            output::object(&json!({ "event": "left", "lock": lock, "ahead": ahead }));
+        }
+        (Output::Text, Some(ahead)) => {
+            let ahead = wait::were_ahead(ahead);
+            output::tell(&format!("tenure: left the queue of lock `{lock}`, {ahead}\n"));
+        }
+        (Output::Text, None) => output::tell(&format!("tenure: gave up lock `{lock}`\n")),
     }
 }
 

@@ -66,7 +66,7 @@ pub(super) async fn acquire(
         signal = ended.signal() => {
             waiting.clear();
             leave(cluster, lock, lease).await?;
-            super::left(cluster, lock);
+            super::left(cluster, lock, waiting.ahead());
             return Ok(Exit::Signal(signal));
         }
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure::{Explanation, LeaseId};
+use tenure_wire::json::lock::Explained;
 use tenure_wire::v1;
 use tokio::sync::Notify;
 use v1::answer::Result as Answer;
@@ -22,25 +23,39 @@ const REFRESH: Duration = Duration::from_secs(1);
 /// More waiters than this are counted, not listed.
 const SHOWN_MAX: usize = 3;
 
+/// Longer than any queue.
+const NOT_SAID: u64 = u64::MAX;
+
 /// A wait that is shown.
 pub(crate) struct Waiting<'a> {
     cluster: &'a Cluster,
     lock: &'a str,
     lease: LeaseId,
     queued: Arc<Notify>,
+    /// How many were ahead when the cluster last said so.
+    ahead: Arc<AtomicU64>,
     /// Lines on the terminal that are replaced next time.
     drawn: AtomicU64,
 }
 
 impl<'a> Waiting<'a> {
     pub(crate) fn new(cluster: &'a Cluster, lock: &'a str, lease: LeaseId) -> Self {
-        Self { cluster, lock, lease, queued: Arc::new(Notify::new()), drawn: AtomicU64::new(0) }
+        let (queued, ahead) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(NOT_SAID)));
+        Self { cluster, lock, lease, queued, ahead, drawn: AtomicU64::new(0) }
+    }
+
+    /// How many were ahead, if anybody said.
+    pub(crate) fn ahead(&self) -> Option<u64> {
+        Some(self.ahead.load(Ordering::Relaxed)).filter(|ahead| *ahead != NOT_SAID)
     }
 
     /// What to call when the ask has to queue.
     pub(crate) fn teller(&self) -> impl Fn(u64) + Send + Sync + 'static {
-        let queued = self.queued.clone();
-        move |_| queued.notify_one()
+        let (queued, told) = (self.queued.clone(), self.ahead.clone());
+        move |ahead| {
+            told.store(ahead, Ordering::Relaxed);
+            queued.notify_one();
+        }
     }
 
     /// The same for an ask that is not told whether it queues: from this time on it does.
@@ -57,6 +72,8 @@ impl<'a> Waiting<'a> {
         loop {
             let explained = explain(self.cluster, self.lock, Some(self.lease)).await;
             if let Some(explained) = explained.ok().filter(|it| it.own.is_some()) {
+                let place = explained.own.as_ref().map_or(NOT_SAID, |own| own.ahead);
+                self.ahead.store(place, Ordering::Relaxed);
                 let state = state(&explained);
                 let changed = last.as_ref() != Some(&state);
                 last = Some(state);
@@ -75,13 +92,15 @@ impl<'a> Waiting<'a> {
     }
 
     fn tell_json(&self, explained: &Explanation) {
+        let revision = explained.header.as_ref().map_or(0, |header| header.revision);
         let mut said = json!({
-            "event": "queued", "lock": self.lock,
+            "event": "queued", "lock": self.lock, "revision": revision.to_string(),
             "ahead": explained.own.as_ref().map_or(0, |own| own.ahead),
         });
         if let Some(holder) = holder(explained) {
             said["holder"] = json!({
                 "client": holder.client, "token": holder.token.to_string(), "held_ms": holder.held_ms,
+                "lease": holder.lease.to_string(),
             });
         }
         output::object(&said);
@@ -147,6 +166,15 @@ fn place(explained: &Explanation) -> String {
     }
 }
 
+/// How many somebody leaves behind who was not served.
+pub(crate) fn were_ahead(ahead: u64) -> String {
+    match ahead {
+        0 => "nobody was ahead".to_owned(),
+        1 => "1 was ahead".to_owned(),
+        more => format!("{more} were ahead"),
+    }
+}
+
 /// The block for a terminal.
 fn block(lock: &str, explained: &Explanation) -> Vec<String> {
     let place = place(explained);
@@ -175,6 +203,11 @@ fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, String)> {
 
 /// A holder in a few words.
 pub(crate) fn holder_words(holder: &v1::HolderView) -> String {
+    holder_words_with(holder, "")
+}
+
+/// The same, with more behind its token.
+pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
     let (client, token) = (output::clean(&holder.client), holder.token);
     let mut words = match holder.state() {
         v1::HolderState::Held => {
@@ -193,6 +226,7 @@ pub(crate) fn holder_words(holder: &v1::HolderView) -> String {
     if let Some(slot) = holder.slot {
         words.push_str(&format!(", slot {slot}"));
     }
+    words.push_str(more);
     if let Some(renewed) = holder.renewed_ms {
         words.push_str(&format!(", renewed {} ago", span::ms(renewed)));
     }
@@ -233,5 +267,25 @@ pub(crate) async fn explained(cluster: &Cluster, lock: &str, failure: Failure) -
     };
     let mut told = Failure::new(failure.exit, &failure.reason, text);
     told.more = facts(lock, &explained);
+    told.details = failure.details;
+    let told = fields(told, lock, explained);
     told.next(format!("tenure lock {} --wait 60s", quoted(lock)))
+}
+
+/// The same for programs: who holds and who waits, as `tenure explain --output json` shows them.
+fn fields(failure: Failure, lock: &str, explained: Explanation) -> Failure {
+    let free = explained.freed.as_ref().map(|freed| (freed.in_ms, freed.at_latest));
+    let shown = Explained::from(explained);
+    let holders = shown.lock.map(|lock| (lock.holders, lock.waiting)).unwrap_or_default();
+    let failure = failure
+        .field("lock", lock)
+        .field("holder", json!(holders.0.first()))
+        .field("holders", json!(holders.0))
+        .field("ahead", holders.1)
+        .field("waiters", json!(shown.ahead));
+    match free {
+        Some((ms, true)) => failure.field("free_at_latest_ms", ms),
+        Some((ms, false)) => failure.field("free_if_silent_ms", ms),
+        None => failure,
+    }
 }

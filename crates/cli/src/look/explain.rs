@@ -4,6 +4,7 @@ use clap::Args;
 use tenure::Explanation;
 use tenure_wire::convert;
 use tenure_wire::json::lock::Explained;
+use unicode_width::UnicodeWidthStr;
 
 use super::locks::mode_words;
 use crate::exit::Exit;
@@ -55,18 +56,20 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
     let mut text = format!("lock `{name}`, {}, at revision {}\n", mode_words(lock), lock.modified);
     for (at, holder) in lock.holders.iter().enumerate() {
         let label = if at == 0 { "held by" } else { "" };
-        let (words, lease) = (wait::holder_words(holder), lease::short(holder.lease));
-        text.push_str(&format!("{label:<8} {words}, lease {lease}\n"));
+        let lease = format!(", lease {}", lease::short(holder.lease));
+        let words = wait::holder_words_with(holder, &lease);
+        text.push_str(&format!("{label:<8} {words}\n"));
     }
     let queue: Vec<_> = explained.ahead.iter().chain(&explained.own).collect();
-    let width = queue.iter().map(|it| it.client.chars().count()).max().unwrap_or(0);
+    let width = queue.iter().map(|it| output::clean(&it.client).width()).max().unwrap_or(0);
     let own = explained.own.as_ref().map(|own| own.place);
     for (at, waiter) in queue.iter().enumerate() {
         let label = if at == 0 { "waiting" } else { "" };
         let you = if Some(waiter.place) == own || waiter.client == we { "   (you)" } else { "" };
         let (number, client) = (waiter.ahead + 1, output::clean(&waiter.client));
+        let client = output::padded(&client, width);
         let waiting = span::ms(waiter.waiting_ms);
-        text.push_str(&format!("{label:<8} {number}. {client:<width$}  {waiting:>5}{you}\n"));
+        text.push_str(&format!("{label:<8} {number}. {client}  {waiting:>5}{you}\n"));
     }
     let more = lock.waiting.saturating_sub(queue.len() as u64);
     if more > 0 {

@@ -29,8 +29,8 @@ pub(crate) struct History {
     #[arg(long, value_name = "REVISION", default_value_t = 0, hide_default_value = true)]
     from: i64,
     /// Show only the newest so many revisions
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    limit: usize,
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
     #[command(flatten)]
     pub(crate) reach: Reach,
 }
@@ -45,7 +45,7 @@ struct Past {
 /// Shows a lock's history, oldest first.
 pub(crate) fn history(flags: &History) -> Result<Exit, Failure> {
     flags.reach.with(async |cluster| {
-        let past = Past::read(cluster, &flags.lock, flags.from, flags.limit).await?;
+        let past = Past::read(cluster, &flags.lock, flags.from, flags.limit as usize).await?;
         if cluster.output == Output::Json {
             past.batches.into_iter().for_each(|batch| output::object(&Change::from(batch)));
             return Ok(Exit::Done);
@@ -57,8 +57,9 @@ pub(crate) fn history(flags: &History) -> Result<Exit, Failure> {
             ));
         }
         if past.left_out > 0 {
-            let older = past.left_out;
-            output::tell(&format!("{older} older revisions are not shown; --limit shows more\n"));
+            let older = output::count(past.left_out, "older revision");
+            let are = if past.left_out == 1 { "is" } else { "are" };
+            output::tell(&format!("{older} {are} not shown; --limit shows more\n"));
         }
         output::out(&past.lines());
         Ok(Exit::Done)
@@ -113,7 +114,7 @@ impl Past {
 pub(crate) fn event_words(event: &v1::Event) -> String {
     let name = event.kv.as_ref().map_or(String::new(), |kv| output::clean(&kv.key));
     let cause = cause_word(event.cause()).replace('_', " ");
-    let mut words = format!("{name:<16} {cause:<10}");
+    let mut words = format!("{} {cause:<10}", output::padded(&name, 16));
     if event.token > 0 {
         words.push_str(&format!("  token {}", event.token));
     }

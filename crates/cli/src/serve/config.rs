@@ -9,6 +9,7 @@ use tenure_server::tls::{Files, Tls};
 use tenure_server::{Entrance, Preference, Settings, StartError};
 
 use super::{Serve, file};
+use crate::reach::is_address;
 use crate::run::Failure;
 
 /// Every setting: its name in the file, from which its variable follows, and what holds if nobody
@@ -31,6 +32,10 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("tls.member_ca", None),
     ("tls.client_ca", None),
 ];
+
+/// Those that are a host and a port.
+const ADDRESSES: &[&str] =
+    &["listen.clients", "listen.members", "listen.advertise_clients", "listen.advertise_members"];
 
 /// The settings by name, each with its source.
 pub(crate) struct Config {
@@ -84,19 +89,25 @@ impl Config {
                 Failure::config(format!("no {name}; try --{short}, {variable}, or the file"))
             })
         };
+        for name in ADDRESSES {
+            if let Some(text) = self.get(name).filter(|text| !is_address(text)) {
+                let text = format!("{name} is `{text}`, which is no address; try host:port");
+                return Err(self.wrong(name, text));
+            }
+        }
         let insecure = match self.get("listen.insecure") {
             Some("true") => true,
             Some("false") | None => false,
             Some(other) => {
-                return Err(Failure::config(format!(
-                    "listen.insecure is `{other}`; try true or false"
-                )));
+                let text = format!("listen.insecure is `{other}`; try true or false");
+                return Err(self.wrong("listen.insecure", text));
             }
         };
         let entries = need("member.snapshot_entries")?;
         let snapshot_entries = entries.parse().ok().filter(|entries| *entries > 0);
         let snapshot_entries = snapshot_entries.ok_or_else(|| {
-            Failure::config(format!("member.snapshot_entries is `{entries}`; try a number above 0"))
+            let text = format!("member.snapshot_entries is `{entries}`; try a number above 0");
+            self.wrong("member.snapshot_entries", text)
         })?;
         let own = |name| self.get(name).map(str::to_owned);
         Ok(Settings {
@@ -117,7 +128,8 @@ impl Config {
     fn preference(&self) -> Result<Preference, Failure> {
         let Some(text) = self.get("member.preference") else { return Ok(Preference::default()) };
         text.parse().ok().and_then(Preference::new).ok_or_else(|| {
-            Failure::config(format!("member.preference is `{text}`; try a number from 0 to 100"))
+            let text = format!("member.preference is `{text}`; try a number from 0 to 100");
+            self.wrong("member.preference", text)
         })
     }
 
@@ -144,20 +156,31 @@ impl Config {
                 Err(Failure::config("both cluster.bootstrap and cluster.join; try one of them"))
             }
             (None, None) => Ok(Entrance::None),
-            (None, Some(join)) => Ok(Entrance::Join(list(join))),
+            (None, Some(join)) => {
+                let seeds = list(join);
+                if let Some(wrong) = seeds.iter().find(|at| !is_address(at)) {
+                    let text = format!("`{wrong}` is no address; try host:port of a member");
+                    return Err(self.wrong("cluster.join", text));
+                }
+                Ok(Entrance::Join(seeds))
+            }
             (Some(bootstrap), None) => {
                 let pairs = list(bootstrap).into_iter().map(|pair| {
                     let split = pair.split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned()));
                     split.ok_or_else(|| {
-                        Failure::config(format!("`{pair}` names no founder; try name=address"))
+                        let text = format!("`{pair}` names no founder; try name=address");
+                        self.wrong("cluster.bootstrap", text)
                     })
                 });
                 let pairs: Vec<(String, String)> = pairs.collect::<Result<_, _>>()?;
                 let names: std::collections::BTreeSet<_> = pairs.iter().map(|(a, _)| a).collect();
                 if names.len() < pairs.len() {
-                    return Err(Failure::config(
-                        "a founder is listed twice; try one name for each",
-                    ));
+                    let text = "a founder is listed twice; try one name for each".to_owned();
+                    return Err(self.wrong("cluster.bootstrap", text));
+                }
+                if let Some((name, address)) = pairs.iter().find(|(_, at)| !is_address(at)) {
+                    let text = format!("`{address}` of `{name}` is no address; try host:port");
+                    return Err(self.wrong("cluster.bootstrap", text));
                 }
                 Ok(Entrance::Bootstrap(pairs))
             }
@@ -173,6 +196,17 @@ impl Config {
             None => serde_json::json!({ "setting": name, "value": null }),
         };
         NAMES.iter().map(one).collect()
+    }
+
+    /// A value that cannot be: a wrong argument if a flag says it, else an unusable configuration.
+    fn wrong(&self, name: &str, text: String) -> Failure {
+        match self.values.get(name) {
+            Some((_, source)) if source.starts_with("--") => {
+                Failure::arguments(format!("{source}: {text}"))
+            }
+            Some((_, source)) => Failure::config(format!("{source}: {text}")),
+            None => Failure::config(text),
+        }
     }
 
     fn get(&self, name: &str) -> Option<&str> {

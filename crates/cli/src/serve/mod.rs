@@ -4,6 +4,7 @@ mod config;
 mod file;
 
 use clap::Args;
+use serde_json::json;
 use tenure_server::{Entrance, Settings, os, say, start};
 
 use crate::exit::Exit;
@@ -65,6 +66,9 @@ pub(crate) struct Serve {
     /// Allow addresses that other machines reach, without encryption
     #[arg(long)]
     insecure: bool,
+    /// How to say what happens: to stdout that it is ready, to stderr the log [default: on a terminal text, else json]
+    #[arg(long, value_name = "FORM", value_enum)]
+    pub(crate) output: Option<Output>,
     /// End when stdin does: for whoever starts members and may be killed
     #[arg(long, hide = true)]
     while_stdin: bool,
@@ -74,17 +78,21 @@ pub(crate) struct Serve {
 #[derive(Args)]
 pub(crate) struct Check {
     #[command(flatten)]
-    serve: Serve,
-    /// How to say it
-    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) serve: Serve,
+}
+
+impl Serve {
+    /// How failures and what was found are said, whatever form the log has.
+    pub(crate) fn form(&self) -> Output {
+        self.output.unwrap_or_default()
+    }
 }
 
 /// Shows the settings that would be used.
 pub(crate) fn check(flags: &Check) -> Result<Exit, Failure> {
     let config = Config::gather(&flags.serve)?;
     config.settings()?;
-    match flags.output {
+    match flags.serve.form() {
         Output::Text => output::out(&config.to_string()),
         Output::Json => config.objects().iter().for_each(output::object),
     }
@@ -94,6 +102,11 @@ pub(crate) fn check(flags: &Check) -> Result<Exit, Failure> {
 /// Runs a member until somebody stops it.
 pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
     let mut settings: Settings = Config::gather(flags)?.settings()?;
+    match flags.output {
+        Some(Output::Json) => say::write_as(say::Form::Json),
+        Some(Output::Text) => say::write_as(say::Form::Text),
+        None => {}
+    }
     let wishes = wishes()?;
     os::raise_open_files();
     if flags.while_stdin {
@@ -103,7 +116,7 @@ pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
         });
     }
     settings.stop = wishes.stop.clone();
-    settings.on_end = on_end(&settings.name);
+    settings.on_end = on_end(&settings.name, flags.form());
     let name = settings.name.clone();
     let again = matches!(settings.entrance, Entrance::None);
     let running = start(settings)?;
@@ -118,6 +131,12 @@ pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
         ("restart", &again),
     ];
     say::info("serving", &pairs);
+    if flags.form() == Output::Json {
+        output::offer(&json!({
+            "event": "ready", "name": name, "member": member.to_string(), "cluster": cluster,
+            "clients": clients.to_string(), "members": members.to_string(), "restart": again,
+        }));
+    }
     wishes.wait(&[running]);
     Ok(Exit::Done)
 }

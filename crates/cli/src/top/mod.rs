@@ -18,11 +18,8 @@ use crate::output::{self, Output};
 use crate::reach::{Cluster, Reach};
 use crate::signals;
 use crate::span;
-use crate::terminal::{self, Key, Screen, Size};
+use crate::terminal::{self, Key, Screen};
 use model::{Model, Sort};
-
-/// What a screen has where there is none.
-const PAPER: Size = Size { columns: 120, rows: 40 };
 
 /// Between one drawing and the next, at least, unless a key is pressed or it is time to look again.
 const FRAME: Duration = Duration::from_millis(100);
@@ -36,9 +33,12 @@ pub(crate) struct Top {
     /// Look again after this long
     #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "1s")]
     interval: Duration,
-    /// Print once and end; so does a stdout that is no terminal
-    #[arg(long)]
+    /// Print one look and end
+    #[arg(long, conflicts_with = "limit")]
     once: bool,
+    /// Print so many looks, one after each interval, and end; 0 for no end [default: 1 where it prints]
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
     #[command(flatten)]
     pub(crate) reach: Reach,
 }
@@ -55,18 +55,20 @@ enum Page {
 /// Shows everything until somebody has seen enough.
 pub(crate) fn top(flags: &Top) -> Result<Exit, Failure> {
     flags.reach.with(async |cluster| {
-        if cluster.output == Output::Json || flags.once || !terminal::there() {
+        let prints = flags.once || flags.limit.is_some();
+        if prints || cluster.output == Output::Json || !terminal::there() {
             return print(cluster, flags).await;
         }
         live(cluster, flags).await
     })
 }
 
-/// One look, or with JSON one object for each.
+/// As many looks as are wanted: lines for people, or one object for each.
 async fn print(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
     let mut asked = signals::listen()?;
     let mut model = Model::new(flags.prefix.clone());
-    let mut watch = cluster.client.watch_prefix("").await?;
+    let mut watch = cluster.client.watch_prefix(&flags.prefix).await?;
+    let mut left = flags.limit.unwrap_or(1);
     loop {
         let until = Instant::now() + flags.interval;
         loop {
@@ -83,11 +85,14 @@ async fn print(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
         match cluster.output {
             Output::Json => output::object(&object(&model)),
             Output::Text => {
-                let lines = view::lines(&model, PAPER, None);
-                output::out(&format!("{}\n", lines.join("\n")));
+                let between = if left == flags.limit.unwrap_or(1) { "" } else { "\n" };
+                let lines = view::printed(&model).join("\n");
+                output::out(&format!("{between}{lines}\n"));
             }
         }
-        if flags.once || cluster.output == Output::Text {
+        // 0 never comes back to 0.
+        left = left.wrapping_sub(1);
+        if left == 0 {
             return Ok(Exit::Done);
         }
     }
@@ -116,7 +121,7 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
     let mut asked = signals::listen()?;
     let mut model = Model::new(flags.prefix.clone());
     model.look(cluster).await?;
-    let mut watch = cluster.client.watch_prefix("").await?;
+    let mut watch = cluster.client.watch_prefix(&flags.prefix).await?;
     let (screen, mut keys) = (Screen::open()?, terminal::keys());
     let mut page = Page::Locks;
     let mut tick = tokio::time::interval(flags.interval.max(Duration::from_millis(50)));
@@ -144,7 +149,7 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
                 }
                 Ok(None) => {}
                 // Heard too little to go on from there: from now on, then.
-                Err(_) => watch = cluster.client.watch_prefix("").await?,
+                Err(_) => watch = cluster.client.watch_prefix(&flags.prefix).await?,
             },
             // The last of many events is drawn, too, when nothing comes after it.
             () = tokio::time::sleep_until(due.unwrap_or(drawn_at)), if due.is_some() => {}

@@ -9,6 +9,7 @@ use tenure_wire::convert::cause_word;
 use tenure_wire::v1;
 
 use super::gaps::Gaps;
+use crate::cluster::each;
 use crate::failure::Failure;
 use crate::look;
 use crate::output;
@@ -69,6 +70,7 @@ impl Model {
     /// Looks anew.
     pub(super) async fn look(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         self.status = cluster.client.status().await?;
+        each::by_name(&mut self.status);
         self.locks = look::page(cluster, &self.prefix, "", LOCKS).await?.locks;
         let leader = self.status.leader.as_ref().map_or(0, |leader| leader.member_id);
         let mut members = self.status.members.iter().filter_map(|it| it.member.as_ref());
@@ -86,6 +88,10 @@ impl Model {
     /// Counts what happened.
     pub(super) fn heard(&mut self, batch: &Batch) {
         for event in &batch.events {
+            // A key may have the name of a lock, and is none.
+            if matches!(event.cause(), v1::Cause::KeyPut | v1::Cause::KeyDeleted) {
+                continue;
+            }
             let name = event.kv.as_ref().map_or("", |kv| kv.key.as_str());
             if event.cause() == v1::Cause::Granted {
                 self.grants.push_back((os::now_us(), name.to_owned()));

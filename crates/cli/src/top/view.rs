@@ -19,7 +19,7 @@ pub(super) fn lines(model: &Model, size: Size, filter: Option<&str>) -> Vec<Stri
     let members = members(model);
     // Head, heading, last event, keys, and a line between locks and members.
     let room = size.rows.saturating_sub(members.len() + 5).max(1);
-    lines.extend(locks(model, room));
+    lines.extend(locks(model, room, Cursor::Shown));
     while lines.len() + members.len() + 2 < size.rows {
         lines.push(String::new());
     }
@@ -42,6 +42,22 @@ pub(super) fn lines(model: &Model, size: Size, filter: Option<&str>) -> Vec<Stri
     lines
 }
 
+/// Whether one of the locks is chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cursor {
+    Shown,
+    Absent,
+}
+
+/// The same for paper: all locks, nothing that keys would do, no room left free.
+pub(super) fn printed(model: &Model) -> Vec<String> {
+    let mut lines = vec![head(model)];
+    lines.extend(locks(model, usize::MAX, Cursor::Absent));
+    lines.extend(members(model));
+    lines.push(format!("last event  {}", model.last));
+    lines
+}
+
 /// A page about one lock.
 pub(super) fn about(text: &[String], size: Size) -> Vec<String> {
     let room = size.rows.saturating_sub(2);
@@ -57,14 +73,15 @@ pub(super) fn about(text: &[String], size: Size) -> Vec<String> {
 fn head(model: &Model) -> String {
     let (up, all) = (model.up(), model.members().len());
     let leader = model.leader().map_or("nobody leads".to_owned(), |name| format!("leader {name}"));
-    let (revision, rate, leases) = (model.revision(), model.grants_per_s(), model.leases());
+    let (revision, rate) = (model.revision(), model.grants_per_s());
+    let leases = output::count(model.leases(), "lease");
     format!(
-        "{}  {leader}  {up}/{all} members  revision {revision}  {rate:.1} grants/s  {leases} leases",
+        "{}  {leader}  {up}/{all} members  revision {revision}  {rate:.1} grants/s  {leases}",
         output::clean(model.cluster())
     )
 }
 
-fn locks(model: &Model, room: usize) -> Vec<String> {
+fn locks(model: &Model, room: usize, cursor: Cursor) -> Vec<String> {
     let rows = model.rows();
     if rows.is_empty() {
         let why = if model.filter.is_empty() {
@@ -75,6 +92,7 @@ fn locks(model: &Model, room: usize) -> Vec<String> {
         return vec![why.to_owned()];
     }
     let at = model.at.min(rows.len() - 1);
+    let chosen = |index| cursor == Cursor::Shown && index == at;
     let from = at.saturating_sub(room.saturating_sub(1));
     let mut table = Table::new(&[
         ("", Side::Left),
@@ -90,7 +108,7 @@ fn locks(model: &Model, room: usize) -> Vec<String> {
     for (index, row) in rows.iter().enumerate().skip(from).take(room) {
         let token = row.view.holders.first().map_or("-".to_owned(), |it| it.token.to_string());
         table.row([
-            if index == at { "▸".to_owned() } else { " ".to_owned() },
+            if chosen(index) { "▸".to_owned() } else { " ".to_owned() },
             row.view.lock.clone(),
             mode_words(&row.view),
             holder_cell(&row.view),
@@ -101,7 +119,13 @@ fn locks(model: &Model, room: usize) -> Vec<String> {
             row.gap.map_or("-".to_owned(), ms),
         ]);
     }
-    table.text().lines().map(str::to_owned).collect()
+    let text = table.text();
+    let line = |line: &str| match cursor {
+        Cursor::Shown => line.to_owned(),
+        // Without its column, which is as wide as a cursor and the gap behind it.
+        Cursor::Absent => line.replacen("   ", "", 1),
+    };
+    text.lines().map(line).collect()
 }
 
 /// `0.6ms`
@@ -158,6 +182,17 @@ mod tests {
         assert!(lines[2].starts_with("▸  jobs/import") && lines[2].contains("■■■■■■■■■■ 41  "));
         assert!(lines[3].contains("deploy") && lines[3].contains("■■ 2  "), "{}", lines[3]);
         assert!(lines[19].contains("q quit"), "{}", lines[19]);
+    }
+
+    #[test]
+    fn on_paper_there_is_no_free_room_and_no_key_to_press() {
+        let model = Model::sample(vec![lock("deploy", 2), lock("锁", 0)]);
+        let lines = printed(&model);
+        assert!(lines.iter().all(|line| !line.trim().is_empty()), "{lines:#?}");
+        assert!(lines[1].starts_with("LOCK    MODE"), "{lines:#?}");
+        assert!(lines[2].starts_with("deploy  exclusive"), "{lines:#?}");
+        assert!(lines[3].starts_with("锁      exclusive"), "{lines:#?}");
+        assert!(lines.last().unwrap().starts_with("last event"), "{lines:#?}");
     }
 
     #[test]

@@ -18,10 +18,14 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         (&["lock", "a", "--slots", "0"], "--slots"),
         (&["lock", "a", "./m", "b c"], "try      tenure run a -- ./m 'b c'"),
         (&["lock", "a", "--", "./m", "--fast"], "try      tenure run a -- ./m --fast"),
+        (&["run", "a", "./m", "b c"], "try      tenure run a -- ./m 'b c'"),
+        (&["elect", "a", "--value", "v", "./m"], "try      tenure elect a --value v -- ./m"),
+        (&["plan", "--ttl", "5h"], "a ttl of 5h is not between 1s and 1h"),
         (&["lock", "a", "--lease", "1", "--ttl", "5s"], "cannot be used with"),
         (&["force", "a", "--token", "x"], "--token"),
         (&["locks", "--output", "yaml"], "[possible values: text, json]"),
         (&["key", "cas", "a", "b"], "--old"),
+        (&["watch", "--from", "0"], "--from"),
         (&["plan", "--drift", "fast"], "parts per million"),
         (&["completions", "tcsh-ish"], "possible values"),
         (&["help", "nothing"], "there is no command `nothing`"),
@@ -58,13 +62,38 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
     refused(2, "ARGUMENTS", &["lease", "show", "my-lease"]);
     refused(1, "INVALID_NAME", &["try", "a\tb"]);
     for (address, words) in [
-        ("nowhere", "`nowhere` is no address; try 127.0.0.1:7450"),
-        ("10.1.2.3:70000", "`10.1.2.3:70000` is no address"),
+        ("nowhere", "--clients nowhere is no address; try 127.0.0.1:7450"),
+        ("7470", "--clients 7470 is no address"),
+        ("10.1.2.3:70000", "--clients 10.1.2.3:70000 is no address"),
         ("10.1.2.3:7450", "not on 10.1.2.3:7450; try 127.0.0.1:7450, or tenure serve"),
     ] {
         let ran = nowhere(&["dev", "--fresh", "--clients", address]);
-        assert!(ran.code == 78 && ran.err.contains(words), "{ran:?}");
+        assert!(ran.code == 2 && ran.err.contains(words), "{ran:?}");
     }
+    // What a flag says wrongly is an argument; what a variable or a file says, the configuration.
+    let member = ["serve", "--name", "a", "--data", "/nowhere/at/all"];
+    for (flags, words) in [
+        (["--clients", "7470"], "--clients: listen.clients is `7470`, which is no address"),
+        (["--members", "7471"], "--members: listen.members is `7471`"),
+        (["--bootstrap", "a"], "--bootstrap: `a` names no founder; try name=address"),
+        (["--bootstrap", "a=here"], "`here` of `a` is no address"),
+        (["--join", "here"], "--join: `here` is no address"),
+        (["--preference", "101"], "try a number from 0 to 100"),
+    ] {
+        let ran = nowhere(&[&member[..], &flags].concat());
+        assert!(ran.code == 2 && ran.err.contains(words), "{ran:?}");
+        let ran = nowhere(&[&member[..], &flags, &["--output", "json"]].concat());
+        assert_eq!(objects(&ran.err)[0]["exit_code"], 2, "{ran:?}");
+    }
+    let ran = run_with(&[("TENURE_LISTEN_CLIENTS", "7470")], &member);
+    assert!(ran.code == 78 && ran.err.contains("TENURE_LISTEN_CLIENTS: "), "{ran:?}");
+    let proxy = ["fence", "proxy", "--resource", "a", "--data", "/nowhere", "--upstream"];
+    let ran = nowhere(&[&proxy[..], &["nonsense"]].concat());
+    assert!(ran.code == 2 && ran.err.contains("--upstream nonsense"), "{ran:?}");
+    let ran = run(&["lock", "a", "--ttl", "0"]);
+    assert!(ran.code == 2 && ran.err.contains("a ttl of 0s is not between"), "{ran:?}");
+    let said = refused(1, "INVALID_TTL", &["lease", "grant", "--ttl", "0"]);
+    assert!(said.contains("a ttl of 0s is shorter") && said.contains("--ttl 1s"), "{said}");
     let bad = run(&["lock", "a", "--ttl", "3h"]);
     assert!(bad.code == 2 && bad.err.contains("not between 1s and 1h"), "{bad:?}");
 }
@@ -152,7 +181,11 @@ fn flags_beat_variables_which_beat_the_file() {
     let wrong = with(&[], &["locks", "--client-config", path]);
     assert!(wrong.code == 78 && wrong.err.contains("client.toml\" line 2: "), "{wrong:?}");
     let wrong = with(&[], &["locks", "--addr", "http://here"]);
-    assert!(wrong.code == 78 && wrong.err.contains("`http://here` is no address"), "{wrong:?}");
+    assert!(wrong.code == 2 && wrong.err.contains("`http://here` is no address"), "{wrong:?}");
+    let wrong = with(&[("TENURE_ADDR", "here")], &["locks"]);
+    assert!(wrong.code == 78 && wrong.err.contains("`here` is no address"), "{wrong:?}");
+    let wrong = with(&[], &["locks", "--tls-cert", "c.pem"]);
+    assert!(wrong.code == 2 && wrong.err.contains("--tls-ca"), "{wrong:?}");
     let wrong = run_with(&[("TENURE_CA", "/nowhere.pem")], &["locks"]);
     assert!(wrong.code == 78 && wrong.err.contains("/nowhere.pem"), "{wrong:?}");
     let gone = with(&[], &["locks", "--client-config", "/nowhere.toml"]);
@@ -241,9 +274,38 @@ fn a_member_says_that_it_is_ready_to_programs_too() {
     let mut dev = Live::start(&["dev", "--fresh", "--clients", &address, "--output", "json"]);
     let ready = objects(&dev.says("\"ready\"")).remove(0);
     assert_eq!((&ready["clients"][0], &ready["kept"]), (&address.clone().into(), &false.into()));
+    // A port that is taken is said with the flag that gives another.
+    let taken = at("", &["dev", "--fresh", "--clients", &address]);
+    assert!(taken.code == 78 && taken.err.contains("another address with --clients"), "{taken:?}");
     // One alone cannot be joined, and nobody is told to.
     let alone = at(&address, &["cluster", "add", "b"]);
     assert!(alone.code == 1 && alone.err.contains("try      tenure serve --help"), "{alone:?}");
     assert_eq!(dev.interrupt(), Some(0));
     assert!(!std::path::Path::new(ready["data"].as_str().unwrap()).exists(), "nothing is kept");
+}
+
+#[test]
+fn a_member_of_a_cluster_says_what_it_does_in_the_form_that_is_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let [clients, members] = [(); 2].map(|()| format!("127.0.0.1:{}", crate::ports::free_port()));
+    let (data, founders) = (dir.path().join("a"), format!("a={members}"));
+    let start = |form| {
+        let names = ["serve", "--name", "a", "--data", data.to_str().unwrap(), "--output", form];
+        let places = ["--clients", &clients, "--members", &members, "--bootstrap", &founders];
+        Live::start(&[&names[..], &places].concat())
+    };
+    let mut json = start("json");
+    let ready = objects(&json.says("\"ready\"")).remove(0);
+    assert_eq!((&ready["name"], &ready["restart"]), (&"a".into(), &false.into()), "{ready}");
+    assert_eq!(
+        (&ready["clients"], &ready["members"]),
+        (&clients.clone().into(), &members.clone().into())
+    );
+    assert_eq!(objects(&json.says("\"serving\""))[0]["level"], "info");
+    assert_eq!(json.interrupt(), Some(0));
+    objects(&json.said().join("\n"));
+    let mut text = start("text");
+    let line = text.says(" serving ");
+    assert!(line.contains(" INFO ") && line.contains("name=a"), "{line}");
+    assert_eq!(text.interrupt(), Some(0));
 }

@@ -56,6 +56,11 @@ fn top_prints_one_look_where_nobody_watches() {
     ok(&["try", "top/seen", "--lease", &id]);
     let text = ok(&["top", "top/", "--interval", "100ms"]);
     assert!(text.contains("leader solo  1/1 members") && text.contains("top/seen"), "{text}");
+    assert!(text.lines().all(|line| !line.trim().is_empty()), "no free room: {text}");
+    assert!(!text.contains("quit"), "no key can be pressed: {text}");
+    let twice = json(&["top", "top/", "--limit", "2", "--interval", "100ms"]);
+    assert_eq!(twice.len(), 2, "{twice:?}");
+    one(&["top", "top/", "--interval", "100ms"]);
     let seen = one(&["top", "top/", "--once", "--interval", "100ms"]);
     assert_eq!(seen["locks"][0]["holders"][0]["client"], "seen");
     assert!(seen["locks"][0].get("gap_p50_us").is_some(), "{seen}");
@@ -98,4 +103,34 @@ fn the_rules_can_be_tried_by_hand() {
     let ran = crate::stage::with_input(lines, &["demo", "--by-hand"]);
     assert!(ran.out.starts_with("acquired `deploy`, token 1"), "{ran:?}");
     assert!(ran.out.contains("bob"), "{ran:?}");
+    let lines = b"ana lock deploy\nnonsense\n";
+    let ran = crate::stage::with_input(lines, &["demo", "--by-hand", "--output", "json"]);
+    let said = objects(&ran.out);
+    assert_eq!(
+        (&said[0]["typed"], &said[0]["understood"]),
+        (&"ana lock deploy".into(), &true.into())
+    );
+    assert!(said[0]["answer"].as_str().unwrap().starts_with("acquired `deploy`"), "{said:?}");
+    assert_eq!((said.len(), &said[1]["understood"]), (2, &false.into()), "{said:?}");
+}
+
+#[test]
+fn the_tour_is_told_to_programs_too() {
+    let ran = at("", &["demo", "--output", "json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    let said = objects(&ran.out);
+    let events: Vec<&str> = said.iter().map(|it| it["event"].as_str().unwrap()).collect();
+    let expected = [
+        "ready", "scene", "acquired", "queued", "acquired", "scene", "cut_off", "lost", "acquired",
+        "nobody", "scene", "killed", "leads", "held", "scene", "written", "refused", "read",
+        "ended",
+    ];
+    assert_eq!(events, expected, "{said:?}");
+    let tokens: Vec<u64> = said
+        .iter()
+        .filter(|it| it["event"] == "acquired")
+        .map(|it| it["token"].as_str().unwrap().parse().unwrap())
+        .collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    assert_eq!(said[16]["reason"], "GUARD_FAILED", "{said:?}");
 }

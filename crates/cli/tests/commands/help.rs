@@ -116,8 +116,17 @@ fn no_command_is_missing_here_and_each_begins_with_an_example() {
         }
         let example = format!("  tenure {command}");
         let usage = help.find("Usage:").unwrap();
-        let subcommands = !listed(&help).is_empty();
-        assert!(subcommands || help.find(&example).is_some_and(|at| at < usage), "{help}");
+        let below = listed(&help);
+        let leaves = match &below[..] {
+            [] => vec![command.clone()],
+            below => below.iter().map(|it| format!("{command} {it}")).collect(),
+        };
+        for leaf in leaves {
+            let help = long(&leaf);
+            assert!(!listed(&help).is_empty() || help.contains("--output <FORM>"), "{help}");
+        }
+        let example = help.find(&example).or_else(|| help.find(&format!("$(tenure {command}")));
+        assert!(example.is_some_and(|at| at < usage), "{help}");
     }
     assert_eq!(said(&["help", "key", "put"]), long("key put"));
 }
@@ -160,4 +169,35 @@ fn completions_and_manual_pages_know_every_command() {
         let page = std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("{path:?}"));
         assert!(page.contains(".SH SYNOPSIS"), "{command}");
     }
+}
+
+#[test]
+fn what_is_printed_for_people_comes_as_objects_too() {
+    let json = |arguments: &[&str]| {
+        crate::stage::objects(&said(&[arguments, &["--output", "json"]].concat()))
+    };
+    let text = |value: &serde_json::Value| value["text"].as_str().unwrap().to_owned();
+    let bash = json(&["completions", "bash"]).remove(0);
+    assert_eq!((&bash["shell"], text(&bash)), (&"bash".into(), said(&["completions", "bash"])));
+    let page = json(&["man"]).remove(0);
+    assert_eq!((&page["page"], text(&page)), (&"tenure".into(), said(&["man"])));
+    let dir = tempfile::tempdir().unwrap();
+    let written = json(&["man", "--dir", dir.path().to_str().unwrap()]);
+    assert_eq!(written.len(), COMMANDS.len() + 1, "{written:?}");
+    for page in written {
+        assert!(std::path::Path::new(page["file"].as_str().unwrap()).exists(), "{page}");
+    }
+    let codes = json(&["help", "exit"]);
+    assert!(codes.iter().any(|it| it["code"] == "75"), "{codes:?}");
+    let held = json(&["help", "HELD"]).remove(0);
+    assert_eq!((&held["reason"], &held["effect"]), (&"HELD".into(), &"none".into()));
+    assert_eq!((&held["http"], text(&held)), (&423.into(), said(&["help", "HELD"])));
+    let put = json(&["help", "key", "put"]).remove(0);
+    assert_eq!(
+        (&put["command"], text(&put)),
+        (&"tenure key put".into(), said(&["help", "key", "put"]))
+    );
+    assert_eq!(text(&json(&["help"]).remove(0)), said(&["help"]));
+    let wrong = at("", &["help", "HOLD", "--output", "json"]);
+    assert_eq!(crate::stage::objects(&wrong.err)[0]["exit_code"], 2, "{wrong:?}");
 }

@@ -3,6 +3,57 @@
 use crate::stage::{Live, json, lease, ok, one, refused, run, wait};
 
 #[test]
+fn a_no_says_who_and_since_when_to_programs_too() {
+    let (id, other) = (lease("holder"), lease("other"));
+    let token = ok(&["try", "no/l", "--lease", &id, "--metadata", "release 5.2"]);
+    for arguments in [
+        &["try", "no/l"][..],
+        &["try", "no/l", "--lease", &other],
+        &["lock", "no/l", "--wait", "0"],
+        &["lock", "no/l", "--wait", "10ms"],
+    ] {
+        let ran = run(&[arguments, &["--output", "json"]].concat());
+        assert_eq!(ran.code, 75, "{ran:?}");
+        let said = crate::stage::objects(&ran.err);
+        let error = &said.last().unwrap()["error"];
+        let holder = &error["holder"];
+        assert_eq!((&error["lock"], &holder["client"]), (&"no/l".into(), &"holder".into()));
+        assert_eq!(
+            (&holder["lease"], &holder["token"]),
+            (&id.as_str().into(), &token.trim().into())
+        );
+        assert!(holder["held_ms"].is_u64() && holder["renewed_ms"].is_u64(), "{error}");
+        assert_eq!(holder["metadata"], "release 5.2", "{error}");
+        assert!(error["ahead"].is_u64() && error["free_if_silent_ms"].is_u64(), "{error}");
+    }
+    // Leadership is refused with what the wire carries.
+    let taken = run(&["elect", "no/l", "--value", "v", "--wait", "0", "--output", "json"]);
+    let said = crate::stage::objects(&taken.err);
+    let error = &said.last().unwrap()["error"];
+    assert_eq!(
+        (&error["holder"]["client"], &error["holder"]["token"]),
+        (&"holder".into(), &token.trim().into())
+    );
+}
+
+#[test]
+fn the_history_of_a_lock_is_not_that_of_the_key_of_its_name() {
+    let id = lease("guarding");
+    let token = ok(&["try", "past/l", "--lease", &id]);
+    ok(&["key", "put", "past/l", "paid", "--lock", "past/l", "--token", token.trim()]);
+    ok(&["unlock", "past/l", "--lease", &id, "--token", token.trim()]);
+    let text = ok(&["history", "past/l"]);
+    assert!(text.contains("granted") && text.contains("released"), "{text}");
+    assert!(!text.contains("key"), "{text}");
+    let causes: Vec<String> = json(&["history", "past/l"])
+        .iter()
+        .flat_map(|it| it["events"].as_array().unwrap().clone())
+        .map(|it| it["cause"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(causes, ["granted", "released"]);
+}
+
+#[test]
 fn a_lock_in_the_foreground_is_held_until_ctrl_c() {
     let mut ana = Live::start(&["lock", "fore", "--client", "ana", "--metadata", "release 5.2"]);
     let token = wait("the token", || ana.said().first().cloned());
@@ -51,7 +102,7 @@ fn a_lock_in_the_foreground_is_held_until_ctrl_c() {
 
     // Leaving the queue, handing over, giving back.
     assert_eq!(eve.interrupt(), Some(130));
-    eve.says("left the queue of lock `fore`");
+    eve.says("left the queue of lock `fore`, 1 was ahead");
     assert_eq!(ana.interrupt(), Some(0));
     bob.says("acquired");
     assert_eq!(bob.interrupt(), Some(0));

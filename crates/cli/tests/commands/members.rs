@@ -119,6 +119,7 @@ fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
 
     three.is_looked_at_by_a_doctor();
     three.says_what_to_do_about_a_member_that_is_down();
+    three.says_what_to_do_without_a_majority();
 }
 
 impl Three {
@@ -197,6 +198,46 @@ impl Three {
             ran.out.contains(&format!("{down} is down")) && ran.out.contains(&advice),
             "{ran:?}"
         );
+    }
+
+    fn says_what_to_do_without_a_majority(&mut self) {
+        let leader = self.leader();
+        self.running.retain(|(name, _)| *name != leader);
+        let status = wait("there is no majority", || {
+            let status = self.ok(&["cluster", "status", "--connect-timeout", "5s"]);
+            status.contains("1 of 3 members up, no majority").then_some(status)
+        });
+        let advice = status.lines().last().unwrap();
+        assert!(
+            advice.starts_with("next    unreachable: ") && advice.contains(&leader),
+            "{status}"
+        );
+        assert!(
+            advice.contains("start one of them again") && !status.contains("remove"),
+            "{status}"
+        );
+        let ran = self.run(&["doctor", "--connect-timeout", "2s"]);
+        assert_eq!(ran.code, 1, "{ran:?}");
+        let quorum = ran.out.lines().find(|line| line.starts_with("bad   quorum")).unwrap();
+        assert!(quorum.contains("no majority") && quorum.contains(&leader), "{ran:?}");
+        assert!(
+            ran.out.contains("start one of them again") && !ran.out.contains("remove"),
+            "{ran:?}"
+        );
+        // Nobody holds anything, whatever was asked for, and questions change nothing.
+        for arguments in [
+            &["try", "majority"][..],
+            &["lock", "majority"],
+            &["elect", "majority", "--value", "v"],
+            &["explain", "majority"],
+            &["locks"],
+            &["run", "majority", "--", "true"],
+        ] {
+            let (words, at) = arguments.split_at(1);
+            let ran = self.run(&[words, &["--connect-timeout", "2s"], at].concat());
+            assert_eq!(ran.code, 69, "{arguments:?}: {ran:?}");
+            assert!(ran.err.contains("  try      tenure "), "{ran:?}");
+        }
     }
 }
 

@@ -24,6 +24,24 @@ fn a_watch_tells_every_change_from_a_revision_on() {
 }
 
 #[test]
+fn a_revision_that_has_not_come_is_not_waited_for_in_silence() {
+    let newest = |reason: &str| reason.split("the newest is ").nth(1)?.trim().parse::<u64>().ok();
+    let said = refused(1, "FUTURE_REVISION", &["watch", "w/", "--from", "9000000"]);
+    let first = said.lines().next().unwrap();
+    assert!(first.starts_with("error: revision 9000000 has not been reached; "), "{said}");
+    let reached = newest(first).unwrap();
+    assert!(
+        said.contains(&format!("try      tenure watch w/ --from {}, or", reached + 1)),
+        "{said}"
+    );
+    let told = crate::stage::run(&["watch", "--from", "9000000", "--output", "json"]);
+    let error = &objects(&told.err)[0]["error"];
+    assert!(error["bound"].as_u64().is_some_and(|bound| bound >= reached), "{error}");
+    let said = refused(1, "FUTURE_REVISION", &["history", "w/a", "--from", "9000000"]);
+    assert!(newest(said.lines().next().unwrap()).is_some_and(|it| it >= reached), "{said}");
+}
+
+#[test]
 fn one_leads_and_everybody_sees_it() {
     let seen = Live::start(&["observe", "e/billing"]);
     seen.says("vacant");
@@ -72,6 +90,10 @@ fn lost_leadership_ends_with_its_code() {
     let token = wait("the token", || held.said().first().cloned());
     ok(&["force", "e/held", "--token", &token, "--reason", "a test", "--yes"]);
     assert_eq!(held.ends(), Some(76), "{:?}", held.said());
+    let from = held.says("tenure history e/held --from ");
+    let from: u64 = from.split("--from ").nth(1).unwrap().parse().unwrap();
+    let past = ok(&["history", "e/held", "--from", &from.to_string()]);
+    assert!(past.contains("granted") && past.contains("forced"), "{past}");
     let lost = held.says("lock `e/held` lost: forced by ");
     assert!(lost.contains(": a test"), "{lost}");
 }

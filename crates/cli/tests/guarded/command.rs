@@ -54,7 +54,7 @@ fn what_cannot_be_is_said_in_one_line() {
         "127.0.0.1:0",
     ];
     let tls = tenure(&[&plain[..], &["--upstream", "https://localhost"]].concat());
-    assert_eq!(tls.code, Some(78), "{}", tls.err);
+    assert_eq!(tls.code, Some(2), "{}", tls.err);
     assert!(tls.err.contains("only http://"), "{}", tls.err);
 }
 

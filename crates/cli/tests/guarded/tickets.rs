@@ -253,7 +253,7 @@ fn tickets_without_keys_are_not_demanded() {
         nobody.err
     );
     let tls = start(&["--require-ticket", "--keys", "https://127.0.0.1:1"]);
-    assert_eq!(tls.code, Some(78), "{}", tls.err);
+    assert_eq!(tls.code, Some(2), "{}", tls.err);
     assert!(tls.err.contains("keep the set in a file"), "{}", tls.err);
     assert_eq!(start(&["--keys", "set.json"]).code, Some(2));
 }

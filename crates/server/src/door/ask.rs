@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tenure_core::Machine;
 use tenure_core::request::LeaseRef;
-use tenure_types::HolderState;
+use tenure_types::{HolderState, Revision};
 use tenure_wire::{Failure, v1};
 
 use super::session::{IN_FLIGHT_MAX, REQUESTS_MAX};
 use super::{MESSAGE_BYTES_MAX, decode, encode};
-use crate::edge::{Edge, Fresh, WITHIN};
+use crate::edge::{self, Edge, Fresh, WITHIN};
 
 /// Records in one page of a list, at most, and if the caller does not say.
 const PAGE_MAX: usize = 1_000;
@@ -26,6 +26,17 @@ pub(crate) fn page(limit: u32) -> usize {
 /// How fresh an answer has to be.
 pub(crate) fn fresh(stale: bool) -> Fresh {
     if stale { Fresh::Stale } else { Fresh::Now }
+}
+
+/// The newest revision, if one that a watch shall start at lies beyond the next: nobody could wait for it knowingly.
+pub(crate) async fn beyond(edge: &Edge, from: Revision) -> Result<Option<Revision>, edge::Failure> {
+    let (newest, ()) = edge.read(Fresh::Stale, WITHIN, |_| ()).await?;
+    if from <= newest.next() {
+        return Ok(None);
+    }
+    // This member may be behind: whether there is such a revision only a fresh answer tells.
+    let (newest, ()) = edge.read(Fresh::Now, WITHIN, |_| ()).await?;
+    Ok((from > newest.next()).then_some(newest))
 }
 
 /// Whether a request of a session asks rather than commands.

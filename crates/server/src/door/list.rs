@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use tenure_core::event::Subject;
 use tenure_core::view::{KeyView, LeaseView, LockView};
 use tenure_core::{Filter, Machine};
 use tenure_types::{LeaseId, PlaceNumber, Refusal, Revision};
@@ -168,6 +169,11 @@ pub(crate) async fn history(
     };
     let (revision, (floor, events)) = edge.read(fresh, within, ask).await.map_err(failed)?;
     let mut events = events?;
+    // A key may have the same name, and is something else.
+    for batch in &mut events.batches {
+        batch.events.retain(|event| matches!(event.subject, Subject::Lock(_)));
+    }
+    events.batches.retain(|batch| !batch.events.is_empty());
     if let Some(beyond) = events.batches.get(max) {
         events.next = beyond.revision;
         events.batches.truncate(max);

@@ -138,6 +138,8 @@ pub(crate) struct Fault {
     pub(crate) message: String,
     /// The revision in the error, such as a floor.
     pub(crate) revision: Option<i64>,
+    /// What is allowed, in the error; 0 if it does not say.
+    pub(crate) bound: u64,
     /// Where the leader is, in the error.
     pub(crate) leader: String,
     pub(crate) how: How,
@@ -188,6 +190,7 @@ impl Fault {
             effect: error.effect(),
             message: error.message.clone(),
             revision: error.revision,
+            bound: error.bound,
             leader: error.leader.as_ref().map_or(String::new(), |it| it.address.clone()),
             how,
         }

@@ -217,6 +217,7 @@ pub(crate) fn fault(error: &Value, how: How) -> Fault {
         },
         message: word("message"),
         revision: (!error["revision"].is_null()).then(|| number(&error["revision"])),
+        bound: error["bound"].as_u64().unwrap_or_default(),
         leader: error["leader"]["address"].as_str().unwrap_or_default().to_owned(),
         how,
     }

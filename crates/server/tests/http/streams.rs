@@ -81,7 +81,8 @@ fn a_watch_that_fell_behind_the_history_is_told_the_floor() {
     let mut watch = at.events(&format!("/v1/watch?from={floor}"), &[]);
     assert_eq!(watch.next().id, floor);
     at.get("/v1/locks/l?view=history&from=1").refused(410, "COMPACTED");
-    at.get("/v1/watch?from=1000000").refused(400, "FUTURE_REVISION");
+    let error = at.get("/v1/watch?from=1000000").refused(400, "FUTURE_REVISION");
+    assert_eq!(error["bound"].to_string(), error["revision"].as_str().unwrap(), "{error}");
     at.get("/v1/locks/l?view=history&from=1000000").refused(400, "FUTURE_REVISION");
 }
 

@@ -6,8 +6,11 @@ mod table;
 
 use std::io::{BufRead, ErrorKind, IsTerminal, Result, Write, stdin, stdout};
 
+use serde_json::json;
+
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output::Output;
 use line::Typed;
 use table::Table;
 
@@ -30,8 +33,9 @@ locks                 every lock                       explain LOCK         who 
 history               what happened                    help, quit";
 
 /// Reads lines and answers them until there are no more.
-pub(crate) fn run() -> std::result::Result<Exit, Failure> {
-    match talk(&mut stdin().lock(), &mut stdout().lock(), stdin().is_terminal()) {
+pub(crate) fn run(output: Output) -> std::result::Result<Exit, Failure> {
+    let asks = output == Output::Text && stdin().is_terminal();
+    match talk(&mut stdin().lock(), &mut stdout().lock(), asks, output) {
         Ok(()) => Ok(Exit::Done),
         // Whoever read our answers has gone; there is nobody to tell.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Exit::Done),
@@ -39,7 +43,7 @@ pub(crate) fn run() -> std::result::Result<Exit, Failure> {
     }
 }
 
-fn talk(from: &mut dyn BufRead, to: &mut dyn Write, asks: bool) -> Result<()> {
+fn talk(from: &mut dyn BufRead, to: &mut dyn Write, asks: bool, output: Output) -> Result<()> {
     if asks {
         writeln!(to, "{INTRODUCTION}")?;
     }
@@ -54,12 +58,23 @@ fn talk(from: &mut dyn BufRead, to: &mut dyn Write, asks: bool) -> Result<()> {
         if from.read_until(b'\n', &mut bytes)? == 0 {
             return Ok(());
         }
-        match line::parse(&String::from_utf8_lossy(&bytes)) {
-            Ok(Typed::Nothing) => {}
+        let typed = String::from_utf8_lossy(&bytes);
+        let (understood, answer) = match line::parse(&typed) {
+            Ok(Typed::Nothing) => continue,
             Ok(Typed::Quit) => return Ok(()),
-            Ok(Typed::Help) => writeln!(to, "{HELP}")?,
-            Ok(Typed::Line(line)) => writeln!(to, "{}", table.answer(&line))?,
-            Err(why) => writeln!(to, "{why}; `help` lists what can be typed")?,
+            Ok(Typed::Help) => (true, HELP.to_owned()),
+            Ok(Typed::Line(line)) => (true, table.answer(&line).to_string()),
+            Err(why) => (false, format!("{why}; `help` lists what can be typed")),
+        };
+        match output {
+            Output::Text => writeln!(to, "{answer}")?,
+            Output::Json => {
+                let (typed, clock_ms) = (typed.trim(), table.clock_ms());
+                let said = json!({
+                    "typed": typed, "understood": understood, "clock_ms": clock_ms, "answer": answer,
+                });
+                writeln!(to, "{said}")?;
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use tenure_types::Revision;
+use tenure_types::{Refusal, Revision};
 use tenure_wire::shared::{EncodedWatch, WatchFields};
 use tenure_wire::status::REASON;
 use tenure_wire::{Failure, convert, v1};
@@ -18,7 +18,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tonic::{Status, Streaming};
 
 use super::call::{Streamed, told};
-use crate::door::{decode, encode};
+use crate::door::{ask, decode, encode};
 use crate::edge::Edge;
 use crate::meter::Door;
 use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
@@ -83,6 +83,11 @@ struct Said {
 enum What {
     Started(Revision),
     Step(Step),
+    /// It would start at a revision that nobody knows when to expect.
+    Future {
+        asked: Revision,
+        newest: Revision,
+    },
 }
 
 impl Watching {
@@ -153,25 +158,30 @@ impl Watching {
         let options =
             Options { progress: Some(PROGRESS), previous: it.prev_kv, ..Options::default() };
         let watch = self.edge.hub().watch(filter, start, options);
+        let edge = self.edge.clone();
         self.newest += 1;
         let serial = self.newest;
         let mark = Arc::new(Notify::new());
         let to = self.to.clone();
-        let task = self.tasks.spawn(run(watch, mark.clone(), move |what| {
+        let say = move |what| {
             let (to, said) = (to.clone(), Said { id, serial, what });
             async move { to.send(said).await.is_ok() }
-        }));
+        };
+        let marked = mark.clone();
+        let task = self.tasks.spawn(async move {
+            match future(&edge, start).await {
+                Some(what) => drop(say(what).await),
+                None => run(watch, marked, say).await,
+            }
+        });
         self.watches.insert(id, One { serial, task, mark });
         Ok(None)
     }
 
     fn say(&mut self, said: Said) -> Option<Result<v1::WatchResponse, Status>> {
         let Said { id, what, .. } = said;
-        let ended = |fields, failure: Failure| WatchFields {
-            canceled: true,
-            error: Some(failure.into()),
-            ..fields
-        };
+        let ended =
+            |fields, error: v1::Error| WatchFields { canceled: true, error: Some(error), ..fields };
         let fields = match what {
             What::Started(next) => {
                 let before = Revision(next.0.saturating_sub(1));
@@ -187,12 +197,16 @@ impl Watching {
             What::Step(Step::Compacted { floor }) => {
                 let compact_revision = convert::revision(floor);
                 let fields = WatchFields { compact_revision, ..self.fields(floor) };
-                ended(fields, Failure::Compacted { floor })
+                ended(fields, Failure::Compacted { floor }.into())
             }
             What::Step(Step::SlowConsumer { resume }) => {
                 let resume_revision = convert::revision(resume);
                 let fields = WatchFields { resume_revision, ..self.fields(resume) };
-                ended(fields, Failure::SlowConsumer { resume })
+                ended(fields, Failure::SlowConsumer { resume }.into())
+            }
+            What::Future { asked, newest } => {
+                let refusal = Refusal::FutureRevision { asked, newest };
+                ended(self.fields(newest), v1::Error::from(&refusal))
             }
             What::Step(Step::Closed) => return self.end(told(self.edge.farewell())),
         };
@@ -222,6 +236,13 @@ impl Watching {
 
 fn unknown(id: i64) -> Failure {
     decode::invalid("watch_id", &format!("{id} is no watch of this stream"))
+}
+
+/// Why a watch cannot start where it shall, if that is known. While nobody can say how far the cluster is, it waits.
+async fn future(edge: &Edge, start: Start) -> Option<What> {
+    let Start::From(asked) = start else { return None };
+    let newest = ask::beyond(edge, asked).await.ok()??;
+    Some(What::Future { asked, newest })
 }
 
 /// Takes the steps of one watch until it ends, or nobody wants them any more.

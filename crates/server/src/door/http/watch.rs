@@ -13,10 +13,10 @@ use tenure_wire::json::event::{Change, Compacted, Progress, SlowConsumer};
 use utoipa::IntoParams;
 
 use super::Http;
-use super::answer::{Answered, Refused};
+use super::answer::{self, Answered, Refused};
 use super::call::Call;
 use super::stream::{Lines, encoded, line};
-use crate::door::{decode, encode};
+use crate::door::{ask, decode, encode};
 use crate::edge::{Edge, Fresh, WITHIN};
 use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
 
@@ -131,18 +131,13 @@ fn last_event(call: &Call) -> Result<Option<Revision>, Refused> {
 
 /// Whether the history reaches back to a revision, and the cluster has come so far.
 async fn reachable(http: &Http, from: Revision) -> Result<(), Refused> {
-    let ends = |machine: &Machine| (machine.floor(), machine.revision());
-    let (_, (floor, newest)) = http.read(Fresh::Stale, WITHIN, ends).await?;
+    let (_, floor) = http.read(Fresh::Stale, WITHIN, Machine::floor).await?;
     if from < floor {
         return Err(Failure::Compacted { floor }.into());
     }
-    if from <= newest.next() {
-        return Ok(());
+    let beyond = ask::beyond(&http.edge, from).await;
+    match beyond.map_err(|failure| answer::failed(failure, WITHIN))? {
+        Some(newest) => Err((&Refusal::FutureRevision { asked: from, newest }).into()),
+        None => Ok(()),
     }
-    // This member may be behind: whether there is such a revision only a fresh answer tells.
-    let (_, (_, newest)) = http.read(Fresh::Now, WITHIN, ends).await?;
-    if from > newest.next() {
-        return Err((&Refusal::FutureRevision { asked: from, newest }).into());
-    }
-    Ok(())
 }
