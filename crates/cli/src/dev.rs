@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use clap::Args;
 use serde_json::json;
@@ -10,11 +11,15 @@ use tenure_server::{Entrance, Running, Settings, os, start};
 
 use crate::exit::Exit;
 use crate::output::{self, Output};
-use crate::run::{Failure, on_end, wishes};
+use crate::run::{Company, Failure, REMOVED, Wishes, on_end, shown, unstarted, wishes};
 
 /// Small enough to be made while somebody watches.
 const SEGMENT_BYTES: u32 = 8 * 1024 * 1024;
 const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
+/// More than anybody wants to watch in one process.
+const MEMBERS_MAX: u8 = 7;
+/// In a directory of several members: how many there were at first.
+const MEMBERS: &str = "members";
 /// A member alone elects itself in well under a second.
 const READY: Duration = Duration::from_secs(15);
 
@@ -31,7 +36,7 @@ pub(crate) struct Dev {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7450")]
     clients: String,
     /// Run so many members in this process, for play
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(MEMBERS_MAX)))]
     members: u8,
     /// How to say that it is ready
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
@@ -48,19 +53,46 @@ pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     let running = if flags.members == 1 {
         let mut settings = settings("dev", &data.path, flags);
         settings.stop = wishes.stop.clone();
-        vec![start(settings)?]
+        settings.on_end = on_end("dev");
+        let alone = |error| unstarted(error, &data.path, Company::Alone);
+        vec![("dev".to_owned(), start(settings).map_err(alone)?)]
     } else {
         start_many(flags, &data.path, &wishes)?
     };
-    let ready = running.iter().any(|one| one.member.read(READY, |_| ()).is_ok());
+    let ready = running.iter().any(|(_, one)| one.member.read(READY, |_| ()).is_ok());
     if !ready {
         let text = "no leader was elected; try again, or --fresh".to_owned();
         return Err(Failure::refused(text));
     }
     let took_ms = os::now_us().saturating_sub(began_us) / 1_000;
     greet(flags, &running, &data, took_ms);
-    wishes.wait(&running);
+    let (names, running): (Vec<String>, Vec<Running>) = running.into_iter().unzip();
+    wishes.wait(&running, |name| go_on_without(flags, &data.path, name, &names, &running));
     Ok(Exit::Done)
+}
+
+/// One of several was removed from their cluster: it stops for good, the others go on.
+fn go_on_without(flags: &Dev, data: &Path, name: &str, names: &[String], running: &[Running]) {
+    let removed = |one: &Running| one.member.ended().is_some();
+    for (_, one) in names.iter().zip(running).filter(|(of, _)| *of == name) {
+        one.stop();
+    }
+    // Its directory is of no use to the next start, which would only find out again.
+    let kept = fs::rename(data.join(name), data.join(format!("{name}{REMOVED}")));
+    let left = names.iter().zip(running).filter(|(_, one)| !removed(one));
+    let left: Vec<&str> = left.map(|(name, _)| name.as_str()).collect();
+    if flags.output == Output::Json {
+        return output::object(&json!({ "event": "removed", "member": name, "left": left }));
+    }
+    let left = match &left[..] {
+        [one] => format!("{one} goes on"),
+        several => format!("{} go on", several.join(" and ")),
+    };
+    let kept = kept.err().map(|error| format!(" (its directory stays: {error})"));
+    let kept = kept.unwrap_or_default();
+    output::tell(&format!(
+        "member {name} was removed from the cluster and stopped{kept}; {left}\n"
+    ));
 }
 
 /// Whether somebody on this machine, and nobody else, can be let in there.
@@ -86,7 +118,6 @@ fn settings(name: &str, data: &Path, flags: &Dev) -> Settings {
         entrance: Entrance::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: RESERVE_BYTES,
-        on_end: on_end(name),
         ..Settings::new(name, data)
     }
 }
@@ -95,8 +126,8 @@ fn settings(name: &str, data: &Path, flags: &Dev) -> Settings {
 fn start_many(
     flags: &Dev,
     data: &Path,
-    wishes: &crate::run::Wishes,
-) -> Result<Vec<Running>, Failure> {
+    wishes: &Wishes,
+) -> Result<Vec<(String, Running)>, Failure> {
     let (host, port) = flags.clients.rsplit_once(':').unwrap_or((&flags.clients, "0"));
     let port: u16 = port.parse().map_err(|_| Failure::config("--clients needs a port"))?;
     let number = u16::from(flags.members);
@@ -113,41 +144,53 @@ fn start_many(
     let listed: Vec<(String, String)> = listed.collect::<Result<_, Failure>>()?;
     let mut starting = Vec::new();
     for (at, (name, members)) in (0..number).zip(&listed) {
+        if data.join(format!("{name}{REMOVED}")).exists() {
+            continue;
+        }
         let mut settings = settings(name, &data.join(name), flags);
+        settings.on_end = wishes.on_end_among(name);
         settings.clients = format!("{host}:{}", ports(at)?.0);
         settings.members = Some(members.clone());
         settings.entrance = Entrance::Bootstrap(listed.clone());
         settings.stop = wishes.stop.clone();
-        starting.push(std::thread::spawn(move || start(settings)));
+        starting.push((name.clone(), std::thread::spawn(move || start(settings))));
     }
     let mut running = Vec::new();
-    for one in starting {
+    for (name, one) in starting {
         let started = one.join().map_err(|_| Failure::config("a member did not start"))?;
-        running.push(started?);
+        let others = |error| unstarted(error, &data.join(&name), Company::Others);
+        running.push((name.clone(), started.map_err(others)?));
+    }
+    if running.is_empty() {
+        let text = format!("every member in {} was removed", shown(data));
+        return Err(Failure::config(format!("{text}; try another directory with --data")));
     }
     Ok(running)
 }
 
-fn greet(flags: &Dev, running: &[Running], data: &Data, took_ms: u64) {
+fn greet(flags: &Dev, running: &[(String, Running)], data: &Data, took_ms: u64) {
     if flags.output == Output::Json {
-        let doors: Vec<String> = running.iter().map(|one| one.clients.to_string()).collect();
+        let doors: Vec<String> = running.iter().map(|(_, one)| one.clients.to_string()).collect();
         return output::object(&json!({
             "event": "ready", "clients": doors, "data": data.path, "kept": !data.throwaway,
             "took_ms": took_ms,
         }));
     }
     let version = env!("CARGO_PKG_VERSION");
-    let members = match running {
-        [_] => "one member".to_owned(),
-        many => format!("{} members in one process", many.len()),
+    let members = match (running.len(), usize::from(flags.members)) {
+        (1, 1) => "one member".to_owned(),
+        (left, all) if left < all => {
+            format!("{left} of {all} members in one process, the others were removed")
+        }
+        (all, _) => format!("{all} members in one process"),
     };
     let mut text = format!("tenure {version}: {members}, durable, loopback only\n");
-    for one in running {
+    for (_, one) in running {
         text.push_str(&format!("  doors    {} (gRPC, HTTP, WebSocket)\n", one.clients));
     }
     let kept = if data.throwaway { "removed at the end" } else { "kept; --fresh for a throwaway" };
     text.push_str(&format!("  data     {} ({kept})\n", shown(&data.path)));
-    if let Some(one) = running.first() {
+    if let Some((_, one)) = running.first() {
         let at = one.clients;
         let addr = if at.to_string() == crate::reach::LOOPBACK {
             String::new()
@@ -163,13 +206,6 @@ fn greet(flags: &Dev, running: &[Running], data: &Data, took_ms: u64) {
         false => "Ctrl-C stops. Locks survive; leases do not age while nobody leads.\n",
     });
     output::tell(&text);
-}
-
-/// A path as people write it.
-fn shown(path: &Path) -> String {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let below = home.as_ref().and_then(|home| path.strip_prefix(home).ok());
-    below.map_or(path.display().to_string(), |below| format!("~/{}", below.display()))
 }
 
 /// Where the data lives, and whether it outlives the process.
@@ -189,8 +225,20 @@ impl Data {
             None => home()?.join(if flags.members == 1 { "dev" } else { "dev-cluster" }),
         };
         let above = if flags.members == 1 { path.parent() } else { Some(&*path) };
+        let held = Held::look(&path).map_err(|error| {
+            let text = format!("cannot look into {}: {error}", shown(&path));
+            Failure::config(format!("{text}; try another directory with --data"))
+        })?;
+        held.check(&path, flags.members)?;
         if let Some(above) = above.filter(|above| *above != Path::new("")) {
             make(above)?;
+        }
+        if flags.members > 1 && held == Held::Nothing {
+            let noted = fs::write(path.join(MEMBERS), format!("{}\n", flags.members));
+            noted.map_err(|error| {
+                let text = format!("cannot write into {}: {error}", shown(&path));
+                Failure::config(format!("{text}; try another directory with --data"))
+            })?;
         }
         Ok(Self { path, throwaway })
     }
@@ -200,6 +248,54 @@ impl Drop for Data {
     fn drop(&mut self) {
         if self.throwaway {
             let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// What a directory holds before anything is started in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Held {
+    Nothing,
+    /// The data of a member.
+    One,
+    /// The directories of so many, one beside the other.
+    Many(u8),
+}
+
+impl Held {
+    fn look(path: &Path) -> io::Result<Self> {
+        match fs::read_to_string(path.join(MEMBERS)) {
+            Ok(text) => return Ok(text.trim().parse().map_or(Self::Nothing, Self::Many)),
+            // What is no directory is refused by whoever wants to use it as one, in words of its own.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) => {}
+            Err(error) => return Err(error),
+        }
+        let is_there = |name: &str| path.join(name).exists();
+        if let Some(many) = (1..=MEMBERS_MAX).rev().find(|at| is_there(&format!("dev-{at}"))) {
+            return Ok(Self::Many(many));
+        }
+        let one = ["identity.toml", "log", "snapshots"].into_iter().any(is_there);
+        Ok(if one { Self::One } else { Self::Nothing })
+    }
+
+    /// Refuses to start other members than those that are there.
+    fn check(self, path: &Path, members: u8) -> Result<(), Failure> {
+        let path = shown(path);
+        let elsewhere = "or another directory with --data";
+        match self {
+            Self::One if members > 1 => {
+                let text = format!("{path} holds one member, not {members}");
+                Err(Failure::config(format!("{text}; try without --members, {elsewhere}")))
+            }
+            Self::Many(held) if held != members => {
+                let text = format!("{path} holds a cluster of {held} members, not of {members}");
+                Err(Failure::config(format!("{text}; try --members {held}, {elsewhere}")))
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -22,8 +22,14 @@ use tenure_wire::v1;
 use tenure_wire::v1::cluster_service_client::ClusterServiceClient;
 use tenure_wire::v1::key_service_client::KeyServiceClient;
 use tenure_wire::v1::lock_service_client::LockServiceClient;
+use tenure_wire::v1::session_service_client::SessionServiceClient;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use v1::request::Command;
 
 use crate::ask::{Ask, Door, Reply, What};
@@ -269,7 +275,8 @@ async fn astray(seen: &mut Seen) {
     }
 }
 
-/// A member whose disk has gone back in time has forgotten what it promised. It stops, and says so.
+/// A member whose disk has gone back in time has forgotten what it promised. It stops, and says so: to those who were
+/// connected when it found out, and to those who ask then.
 async fn damaged(seen: &mut Seen) {
     let mut members = Members::found(3);
     let damaged = members.follower();
@@ -288,13 +295,60 @@ async fn damaged(seen: &mut Seen) {
     members.stop(damaged);
     fs::remove_dir_all(&data).unwrap();
     fs::rename(&copy, &data).unwrap();
+    // Without the others it does not find out.
+    let others: Vec<usize> = (0..3).filter(|at| *at != damaged).collect();
+    others.iter().for_each(|at| members.stop(*at));
     members.start_again(damaged);
+    let listening = Listening::open(members.one(damaged).clients).await;
+    others.iter().for_each(|at| members.start_again(*at));
     let one = members.one(damaged);
     wait("it finds out", || one.member.ended().map(|end| assert!(end.is_corrupt(), "{end}")));
     refuse(seen, &doors(one.clients), "CORRUPT", |number| {
         ask(Command::Put(put(format!("k/{number}"), 1)))
     })
     .await;
+    listening.hear("CORRUPT").await;
+}
+
+/// Connections that nobody asks anything on.
+struct Listening {
+    session: tonic::Streaming<v1::SessionResponse>,
+    _to: mpsc::Sender<v1::SessionRequest>,
+    sockets: Vec<WebSocketStream<MaybeTlsStream<TcpStream>>>,
+}
+
+impl Listening {
+    async fn open(at: SocketAddr) -> Self {
+        let (to, from) = mpsc::channel(1);
+        // The stream begins with what is said first.
+        to.send(v1::SessionRequest::default()).await.unwrap();
+        let mut client = SessionServiceClient::new(connect_to(at));
+        let session = soon(client.open(ReceiverStream::new(from))).await.unwrap();
+        let mut sockets = Vec::new();
+        for path in ["/v1/ws", "/v1/lock-socket"] {
+            let socket = soon(connect_async(format!("ws://{at}{path}"))).await.unwrap();
+            sockets.push(socket.0);
+        }
+        Self { session: session.into_inner(), _to: to, sockets }
+    }
+
+    /// Each is told why it is over, and is over.
+    async fn hear(mut self, reason: &str) {
+        let mut said = None;
+        while let Ok(Some(message)) = soon(self.session.message()).await {
+            said = message.closing.or(said);
+        }
+        assert_eq!(said.map(|it| it.reason).as_deref(), Some(reason), "on a session");
+        for socket in &mut self.sockets {
+            let mut closed = None;
+            while let Some(Ok(message)) = soon(socket.next()).await {
+                if let Message::Close(Some(frame)) = message {
+                    closed = Some((u16::from(frame.code), frame.reason.to_string()));
+                }
+            }
+            assert_eq!(closed, Some((1011, reason.to_owned())), "on a socket");
+        }
+    }
 }
 
 fn copy_all(from: &Path, to: &Path) {
