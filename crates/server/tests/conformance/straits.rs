@@ -46,6 +46,9 @@ const NOBODY: u64 = 77;
 /// Of calls that are not to be answered in time.
 const SHORT_MS: u32 = 300;
 
+/// Members compare their states after so many entries.
+const COMPARED: usize = 1_000;
+
 /// While this is so, a member waits for its disk and does nothing else.
 static STUCK: AtomicBool = AtomicBool::new(false);
 /// Whether it has come to that.
@@ -88,6 +91,7 @@ pub(crate) async fn all() -> Seen {
     changing(&mut seen).await;
     astray(&mut seen).await;
     damaged(&mut seen).await;
+    diverging().await;
     unknown(&mut seen).await;
     seen
 }
@@ -275,8 +279,7 @@ async fn astray(seen: &mut Seen) {
     }
 }
 
-/// A member whose disk has gone back in time has forgotten what it promised. It stops, and says so: to those who were
-/// connected when it found out, and to those who ask then.
+/// A member whose disk has gone back in time has forgotten what it promised. It stops, and says so.
 async fn damaged(seen: &mut Seen) {
     let mut members = Members::found(3);
     let damaged = members.follower();
@@ -295,19 +298,38 @@ async fn damaged(seen: &mut Seen) {
     members.stop(damaged);
     fs::remove_dir_all(&data).unwrap();
     fs::rename(&copy, &data).unwrap();
-    // Without the others it does not find out.
-    let others: Vec<usize> = (0..3).filter(|at| *at != damaged).collect();
-    others.iter().for_each(|at| members.stop(*at));
     members.start_again(damaged);
-    let listening = Listening::open(members.one(damaged).clients).await;
-    others.iter().for_each(|at| members.start_again(*at));
     let one = members.one(damaged);
     wait("it finds out", || one.member.ended().map(|end| assert!(end.is_corrupt(), "{end}")));
     refuse(seen, &doors(one.clients), "CORRUPT", |number| {
         ask(Command::Put(put(format!("k/{number}"), 1)))
     })
     .await;
-    listening.hear("CORRUPT").await;
+}
+
+/// A member whose state is not that of the others finds out while clients are connected, and they are told why it ends.
+async fn diverging() {
+    let mut members = Members::found(3);
+    let damaged = members.follower();
+    members.stop(damaged);
+    use_up_tokens(&members.data(damaged));
+    members.start_again(damaged);
+    let one = &members.one(damaged);
+    let listening = Listening::open(one.clients).await;
+    assert!(one.member.ended().is_none(), "nobody has compared anything yet");
+    // Here it is granted, there nothing is left to grant it with.
+    let leader = members.connect(members.leader());
+    let mut locks = LockServiceClient::new(leader.clone());
+    let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
+    let lease = soon(locks.lease_grant(grant)).await.unwrap().into_inner().id;
+    let lock = v1::TryLockRequest { name: "l".into(), lease_id: lease, ..Default::default() };
+    assert!(soon(locks.try_lock(lock)).await.unwrap().into_inner().fencing_token > 0);
+    let mut keys = KeyServiceClient::new(leader);
+    for _ in 0..COMPARED {
+        soon(keys.put(put("k".into(), 1))).await.unwrap();
+    }
+    wait("it finds out", || one.member.ended().map(|end| assert!(end.is_corrupt(), "{end}")));
+    soon(listening.hear("CORRUPT")).await;
 }
 
 /// Connections that nobody asks anything on.
@@ -335,13 +357,13 @@ impl Listening {
     /// Each is told why it is over, and is over.
     async fn hear(mut self, reason: &str) {
         let mut said = None;
-        while let Ok(Some(message)) = soon(self.session.message()).await {
+        while let Ok(Some(message)) = self.session.message().await {
             said = message.closing.or(said);
         }
         assert_eq!(said.map(|it| it.reason).as_deref(), Some(reason), "on a session");
         for socket in &mut self.sockets {
             let mut closed = None;
-            while let Some(Ok(message)) = soon(socket.next()).await {
+            while let Some(Ok(message)) = socket.next().await {
                 if let Message::Close(Some(frame)) = message {
                     closed = Some((u16::from(frame.code), frame.reason.to_string()));
                 }
