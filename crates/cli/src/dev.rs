@@ -57,7 +57,7 @@ pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
         let alone = |error| unstarted(error, &data.path, Company::Alone);
         vec![("dev".to_owned(), start(settings).map_err(alone)?)]
     } else {
-        start_many(flags, &data.path, &wishes)?
+        start_many(flags, &data, &wishes)?
     };
     let ready = running.iter().any(|(_, one)| one.member.read(READY, |_| ()).is_ok());
     if !ready {
@@ -122,25 +122,40 @@ fn settings(name: &str, data: &Path, flags: &Dev) -> Settings {
     }
 }
 
+fn host_and_port(address: &str) -> Result<(&str, u16), Failure> {
+    let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    parts.ok_or_else(|| Failure::config(format!("`{address}` is no address")))
+}
+
+/// Members' ports come behind those of clients, one after another; where the first is.
+fn usual_peers(flags: &Dev) -> Result<String, Failure> {
+    let (host, port) = host_and_port(&flags.clients)?;
+    let first = port.checked_add(u16::from(flags.members));
+    let first = first.ok_or_else(|| Failure::config("--clients leaves no room for ports"))?;
+    Ok(format!("{host}:{first}"))
+}
+
 /// Several members in one process: they find each other on loopback ports that are free.
 fn start_many(
     flags: &Dev,
-    data: &Path,
+    data: &Data,
     wishes: &Wishes,
 ) -> Result<Vec<(String, Running)>, Failure> {
-    let (host, port) = flags.clients.rsplit_once(':').unwrap_or((&flags.clients, "0"));
-    let port: u16 = port.parse().map_err(|_| Failure::config("--clients needs a port"))?;
+    let (host, port) = host_and_port(&flags.clients)?;
+    // Where they were at first, so that they find each other again wherever clients find them.
+    let (peer_host, peer_port) = match &data.peers {
+        Some(first) => host_and_port(first)?,
+        None => host_and_port(&usual_peers(flags)?).map(|(_, peers)| (host, peers))?,
+    };
+    let data = &*data.path;
     let number = u16::from(flags.members);
     let names: Vec<String> = (1..=number).map(|at| format!("dev-{at}")).collect();
-    // Clients' ports first, then members' ports, one after another.
-    let ports = |at: u16| -> Result<(u16, u16), Failure> {
-        let clients = port.checked_add(at);
-        let members = port.checked_add(number + at);
-        clients.zip(members).ok_or_else(|| Failure::config("--clients leaves no room for ports"))
+    let above = |port: u16, at: u16| {
+        port.checked_add(at).ok_or_else(|| Failure::config("--clients leaves no room for ports"))
     };
     let listed = (0..number)
         .zip(&names)
-        .map(|(at, name)| Ok((name.clone(), format!("{host}:{}", ports(at)?.1))));
+        .map(|(at, name)| Ok((name.clone(), format!("{peer_host}:{}", above(peer_port, at)?))));
     let listed: Vec<(String, String)> = listed.collect::<Result<_, Failure>>()?;
     let mut starting = Vec::new();
     for (at, (name, members)) in (0..number).zip(&listed) {
@@ -149,7 +164,7 @@ fn start_many(
         }
         let mut settings = settings(name, &data.join(name), flags);
         settings.on_end = wishes.on_end_among(name);
-        settings.clients = format!("{host}:{}", ports(at)?.0);
+        settings.clients = format!("{host}:{}", above(port, at)?);
         settings.members = Some(members.clone());
         settings.entrance = Entrance::Bootstrap(listed.clone());
         settings.stop = wishes.stop.clone();
@@ -212,6 +227,8 @@ fn greet(flags: &Dev, running: &[(String, Running)], data: &Data, took_ms: u64) 
 struct Data {
     path: PathBuf,
     throwaway: bool,
+    /// Where the first of several members listens for the others.
+    peers: Option<String>,
 }
 
 impl Data {
@@ -233,14 +250,20 @@ impl Data {
         if let Some(above) = above.filter(|above| *above != Path::new("")) {
             make(above)?;
         }
-        if flags.members > 1 && held == Held::Nothing {
-            let noted = fs::write(path.join(MEMBERS), format!("{}\n", flags.members));
-            noted.map_err(|error| {
-                let text = format!("cannot write into {}: {error}", shown(&path));
-                Failure::config(format!("{text}; try another directory with --data"))
-            })?;
-        }
-        Ok(Self { path, throwaway })
+        let peers = match held {
+            Held::Many { peers, .. } => peers,
+            Held::Nothing if flags.members > 1 => {
+                let peers = usual_peers(flags)?;
+                let noted = fs::write(path.join(MEMBERS), format!("{} {peers}\n", flags.members));
+                noted.map_err(|error| {
+                    let text = format!("cannot write into {}: {error}", shown(&path));
+                    Failure::config(format!("{text}; try another directory with --data"))
+                })?;
+                Some(peers)
+            }
+            Held::Nothing | Held::One => None,
+        };
+        Ok(Self { path, throwaway, peers })
     }
 }
 
@@ -253,37 +276,43 @@ impl Drop for Data {
 }
 
 /// What a directory holds before anything is started in it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 enum Held {
     Nothing,
     /// The data of a member.
     One,
-    /// The directories of so many, one beside the other.
-    Many(u8),
+    /// The directories of so many, one beside the other, the first of which listens for the others there.
+    Many {
+        members: u8,
+        peers: Option<String>,
+    },
 }
 
 impl Held {
     fn look(path: &Path) -> io::Result<Self> {
-        match fs::read_to_string(path.join(MEMBERS)) {
-            Ok(text) => return Ok(text.trim().parse().map_or(Self::Nothing, Self::Many)),
-            // What is no directory is refused by whoever wants to use it as one, in words of its own.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) => {}
-            Err(error) => return Err(error),
-        }
         let is_there = |name: &str| path.join(name).exists();
-        if let Some(many) = (1..=MEMBERS_MAX).rev().find(|at| is_there(&format!("dev-{at}"))) {
-            return Ok(Self::Many(many));
+        if ["identity.toml", "log", "snapshots"].into_iter().any(is_there) {
+            return Ok(Self::One);
         }
-        let one = ["identity.toml", "log", "snapshots"].into_iter().any(is_there);
-        Ok(if one { Self::One } else { Self::Nothing })
+        // Those of a start that failed belong to no cluster, and can be any number of members anywhere.
+        let begun =
+            |at: &u8| is_there(&format!("dev-{at}/log")) || is_there(&format!("dev-{at}{REMOVED}"));
+        let Some(members) = (1..=MEMBERS_MAX).rev().find(begun) else { return Ok(Self::Nothing) };
+        match fs::read_to_string(path.join(MEMBERS)) {
+            Ok(text) => {
+                let (noted, peers) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+                let peers = Some(peers.to_owned()).filter(|it| host_and_port(it).is_ok());
+                Ok(Self::Many { members: noted.parse().unwrap_or(members), peers })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Self::Many { members, peers: None })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Refuses to start other members than those that are there.
-    fn check(self, path: &Path, members: u8) -> Result<(), Failure> {
+    fn check(&self, path: &Path, members: u8) -> Result<(), Failure> {
         let path = shown(path);
         let elsewhere = "or another directory with --data";
         match self {
@@ -291,7 +320,7 @@ impl Held {
                 let text = format!("{path} holds one member, not {members}");
                 Err(Failure::config(format!("{text}; try without --members, {elsewhere}")))
             }
-            Self::Many(held) if held != members => {
+            Self::Many { members: held, .. } if *held != members => {
                 let text = format!("{path} holds a cluster of {held} members, not of {members}");
                 Err(Failure::config(format!("{text}; try --members {held}, {elsewhere}")))
             }

@@ -161,7 +161,11 @@ fn several_in_one_process_go_on_without_one_that_is_removed() {
     assert!(process.ended().success(), "{}", process.words());
     assert!(!process.words().contains("error:"), "{}", process.words());
 
-    let mut process = start("second", "3");
+    // Also where clients find them elsewhere.
+    let addr = format!("127.0.0.1:{}", ports_in_a_row(3));
+    let clients = ["--data", data, "--clients", &addr];
+    let arguments = [&["dev", "--members", "3"], &clients[..]].concat();
+    let mut process = Process::start(&dir.path().join("second"), &arguments);
     ready(&process, ": 2 of 3 members in one process, the others were removed");
     let got = tenure(&["key", "get", "after", "--addr", &addr]);
     assert_eq!((got.code, got.out.as_str()), (Some(0), "v\n"), "{}", got.err);
