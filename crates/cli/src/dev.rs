@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use clap::Args;
 use serde_json::json;
@@ -10,11 +11,15 @@ use tenure_server::{Entrance, Running, Settings, os, start};
 
 use crate::exit::Exit;
 use crate::output::{self, Output};
-use crate::run::{Failure, on_end, wishes};
+use crate::run::{Company, Failure, REMOVED, Wishes, on_end, shown, unstarted, wishes};
 
 /// Small enough to be made while somebody watches.
 const SEGMENT_BYTES: u32 = 8 * 1024 * 1024;
 const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
+/// More than anybody wants to watch in one process.
+const MEMBERS_MAX: u8 = 7;
+/// In a directory of several members: how many there were at first.
+const MEMBERS: &str = "members";
 /// A member alone elects itself in well under a second.
 const READY: Duration = Duration::from_secs(15);
 
@@ -31,7 +36,7 @@ pub(crate) struct Dev {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7450")]
     clients: String,
     /// Run so many members in this process, for play
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(MEMBERS_MAX)))]
     members: u8,
     /// How to say that it is ready
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
@@ -48,19 +53,46 @@ pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     let running = if flags.members == 1 {
         let mut settings = settings("dev", &data.path, flags);
         settings.stop = wishes.stop.clone();
-        vec![start(settings)?]
+        settings.on_end = on_end("dev", flags.output);
+        let alone = |error| unstarted(error, &data.path, Company::Alone);
+        vec![("dev".to_owned(), start(settings).map_err(alone)?)]
     } else {
-        start_many(flags, &data.path, &wishes)?
+        start_many(flags, &data, &wishes)?
     };
-    let ready = running.iter().any(|one| one.member.read(READY, |_| ()).is_ok());
+    let ready = running.iter().any(|(_, one)| one.member.read(READY, |_| ()).is_ok());
     if !ready {
         let text = "no leader was elected; try again, or --fresh".to_owned();
         return Err(Failure::refused(text));
     }
     let took_ms = os::now_us().saturating_sub(began_us) / 1_000;
     greet(flags, &running, &data, took_ms);
-    wishes.wait(&running);
+    let (names, running): (Vec<String>, Vec<Running>) = running.into_iter().unzip();
+    wishes.wait(&running, |name| go_on_without(flags, &data.path, name, &names, &running));
     Ok(Exit::Done)
+}
+
+/// One of several was removed from their cluster: it stops for good, the others go on.
+fn go_on_without(flags: &Dev, data: &Path, name: &str, names: &[String], running: &[Running]) {
+    let removed = |one: &Running| one.member.ended().is_some();
+    for (_, one) in names.iter().zip(running).filter(|(of, _)| *of == name) {
+        one.stop();
+    }
+    // Its directory is of no use to the next start, which would only find out again.
+    let kept = fs::rename(data.join(name), data.join(format!("{name}{REMOVED}")));
+    let left = names.iter().zip(running).filter(|(_, one)| !removed(one));
+    let left: Vec<&str> = left.map(|(name, _)| name.as_str()).collect();
+    if flags.output == Output::Json {
+        return output::object(&json!({ "event": "removed", "member": name, "left": left }));
+    }
+    let left = match &left[..] {
+        [one] => format!("{one} goes on"),
+        several => format!("{} go on", several.join(" and ")),
+    };
+    let kept = kept.err().map(|error| format!(" (its directory stays: {error})"));
+    let kept = kept.unwrap_or_default();
+    output::tell(&format!(
+        "member {name} was removed from the cluster and stopped{kept}; {left}\n"
+    ));
 }
 
 /// Whether somebody on this machine, and nobody else, can be let in there.
@@ -88,68 +120,94 @@ fn settings(name: &str, data: &Path, flags: &Dev) -> Settings {
         entrance: Entrance::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: RESERVE_BYTES,
-        on_end: on_end(name, flags.output),
         ..Settings::new(name, data)
     }
+}
+
+fn host_and_port(address: &str) -> Result<(&str, u16), Failure> {
+    let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    parts.ok_or_else(|| Failure::config(format!("`{address}` is no address")))
+}
+
+/// Members' ports come behind those of clients, one after another; where the first is.
+fn usual_peers(flags: &Dev) -> Result<String, Failure> {
+    let (host, port) = host_and_port(&flags.clients)?;
+    let first = port.checked_add(u16::from(flags.members));
+    let first = first.ok_or_else(|| Failure::arguments("--clients leaves no room for ports"))?;
+    Ok(format!("{host}:{first}"))
 }
 
 /// Several members in one process: they find each other on loopback ports that are free.
 fn start_many(
     flags: &Dev,
-    data: &Path,
-    wishes: &crate::run::Wishes,
-) -> Result<Vec<Running>, Failure> {
-    let (host, port) = flags.clients.rsplit_once(':').unwrap_or((&flags.clients, "0"));
-    let port: u16 = port.parse().map_err(|_| Failure::config("--clients needs a port"))?;
+    data: &Data,
+    wishes: &Wishes,
+) -> Result<Vec<(String, Running)>, Failure> {
+    let (host, port) = host_and_port(&flags.clients)?;
+    // Where they were at first, so that they find each other again wherever clients find them.
+    let (peer_host, peer_port) = match &data.peers {
+        Some(first) => host_and_port(first)?,
+        None => host_and_port(&usual_peers(flags)?).map(|(_, peers)| (host, peers))?,
+    };
+    let data = &*data.path;
     let number = u16::from(flags.members);
     let names: Vec<String> = (1..=number).map(|at| format!("dev-{at}")).collect();
-    // Clients' ports first, then members' ports, one after another.
-    let ports = |at: u16| -> Result<(u16, u16), Failure> {
-        let clients = port.checked_add(at);
-        let members = port.checked_add(number + at);
-        clients.zip(members).ok_or_else(|| Failure::arguments("--clients leaves no room for ports"))
+    let above = |port: u16, at: u16| {
+        port.checked_add(at).ok_or_else(|| Failure::arguments("--clients leaves no room for ports"))
     };
     let listed = (0..number)
         .zip(&names)
-        .map(|(at, name)| Ok((name.clone(), format!("{host}:{}", ports(at)?.1))));
+        .map(|(at, name)| Ok((name.clone(), format!("{peer_host}:{}", above(peer_port, at)?))));
     let listed: Vec<(String, String)> = listed.collect::<Result<_, Failure>>()?;
     let mut starting = Vec::new();
     for (at, (name, members)) in (0..number).zip(&listed) {
+        if data.join(format!("{name}{REMOVED}")).exists() {
+            continue;
+        }
         let mut settings = settings(name, &data.join(name), flags);
-        settings.clients = format!("{host}:{}", ports(at)?.0);
+        settings.on_end = wishes.on_end_among(name, flags.output);
+        settings.clients = format!("{host}:{}", above(port, at)?);
         settings.members = Some(members.clone());
         settings.entrance = Entrance::Bootstrap(listed.clone());
         settings.stop = wishes.stop.clone();
-        starting.push(std::thread::spawn(move || start(settings)));
+        starting.push((name.clone(), std::thread::spawn(move || start(settings))));
     }
     let mut running = Vec::new();
-    for one in starting {
+    for (name, one) in starting {
         let started = one.join().map_err(|_| Failure::config("a member did not start"))?;
-        running.push(started?);
+        let others = |error| unstarted(error, &data.join(&name), Company::Others);
+        running.push((name.clone(), started.map_err(others)?));
+    }
+    if running.is_empty() {
+        let text = format!("every member in {} was removed", shown(data));
+        return Err(Failure::config(format!("{text}; try another directory with --data")));
     }
     Ok(running)
 }
 
-fn greet(flags: &Dev, running: &[Running], data: &Data, took_ms: u64) {
+fn greet(flags: &Dev, running: &[(String, Running)], data: &Data, took_ms: u64) {
     if flags.output == Output::Json {
-        let doors: Vec<String> = running.iter().map(|one| one.clients.to_string()).collect();
+        let doors: Vec<String> = running.iter().map(|(_, one)| one.clients.to_string()).collect();
         return output::object(&json!({
             "event": "ready", "clients": doors, "data": data.path, "kept": !data.throwaway,
             "took_ms": took_ms,
         }));
     }
     let version = env!("CARGO_PKG_VERSION");
-    let members = match running {
-        [_] => "one member".to_owned(),
-        many => format!("{} members in one process", many.len()),
+    let members = match (running.len(), usize::from(flags.members)) {
+        (1, 1) => "one member".to_owned(),
+        (left, all) if left < all => {
+            format!("{left} of {all} members in one process, the others were removed")
+        }
+        (all, _) => format!("{all} members in one process"),
     };
     let mut text = format!("tenure {version}: {members}, durable, loopback only\n");
-    for one in running {
+    for (_, one) in running {
         text.push_str(&format!("  doors    {} (gRPC, HTTP, WebSocket)\n", one.clients));
     }
     let kept = if data.throwaway { "removed at the end" } else { "kept; --fresh for a throwaway" };
     text.push_str(&format!("  data     {} ({kept})\n", shown(&data.path)));
-    if let Some(one) = running.first() {
+    if let Some((_, one)) = running.first() {
         let at = one.clients;
         let addr = if at.to_string() == crate::reach::LOOPBACK {
             String::new()
@@ -167,17 +225,12 @@ fn greet(flags: &Dev, running: &[Running], data: &Data, took_ms: u64) {
     output::tell(&text);
 }
 
-/// A path as people write it.
-fn shown(path: &Path) -> String {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let below = home.as_ref().and_then(|home| path.strip_prefix(home).ok());
-    below.map_or(path.display().to_string(), |below| format!("~/{}", below.display()))
-}
-
 /// Where the data lives, and whether it outlives the process.
 struct Data {
     path: PathBuf,
     throwaway: bool,
+    /// Where the first of several members listens for the others.
+    peers: Option<String>,
 }
 
 impl Data {
@@ -191,10 +244,28 @@ impl Data {
             None => home()?.join(if flags.members == 1 { "dev" } else { "dev-cluster" }),
         };
         let above = if flags.members == 1 { path.parent() } else { Some(&*path) };
+        let held = Held::look(&path).map_err(|error| {
+            let text = format!("cannot look into {}: {error}", shown(&path));
+            Failure::config(format!("{text}; try another directory with --data"))
+        })?;
+        held.check(&path, flags.members)?;
         if let Some(above) = above.filter(|above| *above != Path::new("")) {
             make(above)?;
         }
-        Ok(Self { path, throwaway })
+        let peers = match held {
+            Held::Many { peers, .. } => peers,
+            Held::Nothing if flags.members > 1 => {
+                let peers = usual_peers(flags)?;
+                let noted = fs::write(path.join(MEMBERS), format!("{} {peers}\n", flags.members));
+                noted.map_err(|error| {
+                    let text = format!("cannot write into {}: {error}", shown(&path));
+                    Failure::config(format!("{text}; try another directory with --data"))
+                })?;
+                Some(peers)
+            }
+            Held::Nothing | Held::One => None,
+        };
+        Ok(Self { path, throwaway, peers })
     }
 }
 
@@ -202,6 +273,60 @@ impl Drop for Data {
     fn drop(&mut self) {
         if self.throwaway {
             let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// What a directory holds before anything is started in it.
+#[derive(PartialEq, Eq, Debug)]
+enum Held {
+    Nothing,
+    /// The data of a member.
+    One,
+    /// The directories of so many, one beside the other, the first of which listens for the others there.
+    Many {
+        members: u8,
+        peers: Option<String>,
+    },
+}
+
+impl Held {
+    fn look(path: &Path) -> io::Result<Self> {
+        let is_there = |name: &str| path.join(name).exists();
+        if ["identity.toml", "log", "snapshots"].into_iter().any(is_there) {
+            return Ok(Self::One);
+        }
+        // Those of a start that failed belong to no cluster, and can be any number of members anywhere.
+        let begun =
+            |at: &u8| is_there(&format!("dev-{at}/log")) || is_there(&format!("dev-{at}{REMOVED}"));
+        let Some(members) = (1..=MEMBERS_MAX).rev().find(begun) else { return Ok(Self::Nothing) };
+        match fs::read_to_string(path.join(MEMBERS)) {
+            Ok(text) => {
+                let (noted, peers) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+                let peers = Some(peers.to_owned()).filter(|it| host_and_port(it).is_ok());
+                Ok(Self::Many { members: noted.parse().unwrap_or(members), peers })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Self::Many { members, peers: None })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Refuses to start other members than those that are there.
+    fn check(&self, path: &Path, members: u8) -> Result<(), Failure> {
+        let path = shown(path);
+        let elsewhere = "or another directory with --data";
+        match self {
+            Self::One if members > 1 => {
+                let text = format!("{path} holds one member, not {members}");
+                Err(Failure::config(format!("{text}; try without --members, {elsewhere}")))
+            }
+            Self::Many { members: held, .. } if *held != members => {
+                let text = format!("{path} holds a cluster of {held} members, not of {members}");
+                Err(Failure::config(format!("{text}; try --members {held}, {elsewhere}")))
+            }
+            _ => Ok(()),
         }
     }
 }

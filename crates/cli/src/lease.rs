@@ -37,7 +37,7 @@ pub(crate) enum Lease {
     ///   LEASE=$(tenure lease grant --ttl 60s)    its id is all that is printed
     ///   TOKEN=$(tenure try deploy --lease $LEASE)
     ///   tenure lease renew $LEASE                within the ttl, again and again
-    ///   tenure lease revoke $LEASE               ends it and gives everything back
+    ///   tenure lease revoke $LEASE --stopped     your work has stopped: ends it and gives everything back
     #[command(verbatim_doc_comment)]
     Grant(Grant),
     /// Renew leases, once
@@ -47,10 +47,13 @@ pub(crate) enum Lease {
     /// Ends with 1 if one of them is unknown or has ended: stop its work then. The others are renewed all the same.
     #[command(verbatim_doc_comment)]
     Renew(Renew),
-    /// End a lease, and give back everything it holds
+    /// End a lease, and take away everything it holds
     ///
-    ///   tenure lease revoke 68629145                                    your own: its work has stopped
-    ///   tenure lease revoke 68629145 --reason "runner 7 was deleted"    somebody else's: it is told to stop first
+    ///   tenure lease revoke 68629145 --reason "runner 7 was deleted"
+    ///   tenure lease revoke 68629145 --stopped    yours, and its work has stopped: nobody has to wait
+    ///
+    /// Whoever works under it is told to stop. Its locks cool until that one says that it has stopped, at the longest
+    /// until the lease would have ended by itself; only then do others get them.
     #[command(verbatim_doc_comment)]
     Revoke(Revoke),
     /// List leases
@@ -96,9 +99,12 @@ pub(crate) struct Renew {
 pub(crate) struct Revoke {
     /// Which; its first digits will do
     lease: String,
-    /// It is somebody else's: why; kept in the history
+    /// Why; told to whoever works under it, and kept in the history
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    /// The work under it has stopped, which you know: its locks go on at once
+    #[arg(long, conflicts_with_all = ["reason", "now"])]
+    stopped: bool,
     /// Do not let the holder stop first: only a fence protects the resource then
     #[arg(long, requires = "reason")]
     now: bool,
@@ -203,24 +209,43 @@ async fn renew(cluster: &Cluster, flags: &Renew) -> Result<Exit, Failure> {
 
 async fn revoke(cluster: &Cluster, flags: &Revoke) -> Result<Exit, Failure> {
     let lease = find(cluster, &flags.lease).await?;
+    // As it is now: once it has ended nobody can be asked what it held.
+    let view = get(cluster, lease).await?.ok_or_else(|| ended(&flags.lease))?;
     let command = Command::Revoke(v1::RevokeRequest {
         lease,
-        by_other: flags.reason.is_some(),
+        by_other: !flags.stopped,
         reason: flags.reason.clone().unwrap_or_default(),
         now: flags.now,
         by: crate::reach::whoever(&cluster.client),
         ..Default::default()
     });
-    let id = flags.reason.as_ref().map(|_| request_id(None));
+    let id = (!flags.stopped).then(|| request_id(None));
     let (answer, revision) = cluster.client.ask(command, id.as_ref()).await?;
     let Answer::Revoked(_) = answer else { return Err(strange()) };
     match cluster.output {
         Output::Json => output::object(&json!({
             "event": "revoked", "lease": lease.to_string(), "revision": revision.to_string(),
         })),
-        Output::Text => output::tell(&format!("lease {lease} revoked at revision {revision}\n")),
+        Output::Text => {
+            let after = afterwards(flags, &view);
+            output::tell(&format!("lease {lease} revoked at revision {revision}{after}\n"));
+        }
     }
     Ok(Exit::Done)
+}
+
+/// What becomes of the locks of a lease that was revoked.
+fn afterwards(flags: &Revoke, view: &v1::LeaseView) -> String {
+    if flags.stopped || view.holds.is_empty() {
+        return String::new();
+    }
+    let client = output::clean(&view.client);
+    let locks = few(view.holds.iter().map(|it| output::clean(&it.lock)).collect());
+    if flags.now {
+        return format!("; {locks}: not held any more, while {client} may still work under it");
+    }
+    let left = span::ms(view.left_ms);
+    format!("; {locks}: cools until {client} says that it has stopped, at most {left}")
 }
 
 async fn list(cluster: &Cluster) -> Result<Exit, Failure> {

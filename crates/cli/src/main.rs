@@ -105,7 +105,7 @@ enum Command {
     ///   LEASE=$(tenure lease grant --ttl 5m)
     ///   TOKEN=$(tenure try deploy --lease $LEASE) || exit 0
     ///   …
-    ///   tenure lease revoke $LEASE                     gives it back
+    ///   tenure lease revoke $LEASE --stopped           gives it back
     ///
     /// Or around a command, which is stopped if the lock is lost: `tenure run deploy --wait 0 -- ./report`.
     #[command(verbatim_doc_comment)]

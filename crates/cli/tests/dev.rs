@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{Process, ask, field, free_port, wait};
+use common::{Process, ask, field, free_port, tenure, wait};
 
 fn dev(dir: &std::path::Path, port: u16) -> Process {
     let clients = format!("127.0.0.1:{port}");
@@ -77,6 +77,10 @@ fn what_stands_in_the_way_is_said_in_one_line() {
     fs::write(&file, "").unwrap();
     fails(file.to_str().unwrap(), free_port(), 78, "is not a directory");
 
+    let backup = dir.path().join("backup");
+    let (backup, addr) = (backup.to_str().unwrap(), format!("127.0.0.1:{port}"));
+    let saved = tenure(&["backup", backup, "--addr", &addr]);
+    assert_eq!(saved.code, Some(0), "{}", saved.err);
     process.signal("-TERM");
     assert!(process.ended().success(), "{}", process.words());
     let segment = fs::read_dir(dir.path().join("data/log")).unwrap();
@@ -93,7 +97,110 @@ fn what_stands_in_the_way_is_said_in_one_line() {
     }
     assert_eq!(spoiled, 1);
     fails(data, free_port(), 1, "CORRUPT: log is corrupt at segment 1");
+    // What is said to help does.
+    let advice = "in ~/data; try moving it away; then tenure restore BACKUP --data ~/data";
+    fails(data, free_port(), 1, advice);
+    fs::rename(data, dir.path().join("away")).unwrap();
+    let restored = tenure(&["restore", backup, "--data", data, "--waive-quiet"]);
+    assert_eq!(restored.code, Some(0), "{}", restored.err);
+    let mut process = dev(dir.path(), port);
+    ready(port);
+    let got = tenure(&["key", "get", "key", "--addr", &addr]);
+    assert_eq!(got.out, "a-value-to-find-again\n", "{}", got.err);
+    process.signal("-TERM");
+    assert!(process.ended().success(), "{}", process.words());
     let identity = dir.path().join("data/identity.toml");
-    fs::write(identity, "format = 9\n").unwrap();
+    fs::write(&identity, "format = 9\n").unwrap();
     fails(data, free_port(), 78, "format 9");
+    fs::write(&identity, "member = 7\n").unwrap();
+    fails(
+        data,
+        free_port(),
+        1,
+        "CORRUPT: `identity.toml` line 1: not in quotes, in ~/data; try moving",
+    );
+}
+
+/// The first of so many ports in a row.
+fn ports_in_a_row(count: u16) -> u16 {
+    loop {
+        let first = free_port();
+        if (1..count).all(|next| free_port() == first + next) {
+            return first;
+        }
+    }
+}
+
+#[test]
+fn several_in_one_process_go_on_without_one_that_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = ports_in_a_row(6);
+    let (addr, data) = (format!("127.0.0.1:{port}"), dir.path().join("data"));
+    let data = data.to_str().unwrap();
+    let clients = ["--data", data, "--clients", &addr];
+    let start = |log: &str, members: &str| {
+        let arguments = [&["dev", "--members", members], &clients[..]].concat();
+        Process::start(&dir.path().join(log), &arguments)
+    };
+    let ready = |process: &Process, words: &str| {
+        wait("it is ready", || process.words().contains("ready in").then_some(()));
+        assert!(process.words().contains(words), "{}", process.words());
+    };
+    let mut process = start("first", "3");
+    ready(&process, ": 3 members in one process");
+    let put = tenure(&["key", "put", "before", "v", "--addr", &addr]);
+    assert_eq!(put.code, Some(0), "{}", put.err);
+    let removed = tenure(&["cluster", "remove", "dev-3", "--yes", "--addr", &addr]);
+    assert_eq!(removed.code, Some(0), "{}", removed.err);
+    let line = "member dev-3 was removed from the cluster and stopped; dev-1 and dev-2 go on\n";
+    wait("it says so", || process.words().contains(line).then_some(()));
+    wait("its port is closed", || ask(port + 2, "status").is_none().then_some(()));
+    let put = tenure(&["key", "put", "after", "v", "--addr", &addr]);
+    assert_eq!(put.code, Some(0), "{}", put.err);
+    process.signal("-TERM");
+    assert!(process.ended().success(), "{}", process.words());
+    assert!(!process.words().contains("error:"), "{}", process.words());
+
+    // Also where clients find them elsewhere.
+    let addr = format!("127.0.0.1:{}", ports_in_a_row(3));
+    let clients = ["--data", data, "--clients", &addr];
+    let arguments = [&["dev", "--members", "3"], &clients[..]].concat();
+    let mut process = Process::start(&dir.path().join("second"), &arguments);
+    ready(&process, ": 2 of 3 members in one process, the others were removed");
+    let got = tenure(&["key", "get", "after", "--addr", &addr]);
+    assert_eq!((got.code, got.out.as_str()), (Some(0), "v\n"), "{}", got.err);
+    process.signal("-TERM");
+    assert!(process.ended().success(), "{}", process.words());
+
+    // Other members than those that are there are not started beside them.
+    let refused = |log: &str, arguments: &[&str], says: &str| {
+        let mut process = Process::start(&dir.path().join(log), arguments);
+        assert_eq!(process.ended().code(), Some(78), "{}", process.words());
+        let words = process.words();
+        assert!(words.starts_with("error: ") && words.contains(says), "{words}");
+        assert_eq!(words.lines().count(), 1, "{words}");
+    };
+    let says =
+        "~/data holds a cluster of 3 members, not of 1; try --members 3, or another directory";
+    refused("one", &[&["dev"], &clients[..]].concat(), says);
+    let says =
+        "~/data holds a cluster of 3 members, not of 5; try --members 3, or another directory";
+    refused("five", &[&["dev", "--members", "5"], &clients[..]].concat(), says);
+}
+
+#[test]
+fn where_one_member_lives_several_are_not_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let mut process = dev(dir.path(), port);
+    ready(port);
+    process.signal("-TERM");
+    assert!(process.ended().success(), "{}", process.words());
+    let (addr, data) = (format!("127.0.0.1:{port}"), dir.path().join("data"));
+    let arguments = ["dev", "--members", "3", "--data", data.to_str().unwrap(), "--clients", &addr];
+    let mut several = Process::start(&dir.path().join("several"), &arguments);
+    assert_eq!(several.ended().code(), Some(78));
+    let says = "error: ~/data holds one member, not 3; try without --members, or another directory";
+    assert!(several.words().starts_with(says), "{}", several.words());
+    assert!(!data.join("dev-1").exists(), "nothing was made");
 }

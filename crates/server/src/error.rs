@@ -57,6 +57,14 @@ pub enum StartError {
         /// How many it has.
         members: usize,
     },
+    /// The data is of a member by another name.
+    #[error("data directory is of member `{found}`, not of `{given}`")]
+    OtherName {
+        /// Its name.
+        found: String,
+        /// The one it was started under.
+        given: String,
+    },
     /// There is data, and nothing says whose.
     #[error("data directory has data but no identity.toml")]
     Orphan,
@@ -122,6 +130,7 @@ impl StartError {
             }
             Self::Load(error) => !error.is_outgrown(),
             Self::Boot(_) => true,
+            Self::Identity(error) => matches!(error, IdentityError::Malformed { .. }),
             _ => false,
         }
     }
@@ -138,9 +147,12 @@ impl StartError {
             | Self::Word { .. }
             | Self::Founded { .. }
             | Self::NotAlone { .. }
+            | Self::OtherName { .. }
             | Self::Orphan => true,
             Self::Load(error) => error.is_outgrown(),
-            Self::Identity(error) => !matches!(error, IdentityError::Io { .. }),
+            Self::Identity(error) => {
+                !matches!(error, IdentityError::Io { .. } | IdentityError::Malformed { .. })
+            }
             _ => false,
         }
     }
@@ -164,12 +176,18 @@ impl StartError {
             Self::Load(error) if error.is_outgrown() => {
                 "the version of tenure that the other members run".into()
             }
-            Self::Log(OpenError::Corrupt { .. } | OpenError::Absent)
+            Self::Identity(IdentityError::Malformed { .. })
+            | Self::Log(OpenError::Corrupt { .. } | OpenError::Absent)
             | Self::Snapshots(_)
             | Self::Load(_)
-            | Self::Boot(_) => "keeping the directory aside, then remove this member from the \
-                 cluster and add it again with an empty directory and --join"
+            | Self::Boot(_) => "moving the directory away; then, where other members run, an empty \
+                 one and --join, and removing the old member; where none does, `tenure restore BACKUP \
+                 --data DIR`"
                 .into(),
+            Self::OtherName { found, given } => format!(
+                "--name {found}, another directory with --data, or --rename if it shall be called \
+                 {given} from now on"
+            ),
             Self::NotAlone { .. } => {
                 "tenure serve for that member, or another directory with --data".into()
             }

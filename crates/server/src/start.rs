@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tenure_core::Machine;
 use tenure_raft::{Config, Replica};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
@@ -21,6 +22,7 @@ use crate::member::{End, Member};
 use crate::os;
 use crate::peer::{Door, Me, Net, Wire};
 use crate::pen::spawn;
+use crate::say;
 use crate::ticket::Keys;
 use crate::tls::Tls;
 use crate::turn::Loop;
@@ -67,6 +69,8 @@ pub struct Settings {
     pub advertise_members: Option<Address>,
     /// How it comes into a cluster.
     pub entrance: Entrance,
+    /// Whether a member that had another name may be called by this one from now on.
+    pub rename: bool,
     /// Whether it may listen where other machines reach it, without encryption.
     pub insecure: bool,
     /// How much it shall lead.
@@ -122,6 +126,7 @@ impl Settings {
             hosts: Vec::new(),
             advertise_members: None,
             entrance: Entrance::None,
+            rename: false,
             insecure: false,
             preference: Preference::default(),
             tls: None,
@@ -193,6 +198,10 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let mut given = Vec::new();
     if let Some(cluster) = home.cluster() {
         founding::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
+        if matches!(settings.entrance, Entrance::Join(_)) {
+            let pairs: [say::Pair<'_>; 2] = [("cluster", &cluster), ("join", &"not needed")];
+            say::info("this member belongs to its cluster already", &pairs);
+        }
     } else if let Err(error) = enter(&mut home, &settings, &card, &wire, &mut given) {
         door.inspect(|door: &Arc<Door>| door.close());
         return Err(error);
@@ -206,6 +215,9 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let voters = &opened.boot.members.voters;
     if settings.entrance == Entrance::Alone && voters.iter().any(|id| *id != card.id) {
         return Err(StartError::NotAlone { cluster, members: voters.len() });
+    }
+    if !settings.rename {
+        check_name(&opened.boot.machine, &card)?;
     }
     let me = Me { cluster: Some(cluster.clone()), founders, ..me };
     match (&door, member_port) {
@@ -293,6 +305,16 @@ fn edge_runtime(workers: usize) -> std::io::Result<Runtime> {
         .thread_name("tenure-edge")
         .enable_all()
         .build()
+}
+
+/// Whether the directory is of the member that somebody means. One whose state has not come yet is not known by any name.
+fn check_name(machine: &Machine, card: &Card) -> Result<(), StartError> {
+    match book::read(machine).remove(&card.id) {
+        Some(known) if known.name != card.names.name => {
+            Err(StartError::OtherName { found: known.name, given: card.names.name.clone() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Brings an empty directory into a cluster.

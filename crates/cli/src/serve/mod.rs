@@ -9,7 +9,7 @@ use tenure_server::{Entrance, Settings, os, say, start};
 
 use crate::exit::Exit;
 use crate::output::{self, Output};
-use crate::run::{Failure, on_end, wishes};
+use crate::run::{Company, Failure, on_end, unstarted, wishes};
 use config::Config;
 
 /// Flags of `tenure serve`. Each beats its TENURE_* variable, which beats the file.
@@ -21,6 +21,9 @@ pub(crate) struct Serve {
     /// What people call this member
     #[arg(long)]
     name: Option<String>,
+    /// Call it by --name from now on, although the data is of a member by another name
+    #[arg(long)]
+    rename: bool,
     /// Keep the data here
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
@@ -117,9 +120,11 @@ pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
     }
     settings.stop = wishes.stop.clone();
     settings.on_end = on_end(&settings.name, flags.form());
+    settings.rename = flags.rename;
     let name = settings.name.clone();
     let again = matches!(settings.entrance, Entrance::None);
-    let running = start(settings)?;
+    let data = settings.data.clone();
+    let running = start(settings).map_err(|error| unstarted(error, &data, Company::Unknown))?;
     let (member, cluster) = (running.member.id(), running.cluster.clone());
     let (clients, members) = (running.clients, running.members.unwrap_or(running.clients));
     let pairs: [say::Pair<'_>; 6] = [
@@ -137,6 +142,6 @@ pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
             "clients": clients.to_string(), "members": members.to_string(), "restart": again,
         }));
     }
-    wishes.wait(&[running]);
+    wishes.wait(&[running], |_| {});
     Ok(Exit::Done)
 }

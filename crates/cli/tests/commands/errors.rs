@@ -212,7 +212,7 @@ fn names_are_taken_as_they_are_or_refused_with_what_would_do() {
         let listed = objects(&ok(&["locks", "--output", "json", "--", name]));
         assert_eq!(listed[0]["lock"], name);
         ok(&["unlock", "--lease", &id, "--token", token.trim(), "--", name]);
-        ok(&["lease", "revoke", &id]);
+        ok(&["lease", "revoke", &id, "--stopped"]);
     }
     for name in ["x".repeat(5_000).as_str(), "a\nb"] {
         let said = refused(1, "INVALID_NAME", &["try", name]);

@@ -49,7 +49,7 @@ fn a_guarded_key_refuses_a_stale_token() {
     assert_eq!(run_with(&variables, &["key", "put", "ledger", "again", "--guarded"]).code, 0);
     let bare = run(&["key", "put", "ledger", "x", "--guarded"]);
     assert!(bare.code == 2 && bare.err.contains("TENURE_LOCK is not set"), "{bare:?}");
-    ok(&["lease", "revoke", &id]);
+    ok(&["lease", "revoke", &id, "--stopped"]);
     let stale = ["key", "put", "ledger", "late", "--lock", "guard", "--token", &token];
     let said = refused(1, "GUARD_FAILED", &stale);
     assert!(said.contains("tenure explain guard"), "{said}");

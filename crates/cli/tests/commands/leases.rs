@@ -1,6 +1,6 @@
 //! Are leases granted, renewed, shown and ended?
 
-use crate::stage::{json, lease, ok, one, refused, run, wait};
+use crate::stage::{Live, json, lease, ok, one, refused, run, wait};
 
 #[test]
 fn a_lease_lives_as_long_as_it_is_renewed() {
@@ -23,8 +23,10 @@ fn a_lease_lives_as_long_as_it_is_renewed() {
         listed.lines().find(|line| line.contains("cron")).unwrap_or_else(|| panic!("{listed}"));
     assert!(row.starts_with(&id[..8]) && row.contains("leased"), "{row}");
     assert!(json(&["lease", "list"]).iter().any(|it| it["lease"] == id));
-    let ended = run(&["lease", "revoke", id]);
+    let ended = run(&["lease", "revoke", id, "--stopped"]);
     assert!(ended.code == 0 && ended.err.contains("revoked at revision"), "{ended:?}");
+    assert!(!ended.err.contains("cools"), "{ended:?}");
+    assert_eq!(ok(&["locks", "leased"]), "", "its owner says that the work has stopped");
     assert_eq!(run(&["key", "get", "leased-key"]).code, 1, "it went with its lease");
     // Everything about a lease that has ended says the same.
     for arguments in [
@@ -54,13 +56,66 @@ fn a_lease_that_nobody_renews_ends_by_itself() {
 }
 
 #[test]
-fn somebody_elses_lease_is_told_to_stop_first() {
+fn whoever_works_under_a_revoked_lease_is_told_to_stop_first() {
     let id = lease("elsewhere");
-    ok(&["try", "elsewhere", "--lease", &id]);
+    let token = ok(&["try", "elsewhere", "--lease", &id]).trim().to_owned();
+    let ran = run(&["lease", "revoke", &id]);
+    let words = "; elsewhere: cools until elsewhere says that it has stopped, at most 59m";
+    assert!(ran.code == 0 && ran.err.contains(words), "{ran:?}");
+    assert!(ok(&["locks", "elsewhere"]).contains("cooling"));
+    // Nobody else gets it meanwhile, unless an operator says so.
+    let next = lease("next");
+    assert_eq!(run(&["try", "elsewhere", "--lease", &next]).code, 75);
+    let force = ["force", "elsewhere", "--token", &token, "--reason", "it is gone", "--now"];
+    ok(&[&force[..], &["--yes"]].concat());
+    ok(&["try", "elsewhere", "--lease", &next]);
+    let now = ["lease", "revoke", &next, "--now", "--reason", "the machine is gone"];
+    let ran = run(&now);
+    assert!(ran.code == 0 && ran.err.contains("next may still work under it"), "{ran:?}");
+    assert_eq!(ok(&["locks", "elsewhere"]), "");
+    assert!(ok(&["history", "elsewhere"]).contains("revoked"));
+}
+
+#[test]
+fn what_is_said_of_a_lease_is_kept_and_contradictions_are_refused() {
+    let id = lease("reasoned");
+    ok(&["try", "reasoned", "--lease", &id]);
     let revoked = one(&["lease", "revoke", &id, "--reason", "the machine is gone"]);
     assert_eq!(revoked["event"], "revoked");
-    assert!(ok(&["locks", "elsewhere"]).contains("cooling"));
+    assert!(ok(&["locks", "reasoned"]).contains("cooling"));
     assert_eq!(run(&["lease", "revoke", &id, "--now"]).code, 2, "--now needs a reason");
+    for other in [&["--reason", "x"][..], &["--now", "--reason", "x"]] {
+        let ran = run(&[&["lease", "revoke", &id, "--stopped"], other].concat());
+        assert!(ran.code == 2 && ran.err.contains("--stopped"), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_command_under_a_revoked_lease_is_stopped_at_once_and_its_lock_goes_on() {
+    // Renewed every ten minutes: that it ends at all shows that it was told.
+    let mut holder = Live::start(&[
+        "run", "told", "--ttl", "30m", "--client", "told", "--output", "json", "--", "sleep",
+        "3600",
+    ]);
+    holder.says("\"acquired\"");
+    let held = wait("it is held", || json(&["lease", "list"]).into_iter().find(held_by("told")));
+    let mut next = Live::start(&["run", "told", "--client", "next", "--", "true"]);
+    wait("somebody waits", || ok(&["queue", "told"]).contains("next").then_some(()));
+    let id = held["lease"].as_str().unwrap();
+    let revoked = run(&["lease", "revoke", id, "--reason", "runner 7 was deleted"]);
+    assert_eq!(revoked.code, 0, "{revoked:?}");
+    assert_eq!(holder.ends(), Some(76), "{:?}", holder.said());
+    assert!(holder.says("\"lost\"").contains("revoked"));
+    holder.says("runner 7 was deleted");
+    assert_eq!(next.ends(), Some(0), "it said that it stopped: {:?}", next.said());
+}
+
+fn held_by(client: &str) -> impl Fn(&serde_json::Value) -> bool {
+    move |it| it["client"] == client && it["holds"].as_array().is_some_and(|it| !it.is_empty())
+}
+
+#[test]
+fn a_grant_of_the_same_id_is_one_lease() {
     let repeated = ok(&["lease", "grant", "--id", "77", "--ttl", "5s", "--client", "same"]);
     assert_eq!(repeated.trim(), "77");
     assert_eq!(

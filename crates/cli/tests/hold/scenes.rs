@@ -49,10 +49,15 @@ struct Scene {
     retried: Vec<i64>,
     /// What `tenure run` said of the end, where it was left to say something.
     told: Vec<Value>,
+    /// The same, of runs that were struck: something had to be killed in each.
+    struck: Vec<Value>,
 }
 
 impl Scene {
     fn add(&mut self, ran: Ran) {
+        if ran.struck {
+            self.struck.extend(ran.told.clone());
+        }
         let margins = if ran.struck { &mut self.margins } else { &mut self.retried };
         margins.push(ran.margin_us);
         self.told.extend(ran.told);
@@ -99,7 +104,19 @@ fn nothing_is_left_at_the_next_grant_whatever_is_done_to_it() {
              violations={violations}"
         );
         assert_eq!(violations, 0, "violations: {:?} {:?}", scene.margins, scene.retried);
+        // On a machine that does not run us anybody is late; what is not explained by that is a wrong plan.
+        // Whoever is left without its watchdog does not know how long it was.
+        if word != Blow::Watchdog.word() {
+            let unexplained: Vec<_> = scene.struck.iter().filter(|it| !is_explained(it)).collect();
+            assert!(unexplained.is_empty(), "{unexplained:?}");
+        }
     }
+}
+
+/// Whether it was in time, but for what its watchdog lay idle and its processes took to die.
+fn is_explained(told: &Value) -> bool {
+    let us = |name: &str| told[name].as_i64().unwrap();
+    us("margin_us") + us("late_us") + us("dying_us") > 0
 }
 
 /// What became of one run.

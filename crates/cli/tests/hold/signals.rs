@@ -79,7 +79,11 @@ fn a_lock_lost_while_the_command_stands_still_is_sigkill_at_once() {
     let said = held.said();
     assert!(said.contains("lock `still` lost: forced by next: a test"), "{said}");
     assert!(said.contains("SIGKILL to 1 process that stood still"), "{said}");
-    assert_eq!(held.event("stopped")["cause"], "forced");
+    let stopped = held.event("stopped");
+    assert_eq!(stopped["cause"], "forced");
+    // Half an hour is left, and it says so.
+    assert!(stopped["margin_us"].as_i64().unwrap() > 0, "{stopped}");
+    assert!(said.contains("before anyone else can start"), "{said}");
     // It confirmed that it stopped: nobody waits for the hour.
     let _guard = world.next("still");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::client::number;
 use crate::common::load::Load;
-use crate::common::{Cluster, Process, wait};
+use crate::common::{Cluster, Process, free_port, tenure, wait};
 
 /// Starts a member that has lost its disk with the configuration it always had. It must not be taken
 /// for the member it was, and says so.
@@ -186,4 +186,39 @@ fn a_directory_of_another_cluster_is_refused() {
     assert_eq!(alone.ended().code(), Some(78));
     let words = alone.words();
     assert!(words.contains("of 3 members; try tenure serve"), "{words}");
+}
+
+#[test]
+fn a_member_that_is_one_already_is_told_what_is_not_needed_and_what_is_wrong() {
+    let mut cluster = Cluster::found(1);
+    let at = cluster.add();
+    let seed = format!("127.0.0.1:{}", cluster.members[0].members);
+    cluster.start(at, &["--join", &seed]);
+    let words = |cluster: &Cluster| cluster.members[at].process.as_ref().unwrap().words();
+    wait("it serves", || words(&cluster).contains("serving").then_some(()));
+    assert!(!words(&cluster).contains("already"), "{}", words(&cluster));
+    cluster.kill(at);
+    cluster.start(at, &["--join", &seed]);
+    let note = "this member belongs to its cluster already";
+    wait("it says so", || words(&cluster).contains(note).then_some(()));
+
+    // A founder by another name is somebody's mistake, unless they say that it is not.
+    cluster.kill(0);
+    let (data, clients) = (cluster.data(0), free_port());
+    let clients = format!("127.0.0.1:{clients}");
+    let mut arguments = vec!["serve", "--name", "other", "--data", data.to_str().unwrap()];
+    arguments.extend(["--clients", &clients, "--members", &seed]);
+    let mut other = Process::start(&cluster.dir.path().join("other"), &arguments);
+    assert_eq!(other.ended().code(), Some(78));
+    let words = other.words();
+    let says = "error: data directory is of member `m0`, not of `other`; try --name m0, another \
+                directory with --data, or --rename";
+    assert!(words.contains(says), "{words}");
+    arguments.push("--rename");
+    let renamed = Process::start(&cluster.dir.path().join("renamed"), &arguments);
+    wait("it is called so", || {
+        let members = tenure(&["cluster", "members", "--addr", &clients]);
+        members.out.contains("other").then_some(())
+    });
+    drop(renamed);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -98,7 +98,10 @@ impl Door {
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
         // Nothing is ever said: it ends with the thread.
         let listens = self.listens.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = listens.recv_timeout(CLOSE);
+        if listens.recv_timeout(CLOSE) == Err(RecvTimeoutError::Timeout) {
+            let pairs: [say::Pair<'_>; 2] = [("address", &self.address), ("waited", &"1s")];
+            say::warn("the members' port is not free yet", &pairs);
+        }
     }
 
     fn listen(self: &Arc<Self>, listener: &TcpListener) {

@@ -22,8 +22,14 @@ use tenure_wire::v1;
 use tenure_wire::v1::cluster_service_client::ClusterServiceClient;
 use tenure_wire::v1::key_service_client::KeyServiceClient;
 use tenure_wire::v1::lock_service_client::LockServiceClient;
+use tenure_wire::v1::session_service_client::SessionServiceClient;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use v1::request::Command;
 
 use crate::ask::{Ask, Door, Reply, What};
@@ -39,6 +45,9 @@ use crate::run::{DOORS, Seen, open};
 const NOBODY: u64 = 77;
 /// Of calls that are not to be answered in time.
 const SHORT_MS: u32 = 300;
+
+/// Members compare their states after so many entries.
+const COMPARED: usize = 1_000;
 
 /// While this is so, a member waits for its disk and does nothing else.
 static STUCK: AtomicBool = AtomicBool::new(false);
@@ -82,6 +91,7 @@ pub(crate) async fn all() -> Seen {
     changing(&mut seen).await;
     astray(&mut seen).await;
     damaged(&mut seen).await;
+    diverging().await;
     unknown(&mut seen).await;
     seen
 }
@@ -299,6 +309,72 @@ async fn damaged(seen: &mut Seen) {
         ask(Command::Put(put(format!("k/{number}"), 1)))
     })
     .await;
+}
+
+/// A member whose state is not that of the others finds out while clients are connected, and they are told why it ends.
+async fn diverging() {
+    let mut members = Members::found(3);
+    let damaged = members.follower();
+    members.stop(damaged);
+    use_up_tokens(&members.data(damaged));
+    members.start_again(damaged);
+    let one = &members.one(damaged);
+    let listening = Listening::open(one.clients).await;
+    assert!(one.member.ended().is_none(), "nobody has compared anything yet");
+    // Here it is granted, there nothing is left to grant it with.
+    let leader = members.connect(members.leader());
+    let mut locks = LockServiceClient::new(leader.clone());
+    let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
+    let lease = soon(locks.lease_grant(grant)).await.unwrap().into_inner().id;
+    let lock = v1::TryLockRequest { name: "l".into(), lease_id: lease, ..Default::default() };
+    assert!(soon(locks.try_lock(lock)).await.unwrap().into_inner().fencing_token > 0);
+    let mut keys = KeyServiceClient::new(leader);
+    for _ in 0..COMPARED {
+        soon(keys.put(put("k".into(), 1))).await.unwrap();
+    }
+    wait("it finds out", || one.member.ended().map(|end| assert!(end.is_corrupt(), "{end}")));
+    soon(listening.hear("CORRUPT")).await;
+}
+
+/// Connections that nobody asks anything on.
+struct Listening {
+    session: tonic::Streaming<v1::SessionResponse>,
+    _to: mpsc::Sender<v1::SessionRequest>,
+    sockets: Vec<WebSocketStream<MaybeTlsStream<TcpStream>>>,
+}
+
+impl Listening {
+    async fn open(at: SocketAddr) -> Self {
+        let (to, from) = mpsc::channel(1);
+        // The stream begins with what is said first.
+        to.send(v1::SessionRequest::default()).await.unwrap();
+        let mut client = SessionServiceClient::new(connect_to(at));
+        let session = soon(client.open(ReceiverStream::new(from))).await.unwrap();
+        let mut sockets = Vec::new();
+        for path in ["/v1/ws", "/v1/lock-socket"] {
+            let socket = soon(connect_async(format!("ws://{at}{path}"))).await.unwrap();
+            sockets.push(socket.0);
+        }
+        Self { session: session.into_inner(), _to: to, sockets }
+    }
+
+    /// Each is told why it is over, and is over.
+    async fn hear(mut self, reason: &str) {
+        let mut said = None;
+        while let Ok(Some(message)) = self.session.message().await {
+            said = message.closing.or(said);
+        }
+        assert_eq!(said.map(|it| it.reason).as_deref(), Some(reason), "on a session");
+        for socket in &mut self.sockets {
+            let mut closed = None;
+            while let Some(Ok(message)) = socket.next().await {
+                if let Message::Close(Some(frame)) = message {
+                    closed = Some((u16::from(frame.code), frame.reason.to_string()));
+                }
+            }
+            assert_eq!(closed, Some((1011, reason.to_owned())), "on a socket");
+        }
+    }
 }
 
 fn copy_all(from: &Path, to: &Path) {

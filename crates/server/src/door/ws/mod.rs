@@ -25,9 +25,9 @@ use crate::edge::Edge;
 
 /// A message of the plain protocol is a few words.
 const PLAIN_BYTES_MAX: usize = 16 * 1024;
-/// How often a client is asked whether it is there, and how long it may say nothing at all.
-const ASKED: Duration = Duration::from_secs(20);
-const SILENT: Duration = Duration::from_secs(60);
+/// How patient every socket is.
+const PATIENCE: Patience =
+    Patience { asked: Duration::from_secs(20), silent: Duration::from_secs(60) };
 /// A client that was told why it is closed has so long to read it before what it still sends resets the connection.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// The close code of what the table closes no socket for: it broke a rule of the protocol.
@@ -90,20 +90,32 @@ async fn plain_socket(State(edge): State<Edge>, Sat(seat): Sat, upgrade: Upgrade
         .on_upgrade(move |socket| plain::serve(Heard::new(socket, PLAIN_BYTES_MAX), edge, seat))
 }
 
+/// How often a client is asked whether it is there, and how long it may say nothing at all.
+#[derive(Clone, Copy)]
+struct Patience {
+    asked: Duration,
+    silent: Duration,
+}
+
 /// A socket that notices when nobody is there any more.
 struct Heard {
     socket: WebSocket,
     bytes_max: usize,
+    silent: Duration,
     asks: tokio::time::Interval,
     heard_at: Instant,
 }
 
 impl Heard {
     fn new(socket: WebSocket, bytes_max: usize) -> Self {
+        Self::with(socket, bytes_max, PATIENCE)
+    }
+
+    fn with(socket: WebSocket, bytes_max: usize, patience: Patience) -> Self {
         let now = Instant::now();
-        let mut asks = interval_at(now + ASKED, ASKED);
+        let mut asks = interval_at(now + patience.asked, patience.asked);
         asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket, bytes_max, asks, heard_at: now }
+        Self { socket, bytes_max, silent: patience.silent, asks, heard_at: now }
     }
 
     /// The next text, or what is wrong with it; nothing when the connection is over. Safe to cancel.
@@ -125,7 +137,7 @@ impl Heard {
                     }
                 }
                 _ = self.asks.tick() => {
-                    if self.heard_at.elapsed() > SILENT {
+                    if self.heard_at.elapsed() > self.silent {
                         return None;
                     }
                     self.socket.send(Message::Ping(bytes::Bytes::new())).await.ok()?;
@@ -165,5 +177,72 @@ impl Heard {
     /// Says something; nothing when the connection is over.
     async fn say(&mut self, text: String) -> Option<()> {
         self.socket.send(Message::Text(text.into())).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::serve;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(60);
+    const HANDSHAKE: &str = "GET / HTTP/1.1\r\nHost: here\r\nConnection: Upgrade\r\n\
+        Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    /// A ping without anything in it, as a server sends it.
+    const PING: [u8; 2] = [0x89, 0];
+    /// Its answer, as a client sends it: masked, by zeros.
+    const PONG: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
+
+    /// A socket of a server that is as patient as this, after its handshake.
+    async fn socket(patience: Patience) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let talk = async move |socket| {
+            let heard = Heard::with(socket, PLAIN_BYTES_MAX, patience).next().await;
+            assert!(heard.is_none(), "nobody said anything");
+        };
+        let upgrade = async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(talk);
+        let router = Router::new().route("/", get(upgrade));
+        tokio::spawn(async move { serve(listener, router).await });
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        socket.write_all(HANDSHAKE.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            answer.push(timeout(DEADLINE, socket.read_u8()).await.unwrap().unwrap());
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&answer));
+        socket
+    }
+
+    #[tokio::test]
+    async fn a_client_that_answers_no_ping_is_closed() {
+        let silent = Duration::from_millis(500);
+        let began = Instant::now();
+        let mut socket = socket(Patience { asked: Duration::from_millis(50), silent }).await;
+        let mut said = Vec::new();
+        let closed = timeout(DEADLINE, socket.read_to_end(&mut said)).await;
+        closed.expect("it is closed in time").unwrap();
+        assert!(began.elapsed() > silent, "not before it was silent for too long");
+        assert!(
+            said.chunks(2).all(|frame| frame == PING),
+            "it is asked, and told nothing: {said:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_client_that_answers_is_asked_again_and_again() {
+        let asked = Duration::from_millis(10);
+        let mut socket = socket(Patience { asked, silent: DEADLINE }).await;
+        for _ in 0..10 {
+            let mut frame = [0; 2];
+            timeout(DEADLINE, socket.read_exact(&mut frame)).await.unwrap().unwrap();
+            assert_eq!(frame, PING);
+            socket.write_all(&PONG).await.unwrap();
+        }
     }
 }

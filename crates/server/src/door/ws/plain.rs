@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Heard;
 use crate::door::Seat;
-use crate::edge::{Edge, Fresh, Principal, Turn, WITHIN};
+use crate::edge::{Edge, Fresh, Mail, Principal, Turn, WITHIN};
 use crate::meter::{Class, Door};
 use crate::os;
 
@@ -35,6 +35,8 @@ const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Speaks with one client until it goes away.
 pub(super) async fn serve(mut socket: Heard, edge: Edge, mut seat: Seat) {
+    // Nothing is asked on it: it hears when the member ends by itself.
+    let session = edge.session();
     let mut asks: JoinSet<PlainReply> = JoinSet::new();
     let mut waiting: BTreeMap<(String, String), AbortHandle> = BTreeMap::new();
     loop {
@@ -49,6 +51,12 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge, mut seat: Seat) {
             }
             () = seat.asked_to_leave() => {
                 return socket.close(&told(edge.farewell())).await;
+            }
+            mail = session.mail() => {
+                if mail.iter().any(|it| matches!(it, Mail::Closed)) {
+                    return socket.close(&told(edge.farewell())).await;
+                }
+                None
             }
         };
         waiting.retain(|_, ask| !ask.is_finished());
