@@ -285,3 +285,97 @@ fn weight(request: &v1::Request) -> usize {
         _ => 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> v1::Request {
+        let it = v1::GetLockRequest { lock: "deploy".into(), stale: false };
+        v1::Request { command: Some(Command::GetLock(it)), ..Default::default() }
+    }
+
+    fn put(bytes: usize) -> v1::Request {
+        let it = v1::PutRequest { value: vec![7; bytes].into(), ..Default::default() };
+        v1::Request { command: Some(Command::Put(it)), ..Default::default() }
+    }
+
+    fn answers(ids: impl IntoIterator<Item = u64>) -> v1::SessionResponse {
+        let answer = |id| v1::Answer { id, ..Default::default() };
+        v1::SessionResponse { answers: ids.into_iter().map(answer).collect(), ..Default::default() }
+    }
+
+    /// The session's asks, and its other half after the greeting.
+    fn session() -> (Arc<Asks>, Outgoing) {
+        let asks = Arc::<Asks>::default();
+        let mut outgoing = Outgoing::new(v1::Hello::default(), asks.clone());
+        assert!(matches!(poll(&mut outgoing), Poll::Ready(Some(said)) if said.hello.is_some()));
+        (asks, outgoing)
+    }
+
+    fn poll(outgoing: &mut Outgoing) -> Poll<Option<v1::SessionRequest>> {
+        let mut context = Context::from_waker(Waker::noop());
+        Pin::new(outgoing).poll_next(&mut context)
+    }
+
+    /// The sizes of the messages that leave until there is nothing to send.
+    fn sent(outgoing: &mut Outgoing) -> Vec<usize> {
+        let mut sizes = Vec::new();
+        loop {
+            match poll(outgoing) {
+                Poll::Ready(Some(said)) => sizes.push(said.requests.len()),
+                Poll::Ready(None) => return sizes,
+                Poll::Pending if outgoing.asks.lock().outgoing.is_empty() => return sizes,
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_was_told_together_asks_again_in_one_message_that_does_not_wait_for_others() {
+        let (asks, mut outgoing) = session();
+        let mut asked: Vec<Asked> = (0..3).map(|_| asks.ask(request()).unwrap()).collect();
+        assert_eq!(sent(&mut outgoing), [3]);
+        let waiting = asked.iter_mut().map(|it| Box::pin(it.next()));
+        let mut waiting: Vec<_> = waiting.collect();
+        for it in &mut waiting {
+            assert!(it.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        drop(waiting);
+        asks.tell(&mut answers(asked.iter().map(|it| it.id)), &mut Vec::new());
+        let first = asks.ask(request());
+        assert!(poll(&mut outgoing).is_pending(), "two more are expected");
+        let others = [asks.ask(request()), asks.ask(request())];
+        assert!(matches!(poll(&mut outgoing), Poll::Ready(Some(said)) if said.requests.len() == 3));
+        drop((first, others));
+    }
+
+    #[tokio::test]
+    async fn what_is_said_too_late_is_not_told_to_whoever_has_the_place_now() {
+        let (asks, _outgoing) = session();
+        let old = asks.ask(request()).unwrap();
+        let id = old.id;
+        drop(old);
+        let mut new = asks.ask(request()).unwrap();
+        assert_eq!(asks.lock().places.len(), 1, "the place is used again");
+        asks.tell(&mut answers([id, new.id]), &mut Vec::new());
+        assert!(matches!(new.next().await, Said::Answer(answer) if answer.id == new.id));
+        asks.close();
+        assert!(matches!(new.next().await, Said::Gone), "the other answer was not for it");
+        assert!(asks.ask(request()).is_none(), "nothing can be asked any more");
+    }
+
+    #[test]
+    fn a_message_has_a_bound_in_requests_and_in_bytes_and_the_rest_goes_after_it() {
+        let (asks, mut outgoing) = session();
+        let many: Vec<_> = (0..TOGETHER_MAX + 5).map(|_| asks.ask(request())).collect();
+        assert_eq!(sent(&mut outgoing), [TOGETHER_MAX, 5]);
+        let large: Vec<_> = (0..3).map(|_| asks.ask(put(TOGETHER_BYTES - 1))).collect();
+        assert_eq!(sent(&mut outgoing), [2, 1]);
+        let last = asks.ask(request());
+        drop((many, large, last));
+        asks.close();
+        assert_eq!(sent(&mut outgoing), [1], "what was asked before the end is still sent");
+        assert!(matches!(poll(&mut outgoing), Poll::Ready(None)));
+    }
+}
