@@ -85,6 +85,9 @@ enum Workload {
         /// Half a second for each measurement, to see that it runs
         #[arg(long)]
         quick: bool,
+        /// Only cycles, of so many clients over so many connections: 256x16
+        #[arg(long, value_name = "SHAPE")]
+        only: Option<String>,
         /// How to print the figures
         #[arg(long, value_enum, default_value = "text")]
         output: Output,
@@ -134,7 +137,7 @@ fn main() -> Result<()> {
         }
         Workload::Fence { quick, output } => print(&fence::run(quick)?, output),
         Workload::Start { binary, output } => print(&start::run(&binary)?, output),
-        Workload::Sdk { quick, output } => print(&sdk::run(quick)?, output),
+        Workload::Sdk { quick, only, output } => print(&sdk::run(quick, only.as_deref())?, output),
         Workload::Idle { address, leases, seconds } => sdk::idle(&address, leases, seconds)?,
         Workload::Follow { at, dir, addresses } => cluster::follow(at, &dir, &addresses)?,
         Workload::Memory { kind, count } => println!("{}", memory::bytes_per_object(kind, count)?),

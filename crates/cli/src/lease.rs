@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::lock::millis;
 use crate::lock::wait::strange;
 use crate::output::{self, Output, Side, Table};
-use crate::reach::{Cluster, Reach, request_id};
+use crate::reach::{Cluster, Reach, request_id, whoever};
 use crate::span;
 
 /// Fewer digits of a lease are a slip rather than a name.
@@ -216,7 +216,8 @@ async fn revoke(cluster: &Cluster, flags: &Revoke) -> Result<Exit, Failure> {
         by_other: !flags.stopped,
         reason: flags.reason.clone().unwrap_or_default(),
         now: flags.now,
-        by: crate::reach::whoever(&cluster.client),
+        // Its holder's own word needs no name.
+        by: flags.reason.as_ref().map_or_else(String::new, |_| whoever(&cluster.client)),
         ..Default::default()
     });
     let id = (!flags.stopped).then(|| request_id(None));

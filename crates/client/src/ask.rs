@@ -59,7 +59,8 @@ enum Under {
 #[must_use = "nothing is asked for until this is awaited"]
 pub struct LockAsk {
     under: Under,
-    pub(crate) ask: Ask,
+    /// Apart: it is moved about a lot.
+    pub(crate) ask: Box<Ask>,
     pub(crate) fence: Option<Arc<dyn Fence>>,
 }
 
@@ -115,11 +116,11 @@ impl Ask {
 
 impl LockAsk {
     pub(crate) fn on(held: Arc<Held>, locks: Vec<String>) -> Self {
-        Self { under: Under::Existing(held), ask: Ask::new(locks), fence: None }
+        Self { under: Under::Existing(held), ask: Box::new(Ask::new(locks)), fence: None }
     }
 
     pub(crate) fn own(shared: Arc<Shared>, locks: Vec<String>) -> Self {
-        Self { under: Under::Own(shared), ask: Ask::new(locks), fence: None }
+        Self { under: Under::Own(shared), ask: Box::new(Ask::new(locks)), fence: None }
     }
 
     /// Together with other shared holders, never with an exclusive one.
@@ -272,24 +273,20 @@ impl LockAsk {
         self
     }
 
-    pub(crate) async fn acquire(self) -> Result<Guard, Error> {
-        let span = tracing::debug_span!("lock", locks = ?self.ask.locks);
-        let acquiring = async {
-            let acquired = match self.under {
-                Under::Existing(held) => wait::under(held, self.ask).await,
-                // Apart: it is the longer of the two, and nobody shall carry both.
-                Under::Own(shared) => Box::pin(wait::own(shared, self.ask)).await,
-            };
-            match &acquired {
-                Ok(guard) => tracing::debug!(token = %guard.token(), "acquired"),
-                Err(error) => tracing::debug!(%error, "not acquired"),
-            }
-            match self.fence {
-                Some(it) => Box::pin(fence::fenced(acquired?, &*it)).await,
-                None => acquired,
-            }
+    async fn acquire(self) -> Result<Guard, Error> {
+        let acquired = match self.under {
+            Under::Existing(held) => wait::under(held, self.ask).await,
+            // Apart: it is the longer of the two, and nobody shall carry both.
+            Under::Own(shared) => Box::pin(wait::own(shared, *self.ask)).await,
         };
-        acquiring.instrument(span).await
+        match &acquired {
+            Ok(guard) => tracing::debug!(token = %guard.token(), "acquired"),
+            Err(error) => tracing::debug!(%error, "not acquired"),
+        }
+        match self.fence {
+            Some(it) => Box::pin(fence::fenced(acquired?, &*it)).await,
+            None => acquired,
+        }
     }
 }
 
@@ -298,7 +295,13 @@ impl IntoFuture for LockAsk {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.acquire())
+        let span = tracing::debug_span!("lock", locks = ?self.ask.locks);
+        // Nobody carries what nobody looks at.
+        if span.is_disabled() {
+            Box::pin(self.acquire())
+        } else {
+            Box::pin(self.acquire().instrument(span))
+        }
     }
 }
 

@@ -152,7 +152,7 @@ impl Ask {
     /// # Ok(()) }
     /// ```
     pub fn acquire(self) -> Result<Guard, Error> {
-        let guard = self.runtime.block_on(self.ask.acquire())?;
+        let guard = self.runtime.block_on(self.ask.into_future())?;
         Ok(Guard { guard: Some(guard), runtime: self.runtime })
     }
 }

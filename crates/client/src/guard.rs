@@ -9,16 +9,19 @@ use bytes::Bytes;
 use tenure_types::{LeaseId, Revision, Token};
 use tenure_wire::v1;
 use tokio::runtime;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tracing::Instrument;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
+use crate::asks::Asked;
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::lease::Held;
-use crate::life::{Lost, Moment, Standing};
+use crate::life::{Lost, Moment, Reading, Standing};
+use crate::post::Said;
 use crate::signal::Signal;
+use crate::turns::Turns;
 
 /// One lock of a guard.
 ///
@@ -66,7 +69,7 @@ struct Inner {
     held: Arc<Held>,
     /// Whether the lease exists for this guard alone.
     own: bool,
-    turns: Vec<OwnedSemaphorePermit>,
+    turns: Turns,
 }
 
 /// Tells work that watches for itself when to stop. Cheap to clone and to send to threads.
@@ -88,7 +91,7 @@ impl Guard {
         held: Arc<Held>,
         own: bool,
         (locks, at): (Vec<Lock>, Revision),
-        turns: Vec<OwnedSemaphorePermit>,
+        turns: Turns,
     ) -> Result<Self, Error> {
         // It is listened before there is anything to lose.
         let lost = Arc::new(Signal::default());
@@ -184,7 +187,10 @@ impl Guard {
     }
 
     fn checked(&self) -> Result<(), Lost> {
-        let now = clock::read();
+        self.checked_at(clock::read())
+    }
+
+    fn checked_at(&self, now: Reading) -> Result<(), Lost> {
         let each =
             |lock: &Lock| self.inner().held.with_at(now, |life| life.check_grant(lock.token, now));
         self.locks.iter().try_for_each(each)
@@ -363,11 +369,21 @@ impl Guard {
     /// # }
     /// ```
     pub async fn release(mut self) -> Result<(), Error> {
-        let lost = self.checked();
+        let now = clock::read();
+        let lost = self.checked_at(now);
         let inner = self.inner.take().expect("a guard is released once");
-        let (tokens, runtime) = (self.tokens(), inner.held.shared.runtime.clone());
         let done = match Arc::into_inner(inner) {
+            Some(last) if lost.is_ok() && !last.own && self.locks.len() == 1 => {
+                let token = self.locks[0].token;
+                let span = tracing::debug_span!("release", ?token);
+                if span.is_disabled() {
+                    last.release(token, now).await
+                } else {
+                    Box::pin(last.release(token, now).instrument(span)).await
+                }
+            }
             Some(last) => {
+                let (tokens, runtime) = (self.tokens(), last.held.shared.runtime.clone());
                 let span = tracing::debug_span!("release", ?tokens);
                 let rest: Rest =
                     Box::pin(async move { last.finish(&tokens).await }.instrument(span));
@@ -440,7 +456,76 @@ impl Drop for Finishing {
     }
 }
 
+/// One lock that is being given back; whoever stops waiting for that does not stop it.
+struct Releasing {
+    held: Arc<Held>,
+    token: Token,
+    /// Which lock, until that is done.
+    lock: Option<String>,
+    turns: Turns,
+    asked: Option<Asked>,
+}
+
+impl Releasing {
+    /// Mostly it is answered at once: then it takes no timer.
+    async fn soon(&mut self) -> bool {
+        let Some(lock) = &self.lock else { return true };
+        self.asked = self.held.shared.ask_now(self.held.release_request(lock.clone(), self.token));
+        let Some(on) = &mut self.asked else { return false };
+        let Some(said) = on.soon().await else { return false };
+        if let Said::Answer(answer) = &said
+            && let Some(Answer::Released(_)) = &answer.result
+        {
+            self.held.shared.earn();
+            self.lock = None;
+            self.held.unlisten(self.token);
+            return true;
+        }
+        on.put_back(said);
+        false
+    }
+
+    /// However long it takes.
+    fn rest(&mut self) -> Option<Rest> {
+        let lock = self.lock.take()?;
+        let (held, token, asked) = (self.held.clone(), self.token, self.asked.take());
+        let turns = std::mem::take(&mut self.turns);
+        Some(Box::pin(async move {
+            let done = held.release_asked(lock, token, asked).await;
+            held.unlisten(token);
+            drop(turns);
+            done
+        }))
+    }
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        if let Some(rest) = self.rest() {
+            self.held.shared.runtime.spawn(rest);
+        }
+    }
+}
+
 impl Inner {
+    /// The work under a single lock has stopped, whose lease goes on.
+    async fn release(self, token: Token, now: Reading) -> Result<(), Error> {
+        let lock = self.held.with_at(now, |life| life.given_back(token, now));
+        if lock.is_none() {
+            // It was lost just now: there is more to say.
+            let runtime = self.held.shared.runtime.clone();
+            let rest: Rest = Box::pin(async move { self.finish(&[token]).await });
+            return Finishing { rest: Some(rest), runtime }.await;
+        }
+        let Self { held, own: _, turns } = self;
+        let mut releasing = Releasing { held, token, lock, turns, asked: None };
+        if releasing.soon().await {
+            return Ok(());
+        }
+        let runtime = releasing.held.shared.runtime.clone();
+        Finishing { rest: releasing.rest(), runtime }.await
+    }
+
     /// The work has stopped: says so, in the way that fits.
     async fn finish(self, tokens: &[Token]) -> Result<(), Error> {
         let Self { held, own, turns } = self;

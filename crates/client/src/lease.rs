@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_types::{Handle, LeaseId, Refusal, Revision, Token};
 use tenure_wire::{convert, v1};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::ask::{Ask, LockAsk};
+use crate::asks::Asked;
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Reading, Standing};
@@ -48,17 +49,24 @@ pub(crate) struct Held {
     pub(crate) id: LeaseId,
     pub(crate) created: Revision,
     pub(crate) handle: Handle,
-    life: Mutex<Life>,
+    life: Mutex<Lived>,
     standing: watch::Sender<Standing>,
     /// From when on it counts as lost, if nothing newer is acknowledged.
     until: watch::Sender<Moment>,
     /// Who waits to hear that a grant is lost.
     signals: Mutex<BTreeMap<Token, Arc<Signal>>>,
     seqs: Mutex<Seqs>,
-    room: Arc<Semaphore>,
+    room: Semaphore,
     /// Locks asked for or held here: a second ask waits inside the process.
     busy: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     revoked: AtomicBool,
+}
+
+/// Its life, and what was last told of it.
+struct Lived {
+    life: Life,
+    standing: Standing,
+    until: Moment,
 }
 
 /// Numbers of requests, and which of them are not answered for good.
@@ -73,7 +81,6 @@ struct Seqs {
 pub(crate) struct Seq {
     held: Arc<Held>,
     number: u64,
-    _room: OwnedSemaphorePermit,
 }
 
 impl Lease {
@@ -186,10 +193,10 @@ impl Held {
             handle: convert::handle_from(granted.lease_slot, granted.lease_generation)?,
             standing: watch::Sender::new(Standing::Valid),
             until: watch::Sender::new(life.lost_at()),
-            life: Mutex::new(life),
+            life: Mutex::new(Lived { standing: Standing::Valid, until: life.lost_at(), life }),
             signals: Mutex::default(),
             seqs: Mutex::default(),
-            room: Arc::new(Semaphore::new(WINDOW)),
+            room: Semaphore::new(WINDOW),
             busy: Mutex::default(),
             revoked: AtomicBool::new(false),
         });
@@ -243,18 +250,19 @@ impl Held {
 
     /// The same for whoever has just read the clock.
     pub(crate) fn with_at<T>(&self, now: Reading, act: impl FnOnce(&mut Life) -> T) -> T {
-        let (done, losses, standing, until) = {
-            let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-            let done = act(&mut life);
-            let standing = life.standing(now);
-            (done, life.losses().collect::<Vec<_>>(), standing, life.lost_at())
-        };
-        // Only ever later: somebody slower than whoever saw the newest renewal does not undo it.
-        self.until.send_if_modified(|known| {
-            let later = until > *known;
-            *known = until.max(*known);
-            later
-        });
+        let (changed, done, losses);
+        {
+            let mut lived = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+            done = act(&mut lived.life);
+            let (standing, until) = (lived.life.standing(now), lived.life.lost_at());
+            let news = (standing, until) != (lived.standing, lived.until);
+            (lived.standing, lived.until) = (standing, until);
+            changed = (news && self.publish(standing, until)).then_some(standing);
+            losses = lived.life.losses().collect::<Vec<_>>();
+        }
+        if let Some(standing) = changed {
+            tracing::debug!(lease = %self.id, ?standing, "a lease stands otherwise");
+        }
         if !losses.is_empty() {
             let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
             for (token, lost) in losses {
@@ -263,16 +271,25 @@ impl Held {
                 }
             }
         }
+        done
+    }
+
+    /// Tells whoever follows how it stands, and whether that is new. Its life is locked meanwhile, so that nobody is
+    /// told in another order.
+    fn publish(&self, standing: Standing, until: Moment) -> bool {
+        self.until.send_if_modified(|known| {
+            let later = until > *known;
+            *known = until.max(*known);
+            later
+        });
         self.standing.send_if_modified(|known| {
-            // Somebody slower than whoever saw the loss must not undo it.
+            // Whoever read the clock before the loss was seen must not undo it.
             let changed = *known != standing && !matches!(known, Standing::Lost(_));
             if changed {
-                tracing::debug!(lease = %self.id, ?standing, "a lease stands otherwise");
                 *known = standing;
             }
             changed
-        });
-        done
+        })
     }
 
     pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
@@ -319,13 +336,24 @@ impl Held {
 
     /// The next number for a request, once there is room for it.
     pub(crate) async fn seq(self: &Arc<Self>) -> Seq {
-        let room = self.room.clone().acquire_owned().await.expect("the semaphore is never closed");
+        self.room.acquire().await.expect("the semaphore is never closed").forget();
+        self.next_seq()
+    }
+
+    /// The next number for a request, if there is room for it now.
+    pub(crate) fn seq_now(self: &Arc<Self>) -> Option<Seq> {
+        self.room.try_acquire().ok()?.forget();
+        Some(self.next_seq())
+    }
+
+    /// Room was made for it; the number gives it back.
+    fn next_seq(self: &Arc<Self>) -> Seq {
         let mut seqs = self.seqs.lock().unwrap_or_else(PoisonError::into_inner);
         seqs.newest += 1;
         let number = seqs.newest;
         seqs.open.push_back(number);
         drop(seqs);
-        Seq { held: self.clone(), number, _room: room }
+        Seq { held: self.clone(), number }
     }
 
     /// Says what may be said of grants whose work has stopped.
@@ -356,16 +384,29 @@ impl Held {
         outcome
     }
 
-    pub(crate) async fn release(self: &Arc<Self>, lock: String, token: Token) -> Result<(), Error> {
-        let command = Command::Release(v1::ReleaseRequest {
+    /// The token says which grant is meant, so it needs no number: doing it twice is doing it once.
+    pub(crate) fn release_request(&self, lock: String, token: Token) -> Command {
+        Command::Release(v1::ReleaseRequest {
             lock,
             lease_slot: self.handle.slot,
             lease_generation: self.handle.generation,
             token: token.get(),
             ..Default::default()
-        });
-        // The token says which grant is meant, so it needs no number: doing it twice is doing it once.
-        match self.shared.call_twice(command).await {
+        })
+    }
+
+    pub(crate) async fn release(self: &Arc<Self>, lock: String, token: Token) -> Result<(), Error> {
+        self.release_asked(lock, token, None).await
+    }
+
+    /// The same for what may have been asked already.
+    pub(crate) async fn release_asked(
+        &self,
+        lock: String,
+        token: Token,
+        asked: Option<Asked>,
+    ) -> Result<(), Error> {
+        match self.shared.call_twice(self.release_request(lock, token), asked).await {
             (Ok(Answer::Released(_)), _) => Ok(()),
             (Ok(_), _) => Err(strange()),
             // Perhaps by the one that was not answered.
@@ -407,7 +448,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.shared.forget(self.handle);
-        let idle = self.life.get_mut().unwrap_or_else(PoisonError::into_inner).is_idle();
+        let idle = self.life.get_mut().unwrap_or_else(PoisonError::into_inner).life.is_idle();
         if idle && !*self.revoked.get_mut() {
             let (shared, id, handle) = (self.shared.clone(), convert::lease(self.id), self.handle);
             self.shared.runtime.spawn(async move {
@@ -434,6 +475,8 @@ impl Drop for Seq {
         if let Ok(at) = seqs.open.binary_search(&self.number) {
             seqs.open.remove(at);
         }
+        drop(seqs);
+        self.held.room.add_permits(1);
     }
 }
 

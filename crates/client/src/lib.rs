@@ -19,6 +19,7 @@ mod plant;
 mod admin;
 mod alarm;
 mod ask;
+mod asks;
 pub mod blocking;
 mod client;
 mod clock;
@@ -39,6 +40,7 @@ mod shared;
 mod signal;
 mod ticket;
 mod tls;
+mod turns;
 #[cfg(feature = "virtual-time")]
 pub mod virtual_time;
 mod wait;

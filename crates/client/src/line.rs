@@ -1,28 +1,23 @@
 //! How is one session with one member carried on?
 //!
-//! Whoever asks gets a channel under the request's id before the request leaves, and keeps it until he lets go. The
-//! answer and every later notice about the request come through it in the order in which the member said them, so
+//! Whoever asks gets a place under the request's id before the request leaves, and keeps it until he lets go. The
+//! answer and every later notice about the request come there in the order in which the member said them, so
 //! a grant that follows an answer at once is never missed.
 
-use std::collections::BTreeMap;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tenure_wire::v1;
 use tenure_wire::v1::session_service_client::SessionServiceClient;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use tokio_stream::Stream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
-use v1::request::Command;
 
+use crate::asks::{Asked, Asks, Outgoing};
 use crate::clock;
 use crate::life::Moment;
-use crate::post::{Post, Said};
 use crate::shared::{ClusterLife, Shared};
 
 /// A connection on which nothing came for so long is asked whether it is there.
@@ -32,15 +27,14 @@ const SILENT: Duration = Duration::from_secs(2);
 /// Whoever owes an answer and says nothing at all for so long is not there. A member that only is slow still says
 /// something to somebody, and is not left for it: that would make it slower.
 const TRY: Duration = Duration::from_secs(3);
-/// How often that is looked at.
+/// How often that is looked at, and who has been waiting for an answer since the last look or longer.
 const LOOK: Duration = Duration::from_secs(1);
+/// Whoever may wait for an answer at least so long waits without a timer at first: as long as the runtime runs, he is
+/// told before that if there is none.
+pub(crate) const PATIENT: Duration = Duration::from_secs(2);
 /// What may be on its way to us before we have read it.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// Requests in one message.
-const TOGETHER_MAX: usize = 64;
-/// What a message weighs that nothing is added to: with the largest request it is still taken by every member.
-const TOGETHER_BYTES: usize = 256 * 1024;
 /// The longest message that is read.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -58,32 +52,30 @@ pub(crate) struct Line {
     /// The member at its other end: several addresses may lead to one.
     pub(crate) member: u64,
     pub(crate) channel: Channel,
-    to: mpsc::UnboundedSender<v1::Request>,
+    asks: Arc<Asks>,
     heard: Arc<Heard>,
-    next: AtomicU64,
 }
 
 /// What the reading half shares with those who ask.
 struct Heard {
-    asks: Mutex<Asks>,
+    asks: Arc<Asks>,
     /// Where the member says the leader is.
     leader: watch::Sender<Leader>,
     /// When the member last said anything, in microseconds of our clock.
     newest_us: AtomicU64,
     over: watch::Sender<bool>,
+    is_over: AtomicBool,
 }
 
-#[derive(Default)]
-struct Asks {
-    closed: bool,
-    by_id: BTreeMap<u64, Arc<Post>>,
-}
+/// Whatever becomes of a session that does not come about, its other half is not left waiting for requests.
+struct Opening(Option<Arc<Asks>>);
 
-/// A request on its way, and what is heard about it. Dropping it stops listening.
-pub(crate) struct Asked {
-    id: u64,
-    heard: Arc<Heard>,
-    post: Arc<Post>,
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(asks) = &self.0 {
+            asks.close();
+        }
+    }
 }
 
 impl From<v1::LeaderHint> for Leader {
@@ -140,11 +132,11 @@ impl Line {
             Some(connector) => endpoint.connect_with_connector(connector).await,
         };
         let channel = connected.map_err(|error| deepest(&error))?;
-        let (to, requests) = mpsc::unbounded_channel();
+        let mut opening = Opening(Some(Arc::default()));
+        let asks = opening.0.clone().unwrap_or_default();
         let mut client =
             SessionServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let outgoing = Outgoing { hello: Some(hello), requests, seen: 0 };
-        let opened = client.open(outgoing).await;
+        let opened = client.open(Outgoing::new(hello, asks.clone())).await;
         let mut from = opened.map_err(|status| status.message().to_owned())?.into_inner();
         let first = from.message().await.map_err(|status| status.message().to_owned())?;
         let welcome = match first {
@@ -159,30 +151,21 @@ impl Line {
         let met = ClusterLife { cluster: header.cluster_id, epoch, incarnation };
         shared.upgrade().ok_or("the client is gone")?.recognise(met)?;
         let heard = Arc::new(Heard {
-            asks: Mutex::default(),
+            asks: asks.clone(),
             leader: watch::Sender::new(leader),
             newest_us: AtomicU64::new(clock::boot().micros()),
             over: watch::Sender::new(false),
+            is_over: AtomicBool::new(false),
         });
         tokio::spawn(read(from, heard.clone(), shared.clone()));
         let address = address.to_owned();
-        Ok(Arc::new(Self { address, member, channel, to, heard, next: AtomicU64::new(1) }))
+        opening.0 = None;
+        Ok(Arc::new(Self { address, member, channel, asks, heard }))
     }
 
     /// Sends a request; its id is given here.
-    pub(crate) fn ask(&self, mut request: v1::Request) -> Option<Asked> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        request.id = id;
-        let post = Arc::new(Post::new(clock::boot()));
-        {
-            let mut asks = self.heard.lock();
-            if asks.closed {
-                return None;
-            }
-            asks.by_id.insert(id, post.clone());
-        }
-        let asked = Asked { id, heard: self.heard.clone(), post };
-        self.to.send(request).ok().map(|()| asked)
+    pub(crate) fn ask(&self, request: v1::Request) -> Option<Asked> {
+        self.asks.ask(request)
     }
 
     /// It did not answer when it should have: if it does not answer others either, nobody relies on it any more.
@@ -209,7 +192,7 @@ impl Line {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        *self.heard.over.borrow()
+        self.heard.is_over.load(Ordering::Acquire)
     }
 }
 
@@ -220,16 +203,6 @@ impl Drop for Line {
 }
 
 impl Heard {
-    fn lock(&self) -> MutexGuard<'_, Asks> {
-        self.asks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tell(&self, id: u64, said: Said) {
-        if let Some(post) = self.lock().by_id.get(&id) {
-            post.put(said);
-        }
-    }
-
     /// Whether nothing at all was heard for long.
     fn is_silent(&self) -> bool {
         let newest = Moment::from_micros(self.newest_us.load(Ordering::Relaxed));
@@ -238,86 +211,13 @@ impl Heard {
 
     /// Whether nothing was heard for long although an answer was owed all the time.
     fn is_overdue(&self) -> bool {
-        let now = clock::boot();
-        let owed = |post: &Arc<Post>| post.owed_since().is_some_and(|at| now.since(at) >= TRY);
-        self.is_silent() && self.lock().by_id.values().any(owed)
+        self.is_silent() && self.asks.owe_for(TRY)
     }
 
     fn close(&self) {
-        let asks = {
-            let mut asks = self.lock();
-            asks.closed = true;
-            std::mem::take(&mut asks.by_id)
-        };
-        for post in asks.into_values() {
-            post.put(Said::Gone);
-        }
+        self.asks.close();
+        self.is_over.store(true, Ordering::Release);
         self.over.send_replace(true);
-    }
-}
-
-/// What is said on a session: the greeting, then requests. Those that wait to be sent go in one message.
-struct Outgoing {
-    hello: Option<v1::Hello>,
-    requests: mpsc::UnboundedReceiver<v1::Request>,
-    /// How many requests there were when the others were last given their turn.
-    seen: usize,
-}
-
-impl Stream for Outgoing {
-    type Item = v1::SessionRequest;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(hello) = self.hello.take() {
-            let said = v1::SessionRequest { hello: Some(hello), requests: Vec::new() };
-            return Poll::Ready(Some(said));
-        }
-        // Whoever was answered together asks again together: all of them run before this does, for as long as that
-        // brings more.
-        let there = self.requests.len();
-        if there > self.seen && there < TOGETHER_MAX {
-            self.seen = there;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        self.seen = 0;
-        let (mut requests, mut bytes) = (Vec::new(), 0);
-        while requests.len() < TOGETHER_MAX && bytes < TOGETHER_BYTES {
-            match self.requests.poll_recv(context) {
-                Poll::Ready(Some(request)) => {
-                    bytes += weight(&request);
-                    requests.push(request);
-                }
-                Poll::Ready(None) if requests.is_empty() => return Poll::Ready(None),
-                Poll::Pending if requests.is_empty() => return Poll::Pending,
-                Poll::Ready(None) | Poll::Pending => break,
-            }
-        }
-        Poll::Ready(Some(v1::SessionRequest { hello: None, requests }))
-    }
-}
-
-/// The bytes of a request that can be many.
-fn weight(request: &v1::Request) -> usize {
-    match &request.command {
-        Some(Command::Put(it)) => it.value.len(),
-        Some(Command::Acquire(it)) => it.metadata.len(),
-        Some(Command::Update(it)) => it.metadata.len(),
-        Some(Command::Renew(it)) => it.slots.len() * 16,
-        _ => 0,
-    }
-}
-
-impl Asked {
-    /// What is heard next.
-    pub(crate) async fn next(&mut self) -> Said {
-        self.post.next().await
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        self.heard.lock().by_id.remove(&self.id);
     }
 }
 
@@ -325,6 +225,7 @@ async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, share
     let mut over = heard.over.subscribe();
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut wakers = Vec::new();
     loop {
         let message = tokio::select! {
             message = from.message() => message,
@@ -333,26 +234,19 @@ async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, share
                 if heard.is_overdue() {
                     break;
                 }
+                heard.asks.late_after(LOOK, &mut wakers);
                 continue;
             }
         };
-        let Ok(Some(message)) = message else { break };
+        let Ok(Some(mut message)) = message else { break };
         let Some(shared) = shared.upgrade() else { break };
         #[cfg(feature = "virtual-time")]
         shared.pause.over().await;
         heard.newest_us.store(clock::boot().micros(), Ordering::Relaxed);
-        if let Some(leader) = message.leader {
+        if let Some(leader) = message.leader.take() {
             heard.leader.send_replace(leader.into());
         }
-        for answer in message.answers {
-            heard.tell(answer.id, Said::Answer(Box::new(answer)));
-        }
-        for granted in message.grants {
-            heard.tell(granted.id, Said::Granted(granted));
-        }
-        for ended in message.waits_ended {
-            heard.tell(ended.id, Said::WaitEnded);
-        }
+        heard.asks.tell(&mut message, &mut wakers);
         for lost in message.losses {
             shared.lock_lost(&lost, &message.leases_ended);
         }

@@ -13,12 +13,13 @@ use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
+use crate::asks::Asked;
 use crate::clock;
 use crate::error::{Error, Meaning, RequestId};
 use crate::keeper::{Keeper, Lines};
 use crate::lease::Held;
 use crate::life::{Cause, Lost, Moment};
-use crate::line::Line;
+use crate::line::{Line, PATIENT};
 use crate::post::Said;
 use crate::renew;
 use crate::tls::{Files, Trust};
@@ -193,14 +194,16 @@ impl Shared {
         Ok(())
     }
 
+    /// The session that there is.
+    pub(crate) fn line_now(&self) -> Option<Arc<Line>> {
+        self.lines.borrow().first.clone().filter(|line| !line.is_over())
+    }
+
     /// A session, as soon as there is one.
     pub(crate) async fn line(&self, until: Instant) -> Option<Arc<Line>> {
         let there = |lines: &Lines| lines.first.as_ref().is_some_and(|line| !line.is_over());
-        {
-            let lines = self.lines.borrow();
-            if there(&lines) {
-                return lines.first.clone();
-            }
+        if let Some(line) = self.line_now() {
+            return Some(line);
         }
         let mut lines = self.lines.clone();
         let waited = tokio::time::timeout_at(until, lines.wait_for(there)).await;
@@ -222,14 +225,34 @@ impl Shared {
         identity: Identity,
         within: Duration,
     ) -> Result<(Answer, i64), Error> {
-        self.call_doubting(command, identity, within, &mut Doubt::No).await
+        self.call_doubting(command, identity, within, None, &mut Doubt::No).await
     }
 
-    /// The same for what does no harm twice; tells whether it may have happened more than once.
-    pub(crate) async fn call_twice(&self, command: Command) -> (Result<Answer, Error>, Doubt) {
+    /// The same for what does no harm twice, and may have been asked already; tells whether it may have happened more
+    /// than once.
+    pub(crate) async fn call_twice(
+        &self,
+        command: Command,
+        asked: Option<Asked>,
+    ) -> (Result<Answer, Error>, Doubt) {
         let (mut doubt, within) = (Doubt::No, self.settings.timeout);
-        let answer = self.call_doubting(command, Identity::Harmless, within, &mut doubt).await;
+        let ago = asked.as_ref().map_or(Duration::ZERO, Asked::ago);
+        let within = within.saturating_sub(ago);
+        let answer =
+            self.call_doubting(command, Identity::Harmless, within, asked, &mut doubt).await;
         (answer.map(|(answer, _)| answer), doubt)
+    }
+
+    /// Asks what does no harm twice on the session that there is, if there is time to wait for the answer without a
+    /// timer. If it is not answered, [`call_twice`](Self::call_twice) goes on with it.
+    pub(crate) fn ask_now(&self, command: Command) -> Option<Asked> {
+        let within = self.settings.timeout;
+        if within < PATIENT {
+            return None;
+        }
+        let mut request = Identity::Harmless.request(command);
+        request.deadline_ms = ms(within.min(MEMBER));
+        self.line_now()?.ask(request)
     }
 
     async fn call_doubting(
@@ -237,6 +260,7 @@ impl Shared {
         command: Command,
         identity: Identity,
         within: Duration,
+        mut asked: Option<Asked>,
         doubt: &mut Doubt,
     ) -> Result<(Answer, i64), Error> {
         let began = Instant::now();
@@ -255,22 +279,33 @@ impl Shared {
                 Doubt::Yes if !question => unknown(),
                 Doubt::Yes | Doubt::No => Error::Unavailable,
             };
-            let Some(line) = self.line(until).await else { return Err(given_up(*doubt)) };
-            let mut request = request.clone();
-            request.deadline_ms = ms(until.saturating_duration_since(Instant::now()).min(MEMBER));
-            let Some(mut asked) = line.ask(request) else {
+            let on = match asked.take() {
+                Some(asked) => Some(asked),
+                None => {
+                    let line = self.line(until).await;
+                    let Some(line) = line else { return Err(given_up(*doubt)) };
+                    let mut request = request.clone();
+                    let left = until.saturating_duration_since(Instant::now());
+                    request.deadline_ms = ms(left.min(MEMBER));
+                    line.ask(request)
+                }
+            };
+            let Some(mut on) = on else {
+                if Instant::now() >= until {
+                    return Err(given_up(*doubt));
+                }
                 tokio::time::sleep(PAUSE_MIN).await;
                 continue;
             };
             let mut after = Duration::ZERO;
-            match tokio::time::timeout_at(until, asked.next()).await {
+            match tokio::time::timeout_at(until, on.next()).await {
                 Ok(Said::Answer(answer)) => match answer.result {
                     Some(Answer::Error(error)) => match Meaning::of(error) {
                         Meaning::No(error) => {
                             self.earn();
                             return Err(error);
                         }
-                        Meaning::Again { after: asked } => after = asked,
+                        Meaning::Again { after: at_least } => after = at_least,
                         Meaning::Doubt => *doubt = Doubt::Yes,
                     },
                     Some(result) => {
@@ -293,7 +328,7 @@ impl Shared {
         }
     }
 
-    fn earn(&self) {
+    pub(crate) fn earn(&self) {
         if self.budget.load(Ordering::Relaxed) < BUDGET {
             self.budget.fetch_add(1, Ordering::Relaxed);
         }

@@ -8,20 +8,22 @@ use std::time::Duration;
 
 use tenure_types::{Held as HeldBy, Name, Refusal, Revision, Token};
 use tenure_wire::{convert, v1};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::ask::{Ask, Wait, millis};
+use crate::asks::Asked;
 use crate::clock;
 use crate::error::{Error, Meaning, strange};
 use crate::guard::{Guard, Lock};
 use crate::lease::{Held, Seq, give_back, new_lease, pace};
 use crate::life::{Asking, Cause, Standing};
-use crate::line::{Asked, Line};
+use crate::line::{Line, PATIENT};
 use crate::post::Said;
 use crate::shared::{Identity, Shared};
+use crate::turns::{self, Turns};
 
 /// After a session ended, or a member could not serve.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -36,19 +38,25 @@ const FAR: Duration = Duration::from_secs(86_400 * 365);
 type Granted = (Vec<Lock>, Revision);
 
 /// An ask under a lease that exists.
-pub(crate) async fn under(held: Arc<Held>, ask: Ask) -> Result<Guard, Error> {
+pub(crate) async fn under(held: Arc<Held>, ask: Box<Ask>) -> Result<Guard, Error> {
     let until = deadline(ask.wait);
-    let turns = turns(&held, &ask, until).await?;
-    let mut leaving = Leaving { held: held.clone(), ask: Some(ask), turns, sent: None };
-    let ask = leaving.ask.as_ref().expect("it was put in above");
-    let numbers = Some(&mut leaving.sent);
-    let stood = Stand { held: &held, ask, numbers, until }.run(None).await;
-    match stood {
-        Ok(granted) => {
-            leaving.ask = None;
-            let turns = std::mem::take(&mut leaving.turns);
-            Guard::new(held, false, granted, turns)
+    let turns = match turns::now(&held, &ask.locks) {
+        Some(turns) => turns,
+        None => Box::pin(turns(&held, &ask, until)).await?,
+    };
+    let mut leaving = Leaving { held, ask: Some(ask), turns, sent: None };
+    // Mostly it is answered at once: then it takes no timer, and nobody to tell of the lease.
+    let mut asked = leaving.ask_now(until);
+    if let Some((_, on)) = &mut asked
+        && let Some(said) = on.soon().await
+    {
+        match leaving.granted(said) {
+            Ok(granted) => return leaving.guard(granted),
+            Err(said) => on.put_back(said),
         }
+    }
+    match Box::pin(leaving.stand(until, asked)).await {
+        Ok(granted) => leaving.guard(granted),
         Err(error) => {
             // Refused is over; anything else may still stand there.
             if matches!(error, Error::Refused(_) | Error::Unavailable) {
@@ -145,7 +153,7 @@ async fn own_once(
                 stand.run(Some((line, asked))).await
             }
         };
-        return Some(granted.and_then(|granted| Guard::new(held, true, granted, Vec::new())));
+        return Some(granted.and_then(|granted| Guard::new(held, true, granted, Turns::default())));
     }
 }
 
@@ -167,9 +175,62 @@ impl Drop for Orphan {
 /// A place that is left in the background if nobody waits for it any more.
 struct Leaving {
     held: Arc<Held>,
-    ask: Option<Ask>,
-    turns: Vec<OwnedSemaphorePermit>,
+    ask: Option<Box<Ask>>,
+    turns: Turns,
     sent: Option<Numbered>,
+}
+
+impl Leaving {
+    fn ask(&self) -> &Ask {
+        self.ask.as_ref().expect("it is there until it is over")
+    }
+
+    /// Asks on the session that there is, if there is time to wait for the answer without a timer.
+    fn ask_now(&mut self, until: Option<Instant>) -> Option<(Arc<Line>, Asked)> {
+        let ask = self.ask.as_ref()?;
+        let time = match ask.wait {
+            Wait::No => self.held.shared.settings.timeout,
+            Wait::For(time) => time.saturating_add(SLACK),
+            Wait::Unlimited => FAR,
+        };
+        if time < PATIENT {
+            return None;
+        }
+        let line = self.held.shared.line_now()?;
+        let seq = self.held.seq_now()?;
+        let wait_ms = left_ms(ask, until);
+        let identity = seq.identity();
+        self.sent = Some(Numbered { seq, wait_ms });
+        let on = line.ask(request(&self.held, ask, identity, wait_ms))?;
+        Some((line, on))
+    }
+
+    /// What was granted, if this says so.
+    fn granted(&self, said: Said) -> Result<Granted, Said> {
+        if let Said::Answer(answer) = &said
+            && let Some(Answer::Acquired(it)) = &answer.result
+            && let Some(locks) = locks(self.ask(), it.token, it.slot, &it.locks)
+        {
+            return Ok((locks, at(answer.revision)));
+        }
+        Err(said)
+    }
+
+    async fn stand(
+        &mut self,
+        until: Option<Instant>,
+        asked: Option<(Arc<Line>, Asked)>,
+    ) -> Result<Granted, Error> {
+        let ask = self.ask.as_ref().expect("it is there until it is over");
+        let numbers = Some(&mut self.sent);
+        Stand { held: &self.held, ask, numbers, until }.run(asked).await
+    }
+
+    fn guard(mut self, granted: Granted) -> Result<Guard, Error> {
+        self.ask = None;
+        let turns = std::mem::take(&mut self.turns);
+        Guard::new(self.held.clone(), false, granted, turns)
+    }
 }
 
 /// A request that may be on its way: its number, and the wait that it said.
@@ -217,20 +278,12 @@ async fn leave(held: &Arc<Held>, ask: &Ask) -> Result<(), Error> {
 }
 
 /// Waits inside the process until nobody here has or awaits any of the locks under this lease.
-async fn turns(
-    held: &Arc<Held>,
-    ask: &Ask,
-    until: Option<Instant>,
-) -> Result<Vec<OwnedSemaphorePermit>, Error> {
-    // In one order, so that two asks never wait for each other.
-    let mut names: Vec<&String> = ask.locks.iter().collect();
-    names.sort_unstable();
-    names.dedup();
-    let mut turns = Vec::with_capacity(names.len());
-    for name in names {
+async fn turns(held: &Arc<Held>, ask: &Ask, until: Option<Instant>) -> Result<Turns, Error> {
+    let mut turns = Turns::default();
+    for name in turns::in_order(&ask.locks) {
         let turn = held.turn(name);
         if let Ok(free) = turn.clone().try_acquire_owned() {
-            turns.push(free);
+            turns.add(free);
             continue;
         }
         if ask.wait == Wait::No {
@@ -241,7 +294,7 @@ async fn turns(
         let until = until.unwrap_or_else(|| Instant::now() + FAR);
         let mut standing = held.standing();
         tokio::select! {
-            turn = turn.acquire_owned() => turns.push(turn.expect("it is never closed")),
+            turn = turn.acquire_owned() => turns.add(turn.expect("it is never closed")),
             () = lost(&mut standing) => return Err(gone(held)),
             () = tokio::time::sleep_until(until) => return Err(Error::Refused(Refusal::WaitTimeout)),
         }
@@ -260,23 +313,22 @@ struct Stand<'a> {
 }
 
 impl Stand<'_> {
-    /// Until it is granted, refused or given up. `asked` is a session on which it is queued already.
+    /// Until it is granted, refused or given up. `asked` is a session on which it is asked or queued already.
     async fn run(mut self, mut asked: Option<(Arc<Line>, Asked)>) -> Result<Granted, Error> {
         let (held, ask) = (self.held, self.ask);
         let mut standing = held.standing();
-        let mut queued = asked.is_some();
         // Whoever does not wait wants an answer in the time of any other request.
+        let ago = asked.as_ref().map_or(Duration::ZERO, |(_, on)| on.ago());
         let limit = match ask.wait {
-            Wait::No => Some(Instant::now() + held.shared.settings.timeout),
+            Wait::No => Some(Instant::now() + held.shared.settings.timeout.saturating_sub(ago)),
             Wait::For(_) | Wait::Unlimited => self.until.map(|until| until + SLACK),
         };
-        let (mut sent, mut pause) = (queued, PAUSE);
+        let (mut sent, mut pause) = (asked.is_some(), PAUSE);
         loop {
             let step = async {
                 let (line, mut on) = match asked.take() {
                     Some(asked) => asked,
                     None => {
-                        queued = false;
                         let line = held.shared.line(Instant::now() + FAR).await?;
                         let request = self.request().await;
                         let on = line.ask(request)?;
@@ -307,7 +359,7 @@ impl Stand<'_> {
                     if let Some(sent) = &mut self.numbers {
                         **sent = None;
                     }
-                    (queued, pause) = (true, PAUSE);
+                    pause = PAUSE;
                     asked = Some((line, on));
                 }
                 Heard::No(error) => return Err(error),
@@ -324,8 +376,7 @@ impl Stand<'_> {
     }
 
     async fn request(&mut self) -> v1::Request {
-        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
-        let left_ms = left.map_or(self.ask.wait_ms(), |left| Some(millis(left).max(1)));
+        let left_ms = left_ms(self.ask, self.until);
         let (identity, wait_ms) = match &mut self.numbers {
             None => (Identity::Harmless, left_ms),
             Some(sent) => {
@@ -338,10 +389,7 @@ impl Stand<'_> {
                 (sent.seq.identity(), sent.wait_ms)
             }
         };
-        let mut request = self.ask.request(wait_ms);
-        request.lease_slot = self.held.handle.slot;
-        request.lease_generation = self.held.handle.generation;
-        identity.request(Command::Acquire(request))
+        request(self.held, self.ask, identity, wait_ms)
     }
 
     /// The wait is over by our own clock: the place is left, and the answer to that is what counts.
@@ -419,6 +467,19 @@ fn tell(ask: &Ask, ahead: u64) {
     if let Some(tell) = &ask.on_queued {
         tell(ahead);
     }
+}
+
+/// How long the cluster shall let it wait, of what is left until then.
+fn left_ms(ask: &Ask, until: Option<Instant>) -> Option<u64> {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    left.map_or(ask.wait_ms(), |left| Some(millis(left).max(1)))
+}
+
+fn request(held: &Held, ask: &Ask, identity: Identity, wait_ms: Option<u64>) -> v1::Request {
+    let mut request = ask.request(wait_ms);
+    request.lease_slot = held.handle.slot;
+    request.lease_generation = held.handle.generation;
+    identity.request(Command::Acquire(request))
 }
 
 fn deadline(wait: Wait) -> Option<Instant> {

@@ -123,6 +123,7 @@ mod tests {
     use crate::life::{Asking, Pace};
     use crate::plant;
     use crate::shared::{Settings, Shared};
+    use crate::turns::Turns;
 
     const TTL: Duration = Duration::from_millis(400);
 
@@ -153,7 +154,8 @@ mod tests {
             let held = Held::new(shared, &granted, life).unwrap();
             let token = Token::from_u64(1).unwrap();
             let lock = Lock { name: "deploy".to_owned(), token, slot: None };
-            let guard = Guard::new(held, false, (vec![lock], Revision(1)), Vec::new()).unwrap();
+            let guard =
+                Guard::new(held, false, (vec![lock], Revision(1)), Turns::default()).unwrap();
             let stop = guard.cancellation();
             // Whatever wants to run on the runtime may begin.
             for _ in 0..100 {

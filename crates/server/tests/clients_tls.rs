@@ -1,5 +1,7 @@
 //! Clients under certificates: every door, who is let in, and whom that disturbs.
 
+#[path = "support/alone.rs"]
+mod alone;
 #[path = "../../cli/tests/common/authority.rs"]
 mod authority;
 
@@ -12,13 +14,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use alone::Alone;
 use authority::{Authority, Papers};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tenure_server::tls::{Dialled, Files, Tls, Trust};
-use tenure_server::{Entrance, Running, Settings, os, start};
+use tenure_server::{Settings, os};
 use tenure_wire::v1;
 use tenure_wire::v1::lock_service_client::LockServiceClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,16 +38,9 @@ const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: m0\r\n\r\n";
 
 /// A member on its own, on an address that other machines reach, for clients with certificates.
 struct Guarded {
-    running: Running,
+    member: Alone,
     papers: Papers,
     theirs: Papers,
-    _dir: tempfile::TempDir,
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        self.running.stop();
-    }
 }
 
 impl Guarded {
@@ -61,18 +57,15 @@ impl Guarded {
         let settings = Settings {
             clients: "0.0.0.0:0".into(),
             hosts: vec!["m0".into()],
-            entrance: Entrance::Alone,
-            segment_bytes: 256 * 1024,
-            reserve_bytes: 64 * 1024,
             tls: Some(Arc::new(Tls::load(files).unwrap())),
-            ..Settings::new("m0", dir.path().join("m0"))
+            ..alone::settings(dir.path())
         };
-        let running = start(settings).expect("no --insecure is needed under TLS");
-        Self { running, papers, theirs, _dir: dir }
+        // No --insecure is needed under TLS.
+        Self { member: Alone::run(dir, settings), papers, theirs }
     }
 
     fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.running.clients.port()).into()
+        (Ipv4Addr::LOCALHOST, self.member.running.clients.port()).into()
     }
 
     fn connector(&self, shown: Option<&Papers>, alpn: &[u8]) -> TlsConnector {

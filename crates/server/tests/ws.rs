@@ -1,41 +1,26 @@
 //! What does a client with nothing but a WebSocket see?
 
+#[path = "support/alone.rs"]
+mod alone;
 #[path = "support/figures.rs"]
 mod figures;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use alone::Alone;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use tenure_server::{Entrance, Running, Settings, start};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-struct Alone {
-    running: Running,
-    _dir: tempfile::TempDir,
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        self.running.stop();
-    }
-}
-
 fn alone() -> Alone {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings {
-        clients: "127.0.0.1:0".into(),
-        entrance: Entrance::Alone,
-        segment_bytes: 256 * 1024,
-        reserve_bytes: 64 * 1024,
-        ..Settings::new("a", dir.path().join("a"))
-    };
-    Alone { running: start(settings).unwrap(), _dir: dir }
+    let settings = alone::settings(dir.path());
+    Alone::run(dir, settings)
 }
 
 struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
@@ -91,7 +76,7 @@ async fn a_session_in_json_queues_and_is_told_when_its_turn_comes() {
     let (mut a, mut b) =
         (Socket::open(address, "/v1/ws").await, Socket::open(address, "/v1/ws").await);
     let welcome = a.ask(json!({"hello": {"client": "a"}})).await;
-    assert_eq!(welcome["welcome"]["member"], "a");
+    assert_eq!(welcome["welcome"]["member"], "m0");
     let first = grant(&mut a, 1, 60_000).await;
     let second = grant(&mut b, 1, 60_000).await;
 
@@ -136,13 +121,14 @@ async fn a_session_that_comes_back_hears_of_its_losses() {
     let mut again = Socket::open(address, "/v1/ws").await;
     let welcome = again.ask(json!({"resume": {"leases": [lease]}})).await;
     assert_eq!(welcome["welcome"]["leases"][0]["lease"], json!(lease));
-    let force = json!({"lock": "deploy", "token": token, "reason": "a test"});
+    let force = json!({"lock": "deploy", "token": token, "by": "ops@host", "reason": "a test"});
     again.say(json!({"requests": [{"id": 1, "force": force}]})).await;
     let lost = again.until("losses").await["losses"][0].clone();
     assert_eq!(
         (&lost["lock"], &lost["token"], &lost["cause"]),
         (&json!("deploy"), &token, &json!("forced"))
     );
+    assert_eq!((&lost["by"], &lost["reason"]), (&json!("ops@host"), &json!("a test")));
     assert_eq!(lost["lease"], json!(lease));
 }
 

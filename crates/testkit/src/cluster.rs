@@ -227,6 +227,28 @@ impl Cluster {
         Ok(())
     }
 
+    /// Kills all but the leader: it still takes what it is told, and nothing is agreed on any more. Whoever asks for
+    /// something hears that it is not known whether that will happen.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), tenure_testkit::Error> {
+    /// # let cluster = tenure_testkit::Cluster::start().await?;
+    /// # let client = cluster.client("a").await?;
+    /// cluster.lose_quorum().await?;
+    /// let asked = client.lock("deploy").await;
+    /// assert!(matches!(asked, Err(tenure::Error::Unknown { .. })));
+    /// cluster.restart_members().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn lose_quorum(&self) -> Result<(), Error> {
+        let leader = self.led().await?;
+        for at in (0..MEMBERS).filter(|at| *at != leader) {
+            self.inside.kill(at);
+        }
+        Ok(())
+    }
+
     /// Starts again what was killed.
     ///
     /// ```

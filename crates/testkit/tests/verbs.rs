@@ -133,6 +133,41 @@ async fn leaders_are_killed_and_nobody_loses_anything() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_quorum_nobody_hangs_and_nobody_is_told_what_is_not_known() {
+    let cluster = Cluster::start().await.unwrap();
+    let a = cluster.builder().name("a").ttl(TTL * 20).connect().await.unwrap();
+    let (lease, guard) = (a.lease(TTL * 20).await.unwrap(), a.lock("held").await.unwrap());
+    assert_eq!(a.status().await.unwrap().survives, 1);
+    cluster.lose_quorum().await.unwrap();
+    // Longer than any request may take, and with what is given back in between.
+    let patience = Duration::from_secs(60);
+    let own = timeout(patience, a.lock("own").into_future()).await.expect("it gives up");
+    assert!(matches!(own, Err(Error::Unknown { .. })), "{own:?}");
+    let under = timeout(patience, lease.lock("under").no_wait().into_future()).await;
+    let under = under.expect("it gives up");
+    assert!(matches!(under, Err(Error::Unknown { .. })), "{under:?}");
+    let released = timeout(patience, guard.release()).await.expect("it gives up");
+    assert!(matches!(released, Err(Error::Unknown { .. })), "{released:?}");
+    cluster.restart_members().await.unwrap();
+    // What may have happened is given back, and all of it is free again.
+    for lock in ["own", "under", "held"] {
+        let again = timeout(TTL * 30, a.lock(lock).into_future()).await.expect("it is free");
+        again.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_tells_how_many_more_may_fail() {
+    let cluster = Cluster::start().await.unwrap();
+    let a = cluster.client("a").await.unwrap();
+    assert_eq!(a.status().await.unwrap().survives, 1);
+    cluster.kill_leader().await.unwrap();
+    assert_eq!(a.status().await.unwrap().survives, 0);
+    cluster.restart_members().await.unwrap();
+    assert_eq!(a.status().await.unwrap().survives, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn force_tells_the_holder_and_waits_until_it_has_stopped() {
     let cluster = Cluster::start().await.unwrap();
     let (a, b) = (cluster.client("a").await.unwrap(), cluster.client("b").await.unwrap());

@@ -6,7 +6,7 @@
 mod cycles;
 mod idle;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::doors::session::{self, Said};
 use crate::doors::{Measured, Stage, cpu};
@@ -19,12 +19,16 @@ const SHAPES: [(usize, usize); 3] = [(1, 1), (64, 16), (256, 16)];
 /// The share of a session's speed that the SDK shall have.
 const SHARE: f64 = 80.0;
 
-/// Takes all figures. `quick` measures for half a second each, with fewer leases.
-pub(crate) fn run(quick: bool) -> Result<Figures> {
+/// Takes all figures, or those of cycles of one shape. `quick` measures for half a second each, with fewer leases.
+pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<Figures> {
+    let of = |(clients, connections): (usize, usize)| format!("{clients}x{connections}");
+    let shapes = SHAPES.into_iter().filter(|it| only.is_none_or(|only| of(*it) == only));
+    let shapes: Vec<_> = shapes.collect();
+    ensure!(!shapes.is_empty(), "shapes are {}", SHAPES.map(of).join(", "));
     let Stage { cluster, runtime, times } = Stage::set(quick)?;
     let address = cluster.clients();
     let mut figures = Figures::default();
-    for (clients, connections) in SHAPES {
+    for (clients, connections) in shapes {
         // Before and after the other, so that whatever else the machine does meets both.
         let per_s = |it: &Measured| it.latencies_us.len() as f64 / it.took.as_secs_f64();
         let sdk = || runtime.block_on(cycles::measure(address, clients, connections, times));
@@ -54,6 +58,9 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
             figures.add(format!("session_cpu_us_{stage}_{clients}"), raw, meaning);
             figures.add(format!("sdk_cpu_us_{stage}_{clients}"), sdk, meaning);
         }
+    }
+    if only.is_some() {
+        return Ok(figures);
     }
     let leases = if quick { 1_000 } else { 10_000 };
     idle::measure(address, leases, quick, &mut figures)?;

@@ -1,6 +1,6 @@
 //! What does `tenure run` do when nothing goes wrong, and how does it say that something did?
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::common::{TENURE, free_port, wait};
 use crate::job::Role;
@@ -89,6 +89,35 @@ fn nobody_there_is_code_69_and_nothing_happened() {
     let said = String::from_utf8(ran.stderr).unwrap();
     assert_eq!(ran.status.code(), Some(69), "{said}");
     assert!(said.contains(&address) && said.contains("the command did not start"), "{said}");
+}
+
+#[test]
+fn without_a_quorum_it_is_code_69_and_the_command_does_not_start() {
+    let mut world = World::new(3);
+    let leader = world.cluster.leader();
+    // The leader still takes what it is told.
+    (0..3).filter(|at| *at != leader).for_each(|at| world.cluster.kill(at));
+    let addresses = world.addresses();
+    let mut command = Command::new(TENURE);
+    command.args([
+        "run",
+        "x",
+        "--addr",
+        &addresses,
+        "--connect-timeout",
+        "2s",
+        "--",
+        "echo",
+        "ran",
+    ]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    wait("it gives up", || child.try_wait().unwrap());
+    let ran = child.wait_with_output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(69), "{said}");
+    assert!(said.contains("the command did not start"), "{said}");
+    assert!(ran.stdout.is_empty(), "it ran");
 }
 
 #[test]

@@ -351,6 +351,13 @@ impl Life {
         }
     }
 
+    /// The work under a lock has stopped while it could be relied on: which lock is given back. Nothing if it was lost;
+    /// then [`stopped`](Self::stopped) and [`farewells`](Self::farewells) tell what is to be said.
+    pub(crate) fn given_back(&mut self, token: Token, now: Reading) -> Option<String> {
+        self.check_grant(token, now).ok()?;
+        self.grants.remove(&token).map(|grant| grant.lock)
+    }
+
     /// What may be said to the cluster now, each once: nothing is given back before its work has stopped.
     pub(crate) fn farewells(&mut self) -> Vec<(Token, String, Farewell)> {
         let lease = self.lost.is_some();

@@ -391,10 +391,14 @@ impl World {
         if !self.stopping {
             return;
         }
+        let reading = self.reading();
         let Some(life) = &mut self.life else { return };
+        if life.given_back(token(), reading).is_some() {
+            self.say(Said::Release);
+            return;
+        }
         life.stopped(token());
         self.farewells();
-        let reading = self.reading();
         let Some(life) = &mut self.life else { return };
         if life.check(reading).is_err() && life.is_idle() {
             self.say(Said::Revoke);

@@ -1,5 +1,7 @@
 //! What can a program do with one member?
 
+#[path = "../../../server/tests/support/alone.rs"]
+mod alone;
 mod fenced;
 mod losses;
 
@@ -7,33 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use alone::Alone;
 use tenure::{Cause, Change, Client, Error, Guard, Refusal, Standing, Urgency};
-use tenure_server::{Entrance, Running, Settings, start};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-
-struct Alone {
-    running: Running,
-    _dir: tempfile::TempDir,
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        self.running.stop();
-    }
-}
 
 impl Alone {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let settings = Settings {
-            clients: "127.0.0.1:0".into(),
-            entrance: Entrance::Alone,
-            segment_bytes: 256 * 1024,
-            reserve_bytes: 64 * 1024,
-            ..Settings::new("a", dir.path().join("a"))
-        };
-        Self { running: start(settings).unwrap(), _dir: dir }
+        let settings = alone::settings(dir.path());
+        Self::run(dir, settings)
     }
 
     async fn client(&self, name: &str) -> Client {
@@ -435,7 +420,10 @@ async fn figure(member: &Alone, name: &str, label: &str) -> u64 {
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
     let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
-    lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+    let lines: Vec<&str> = lines.collect();
+    assert!(!lines.is_empty(), "no figure begins with `{name}` and has `{label}`");
+    let number = |line: &&str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+    lines.iter().map(number).sum()
 }
 
 #[tokio::test]

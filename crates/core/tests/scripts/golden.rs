@@ -2,12 +2,12 @@
 //!
 //! The files are never written again: a newer version must read them and write the same bytes.
 
-use tenure_core::Machine;
 use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
 use tenure_core::request::{
     Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
     Request, RequestId, Revoker, Urgency, Wait,
 };
+use tenure_core::{Filter, Machine};
 use tenure_types::{Handle, LeaseId, Limit, Mode, Revision, Term, Token};
 
 use crate::script::play;
@@ -43,6 +43,38 @@ fn whoever_takes_something_away_stands_last_and_only_if_they_said_who_they_are()
         assert!(decode_request(&empty_name).is_err(), "nobody has one form only");
     }
 }
+
+#[test]
+fn an_entry_of_those_who_said_who_they_are_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/entry_by.hex"));
+    assert_eq!(hex(&write_entry(&commands_by())), hex(&bytes));
+    let entry = open_entry(&bytes).expect("the entry can be opened");
+    let read: Vec<Request<'_>> =
+        entry.map(|request| decode_request(request).expect("every request can be read")).collect();
+    assert_eq!(read, commands_by());
+}
+
+#[test]
+fn a_snapshot_whose_history_tells_who_took_things_away_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/snapshot_by.hex"));
+    assert_eq!(hex(&play(TAKEN_BY).machine.encode()), hex(&bytes));
+    let machine = Machine::decode(&bytes).expect("the snapshot can be read");
+    assert_eq!(hex(&machine.encode()), hex(&bytes));
+    let events = machine.events(Revision(1), Filter::All, 100).expect("nothing is cut off");
+    let events = events.batches.iter().flat_map(|batch| &batch.events);
+    let by: Vec<&str> = events.filter_map(|it| it.by.as_ref()).map(|it| it.as_str()).collect();
+    assert_eq!(by, ["ops@host", "eva"]);
+}
+
+/// A lock is forced, and a lease is revoked, by people with names.
+const TAKEN_BY: &str = "
+         0s  A lease 10s                                    granted
+         0s  B lease 10s                                    granted
+         1s  A lock deploy                                  held token=1
+         2s  force deploy token=1 by=ops@host reason=stuck  forced, free in 8s;
+             .. A lost deploy, forced by ops@host for stuck (token=1)
+         3s  revoke B by=eva reason=gone now                revoked; B revoked by eva for gone
+    ";
 
 #[test]
 fn a_snapshot_with_every_record_is_read_and_written_as_ever() {
@@ -140,6 +172,23 @@ fn every_command() -> Vec<Request<'static>> {
     requests[1].id = RequestId::Seq { lease, seq: 200, done: 128 };
     requests[2].id = RequestId::Seq { lease: handle, seq: 1, done: 0 };
     requests
+}
+
+/// What is taken away by somebody with a name, in every form.
+fn commands_by() -> Vec<Request<'static>> {
+    let (lease, reason) = (LeaseRef::Id(id(1)), "stuck");
+    let force = |urgency| {
+        let (lock, by) = ("deploy", "ops@host");
+        Command::Force { lock, token: token(5), by, reason, urgency }
+    };
+    let revoke = |urgency| {
+        let by = Revoker::Other { name: "ops@host", reason, urgency };
+        Command::Revoke { lease, by }
+    };
+    let (cooling, now) = (Urgency::Cooling, Urgency::Now);
+    let commands = [force(cooling), force(now), revoke(cooling), revoke(now)];
+    let request = |command| Request { principal: "ann", id: RequestId::None, command };
+    commands.into_iter().map(request).collect()
 }
 
 fn write_entry(requests: &[Request<'_>]) -> Vec<u8> {

@@ -203,6 +203,15 @@ pub(crate) fn revoke(revoke: &v1::RevokeRequest) -> Result<Command<'_>, Failure>
         let (name, reason) = (&revoke.by, &revoke.reason);
         Revoker::Other { name, reason, urgency: urgency(revoke.now) }
     } else {
+        // What would not be kept is not taken: it is the holder's own word, and needs neither.
+        let given = [
+            ("by", !revoke.by.is_empty()),
+            ("reason", !revoke.reason.is_empty()),
+            ("now", revoke.now),
+        ];
+        if let Some((field, _)) = given.into_iter().find(|(_, given)| *given) {
+            return Err(invalid(field, "needs `by_other`"));
+        }
         Revoker::Holder
     };
     let lease = lease_ref(revoke.lease_slot, revoke.lease_generation, revoke.lease)?;

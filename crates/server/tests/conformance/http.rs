@@ -267,11 +267,14 @@ fn by_command(command: &Command, deadline_ms: Option<u32>) -> Option<(Sent, &'st
         }
         Command::GrantLease(_) => (with("POST", "/v1/leases".into(), &body), "lease_granted"),
         Command::Revoke(it) => {
-            let why = if it.by_other {
+            let mut why = if it.by_other {
                 format!("?reason={}&now={}", escaped(&it.reason), it.now)
             } else {
-                String::new()
+                format!("?now={}", it.now)
             };
+            if !it.by.is_empty() {
+                let _ = write!(why, "&by={}", escaped(&it.by));
+            }
             (bare("DELETE", format!("/v1/leases/{}{why}", it.lease)), "revoked")
         }
         Command::Put(it) => {

@@ -17,9 +17,13 @@ pub(crate) fn command(command: &Command) -> (&'static str, Value) {
         Command::GrantLease(it) => ("grant_lease", lease(it)),
         Command::Revoke(it) if it.by_other => {
             let id = it.lease.to_string();
-            ("revoke", json!({"lease": id, "reason": it.reason, "now": it.now}))
+            let revoke = json!({"lease": id, "reason": it.reason, "now": it.now});
+            ("revoke", with_by(revoke, &it.by))
         }
-        Command::Revoke(it) => ("revoke", json!({"lease": it.lease.to_string()})),
+        Command::Revoke(it) => {
+            let revoke = json!({"lease": it.lease.to_string(), "now": it.now});
+            ("revoke", with_by(revoke, &it.by))
+        }
         Command::Leave(it) => ("leave", json!({"lock": it.lock, "lease": it.lease.to_string()})),
         Command::Stopped(it) => {
             let mut stopped = hold(&it.lock, it.lease, it.token);
@@ -34,7 +38,9 @@ pub(crate) fn command(command: &Command) -> (&'static str, Value) {
         }
         Command::Force(it) => {
             let token = it.token.to_string();
-            ("force", json!({"lock": it.lock, "token": token, "reason": it.reason, "now": it.now}))
+            let (lock, reason) = (&it.lock, &it.reason);
+            let force = json!({"lock": lock, "token": token, "reason": reason, "now": it.now});
+            ("force", with_by(force, &it.by))
         }
         Command::Put(it) => {
             let mut put = json!({"key": it.key, "value": text(&it.value)});
@@ -54,6 +60,14 @@ pub(crate) fn command(command: &Command) -> (&'static str, Value) {
         Command::GetKey(it) => ("get_key", json!({"name": it.key, "stale": it.stale})),
         Command::Explain(it) => ("explain", json!({"lock": it.lock})),
     }
+}
+
+/// Who says so, if that is said.
+fn with_by(mut command: Value, by: &str) -> Value {
+    if !by.is_empty() {
+        command["by"] = json!(by);
+    }
+    command
 }
 
 fn hold(lock: &str, lease: i64, token: u64) -> Value {

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tenure_core::Machine;
-use tenure_types::Limit;
+use tenure_core::event::Event;
+use tenure_core::{Filter, Machine};
+use tenure_types::{Limit, Revision};
 use tenure_wire::reason::{Socket, row};
 use tenure_wire::v1;
 use tenure_wire::v1::maintenance_service_client::MaintenanceServiceClient;
@@ -237,9 +238,15 @@ impl Run {
                 let differs = |(name, value): &(&String, &String)| {
                     told.facts.get(name.as_str()) != Some(*value)
                 };
-                match step.facts.iter().find(differs) {
-                    Some((name, value)) => Err(format!("wanted {name}={value}, got {told:?}")),
-                    None => Ok(()),
+                if let Some((name, value)) = step.facts.iter().find(differs) {
+                    return Err(format!("wanted {name}={value}, got {told:?}"));
+                }
+                // Whoever took something away is on record, whichever door it was said at.
+                match step.option("who") {
+                    Some(who) if !self.is_on_record(before.revision, who) => {
+                        Err(format!("`{who}` is not on record"))
+                    }
+                    _ => Ok(()),
                 }
             }
             Reply::Refused(fault) => {
@@ -261,6 +268,19 @@ impl Run {
     /// Whether a refusal is as the table says.
     pub(crate) fn refused(&mut self, fault: &Fault) -> Result<(), String> {
         self.seen.refused(self.door, fault)
+    }
+
+    /// Whether something is said to have happened since a revision on somebody's word.
+    fn is_on_record(&self, since: u64, who: &str) -> bool {
+        let who = who.to_owned();
+        let on_record = move |machine: &Machine| {
+            let events = machine.events(Revision(since + 1), Filter::All, 100);
+            let batches = events.expect("it is not compacted yet").batches;
+            let said = |event: &Event| event.by.as_ref().is_some_and(|by| by.as_str() == who);
+            batches.iter().any(|batch| batch.events.iter().any(said))
+        };
+        let leader = self.members.one(self.members.leader());
+        leader.member.read_stale(on_record).expect("it runs")
     }
 
     fn state(&self) -> State {

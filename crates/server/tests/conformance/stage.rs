@@ -166,6 +166,10 @@ impl Stage {
         let name = || self.name(step.word(0));
         let token = || self.token(step, &name());
         let reason = || "a scenario".to_owned();
+        let by = || match step.option("who") {
+            Some("LONG") => "x".repeat(600),
+            who => who.unwrap_or_default().to_owned(),
+        };
         let now = step.words.iter().any(|word| word == "now");
         match &*step.verb {
             "lease" => Command::GrantLease(self.new_lease(step, step.word(0))),
@@ -182,6 +186,7 @@ impl Stage {
                 by_other: step.option("by").is_some(),
                 reason: step.option("by").map_or(String::new(), |_| reason()),
                 now,
+                by: by(),
                 ..Default::default()
             }),
             "release" => {
@@ -209,8 +214,7 @@ impl Stage {
             }),
             "force" => {
                 let (lock, token) = (name(), token());
-                let by = String::new();
-                Command::Force(v1::ForceRequest { lock, token, reason: reason(), now, by })
+                Command::Force(v1::ForceRequest { lock, token, reason: reason(), now, by: by() })
             }
             "stopped" => Command::Stopped(v1::StoppedRequest {
                 lock: name(),

@@ -9,11 +9,13 @@ use tokio::net::TcpStream;
 /// How long a member has to show its figures.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// All series that begin so, added up.
+/// All series that begin so, added up. One that is not shown is a fault, and not zero.
 pub(crate) async fn figure(at: SocketAddr, series: &str) -> f64 {
     let text = tokio::time::timeout(WITHIN, shown(at)).await.expect("the figures come in time");
-    let lines = text.lines().filter(|line| line.starts_with(series));
-    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(series)).collect();
+    assert!(!lines.is_empty(), "no figure begins with `{series}`");
+    let number = |line: &&str| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap();
+    lines.iter().map(number).sum()
 }
 
 async fn shown(at: SocketAddr) -> String {

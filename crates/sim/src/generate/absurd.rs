@@ -78,12 +78,15 @@ pub(super) fn request(made: &mut Generator, view: &View) -> OwnedRequest {
         }
         8 => OwnedCommand::Renew(vec![lease; if made.rng.u32(..40) == 0 { 4_097 } else { 0 }]),
         9 => OwnedCommand::Leave { lease, lock: name },
-        10 => OwnedCommand::Force {
-            lock: if made.rng.bool() { name } else { "a".into() },
-            token,
-            reason: "r".repeat(if made.rng.bool() { 0 } else { 4_097 }),
-            urgency: Urgency::Now,
-        },
+        10 => {
+            // Either the lock cannot be, or who takes it away.
+            let (lock, by) = match made.rng.bool() {
+                true => (name, String::new()),
+                false => ("a".to_owned(), name),
+            };
+            let reason = "r".repeat(if made.rng.bool() { 0 } else { 4_097 });
+            OwnedCommand::Force { lock, token, by, reason, urgency: Urgency::Now }
+        }
         11 => OwnedCommand::Stopped {
             lease: LeaseId::new(i64::MAX as u64).expect("within 63 bits"),
             created: Revision(u64::MAX),
@@ -109,7 +112,11 @@ pub(super) fn request(made: &mut Generator, view: &View) -> OwnedRequest {
         16 => OwnedCommand::RaiseLevel {
             level: *[0, 2, u16::MAX].get(made.rng.usize(..3)).unwrap_or(&0),
         },
-        _ => OwnedCommand::Revoke { lease, other: Some(("r".repeat(4_097), Urgency::Cooling)) },
+        _ => {
+            // Too long a reason, or nobody who could be.
+            let reason = "r".repeat(if name.is_empty() { 4_097 } else { 4 });
+            OwnedCommand::Revoke { lease, other: Some((name, reason, Urgency::Cooling)) }
+        }
     };
     let mut request = OwnedRequest::plain(command);
     match made.rng.u32(..12) {

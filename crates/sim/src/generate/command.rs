@@ -44,7 +44,10 @@ fn command(made: &mut Generator, view: &View, kind: Kind) -> OwnedCommand {
         }
         Kind::Revoke => OwnedCommand::Revoke {
             lease: lease_ref(made, view),
-            other: made.rng.bool().then(|| (reason(made), urgency(made))),
+            other: made.rng.bool().then(|| {
+                let (reason, urgency) = (reason(made), urgency(made));
+                (who(&reason).to_owned(), reason, urgency)
+            }),
         },
         Kind::Release => OwnedCommand::Release(hold(made, view)),
         Kind::Leave => leave(made, view),
@@ -53,7 +56,8 @@ fn command(made: &mut Generator, view: &View, kind: Kind) -> OwnedCommand {
         Kind::Force => {
             let grant = grant(made, view);
             let (reason, urgency) = (reason(made), urgency(made));
-            OwnedCommand::Force { lock: grant.lock, token: grant.token, reason, urgency }
+            let by = who(&reason).to_owned();
+            OwnedCommand::Force { lock: grant.lock, token: grant.token, by, reason, urgency }
         }
         Kind::Stopped => stopped(made, view),
         Kind::Put => put(made, view),
@@ -339,6 +343,15 @@ fn metadata(made: &mut Generator) -> Vec<u8> {
 
 fn reason(made: &mut Generator) -> String {
     ["", "stuck", "deploy"][made.rng.usize(..3)].to_owned()
+}
+
+/// Who gives such a reason: somebody without any, somebody without a name, somebody with both.
+fn who(reason: &str) -> &'static str {
+    match reason {
+        "" => "ana",
+        "stuck" => "ops@host",
+        _ => "",
+    }
 }
 
 fn urgency(made: &mut Generator) -> Urgency {

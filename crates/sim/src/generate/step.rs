@@ -184,10 +184,10 @@ pub type OwnedGuard = (String, Token);
 pub enum OwnedCommand {
     GrantLease(OwnedLease),
     Renew(Vec<LeaseRef>),
-    /// `None` for the holder's own word.
     Revoke {
         lease: LeaseRef,
-        other: Option<(String, Urgency)>,
+        /// Who and why; `None` for the holder's own word.
+        other: Option<(String, String, Urgency)>,
     },
     Acquire(OwnedAcquire),
     Release(OwnedHold),
@@ -203,6 +203,7 @@ pub enum OwnedCommand {
     Force {
         lock: String,
         token: Token,
+        by: String,
         reason: String,
         urgency: Urgency,
     },
@@ -264,8 +265,8 @@ impl OwnedCommand {
                 lease: *lease,
                 by: match other {
                     None => Revoker::Holder,
-                    Some((reason, urgency)) => {
-                        Revoker::Other { name: who(reason), reason, urgency: *urgency }
+                    Some((name, reason, urgency)) => {
+                        Revoker::Other { name, reason, urgency: *urgency }
                     }
                 },
             },
@@ -276,8 +277,7 @@ impl OwnedCommand {
             OwnedCommand::Update { hold, metadata } => {
                 Command::Update { hold: hold.lend(), metadata }
             }
-            OwnedCommand::Force { lock, token, reason, urgency } => {
-                let by = who(reason);
+            OwnedCommand::Force { lock, token, by, reason, urgency } => {
                 Command::Force { lock, token: *token, by, reason, urgency: *urgency }
             }
             OwnedCommand::Stopped { lease, created, lock, token } => {
@@ -297,15 +297,6 @@ impl OwnedCommand {
             OwnedCommand::Compact { keep } => Command::Compact { keep: *keep },
             OwnedCommand::RaiseLevel { level } => Command::RaiseLevel { level: *level },
         }
-    }
-}
-
-/// Who gives such a reason: somebody without any, somebody without a name, somebody with both.
-fn who(reason: &str) -> &'static str {
-    match reason {
-        "" => "ana",
-        "stuck" => "ops@host",
-        _ => "",
     }
 }
 

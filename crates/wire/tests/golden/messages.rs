@@ -302,6 +302,10 @@ fn errors_and_views_are_spoken_as_ever() {
     let (next, floor) = (8851, 8000);
     let history = v1::HistoryResponse { header: Some(header()), batches: vec![batch], next, floor };
     check("history_response", &history);
+    let by = Some("ops@host".to_owned());
+    let event = v1::Event { by, ..event(Cause::Forced) };
+    let batch = v1::Batch { revision: 8850, events: vec![event] };
+    check("history_response_by", &v1::HistoryResponse { batches: vec![batch], ..history });
 }
 
 #[test]

@@ -98,7 +98,9 @@ fn commands_about_leases_are_spoken_as_ever() {
         now: true,
         by: String::new(),
     };
-    check_command("revoke", Command::Revoke(revoke));
+    check_command("revoke", Command::Revoke(revoke.clone()));
+    let by = "ops@host".to_owned();
+    check_command("revoke_by", Command::Revoke(v1::RevokeRequest { by, ..revoke }));
     let get = v1::GetLeaseRequest {
         lease_slot: SLOT,
         lease_generation: GENERATION,
@@ -168,16 +170,11 @@ fn commands_about_locks_are_spoken_as_ever() {
         }),
     );
     let reason = "runner 7 was deleted".to_owned();
-    check_command(
-        "force",
-        Command::Force(v1::ForceRequest {
-            lock: lock(),
-            token,
-            reason,
-            now: true,
-            by: String::new(),
-        }),
-    );
+    let by = String::new();
+    let force = v1::ForceRequest { lock: lock(), token, reason, now: true, by };
+    check_command("force", Command::Force(force.clone()));
+    let by = "ops@host".to_owned();
+    check_command("force_by", Command::Force(v1::ForceRequest { by, ..force }));
     let lease_created = 8800;
     check_command(
         "stopped",

@@ -194,6 +194,9 @@ pub(super) async fn revoke(State(http): State<Http>, call: Call) -> Answered {
     call.nothing().await?;
     let name = query.by.as_deref().unwrap_or_default();
     let by = match (&query.reason, query.now.unwrap_or(false)) {
+        (None, _) if query.by.is_some() => {
+            return Err(decode::invalid("by", "needs a `reason`").into());
+        }
         (None, false) => Revoker::Holder,
         (None, true) => return Err(decode::invalid("now", "needs a `reason`").into()),
         (Some(reason), false) => Revoker::Other { name, reason, urgency: Urgency::Cooling },

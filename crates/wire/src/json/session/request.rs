@@ -345,9 +345,12 @@ fn renew(of: Renew) -> Result<v1::RenewRequest, Failure> {
 }
 
 fn revoke(of: Revoke) -> Result<v1::RevokeRequest, Failure> {
-    if of.now && of.reason.is_none() {
+    let given = [("by", !of.by.is_empty()), ("now", of.now)];
+    if let Some((field, _)) = given.into_iter().find(|(_, given)| *given)
+        && of.reason.is_none()
+    {
         let problem = "needs a reason: it is for somebody else's lease".to_owned();
-        return Err(Failure::InvalidField { field: "now", problem });
+        return Err(Failure::InvalidField { field, problem });
     }
     Ok(v1::RevokeRequest {
         lease: lease_number(Some(of.lease), "lease")?,

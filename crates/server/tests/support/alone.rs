@@ -1,0 +1,35 @@
+//! How does a member come to run on its own for a test, and go with its data?
+
+use std::path::Path;
+
+use tenure_server::{Entrance, Running, Settings, start};
+
+/// A member on its own.
+pub(crate) struct Alone {
+    pub(crate) running: Running,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.running.stop();
+    }
+}
+
+impl Alone {
+    /// Starts it with these settings, whose data is in the directory.
+    pub(crate) fn run(dir: tempfile::TempDir, settings: Settings) -> Self {
+        Self { running: start(settings).unwrap(), _dir: dir }
+    }
+}
+
+/// Settings of a small member on loopback.
+pub(crate) fn settings(dir: &Path) -> Settings {
+    Settings {
+        clients: "127.0.0.1:0".into(),
+        entrance: Entrance::Alone,
+        segment_bytes: 256 * 1024,
+        reserve_bytes: 64 * 1024,
+        ..Settings::new("m0", dir.join("m0"))
+    }
+}
