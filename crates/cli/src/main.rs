@@ -21,6 +21,7 @@ mod manual;
 mod output;
 mod plan;
 mod reach;
+mod reason;
 mod restore;
 mod run;
 mod serve;
@@ -273,6 +274,7 @@ enum Command {
     ///
     ///   tenure help lock
     ///   tenure help HELD
+    ///   tenure help reasons
     ///   tenure help exit
     #[command(verbatim_doc_comment)]
     Help(manual::Help),
