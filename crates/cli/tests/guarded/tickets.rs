@@ -241,6 +241,61 @@ fn a_proxy_that_demands_tickets_lets_nobody_else_through() {
     assert_eq!(upstream.text(), "c");
 }
 
+#[test]
+fn after_a_restore_no_ticket_of_before_is_believed() {
+    let (dir, upstream, mut cluster) =
+        (tempfile::tempdir().unwrap(), Upstream::start(), Cluster::found(1));
+    let (set, backup) = (dir.path().join("set.json"), dir.path().join("backup"));
+    let fetch = |cluster: &Cluster| {
+        let said = send(cluster.address(0), "GET", "/.well-known/jwks.json", None, "");
+        assert_eq!(said.status, 200, "{said:?}");
+        std::fs::write(&set, said.body).unwrap();
+    };
+    fetch(&cluster);
+    let demand = ["--require-ticket", "--keys", set.to_str().unwrap()];
+    let store = Guardian::store_with(dir.path(), &demand);
+    let proxy = Guardian::proxy_with(dir.path(), upstream.address, &demand);
+    let put = |ticket: &str| {
+        let stored = send(store.address, "PUT", "/v1/data/a?lock=l", Some(ticket), "x");
+        (stored, send(proxy.address, "PUT", "/text", Some(ticket), "x"))
+    };
+    let old = {
+        let holder = Holder::new(&cluster, "ana");
+        let guard = holder.take("l");
+        let ticket = holder.ticket(0, &guard);
+        holder.give_back(guard);
+        ticket
+    };
+    let (stored, passed) = put(&old);
+    assert_eq!((stored.status, passed.status), (200, 200), "{stored:?} {passed:?}");
+    let (file, address) = (backup.to_str().unwrap(), cluster.address(0).to_string());
+    let ended = tenure(&["backup", file, "--addr", &address]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    cluster.kill(0);
+    let mut restored = Cluster::new();
+    restored.add();
+    let data = restored.data(0);
+    let ended = tenure(&["restore", file, "--data", data.to_str().unwrap(), "--waive-quiet"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    restored.start(0, &[]);
+    restored.leader();
+    let holder = Holder::new(&restored, "ana");
+    let guard = holder.take("l");
+    let newer = holder.ticket(0, &guard);
+    // Whoever has only keys of before says so; with newer ones nothing older counts.
+    assert_eq!(put(&newer).0.header("tenure-ticket"), Some("TICKET_NEWER_EPOCH"));
+    fetch(&restored);
+    wait("newer keys are read", || {
+        let (stored, passed) = put(&newer);
+        (stored.status == 200 && passed.status == 200).then_some(())
+    });
+    let (stored, passed) = put(&old);
+    assert_eq!(stored.header("tenure-ticket"), Some("TICKET_OLD_EPOCH"), "{stored:?}");
+    assert_eq!(passed.status, 403);
+    assert!(passed.text().contains("TICKET_OLD_EPOCH"), "{passed:?}");
+    holder.give_back(guard);
+}
+
 /// A member that speaks TLS, and wants a certificate from every client.
 fn secured(authority: &Authority, mut cluster: Cluster) -> Cluster {
     let me = authority.sign("operator");
