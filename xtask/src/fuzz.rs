@@ -106,6 +106,18 @@ fn replay(repo: &Repo, target: Option<&str>) -> Result<ExitCode> {
 
 fn search(repo: &Repo, target: &str, seconds: u64) -> Result<ExitCode> {
     let target = known(repo, target)?;
+    let mut fuzzer = fuzzer(repo, &target, seconds)?;
+    let status = fuzzer.status().with_context(|| format!("cannot start target `{target}`"))?;
+    ensure!(
+        status.success(),
+        "target `{target}` failed; its input is in fuzz/artifacts/{target}/; once understood, move it to \
+         fuzz/corpus/{target}/ so that it is replayed for ever"
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds a target; the program that looks for new inputs of it.
+pub(crate) fn fuzzer(repo: &Repo, target: &str, seconds: u64) -> Result<Process> {
     let host = host_triple(repo)?;
     let mut build = cargo(repo, "build");
     add_rustflags(&mut build, RUSTFLAGS);
@@ -113,11 +125,8 @@ fn search(repo: &Repo, target: &str, seconds: u64) -> Result<ExitCode> {
     build.env("CARGO_PROFILE_RELEASE_LTO", "off");
     // Naming the host keeps the flags away from build scripts, which have no fuzzer to report to.
     build.args(["--target-dir", "target/fuzz", "--release", "--target", &host]);
-    build.args(["--package", PACKAGE, "--features", "libfuzzer", "--bin", &target]);
-    let built = hand_over(build)?;
-    if built != ExitCode::SUCCESS {
-        return Ok(built);
-    }
+    build.args(["--package", PACKAGE, "--features", "libfuzzer", "--bin", target]);
+    ensure!(hand_over(build)? == ExitCode::SUCCESS, "target `{target}` does not build");
 
     // libFuzzer writes what it learns to the first directory and only reads the second.
     let corpus = format!("target/fuzz/corpus/{target}");
@@ -134,16 +143,11 @@ fn search(repo: &Repo, target: &str, seconds: u64) -> Result<ExitCode> {
     fuzzer.arg(format!("-max_total_time={seconds}"));
     fuzzer.args(["-rss_limit_mb=512", "-timeout=5"]);
     fuzzer.arg(format!("-artifact_prefix={artifacts}"));
-    let status = fuzzer.status().with_context(|| format!("cannot start target `{target}`"))?;
-    ensure!(
-        status.success(),
-        "target `{target}` failed; its input is in {artifacts}; once understood, move it to \
-         {seeds}/ so that it is replayed for ever"
-    );
-    Ok(ExitCode::SUCCESS)
+    Ok(fuzzer)
 }
 
-fn known(repo: &Repo, target: &str) -> Result<String> {
+/// The target, if there is one of this name.
+pub(crate) fn known(repo: &Repo, target: &str) -> Result<String> {
     let targets = targets(repo)?;
     ensure!(
         targets.iter().any(|each| each == target),

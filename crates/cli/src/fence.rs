@@ -92,7 +92,7 @@ pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
         once: flags.once,
         wait: flags.wait,
         timeout: flags.timeout,
-        believe: flags.proof.believe(),
+        believe: flags.proof.believe()?,
         ..Settings::new(&flags.upstream, &flags.resource, &data)
     })?;
     let address = format!("http://{}", proxy.address);

@@ -7,11 +7,11 @@ use std::sync::mpsc::{Receiver, channel};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tenure_gate::{Believe, StartError};
+use tenure_gate::{Believe, StartError, Tls};
 
 use crate::failure::{Failure, chain};
 use crate::output;
-use crate::reach::LOOPBACK;
+use crate::reach::{LOOPBACK, Reach};
 
 /// Flags that say whose tokens are believed.
 #[derive(Args)]
@@ -19,19 +19,41 @@ pub(crate) struct Proof {
     /// Take signed tickets only: whoever invents a number is refused
     #[arg(long)]
     require_ticket: bool,
-    /// Read the cluster's public keys here: members, or files with the set [default: http://127.0.0.1:7450]
+    /// Read the cluster's public keys here: http(s)://member:port, or a file with the set [default:
+    /// http://127.0.0.1:7450]
     #[arg(long, value_name = "PLACE", value_delimiter = ',', requires = "require_ticket")]
     keys: Vec<String>,
+    /// For https://: this authority signed the members' certificates [env: TENURE_CA]
+    #[arg(long, value_name = "FILE", requires = "require_ticket")]
+    tls_ca: Option<PathBuf>,
+    /// Show this certificate to members [env: TENURE_CERT]
+    #[arg(long, value_name = "FILE", requires = "require_ticket")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert [env: TENURE_KEY]
+    #[arg(long, value_name = "FILE", requires = "require_ticket")]
+    tls_key: Option<PathBuf>,
 }
 
 impl Proof {
-    pub(crate) fn believe(&self) -> Believe {
+    pub(crate) fn believe(&self) -> Result<Believe, Failure> {
         if !self.require_ticket {
-            return Believe::Numbers;
+            return Ok(Believe::Numbers);
         }
         let usual = || vec![format!("http://{LOOPBACK}")];
         let keys = if self.keys.is_empty() { usual() } else { self.keys.clone() };
-        Believe::Tickets { keys, tell: Arc::new(|what| eprintln!("warning: {what}")) }
+        let tls = if keys.iter().any(|it| it.starts_with("https://")) { self.tls()? } else { None };
+        Ok(Believe::Tickets { keys, tls, tell: Arc::new(|what| eprintln!("warning: {what}")) })
+    }
+
+    /// Whom to believe, by everything that every other command goes by too.
+    fn tls(&self) -> Result<Option<Tls>, Failure> {
+        let reach = Reach {
+            tls_ca: self.tls_ca.clone(),
+            tls_cert: self.tls_cert.clone(),
+            tls_key: self.tls_key.clone(),
+            ..Reach::default()
+        };
+        Ok(reach.place()?.tls.map(|tls| Tls { ca: tls.ca, own: tls.own }))
     }
 
     pub(crate) fn is_required(&self) -> bool {

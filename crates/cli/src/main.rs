@@ -21,6 +21,7 @@ mod manual;
 mod output;
 mod plan;
 mod reach;
+mod reason;
 mod restore;
 mod run;
 mod serve;
@@ -305,6 +306,7 @@ enum Command {
     ///
     ///   tenure help lock
     ///   tenure help HELD
+    ///   tenure help reasons
     ///   tenure help exit
     ///
     /// With --output json: an object with the text of a command's help, the row of a reason, or one for each code.

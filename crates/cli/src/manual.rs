@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory};
 use serde_json::json;
-use tenure_wire::reason;
 
 use crate::Arguments;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::output::{self, Output};
+use crate::reason;
 
 /// Flags of `tenure completions`.
 #[derive(Args)]
@@ -36,7 +36,7 @@ pub(crate) struct Man {
 /// Flags of `tenure help`.
 #[derive(Args)]
 pub(crate) struct Help {
-    /// A command, a reason in capitals, or `exit`
+    /// A command, a reason in capitals, `reasons` for all of them, or `exit`
     words: Vec<String>,
     /// How to say it
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
@@ -114,12 +114,15 @@ pub(crate) fn help(flags: &Help) -> Result<Exit, Failure> {
     match &flags.words[..] {
         [] => output::out(&long_help(Arguments::command())),
         [word] if word == "exit" => output::out(&exit_codes()),
-        [word] if word.chars().all(|c| c.is_ascii_uppercase() || c == '_') => {
-            output::out(&reason_help(word)?);
-        }
+        [word] if word == "reasons" => output::out(&reasons()),
+        [word] if is_reason(word) => output::out(&reason_help(word)?),
         words => output::out(&command_help(words)?),
     }
     Ok(Exit::Done)
+}
+
+fn is_reason(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_uppercase() || c == '_')
 }
 
 /// The same for programs.
@@ -130,18 +133,19 @@ fn help_objects(words: &[String]) -> Result<Exit, Failure> {
                 output::object(&json!({ "code": code, "meaning": meaning }));
             }
         }
-        [word] if word.chars().all(|c| c.is_ascii_uppercase() || c == '_') => {
+        [word] if word == "reasons" => {
+            for section in reason::sections() {
+                section.rows.iter().for_each(|row| output::object(&row.object(section.by)));
+            }
+        }
+        [word] if is_reason(word) => {
             // Its text first: whoever asks for a reason that is none is told so.
             let text = reason_help(word)?;
-            let mut said = json!({ "reason": word, "text": text });
-            if let Some(row) = reason::row(word) {
-                let effect = reason::effect_word(row.effect);
-                said["meaning"] = json!(row.meaning);
-                said["effect"] = json!(effect);
-                said["http"] = json!(row.http);
-                said["next"] = json!(row.advice);
+            for (by, row) in reason::find(word) {
+                let mut said = row.object(by);
+                said["text"] = json!(text);
+                output::object(&said);
             }
-            output::object(&said);
         }
         [] => {
             let text = long_help(Arguments::command());
@@ -174,20 +178,40 @@ fn command_help(words: &[String]) -> Result<String, Failure> {
 }
 
 fn reason_help(word: &str) -> Result<String, Failure> {
-    let row = reason::row(word).ok_or_else(|| {
-        let near = reason::TABLE.iter().map(|row| row.reason);
-        let near: Vec<&str> =
-            near.filter(|known| known.contains(word) || word.contains(known)).collect();
-        let text = format!("there is no reason {word}");
-        let failure = Failure::arguments(text);
+    let found = reason::find(word);
+    if found.is_empty() {
+        let sections = reason::sections();
+        let known = sections.iter().flat_map(|section| &section.rows).map(|row| row.reason);
+        let mut near: Vec<&str> =
+            known.filter(|known| known.contains(word) || word.contains(known)).collect();
+        near.sort_unstable();
+        near.dedup();
+        let failure = Failure::arguments(format!("there is no reason {word}"));
         let failure = if near.is_empty() { failure } else { failure.with("near", near.join(", ")) };
-        failure.next("docs/reference/errors.md has them all")
-    })?;
-    let effect = match reason::effect_word(row.effect) {
-        "none" => "none: it did not happen",
-        _ => "unknown: it may have happened, or may still",
-    };
-    Ok(format!("{}: {}\n  effect   {effect}\n  try      {}\n", row.reason, row.meaning, row.advice))
+        return Err(failure.next("tenure help reasons"));
+    }
+    let shown = found.iter().map(|(by, row)| {
+        let effect = match row.effect {
+            "none" => "none: it did not happen",
+            _ => "unknown: it may have happened, or may still",
+        };
+        let exit = row.exit.map_or(String::new(), |code| format!("  exit     {code}\n"));
+        let (reason, meaning, advice) = (row.reason, row.meaning, row.advice);
+        format!(
+            "{reason}: {meaning}\n  said by  {by}\n  effect   {effect}\n{exit}  try      {advice}\n"
+        )
+    });
+    Ok(shown.collect::<Vec<_>>().join("\n"))
+}
+
+/// Every reason, by who says it.
+fn reasons() -> String {
+    let sections = reason::sections().into_iter().map(|section| {
+        let rows =
+            section.rows.iter().map(|row| format!("  {:<24}  {}\n", row.reason, row.meaning));
+        format!("Said by {}:\n{}", section.by, rows.collect::<String>())
+    });
+    sections.collect::<Vec<_>>().join("\n")
 }
 
 fn exit_codes() -> String {

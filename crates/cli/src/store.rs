@@ -49,7 +49,7 @@ pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
         insecure: flags.insecure,
         hosts: flags.hosts.clone(),
         limits: Limits { bytes_max: flags.bytes_max, ..Limits::default() },
-        believe: flags.proof.believe(),
+        believe: flags.proof.believe()?,
         on_end: Box::new(|broken| {
             guard::end(&format!("the store cannot write: {}", chain(broken)))
         }),

@@ -28,6 +28,7 @@ mod error;
 mod floors;
 #[cfg(test)]
 mod model;
+pub mod reason;
 mod rule;
 mod text;
 

@@ -16,11 +16,15 @@
 //! Whoever uses another library runs [`PASS`] with the same six parameters, as first statement of the transaction.
 //! With `sqlx`:
 //!
-//! ```text
+//! ```no_run
+//! # async fn example(pool: &sqlx::PgPool, token: tenure_fence::Token) -> Result<(), sqlx::Error> {
 //! let mut tx = pool.begin().await?;
 //! sqlx::query(tenure_fence::postgres::PASS)
 //!     .bind("ledger").bind(token.get() as i64).bind(-1i64).bind("exclusive").bind(false).bind(None::<String>)
 //!     .execute(&mut *tx).await?;                       // SQLSTATE TF412 if stale
+//! sqlx::query("update ledger set paid = true where id = $1").bind(7).execute(&mut *tx).await?;
+//! tx.commit().await
+//! # }
 //! ```
 //!
 //! `select tenure_fence.protect('ledger', 'ledger')` makes the database insist: from then on the table changes only in

@@ -6,6 +6,7 @@
 use tenure_types::{Epoch, Token};
 
 use crate::claim::{Claim, Incarnation, Mode, Times};
+use crate::reason::Reason;
 
 /// What a resource remembers of one lock and slot.
 ///
@@ -68,6 +69,42 @@ pub enum Refused {
         /// The number that came.
         token: Token,
     },
+}
+
+impl Refused {
+    /// The reason as every fence over HTTP says it.
+    ///
+    /// ```
+    /// use tenure_fence::{Refused, Token, reason::Reason};
+    ///
+    /// let token = Token::from_u64(7).unwrap();
+    /// assert_eq!(Refused::Stale { token, floor: token }.reason(), Reason::StaleToken);
+    /// ```
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Stale { .. } => Reason::StaleToken,
+            Self::Used { .. } => Reason::TokenUsed,
+            Self::OtherIncarnation { .. } => Reason::OtherIncarnation,
+            Self::Impossible { .. } => Reason::NotAToken,
+        }
+    }
+
+    /// The smallest token that would have been accepted, where a larger one would have been.
+    ///
+    /// ```
+    /// use tenure_fence::{Refused, Token};
+    ///
+    /// let used = Token::from_u64(7).unwrap();
+    /// assert_eq!(Refused::Used { token: used, used }.floor(), Some(8));
+    /// ```
+    pub fn floor(&self) -> Option<u64> {
+        match self {
+            Self::Stale { floor, .. } => Some(floor.get()),
+            // One more than what has written.
+            Self::Used { used, .. } => Some(used.get() + 1),
+            Self::OtherIncarnation { .. } | Self::Impossible { .. } => None,
+        }
+    }
 }
 
 impl Floor {

@@ -9,10 +9,9 @@ use tenure_fence::http::{FENCING_FLOOR, Unproven};
 use tenure_fence::ticket::Forged;
 use tenure_fence::{Refused, Token};
 
-use crate::reason::{self, Row};
+use crate::reason::{Fence, Row};
 
-/// The header in which every refusal repeats its reason, for whoever does not look into bodies.
-pub const REASON: HeaderName = HeaderName::from_static("tenure-reason");
+pub use tenure_fence::http::TENURE_REASON as REASON;
 
 /// The header in which a refused ticket is told why, one word for each way to forge one.
 pub const TICKET: HeaderName = HeaderName::from_static("tenure-ticket");
@@ -23,7 +22,7 @@ const NEVER_KEPT: HeaderValue = HeaderValue::from_static("no-store");
 /// Anything but success.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Said {
-    pub(crate) row: Row,
+    pub(crate) row: &'static Row,
     pub(crate) message: String,
     /// The smallest token that would have been accepted.
     pub(crate) floor: Option<u64>,
@@ -57,21 +56,26 @@ struct Error {
 }
 
 impl Said {
-    pub(crate) fn new(row: Row, message: impl Into<String>) -> Self {
-        Self { row, message: message.into(), floor: None, bytes: None, ticket: None }
+    pub(crate) fn new(reason: impl Into<&'static Row>, message: impl Into<String>) -> Self {
+        Self { row: reason.into(), message: message.into(), floor: None, bytes: None, ticket: None }
     }
 
     pub(crate) fn unproven(unproven: &Unproven) -> Self {
-        let row = match unproven {
-            Unproven::Forged(_) => reason::FORGED_TOKEN,
-            _ => reason::NOT_A_TOKEN,
+        let reason = match unproven {
+            Unproven::Forged(_) => Fence::ForgedToken,
+            _ => Fence::NotAToken,
         };
-        Self::new(row, unproven.to_string())
+        Self::new(reason, unproven.to_string())
     }
 
     pub(crate) fn forged(forged: &Forged) -> Self {
         let message = format!("the token is not proven: {forged}");
-        Self { ticket: Some(forged.reason()), ..Self::new(reason::FORGED_TOKEN, message) }
+        Self { ticket: Some(forged.reason()), ..Self::new(Fence::ForgedToken, message) }
+    }
+
+    /// The status of its row.
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.row.status).expect("the table has statuses")
     }
 
     /// The body that the table of errors describes.
@@ -100,7 +104,7 @@ impl Said {
         if let Some(ticket) = self.ticket {
             headers.insert(TICKET, HeaderValue::from_static(ticket));
         }
-        if self.row.status == StatusCode::SERVICE_UNAVAILABLE {
+        if self.status() == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response.extensions_mut().insert(Reason(self.row.reason));
@@ -110,20 +114,13 @@ impl Said {
 
 impl From<Refused> for Said {
     fn from(refused: Refused) -> Self {
-        let (row, floor) = match refused {
-            Refused::Stale { floor, .. } => (reason::STALE_TOKEN, Some(floor.get())),
-            // One more than what has written.
-            Refused::Used { used, .. } => (reason::TOKEN_USED, Some(used.get() + 1)),
-            Refused::OtherIncarnation { .. } => (reason::OTHER_INCARNATION, None),
-            _ => (reason::NOT_A_TOKEN, None),
-        };
-        Self { floor, ..Self::new(row, refused.to_string()) }
+        Self { floor: refused.floor(), ..Self::new(refused.reason(), refused.to_string()) }
     }
 }
 
 impl IntoResponse for Said {
     fn into_response(self) -> Response {
-        self.with(self.row.status, self.body())
+        self.with(self.status(), self.body())
     }
 }
 

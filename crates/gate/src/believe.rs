@@ -10,6 +10,7 @@ use tenure_fence::{Claim, LockSlot};
 use crate::answer::Said;
 use crate::keys::Keys;
 use crate::listen::{Running, StartError};
+use crate::place::Tls;
 
 /// Hears what somebody should know who looks after the process. Said once when something begins, and once when it ends.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
@@ -21,9 +22,11 @@ pub enum Believe {
     Numbers,
     /// Signed tickets and nothing else.
     Tickets {
-        /// Where the cluster's public keys are: `http://host:port` of a member, a whole URL, or a file. The first that
-        /// has them counts.
+        /// Where the cluster's public keys are: `http://host:port` or `https://host:port` of a member, a whole URL, or
+        /// a file. The first that has them counts.
         keys: Vec<String>,
+        /// Whom to believe under `https://`.
+        tls: Option<Tls>,
         /// Hears when no newer keys can be had.
         tell: Tell,
     },
@@ -44,8 +47,8 @@ impl Believe {
         Ok(match self {
             Self::Numbers => Judge::Verify(Arc::new(BareTokens)),
             Self::Other(verify) => Judge::Verify(verify),
-            Self::Tickets { keys, tell } => {
-                Judge::Tickets(Arc::new(Keys::open(&keys, data, tell)?))
+            Self::Tickets { keys, tls, tell } => {
+                Judge::Tickets(Arc::new(Keys::open(&keys, tls.as_ref(), data, tell)?))
             }
         })
     }

@@ -1,42 +1,29 @@
 //! Where do the keys come from that verify tickets, and who brings newer ones?
 //!
-//! From any member over HTTP, or from a file that somebody keeps up to date. They are read again every half minute, and
-//! when a ticket names a key that is not known. The set that was used last is kept beside the data: a restart needs no
-//! cluster, and never goes back to keys of before a restore, nor to one that was rotated away.
+//! From any member over HTTP, in plain or under TLS, or from a file that somebody keeps up to date. They are read again
+//! every half minute, and when a ticket names a key that is not known. The set that was used last is kept beside the
+//! data: a restart needs no cluster, and never goes back to keys of before a restore, nor to one that was rotated away.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::Uri;
-use http::uri::{PathAndQuery, Scheme};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use tenure_fence::ticket::{BadSet, Forged, KeySet, Resource, Ticket, Tickets};
 use tokio::sync::{Mutex, OwnedMutexGuard};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::believe::Tell;
 use crate::listen::StartError;
+use crate::place::{Place, Tls};
 
-/// Where members serve the set.
-const PATH: &str = "/.well-known/jwks.json";
 /// Below the directory of the data.
 const KEPT: &str = "keys.json";
-/// How long one place may take.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks without a reason. A key that leaked is believed for that long after it was rotated away.
 const EVERY: Duration = Duration::from_secs(30);
 /// Between two looks for a reason: anybody can name a key that is not known.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
-/// A set is some hundred bytes per member; anything longer is none.
-const BYTES_MAX: usize = 1024 * 1024;
 
 /// The keys, and where they come from.
 pub(crate) struct Keys {
@@ -57,17 +44,16 @@ struct Reading {
     failing: bool,
 }
 
-#[derive(Clone)]
-enum Place {
-    Member(Uri),
-    File(PathBuf),
-}
-
 impl Keys {
     /// Reads the set from one of these places, or as it was kept the last time.
-    pub(crate) fn open(places: &[String], data: &Path, tell: Tell) -> Result<Self, StartError> {
+    pub(crate) fn open(
+        places: &[String],
+        tls: Option<&Tls>,
+        data: &Path,
+        tell: Tell,
+    ) -> Result<Self, StartError> {
         let unusable = |why: String| StartError::Setting(format!("--keys {why}"));
-        let places: Result<Vec<Place>, String> = places.iter().map(|it| Place::parse(it)).collect();
+        let places = places.iter().map(|it| Place::parse(it, tls)).collect::<Result<Vec<_>, _>>();
         let places = places.map_err(unusable)?;
         if places.is_empty() {
             return Err(unusable("names no place".to_owned()));
@@ -167,54 +153,6 @@ impl Keys {
     }
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Member(uri) => uri.fmt(to),
-            Self::File(path) => path.display().fmt(to),
-        }
-    }
-}
-
-impl Place {
-    fn parse(text: &str) -> Result<Self, String> {
-        if !text.contains("://") {
-            return Ok(Self::File(text.into()));
-        }
-        let uri: Uri = text.parse().map_err(|_| format!("{text}: this is no URL"))?;
-        if uri.scheme() != Some(&Scheme::HTTP) {
-            return Err(format!(
-                "{text}: only http:// is read; with TLS, keep the set in a file and name that"
-            ));
-        }
-        let mut parts = uri.into_parts();
-        if parts.authority.as_ref().is_none_or(|to| to.as_str().contains('@')) {
-            return Err(format!("{text}: there is no host in it, or a user"));
-        }
-        if parts.path_and_query.as_ref().is_none_or(|path| path.as_str() == "/") {
-            parts.path_and_query = Some(PathAndQuery::from_static(PATH));
-        }
-        Uri::from_parts(parts).map(Self::Member).map_err(|_| format!("{text}: this is no URL"))
-    }
-
-    async fn read(&self) -> Result<String, String> {
-        let bytes = match self {
-            Self::File(path) => {
-                let from = path.clone();
-                let read = tokio::task::spawn_blocking(move || fs::read(from)).await;
-                let read = read.unwrap_or_else(|error| Err(io::Error::other(error)));
-                read.map_err(|error| format!("{self}: {error}"))?
-            }
-            Self::Member(uri) => {
-                let got = timeout(PATIENCE, get(uri)).await;
-                let got = got.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")));
-                got.map_err(|why| format!("{self}: {why}"))?
-            }
-        };
-        String::from_utf8(bytes).map_err(|_| format!("{self}: this is no text"))
-    }
-}
-
 /// The first set that one of the places has and that is taken.
 async fn read<T>(
     places: &[Place],
@@ -233,20 +171,6 @@ async fn read<T>(
         }
     }
     Err(why.join("; "))
-}
-
-async fn get(uri: &Uri) -> Result<Vec<u8>, String> {
-    // Seldom, and on runtimes that come and go: no connection is kept.
-    let mut client = Client::builder(TokioExecutor::new());
-    let client: Client<HttpConnector, Empty<Bytes>> = client.pool_max_idle_per_host(0).build_http();
-    let response = client.get(uri.clone()).await.map_err(|error| {
-        if error.is_connect() { "nobody answers there".to_owned() } else { error.to_string() }
-    })?;
-    if !response.status().is_success() {
-        return Err(format!("it answers {}", response.status()));
-    }
-    let body = Limited::new(response.into_body(), BYTES_MAX).collect().await;
-    Ok(body.map_err(|error| error.to_string())?.to_bytes().to_vec())
 }
 
 fn read_kept(path: &Path) -> Result<Option<(String, KeySet)>, StartError> {
@@ -290,22 +214,6 @@ mod tests {
     }
 
     #[test]
-    fn places_are_members_urls_and_files() {
-        for (said, read) in [
-            ("http://127.0.0.1:7450", "http://127.0.0.1:7450/.well-known/jwks.json"),
-            ("http://a:1/", "http://a:1/.well-known/jwks.json"),
-            ("http://a/other?x=y", "http://a/other?x=y"),
-        ] {
-            let Ok(Place::Member(uri)) = Place::parse(said) else { panic!("{said}") };
-            assert_eq!(uri.to_string(), read);
-        }
-        assert!(matches!(Place::parse("/etc/keys.json"), Ok(Place::File(_))));
-        for bad in ["https://a:1", "ftp://a", "http://u@a:1"] {
-            assert!(Place::parse(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn what_was_used_last_goes_on_and_nothing_older_comes_back() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("given.json");
@@ -315,7 +223,7 @@ mod tests {
             let told = Arc::clone(&told);
             Arc::new(move |what| *told.lock().unwrap() = what.to_owned())
         };
-        let open = || Keys::open(&places, dir.path(), Arc::clone(&tell));
+        let open = || Keys::open(&places, None, dir.path(), Arc::clone(&tell));
         assert!(matches!(open(), Err(StartError::Keys(_))), "there are none");
         fs::write(&file, set(2)).unwrap();
         assert!(open().is_ok() && told.lock().unwrap().is_empty());
@@ -340,12 +248,21 @@ mod tests {
         fs::write(&file, at(7)).unwrap();
         assert!(open().is_ok());
         assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), at(8));
+        // Nor of one that has not heard how late it is: a key whose time was over is in its set again.
+        let key = format!(
+            r#"[{{"kty":"OKP","crv":"Ed25519","kid":"k","x":"{}","epoch":2,"incarnation":"0000000000000000"}}]"#,
+            "A".repeat(43)
+        );
+        let one_more = at(8).replace("[]", &key);
+        fs::write(&file, one_more).unwrap();
+        assert!(open().is_ok());
+        assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), at(8));
         // One that is left over from before does not hide the next.
         let newer = dir.path().join("newer.json");
         fs::write(&newer, set(3)).unwrap();
         fs::write(&file, set(1)).unwrap();
         let both = [&file, &newer].map(|path| path.display().to_string());
-        assert!(Keys::open(&both, dir.path(), quiet()).is_ok());
+        assert!(Keys::open(&both, None, dir.path(), quiet()).is_ok());
         assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), set(3));
         fs::write(dir.path().join(KEPT), "no set").unwrap();
         assert!(matches!(open(), Err(StartError::Unreadable { .. })));
@@ -358,7 +275,7 @@ mod tests {
         fs::write(&file, set(2)).unwrap();
         let places = [file.display().to_string()];
         let data = dir.path().to_owned();
-        let keys = std::thread::spawn(move || Keys::open(&places, &data, quiet()).ok().unwrap());
+        let keys = std::thread::spawn(move || Keys::open(&places, None, &data, quiet()).unwrap());
         let keys = Arc::new(keys.join().unwrap());
         keys.refresh().await;
         let began = Instant::now();
@@ -381,7 +298,7 @@ mod tests {
         let place = format!("http://{}", member.local_addr().unwrap());
         let keys = Arc::new(Keys {
             tickets: Tickets::new(KeySet::parse(&set(2)).unwrap()),
-            places: vec![Place::parse(&place).unwrap()],
+            places: vec![Place::parse(&place, None).unwrap()],
             kept: dir.path().join(KEPT),
             tell: quiet(),
             reading: Arc::default(),

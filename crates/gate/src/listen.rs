@@ -108,7 +108,7 @@ impl StartError {
             Self::Disk { .. } => "another --data, or look whether another process uses it",
             Self::Unreadable { .. } => "another --data, and keep this one aside",
             Self::Keys(_) => {
-                "--keys http://HOST:7450 of a member that runs, or a file with the set"
+                "--keys http://HOST:7450 (https:// under TLS) of a member that runs, or a file with the set"
             }
         }
     }

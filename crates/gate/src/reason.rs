@@ -1,79 +1,68 @@
 //! Which word, status and effect belongs to each thing that is refused or goes wrong here?
 //!
-//! Words that the cluster's own table of errors has too mean the same there, to the status: a test compares them.
+//! Beside the reasons of the fence, which are `tenure_fence`'s. Words that the cluster's own table of errors has too
+//! mean the same there, to the status: a test compares them.
 
-use http::StatusCode;
+pub use tenure_fence::reason::{Effect, Reason as Fence, Row, TicketReason};
 
-/// What may be concluded from an answer that is not success.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effect {
-    /// It did not happen and will not.
-    None,
-    /// It may have happened, or may still.
-    Unknown,
-}
-
-impl Effect {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-/// One reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Row {
-    /// The stable word for programs.
-    pub reason: &'static str,
-    /// The HTTP status.
-    pub status: StatusCode,
-    /// Whether it may have happened.
-    pub effect: Effect,
-    /// What to do next.
-    pub advice: &'static str,
-}
-
-macro_rules! rows {
-    ($($name:ident $status:ident $effect:ident $advice:literal;)+) => {
-        $(pub(crate) const $name: Row = Row {
-            reason: stringify!($name),
-            status: StatusCode::$status,
-            effect: Effect::$effect,
-            advice: $advice,
-        };)+
-
-        /// Every reason there is.
-        pub const TABLE: &[Row] = &[$($name),+];
-    };
-}
-
-rows! {
-    TOKEN_REQUIRED PRECONDITION_REQUIRED None "send the token of the lock in the header Fencing-Token";
-    NOT_A_TOKEN BAD_REQUEST None "send the token as it was granted, in decimal digits";
-    STALE_TOKEN PRECONDITION_FAILED None "stop the work; the lock is not yours";
-    TOKEN_USED PRECONDITION_FAILED None "nothing: this token has written, or a later one has";
-    FORGED_TOKEN FORBIDDEN None "ask the cluster for a ticket of this lock";
-    OTHER_INCARNATION FORBIDDEN None "look which of two restores of one backup is the right one";
-    OTHER_LOCK CONFLICT None "write under the lock that the key belongs to";
-    COMPARE_FAILED PRECONDITION_FAILED None "read the key again";
-    KEY_NOT_FOUND NOT_FOUND None "nothing: it is not there";
-    INVALID_NAME BAD_REQUEST None "use 1 to 512 bytes of UTF-8 without control characters";
-    INVALID_FIELD BAD_REQUEST None "correct the field that is named";
-    MALFORMED BAD_REQUEST None "correct the body";
-    VALUE_TOO_LONG BAD_REQUEST None "use another key, or split the value";
-    TOO_LARGE PAYLOAD_TOO_LARGE None "send less at once";
-    TOO_SLOW REQUEST_TIMEOUT None "send it faster";
-    NO_SPACE INSUFFICIENT_STORAGE None "delete keys, or start the store with a larger --bytes-max";
-    OVERLOADED SERVICE_UNAVAILABLE None "send it again after the time given";
-    SHUTTING_DOWN SERVICE_UNAVAILABLE None "send it again when the store is back";
-    HOST_NOT_ALLOWED FORBIDDEN None "use the address the store listens on";
-    UNKNOWN_OPERATION NOT_FOUND None "look at docs/guides/store.md";
-    UNKNOWN_VERB METHOD_NOT_ALLOWED None "look at docs/guides/store.md";
-    INTERNAL INTERNAL_SERVER_ERROR Unknown "look at the log, then read before you write again";
-    UPSTREAM_UNREACHABLE BAD_GATEWAY None "start the service behind the proxy, then send it again";
-    UPSTREAM_BROKE_OFF BAD_GATEWAY Unknown "look at the service before you send it again";
-    UPSTREAM_TIMEOUT GATEWAY_TIMEOUT Unknown "look at the service before you send it again";
+tenure_fence::reasons! {
+    /// Why the store or the proxy did not do what was asked.
+    Reason
+    OtherLock "OTHER_LOCK" 409 None,
+        "the key belongs to another lock or slot",
+        "write under the lock that the key belongs to";
+    CompareFailed "COMPARE_FAILED" 412 None,
+        "the value has another length than `at`; it is in `bytes`",
+        "read the key again";
+    KeyNotFound "KEY_NOT_FOUND" 404 None,
+        "there is no such key",
+        "nothing: it is not there";
+    InvalidName "INVALID_NAME" 400 None,
+        "a key or a lock is empty, too long, or has control characters",
+        "use 1 to 512 bytes of UTF-8 without control characters";
+    InvalidField "INVALID_FIELD" 400 None,
+        "something in the query cannot be as it is",
+        "correct the field that is named";
+    Malformed "MALFORMED" 400 None,
+        "the body cannot be read",
+        "correct the body";
+    ValueTooLong "VALUE_TOO_LONG" 400 None,
+        "appending would make the value longer than 8 MiB",
+        "use another key, or split the value";
+    TooLarge "TOO_LARGE" 413 None,
+        "the body has more than 1 MiB",
+        "send less at once";
+    TooSlow "TOO_SLOW" 408 None,
+        "the body took longer than 30 s",
+        "send it faster";
+    NoSpace "NO_SPACE" 507 None,
+        "the store keeps as much as `--bytes-max` allows",
+        "delete keys, or start the store with a larger --bytes-max";
+    Overloaded "OVERLOADED" 503 None,
+        "more than 1,024 writes or 64 MiB wait",
+        "send it again after the time given";
+    ShuttingDown "SHUTTING_DOWN" 503 None,
+        "the store has stopped writing",
+        "send it again when the store is back";
+    HostNotAllowed "HOST_NOT_ALLOWED" 403 None,
+        "a host name that is not ours, or a page of another origin; `--hosts` adds names",
+        "use the address the store listens on";
+    UnknownOperation "UNKNOWN_OPERATION" 404 None,
+        "there is no such path",
+        "look at docs/guides/store.md";
+    UnknownVerb "UNKNOWN_VERB" 405 None,
+        "the path does not take this verb",
+        "look at docs/guides/store.md";
+    Internal "INTERNAL" 500 Unknown,
+        "the disk failed; the store stops, and is best started again",
+        "look at the log, then read before you write again";
+    UpstreamUnreachable "UPSTREAM_UNREACHABLE" 502 None,
+        "nobody listens at the service behind the proxy",
+        "start the service behind the proxy, then send it again";
+    UpstreamBrokeOff "UPSTREAM_BROKE_OFF" 502 Unknown,
+        "the connection to the service broke before an answer came",
+        "look at the service before you send it again";
+    UpstreamTimeout "UPSTREAM_TIMEOUT" 504 Unknown,
+        "the service took longer than `--timeout`",
+        "look at the service before you send it again";
 }

@@ -1,6 +1,7 @@
 //! How is a long run cut into chunks, and where are its totals kept?
 
 mod clients;
+mod fuzz;
 mod guarded;
 mod hold;
 mod processes;
@@ -62,6 +63,7 @@ What the long runs did. `cargo xtask campaign` adds the rows.
   token came after a higher.
 - `set`: five clients add numbers under a lock through the store, while they are paused and leaders are killed and cut
   off; then the same, faults included, without a fence, which loses some.
+- `fuzz`: a decoder under libFuzzer, from its corpus on: how many inputs it was given.
 
 | campaign | commit | totals |
 |---|---|---|
@@ -92,9 +94,12 @@ pub(crate) struct Args {
     /// How many scripted runs of clients (200 if not said), or how often to do each thing to `tenure run` (50)
     #[arg(long)]
     runs: Option<u64>,
-    /// How long a storm lasts
-    #[arg(long, default_value_t = 300)]
-    seconds: u64,
+    /// How long a storm lasts (300 if not said), or a target of the fuzzer is run (60)
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Which targets of the fuzzer to run; all if none is named
+    #[arg(long)]
+    target: Vec<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -120,6 +125,8 @@ enum Name {
     Gate,
     /// Five clients add numbers through the store while everything fails; and without a fence
     Set,
+    /// Every decoder under the fuzzer, one after another
+    Fuzz,
 }
 
 /// The rows that were there, and the one that a campaign is about to add.
@@ -166,9 +173,10 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         Name::Sdk => clients::run(repo, &clients::SDK, args.runs.unwrap_or(200)),
         Name::Losses => clients::run(repo, &clients::LOSSES, args.kills.unwrap_or(100)),
         Name::Run => hold::runs(repo, args.runs.unwrap_or(50)),
-        Name::Storm => hold::storm(repo, args.seconds),
+        Name::Storm => hold::storm(repo, args.seconds.unwrap_or(300)),
         Name::Gate => guarded::kills(repo, args.kills.unwrap_or(500)),
         Name::Set => guarded::set(repo, args.adds),
+        Name::Fuzz => fuzz::run(repo, &args.target, args.seconds.unwrap_or(60)),
     }
 }
 

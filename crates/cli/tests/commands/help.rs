@@ -139,6 +139,26 @@ fn reasons_and_codes_are_explained() {
         "{held}"
     );
     assert!(said(&["help", "UNKNOWN_OUTCOME"]).contains("effect   unknown"));
+    // Every table is known, and whoever says a word is named.
+    for (word, by) in [
+        ("STALE_TOKEN", "said by  fences"),
+        ("TICKET_SHARED", "said by  tickets"),
+        ("UPSTREAM_TIMEOUT", "said by  store and proxy"),
+        ("UNREACHABLE", "said by  the command line"),
+        ("NO_SPACE", "said by  store and proxy"),
+        ("NO_SPACE", "said by  the cluster"),
+    ] {
+        let told = said(&["help", word]);
+        assert!(told.starts_with(word) && told.contains(by), "{told}");
+    }
+    let all = said(&["help", "reasons"]);
+    let page = include_str!("../../../../docs/reference/errors.md");
+    let words = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let words: Vec<&str> = words.collect();
+    assert!(words.len() > 100 && words.iter().all(|word| all.contains(&format!("  {word} "))));
+    // Nobody is sent to a page for more than it has.
+    let unknown = at("127.0.0.1:1", &["help", "HOLD"]);
+    assert!(unknown.err.contains("try      tenure help reasons"), "{unknown:?}");
     assert!(said(&["help", "exit"]).contains(" 75  not acquired"));
     assert!(said(&["--version"]).starts_with("tenure "));
 }

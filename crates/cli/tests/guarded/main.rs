@@ -1,5 +1,7 @@
 //! Do the real store and the real proxy keep their promise while they, their clients and the cluster are killed?
 
+#[path = "../common/authority.rs"]
+mod authority;
 #[path = "../../../gate/tests/gate/calls.rs"]
 mod calls;
 mod command;

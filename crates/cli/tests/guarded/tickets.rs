@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure::{Client, Guard};
+use tenure_server::tls::Trust;
 use tokio::runtime::Runtime;
 
 use crate::Guardian;
+use crate::authority::Authority;
 use crate::calls::{Answer, Connection};
 use crate::common::{Cluster, tenure, wait};
 use crate::upstream::Upstream;
@@ -240,6 +242,120 @@ fn a_proxy_that_demands_tickets_lets_nobody_else_through() {
 }
 
 #[test]
+fn after_a_restore_no_ticket_of_before_is_believed() {
+    let (dir, upstream, mut cluster) =
+        (tempfile::tempdir().unwrap(), Upstream::start(), Cluster::found(1));
+    let (set, backup) = (dir.path().join("set.json"), dir.path().join("backup"));
+    let fetch = |cluster: &Cluster| {
+        let said = send(cluster.address(0), "GET", "/.well-known/jwks.json", None, "");
+        assert_eq!(said.status, 200, "{said:?}");
+        std::fs::write(&set, said.body).unwrap();
+    };
+    fetch(&cluster);
+    let demand = ["--require-ticket", "--keys", set.to_str().unwrap()];
+    let store = Guardian::store_with(dir.path(), &demand);
+    let proxy = Guardian::proxy_with(dir.path(), upstream.address, &demand);
+    let put = |ticket: &str| {
+        let stored = send(store.address, "PUT", "/v1/data/a?lock=l", Some(ticket), "x");
+        (stored, send(proxy.address, "PUT", "/text", Some(ticket), "x"))
+    };
+    let old = {
+        let holder = Holder::new(&cluster, "ana");
+        let guard = holder.take("l");
+        let ticket = holder.ticket(0, &guard);
+        holder.give_back(guard);
+        ticket
+    };
+    let (stored, passed) = put(&old);
+    assert_eq!((stored.status, passed.status), (200, 200), "{stored:?} {passed:?}");
+    let (file, address) = (backup.to_str().unwrap(), cluster.address(0).to_string());
+    let ended = tenure(&["backup", file, "--addr", &address]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    cluster.kill(0);
+    let mut restored = Cluster::new();
+    restored.add();
+    let data = restored.data(0);
+    let ended = tenure(&["restore", file, "--data", data.to_str().unwrap(), "--waive-quiet"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    restored.start(0, &[]);
+    restored.leader();
+    let holder = Holder::new(&restored, "ana");
+    let guard = holder.take("l");
+    let newer = holder.ticket(0, &guard);
+    // Whoever has only keys of before says so; with newer ones nothing older counts.
+    assert_eq!(put(&newer).0.header("tenure-ticket"), Some("TICKET_NEWER_EPOCH"));
+    fetch(&restored);
+    wait("newer keys are read", || {
+        let (stored, passed) = put(&newer);
+        (stored.status == 200 && passed.status == 200).then_some(())
+    });
+    let (stored, passed) = put(&old);
+    assert_eq!(stored.header("tenure-ticket"), Some("TICKET_OLD_EPOCH"), "{stored:?}");
+    assert_eq!(passed.status, 403);
+    assert!(passed.text().contains("TICKET_OLD_EPOCH"), "{passed:?}");
+    holder.give_back(guard);
+}
+
+/// A member that speaks TLS, and wants a certificate from every client.
+fn secured(authority: &Authority, mut cluster: Cluster) -> Cluster {
+    let me = authority.sign("operator");
+    cluster.trust = Some(Trust::load(&me.ca, Some((&me.cert, &me.key))).unwrap());
+    cluster.add();
+    let (name, port) = (cluster.members[0].name.clone(), cluster.members[0].members);
+    let papers = authority.sign(&name);
+    let mut flags = papers.flags();
+    let listed = format!("{name}=127.0.0.1:{port}");
+    let ca = papers.ca.to_str().unwrap().to_owned();
+    flags.extend(["--tls-client-ca".to_owned(), ca, "--bootstrap".to_owned(), listed]);
+    cluster.start(0, &flags.iter().map(String::as_str).collect::<Vec<_>>());
+    cluster.leader();
+    cluster
+}
+
+#[test]
+fn keys_are_read_under_tls_from_members_that_are_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (authority, other) =
+        (Authority::new(dir.path(), "ours"), Authority::new(dir.path(), "other"));
+    let cluster = secured(&authority, Cluster::new());
+    let keys = format!("https://{}", cluster.address(0));
+    let (me, stranger) = (authority.sign("store"), other.sign("store"));
+    let text = |path: &std::path::PathBuf| path.to_str().unwrap().to_owned();
+    let (ca, cert, key) = (text(&me.ca), text(&me.cert), text(&me.key));
+    let demand = ["--require-ticket", "--keys", &keys, "--tls-ca"];
+    let full = [&demand[..], &[&ca, "--tls-cert", &cert, "--tls-key", &key]].concat();
+    // Whoever believes another authority, or shows no certificate, has no keys.
+    let data = text(&dir.path().join("refused"));
+    let start = |more: &[&str]| {
+        let plain = ["store", "--data", &data, "--listen", "127.0.0.1:0"];
+        tenure(&[&plain[..], more].concat())
+    };
+    let not_believed = start(&[&demand[..], &[&text(&stranger.ca)]].concat());
+    assert_eq!(not_believed.code, Some(1), "{}", not_believed.err);
+    assert!(not_believed.err.contains("is not believed"), "{}", not_believed.err);
+    let not_shown = start(&[&demand[..], &[&ca]].concat());
+    assert_eq!(not_shown.code, Some(1), "{}", not_shown.err);
+    assert!(not_shown.err.contains("it answers 401"), "{}", not_shown.err);
+    // A ticket of that cluster is good at the store and at the proxy.
+    let store = Guardian::store_with(dir.path(), &full);
+    let upstream = Upstream::start();
+    let proxy = Guardian::proxy_with(dir.path(), upstream.address, &full);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (ticket, _guard) = runtime.block_on(async {
+        let client = Client::builder().addresses(&keys).ca(&me.ca).identity(&me.cert, &me.key);
+        let client = client.name("ana").connect().await.unwrap();
+        let guard = client.lock("l").ttl(TTL).await.unwrap();
+        (guard.ticket().await.unwrap().to_string(), guard)
+    });
+    let stored = send(store.address, "PUT", "/v1/data/a?lock=l", Some(&ticket), "x");
+    assert_eq!(stored.status, 200, "{stored:?}");
+    assert_eq!(send(proxy.address, "PUT", "/text", Some(&ticket), "x").status, 200);
+    let [_, forged] = altered(&ticket);
+    let refused = send(store.address, "PUT", "/v1/data/a?lock=l", Some(&forged), "x");
+    assert_eq!(refused.header("tenure-ticket"), Some("TICKET_SIGNATURE"));
+}
+
+#[test]
 fn tickets_without_keys_are_not_demanded() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("store");
@@ -253,7 +369,10 @@ fn tickets_without_keys_are_not_demanded() {
         nobody.err
     );
     let tls = start(&["--require-ticket", "--keys", "https://127.0.0.1:1"]);
-    assert_eq!(tls.code, Some(2), "{}", tls.err);
-    assert!(tls.err.contains("keep the set in a file"), "{}", tls.err);
+    assert_eq!(tls.code, Some(78), "{}", tls.err);
+    assert!(tls.err.contains("--tls-ca"), "{}", tls.err);
+    let none = ["--require-ticket", "--keys", "https://127.0.0.1:1", "--tls-ca", "/nowhere.pem"];
+    assert_eq!(start(&none).code, Some(78));
+    assert_eq!(start(&["--tls-ca", "/nowhere.pem"]).code, Some(2));
     assert_eq!(start(&["--keys", "set.json"]).code, Some(2));
 }

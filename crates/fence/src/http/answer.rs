@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
 use crate::claim::{LockSlot, Mode};
-use crate::rule::{Floor, Refused};
+use crate::reason::Reason;
+use crate::rule::Floor;
 
 use super::body::FencedBody;
 use super::turnstile::Denied;
@@ -17,10 +18,12 @@ pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 /// The header in which a refusal names the floor: the smallest token that would have been let in.
 pub const FENCING_FLOOR: HeaderName = HeaderName::from_static("fencing-floor");
 
+/// The header in which every refusal repeats its reason, for whoever does not look into bodies.
+pub const TENURE_REASON: HeaderName = HeaderName::from_static("tenure-reason");
+
 /// An answer before it has a body.
 pub(super) struct Said {
-    status: StatusCode,
-    reason: &'static str,
+    reason: Reason,
     message: String,
     floor: Option<u64>,
 }
@@ -28,56 +31,40 @@ pub(super) struct Said {
 impl Said {
     pub(super) fn required() -> Self {
         let message = "a header Fencing-Token with the token of the lock is needed".to_owned();
-        Self {
-            status: StatusCode::PRECONDITION_REQUIRED,
-            reason: "TOKEN_REQUIRED",
-            message,
-            floor: None,
-        }
+        Self { reason: Reason::TokenRequired, message, floor: None }
     }
 
     pub(super) fn unproven(unproven: &Unproven) -> Self {
-        let (status, reason) = match unproven {
-            Unproven::Malformed => (StatusCode::BAD_REQUEST, "NOT_A_TOKEN"),
-            Unproven::Forged(_) => (StatusCode::FORBIDDEN, "FORGED_TOKEN"),
+        let reason = match unproven {
+            Unproven::Malformed => Reason::NotAToken,
+            Unproven::Forged(_) => Reason::ForgedToken,
         };
-        Self { status, reason, message: unproven.to_string(), floor: None }
+        Self { reason, message: unproven.to_string(), floor: None }
     }
 
     pub(super) fn denied(denied: &Denied) -> Self {
-        let refused = match denied {
-            Denied::Refused(refused) => refused,
-            Denied::Busy(_) => return Self::unavailable("FENCE_BUSY", denied),
-            Denied::Keep(_) => return Self::unavailable("FENCE_FAILED", denied),
-        };
-        let (status, reason, floor) = match refused {
-            Refused::Stale { floor, .. } => {
-                (StatusCode::PRECONDITION_FAILED, "STALE_TOKEN", Some(floor.get()))
+        match denied {
+            Denied::Refused(refused) => {
+                let message = refused.to_string();
+                Self { reason: refused.reason(), message, floor: refused.floor() }
             }
-            // One more than what has written.
-            Refused::Used { used, .. } => {
-                (StatusCode::PRECONDITION_FAILED, "TOKEN_USED", Some(used.get() + 1))
-            }
-            Refused::OtherIncarnation { .. } => (StatusCode::FORBIDDEN, "OTHER_INCARNATION", None),
-            Refused::Impossible { .. } => (StatusCode::BAD_REQUEST, "NOT_A_TOKEN", None),
-        };
-        Self { status, reason, message: refused.to_string(), floor }
-    }
-
-    fn unavailable(reason: &'static str, denied: &Denied) -> Self {
-        Self {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            reason,
-            message: denied.to_string(),
-            floor: None,
+            Denied::Busy(_) => Self::unavailable(Reason::FenceBusy, denied),
+            Denied::Keep(_) => Self::unavailable(Reason::FenceFailed, denied),
         }
     }
 
+    fn unavailable(reason: Reason, denied: &Denied) -> Self {
+        Self { reason, message: denied.to_string(), floor: None }
+    }
+
     pub(super) fn response<B>(&self, at: LockSlot<'_>) -> Response<FencedBody<B>> {
+        let row = self.reason.row();
         let mut text = format!(
-            r#"{{"error":{{"reason":"{}","message":{},"effect":"none","lock":{}"#,
-            self.reason,
+            r#"{{"error":{{"reason":"{}","message":{},"effect":"{}","next":{},"lock":{}"#,
+            row.reason,
             quoted(&self.message),
+            row.effect.word(),
+            quoted(row.advice),
             quoted(at.lock)
         );
         if let Some(slot) = at.slot {
@@ -87,11 +74,13 @@ impl Said {
             let _ = write!(text, r#","floor":"{floor}""#);
         }
         text.push_str("}}");
-        let mut response = json(self.status, text);
+        let status = StatusCode::from_u16(row.status).expect("the table has statuses");
+        let mut response = json(status, text);
+        response.headers_mut().insert(TENURE_REASON, HeaderValue::from_static(row.reason));
         if let Some(floor) = self.floor {
             response.headers_mut().insert(FENCING_FLOOR, HeaderValue::from(floor));
         }
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+        if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

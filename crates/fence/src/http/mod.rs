@@ -39,7 +39,7 @@ mod layer;
 mod turnstile;
 mod verify;
 
-pub use answer::{FENCING_FLOOR, FENCING_TOKEN};
+pub use answer::{FENCING_FLOOR, FENCING_TOKEN, TENURE_REASON};
 pub use body::FencedBody;
 pub use keep::{FloorFile, Keep};
 pub use layer::{FenceLayer, FenceService, Reads, WELL_KNOWN};

@@ -4,6 +4,7 @@ use tenure_types::Epoch;
 
 use super::TICKET_BYTES_MAX;
 use crate::claim::Incarnation;
+use crate::reason::TicketReason;
 
 /// Why a ticket was refused. Each case has a reason of its own.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -107,22 +108,33 @@ impl Forged {
     /// assert_eq!(tenure_fence::ticket::Forged::Unsigned.reason(), "TICKET_UNSIGNED");
     /// ```
     pub fn reason(&self) -> &'static str {
+        self.why().row().reason
+    }
+
+    /// The reason, with its row of the table.
+    ///
+    /// ```
+    /// use tenure_fence::{reason::TicketReason, ticket::Forged};
+    ///
+    /// assert_eq!(Forged::Shared.why(), TicketReason::Shared);
+    /// ```
+    pub fn why(&self) -> TicketReason {
         match self {
-            Self::TooLong => "TICKET_TOO_LONG",
-            Self::NotATicket(_) => "NOT_A_TICKET",
-            Self::Algorithm { .. } => "TICKET_ALGORITHM",
-            Self::Unsigned => "TICKET_UNSIGNED",
-            Self::UnknownKey { .. } => "TICKET_KEY_UNKNOWN",
-            Self::RetiredKey { .. } => "TICKET_KEY_RETIRED",
-            Self::BadSignature => "TICKET_SIGNATURE",
-            Self::OtherCluster { .. } => "TICKET_OTHER_CLUSTER",
-            Self::OldEpoch { .. } => "TICKET_OLD_EPOCH",
-            Self::NewerEpoch { .. } => "TICKET_NEWER_EPOCH",
-            Self::OtherIncarnation { .. } => "TICKET_OTHER_INCARNATION",
-            Self::OtherLock { .. } => "TICKET_OTHER_LOCK",
-            Self::OtherSlot { .. } => "TICKET_OTHER_SLOT",
-            Self::Shared => "TICKET_SHARED",
-            Self::OtherHolder { .. } => "TICKET_OTHER_HOLDER",
+            Self::TooLong => TicketReason::TooLong,
+            Self::NotATicket(_) => TicketReason::NotATicket,
+            Self::Algorithm { .. } => TicketReason::Algorithm,
+            Self::Unsigned => TicketReason::Unsigned,
+            Self::UnknownKey { .. } => TicketReason::KeyUnknown,
+            Self::RetiredKey { .. } => TicketReason::KeyRetired,
+            Self::BadSignature => TicketReason::Signature,
+            Self::OtherCluster { .. } => TicketReason::OtherCluster,
+            Self::OldEpoch { .. } => TicketReason::OldEpoch,
+            Self::NewerEpoch { .. } => TicketReason::NewerEpoch,
+            Self::OtherIncarnation { .. } => TicketReason::OtherIncarnation,
+            Self::OtherLock { .. } => TicketReason::OtherLock,
+            Self::OtherSlot { .. } => TicketReason::OtherSlot,
+            Self::Shared => TicketReason::Shared,
+            Self::OtherHolder { .. } => TicketReason::OtherHolder,
         }
     }
 

@@ -74,6 +74,18 @@ pub enum BadSet {
         /// The one seen.
         known: Revision,
     },
+    /// It does not say of which revision it is, and others did.
+    #[error("the keys are of no revision, and revision {known} was seen")]
+    NoRevision {
+        /// The one seen.
+        known: Revision,
+    },
+    /// A key is in it that was over already: the member that serves it has not heard how late it is.
+    #[error("key `{key}` is among the keys, and its time was over")]
+    RetiredKey {
+        /// Which.
+        key: String,
+    },
 }
 
 #[derive(Deserialize)]
@@ -171,6 +183,15 @@ impl KeySet {
         // A member without a quorum serves what it has: a key that was rotated away since may be among it.
         match (self.revision, old.revision) {
             (Some(said), Some(known)) if said < known => Err(BadSet::OldRevision { said, known }),
+            (None, Some(known)) => Err(BadSet::NoRevision { known }),
+            // What is written is the same. Only time takes keys out of it, by a clock that runs on with the
+            // revisions: whoever has one more is behind.
+            (Some(said), Some(known)) if said == known => {
+                match self.keys.keys().find(|key| !old.keys.contains_key(*key)) {
+                    Some(key) => Err(BadSet::RetiredKey { key: key.clone() }),
+                    None => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }

@@ -98,8 +98,9 @@ impl Tickets {
     ///
     /// A set of an older epoch, or of another incarnation of the same, is refused: it belongs to a cluster that was
     /// restored since, or to another restore of it. So is one of a lower revision of the same life: keys that were
-    /// rotated away may be in it. Where a set says no revision, that of the one before goes on to count.
-    pub fn update(&self, mut keys: KeySet) -> Result<(), BadSet> {
+    /// rotated away may be in it; and one of the same revision with a key whose time was over, and
+    /// one that says no revision where others did.
+    pub fn update(&self, keys: KeySet) -> Result<(), BadSet> {
         let mut state = self.state();
         keys.follows(&state.keys)?;
         if keys.epoch > state.keys.epoch {
@@ -114,7 +115,6 @@ impl Tickets {
                 .collect();
             state.retired.extend(gone);
             state.retired.retain(|key| !keys.keys.contains_key(key));
-            keys.revision = keys.revision.or(state.keys.revision);
         }
         // Beyond that they are unknown, which is as good a reason.
         if state.retired.len() > KEYS_MAX {

@@ -12,9 +12,10 @@ use axum::extract::{Extension, State};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use tenure_fence::http::{
-    FENCING_FLOOR, FENCING_TOKEN, FenceLayer, FencedBody, FloorFile, Keep, Reads, Unproven, Verify,
-    WELL_KNOWN,
+    FENCING_FLOOR, FENCING_TOKEN, FenceLayer, FencedBody, FloorFile, Keep, Reads, TENURE_REASON,
+    Unproven, Verify, WELL_KNOWN,
 };
+use tenure_fence::reason::Reason;
 use tenure_fence::{Claim, Floor, Incarnation, LockSlot, Token};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -269,7 +270,7 @@ async fn every_refusal_has_its_status() {
     assert_eq!(status, StatusCode::PRECONDITION_FAILED);
     let stale = concat!(
         r#"{"error":{"reason":"STALE_TOKEN","message":"token 6 is stale: the floor is 7","#,
-        r#""effect":"none","lock":"a \"lock\"","floor":"7"}}"#
+        r#""effect":"none","next":"stop the work; the lock is not yours","lock":"a \"lock\"","floor":"7"}}"#
     );
     assert_eq!(body, stale);
     for bad in [&["x"][..], &["7.0"], &["9223372036854775808"], &["7", "7"], &["281474976710656"]] {
@@ -310,6 +311,44 @@ async fn every_refusal_has_its_status() {
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(body.contains("FENCE_FAILED"), "{body}");
     assert_eq!(slow.log.lock().unwrap().len(), 2, "nobody else was let in");
+}
+
+/// Whoever adds a row provokes it here.
+#[tokio::test]
+async fn every_reason_of_the_table_is_said_as_it_stands_there() {
+    let layer = |keep| FenceLayer::waiting("lock", keep, Duration::from_millis(50)).unwrap();
+    for reason in Reason::ALL {
+        let slow = Slow::default();
+        let app = slow.behind(layer(memory()).verify(Everything));
+        // Somebody is inside, and stays there if the fence shall be busy.
+        let first = spawn(&app, "5 once 00000000000000a1");
+        slow.begun().await;
+        let tokens = match reason {
+            Reason::TokenRequired => &[][..],
+            Reason::NotAToken => &["x"],
+            Reason::StaleToken => &["4"],
+            Reason::TokenUsed => &["5 once 00000000000000a1"],
+            Reason::ForgedToken => &["6 stolen"],
+            Reason::OtherIncarnation => &["5 00000000000000a2"],
+            Reason::FenceBusy | Reason::FenceFailed => &["6"],
+            other => panic!("nobody says {other:?}"),
+        };
+        let app = match reason {
+            Reason::FenceFailed => slow.behind(layer(Memory { broken: true, ..memory() })),
+            _ => app,
+        };
+        let row = reason.row();
+        let response = app.oneshot(request(Method::POST, "/work", tokens)).await.unwrap();
+        assert_eq!(response.status().as_u16(), row.status, "{reason:?}");
+        assert_eq!(response.headers()[TENURE_REASON], row.reason);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        let (effect, next) = (row.effect.word(), row.advice);
+        let said = format!(r#""effect":"{effect}","next":"{next}""#);
+        assert!(body.contains(row.reason) && body.contains(&said), "{body}");
+        slow.end();
+        assert_eq!(first.await.unwrap(), StatusCode::OK);
+    }
 }
 
 #[tokio::test]

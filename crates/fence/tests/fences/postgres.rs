@@ -164,6 +164,7 @@ fn postgres_refuses_the_dead() {
     whoever_comes_with_another_token_waits_for_the_transaction(database);
     nobody_edits_a_floor_by_hand(database);
     others_run_the_statement_themselves(database);
+    so_do_users_of_sqlx(database);
 }
 
 fn a_protected_table_refuses_sql_written_by_hand(database: &Database) {
@@ -273,6 +274,50 @@ fn others_run_the_statement_themselves(database: &Database) {
         let bad = postgres::check(&tx, "", claim(5)).await.unwrap_err();
         assert!(matches!(bad, tenure_fence::Error::Name(_)), "{bad:?}");
     });
+}
+
+/// The example of `docs/fencing.md`, word for word: A pauses, B takes the lock and writes, A wakes up.
+fn so_do_users_of_sqlx(database: &Database) {
+    #[rustfmt::skip]
+    async fn pay(pool: &sqlx::PgPool, token: tenure_fence::Token) -> Result<(), sqlx::Error> {
+        let mut tx = pool.begin().await?;
+        sqlx::query(tenure_fence::postgres::PASS)
+            .bind("ledger").bind(token.get() as i64).bind(-1i64).bind("exclusive").bind(false).bind(None::<String>)
+            .execute(&mut *tx).await?;
+        sqlx::query("update ledger set paid = true where id = $1").bind(7).execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+    let guide = include_str!("../../../../docs/fencing.md");
+    let text = include_str!("postgres.rs");
+    let example =
+        guide.split("with `sqlx`:\n\n```rust\n").nth(1).unwrap().split("```").next().unwrap();
+    for line in example.lines() {
+        assert!(text.contains(line.trim()), "the guide says what is not run here: {line}");
+    }
+    database.run("delete from ledger; insert into ledger values (7, false)");
+    let url = format!("postgres://postgres@127.0.0.1:{}/postgres", database.port);
+    let paid = || {
+        let select = "select paid from ledger where id = 7";
+        database.with(async |client| client.query_one(select, &[]).await.unwrap().get::<_, bool>(0))
+    };
+    database.runtime.block_on(async {
+        let pool = sqlx::PgPool::connect(&url).await.unwrap();
+        pay(&pool, token(34)).await.unwrap();
+        pool.close().await;
+    });
+    assert!(paid());
+    database.run("update ledger set paid = false");
+    database.runtime.block_on(async {
+        let pool = sqlx::PgPool::connect(&url).await.unwrap();
+        let late = pay(&pool, token(33)).await.unwrap_err();
+        let code = late.as_database_error().unwrap().code().unwrap().into_owned();
+        assert_eq!(code, "TF412", "{late}");
+        pay(&pool, token(34)).await.unwrap();
+        pool.close().await;
+    });
+    let floor = database.with(async |client| postgres::floor(client, "ledger").await.unwrap());
+    assert_eq!((paid(), floor.used), (true, Some(token(34))));
 }
 
 impl Database {

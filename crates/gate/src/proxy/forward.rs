@@ -21,7 +21,7 @@ use tower::Service;
 use crate::answer::Said;
 use crate::deadline::Deadline;
 use crate::listen::StartError;
-use crate::reason;
+use crate::reason::Reason;
 
 /// How long it may take to reach the service.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -94,7 +94,7 @@ impl Forward {
         let request = Request::from_parts(parts, Deadline::new(body, until));
         let late = |_| {
             Said::new(
-                reason::UPSTREAM_TIMEOUT,
+                Reason::UpstreamTimeout,
                 format!("the service took longer than {:?}", self.timeout),
             )
         };
@@ -102,10 +102,10 @@ impl Forward {
         let response = response.map_err(|error| {
             if error.is_connect() {
                 let message = format!("the service at {} cannot be reached", self.to);
-                return Said::new(reason::UPSTREAM_UNREACHABLE, message);
+                return Said::new(Reason::UpstreamUnreachable, message);
             }
             Said::new(
-                reason::UPSTREAM_BROKE_OFF,
+                Reason::UpstreamBrokeOff,
                 format!("the service at {} gave no answer", self.to),
             )
         })?;
@@ -121,7 +121,7 @@ impl Forward {
         let path = if path.starts_with('/') { path } else { "/" };
         let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.to.clone());
         let uri = uri.path_and_query(format!("{}{path}", self.base)).build();
-        uri.map_err(|_| Said::new(reason::MALFORMED, "the path cannot be sent on"))
+        uri.map_err(|_| Said::new(Reason::Malformed, "the path cannot be sent on"))
     }
 }
 

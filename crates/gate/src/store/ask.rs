@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tenure_fence::{Claim, Floor, LockSlot, Refused};
 
 use crate::answer::Said;
-use crate::reason;
+use crate::reason::Reason;
 
 /// How much a store takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,18 +169,18 @@ impl From<No> for Said {
             No::Refused(refused) => refused.into(),
             No::OtherLock { lock, slot } => {
                 let at = LockSlot { lock: &lock, slot };
-                Self::new(reason::OTHER_LOCK, format!("the key belongs to lock {at}"))
+                Self::new(Reason::OtherLock, format!("the key belongs to lock {at}"))
             }
             No::Compare { at, bytes } => {
                 let message = format!("the value has {bytes} bytes, not {at}");
-                Self { bytes: Some(bytes), ..Self::new(reason::COMPARE_FAILED, message) }
+                Self { bytes: Some(bytes), ..Self::new(Reason::CompareFailed, message) }
             }
             No::ValueTooLong { bytes, most } => {
                 let message = format!("the value would have {bytes} bytes; {most} are allowed");
-                Self::new(reason::VALUE_TOO_LONG, message)
+                Self::new(Reason::ValueTooLong, message)
             }
             No::Full { most } => Self::new(
-                reason::NO_SPACE,
+                Reason::NoSpace,
                 format!("the store may keep {most} bytes and has no room for more"),
             ),
         }

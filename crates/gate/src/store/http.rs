@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout};
 use crate::answer::{Said, json, shown};
 use crate::believe::Judge;
 use crate::hosts::Hosts;
-use crate::reason;
+use crate::reason::{Fence, Reason};
 
 use super::ask::{About, Act, Ask, Done, Limits, Record};
 use super::engine::{Broken, Engine};
@@ -139,18 +139,7 @@ impl Shop {
 
     /// Reads the whole body, if it is not too long and comes in time.
     pub(super) async fn body(&self, body: Body) -> Result<Bytes, Said> {
-        let most = self.0.limits.body_bytes_max;
-        let whole = timeout(BODY, Limited::new(body, most).collect()).await;
-        let whole = whole.map_err(|_| {
-            Said::new(reason::TOO_SLOW, format!("the body took longer than {BODY:?}"))
-        })?;
-        match whole {
-            Ok(whole) => Ok(whole.to_bytes()),
-            Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
-                Err(Said::new(reason::TOO_LARGE, format!("a body has at most {most} bytes")))
-            }
-            Err(error) => Err(Said::new(reason::MALFORMED, format!("the body broke off: {error}"))),
-        }
+        whole(body, self.0.limits.body_bytes_max).await
     }
 
     /// What a text that should be a token proves, and for this client if one was named.
@@ -173,7 +162,7 @@ impl Shop {
         read: impl FnOnce(&Engine) -> Result<T, Broken> + Send + 'static,
     ) -> Result<T, Said> {
         let unread = |error: &dyn std::fmt::Display| {
-            Said::new(reason::INTERNAL, format!("cannot read: {error}"))
+            Said::new(Reason::Internal, format!("cannot read: {error}"))
         };
         let _place = self.0.reads.acquire().await.map_err(|error| unread(&error))?;
         let engine = Arc::clone(&self.0.engine);
@@ -191,9 +180,9 @@ pub(super) fn routes(shop: Shop) -> Router {
         .route("/v1/floors/{*lock}", get(floor).put(raise))
         .route("/healthz", get(async || "ok\n"))
         .route("/metrics", get(metrics))
-        .fallback(async || Said::new(reason::UNKNOWN_OPERATION, "there is no such path"))
+        .fallback(async || Said::new(Reason::UnknownOperation, "there is no such path"))
         .method_not_allowed_fallback(async || {
-            Said::new(reason::UNKNOWN_VERB, "the path does not take this verb")
+            Said::new(Reason::UnknownVerb, "the path does not take this verb")
         })
         .with_state(shop.clone())
         .layer(middleware::from_fn_with_state(shop, enter))
@@ -206,7 +195,7 @@ async fn enter(State(shop): State<Shop>, request: Request, next: Next) -> Respon
         next.run(request).await
     } else {
         Said::new(
-            reason::HOST_NOT_ALLOWED,
+            Reason::HostNotAllowed,
             "the host name or origin of the request is not one of ours",
         )
         .into_response()
@@ -267,7 +256,7 @@ async fn list(State(shop): State<Shop>, uri: Uri) -> Answered {
     let Page { prefix, after, limit } = query(&uri)?;
     let most = limit.unwrap_or(LIST_MAX);
     if !(1..=LIST_MAX).contains(&most) {
-        return Err(Said::new(reason::INVALID_FIELD, format!("limit is from 1 to {LIST_MAX}")));
+        return Err(Said::new(Reason::InvalidField, format!("limit is from 1 to {LIST_MAX}")));
     }
     let read = shop.read(move |engine| engine.list(&prefix, after.as_deref(), most)).await?;
     let keys = read.0.into_iter().map(Key::from).collect();
@@ -323,12 +312,24 @@ async fn fenced(
 ) -> Result<(String, Under, Claim), Said> {
     let (key, under) = (name(key)?, query::<Under>(uri)?);
     let at = LockSlot { lock: &under.lock, slot: under.slot };
-    at.check().map_err(|invalid| Said::new(reason::INVALID_NAME, format!("lock: {invalid}")))?;
+    at.check().map_err(|invalid| Said::new(Reason::InvalidName, format!("lock: {invalid}")))?;
     if under.at.is_some() && method != Method::POST {
-        return Err(Said::new(reason::INVALID_FIELD, "at is for appending"));
+        return Err(Said::new(Reason::InvalidField, "at is for appending"));
     }
     let claim = shop.claim(token(headers)?, at, None).await?;
     Ok((key, under, claim))
+}
+
+async fn whole(body: Body, most: usize) -> Result<Bytes, Said> {
+    let whole = timeout(BODY, Limited::new(body, most).collect()).await;
+    let late = |_| Said::new(Reason::TooSlow, format!("the body took longer than {BODY:?}"));
+    match whole.map_err(late)? {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
+            Err(Said::new(Reason::TooLarge, format!("a body has at most {most} bytes")))
+        }
+        Err(error) => Err(Said::new(Reason::Malformed, format!("the body broke off: {error}"))),
+    }
 }
 
 /// The one token of a request.
@@ -336,7 +337,7 @@ fn token(headers: &HeaderMap) -> Result<&str, Said> {
     let mut given = headers.get_all(FENCING_TOKEN).iter();
     let required = || {
         Said::new(
-            reason::TOKEN_REQUIRED,
+            Fence::TokenRequired,
             "a header Fencing-Token with the token of the lock is needed",
         )
     };
@@ -348,16 +349,16 @@ fn token(headers: &HeaderMap) -> Result<&str, Said> {
 
 /// The name in a path.
 fn name(named: Named) -> Result<String, Said> {
-    let Path(name) = named.map_err(|error| Said::new(reason::INVALID_NAME, error.body_text()))?;
+    let Path(name) = named.map_err(|error| Said::new(Reason::InvalidName, error.body_text()))?;
     LockSlot::from(name.as_str())
         .check()
-        .map_err(|invalid| Said::new(reason::INVALID_NAME, invalid.to_string()))?;
+        .map_err(|invalid| Said::new(Reason::InvalidName, invalid.to_string()))?;
     Ok(name)
 }
 
 fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Said> {
     let query = Query::try_from_uri(uri)
-        .map_err(|error| Said::new(reason::INVALID_FIELD, error.body_text()))?;
+        .map_err(|error| Said::new(Reason::InvalidField, error.body_text()))?;
     Ok(query.0)
 }
 
@@ -367,7 +368,7 @@ fn answered(done: Done) -> Answered {
         Done::Appended { at, bytes } => object(&Appended { at, bytes }),
         Done::Deleted(deleted) => object(&Deleted { deleted }),
         Done::Raised(floor) => with_floor(StatusCode::NO_CONTENT.into_response(), floor),
-        Done::Read(None) => return Err(Said::new(reason::KEY_NOT_FOUND, "there is no such key")),
+        Done::Read(None) => return Err(Said::new(Reason::KeyNotFound, "there is no such key")),
         Done::Read(Some(Record { about, value })) => {
             let mut response = json(StatusCode::OK, value);
             let headers = response.headers_mut();
@@ -387,4 +388,36 @@ fn with_floor(mut response: Response, floor: Floor) -> Response {
         response.headers_mut().insert(FENCING_FLOOR, HeaderValue::from(floor.get()));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+
+    use super::*;
+
+    /// Never comes, and never ends.
+    struct Never;
+
+    impl http_body::Body for Never {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_not_waited_for() {
+        let said = whole(Body::new(Never), 1_000).await.unwrap_err();
+        assert_eq!(said.row, Reason::TooSlow.row());
+    }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tenure_fence::LockSlot;
 
 use crate::answer::{Said, json};
-use crate::reason;
+use crate::reason::{Fence, Reason};
 
 use super::ask::{Act, Ask};
 use super::http::Shop;
@@ -57,8 +57,8 @@ pub(super) async fn write(State(shop): State<Shop>, request: Request) -> Respons
         Ok(()) => json(StatusCode::OK, r#"{"success":true}"#),
         Err(said) => {
             // Those who know only this call know 409 for a token that is late.
-            let stale = said.row == reason::STALE_TOKEN;
-            let status = if stale { StatusCode::CONFLICT } else { said.row.status };
+            let stale = said.row == Fence::StaleToken.row();
+            let status = if stale { StatusCode::CONFLICT } else { said.status() };
             said.with(status, r#"{"success":false}"#.into())
         }
     }
@@ -83,8 +83,8 @@ async fn try_write(shop: &Shop, request: Request) -> Result<(), Said> {
 /// Reads a body, with a name that can be one.
 pub(super) fn read(body: &[u8]) -> Result<Write, Said> {
     let write: Write = serde_json::from_slice(body)
-        .map_err(|error| Said::new(reason::MALFORMED, error.to_string()))?;
+        .map_err(|error| Said::new(Reason::Malformed, error.to_string()))?;
     let named = LockSlot::from(write.fencing_token.key.as_str()).check();
-    named.map_err(|invalid| Said::new(reason::INVALID_NAME, invalid.to_string()))?;
+    named.map_err(|invalid| Said::new(Reason::InvalidName, invalid.to_string()))?;
     Ok(write)
 }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::answer::Said;
-use crate::reason;
+use crate::reason::Reason;
 
 use super::ask::{Ask, Done, Limits, No};
 use super::engine::{Broken, Engine};
@@ -71,7 +71,7 @@ impl Writer {
     /// Has something done. A caller that goes away does not undo it.
     pub(super) async fn ask(&self, ask: Ask) -> Result<Done, Said> {
         let weight = ask.weight();
-        let full = || Said::new(reason::OVERLOADED, "more writes wait than can");
+        let full = || Said::new(Reason::Overloaded, "more writes wait than can");
         if self.bytes.fetch_add(weight, Ordering::Relaxed) + weight > QUEUED_BYTES_MAX {
             self.bytes.fetch_sub(weight, Ordering::Relaxed);
             return Err(full());
@@ -84,13 +84,13 @@ impl Writer {
             return Err(match error {
                 TrySendError::Full(_) => full(),
                 TrySendError::Disconnected(_) => {
-                    Said::new(reason::SHUTTING_DOWN, "the store has stopped writing")
+                    Said::new(Reason::ShuttingDown, "the store has stopped writing")
                 }
             });
         }
         let answer = answered
             .await
-            .map_err(|_| Said::new(reason::INTERNAL, "the disk failed while this was written"))?;
+            .map_err(|_| Said::new(Reason::Internal, "the disk failed while this was written"))?;
         answer.map_err(Into::into)
     }
 }
@@ -123,4 +123,41 @@ fn write(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use tenure_fence::{Claim, Token};
+
+    use super::super::ask::Act;
+    use super::*;
+    use crate::reason::Row;
+
+    fn ask(bytes: usize) -> Ask {
+        let claim = Claim::new(Token::from_u64(1).expect("a token"));
+        let value = Bytes::from(vec![0; bytes]);
+        Ask { lock: "l".into(), slot: None, claim, act: Act::Put { key: "k".into(), value } }
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_writer_that_cannot_keep_up_or_has_stopped() {
+        let (queue, asks) = sync_channel(1);
+        let writer = Writer { queue, waiting: Arc::default(), bytes: Arc::default() };
+        let why = async |bytes| -> &'static Row { writer.ask(ask(bytes)).await.unwrap_err().row };
+        assert_eq!(why(QUEUED_BYTES_MAX + 1).await, Reason::Overloaded.row(), "too many bytes");
+        let first = tokio::spawn({
+            let writer = writer.clone();
+            async move { writer.ask(ask(1)).await }
+        });
+        while writer.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(why(1).await, Reason::Overloaded.row(), "too many writes");
+        // The disk fails: nobody knows of the first, and the next are sent away.
+        drop(asks);
+        assert_eq!(first.await.unwrap().unwrap_err().row, Reason::Internal.row());
+        assert_eq!(why(1).await, Reason::ShuttingDown.row());
+        assert_eq!(writer.waiting(), 1, "only the first was ever let in");
+    }
 }

@@ -16,7 +16,7 @@ fn settings(dir: &Path, upstream: SocketAddr) -> Settings {
     Settings { listen: "127.0.0.1:0".parse().unwrap(), ..settings }
 }
 
-fn started(dir: &Path, upstream: SocketAddr, change: impl Fn(&mut Settings)) -> Running {
+pub(crate) fn started(dir: &Path, upstream: SocketAddr, change: impl Fn(&mut Settings)) -> Running {
     for _ in 0..1_000 {
         let mut settings = settings(dir, upstream);
         change(&mut settings);

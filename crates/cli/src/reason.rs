@@ -1,0 +1,324 @@
+//! Which reasons are there, and what does each one mean?
+//!
+//! Those that a command says of itself are here. All others belong to whoever refuses: the doors of the cluster, the
+//! fences, the store and the proxy. `tenure help` knows every one, and `docs/reference/errors.md` is printed from the
+//! same tables.
+
+use serde_json::{Value, json};
+use tenure_gate::reason::{Effect, Fence, Reason as Gate, Row as GateRow, TicketReason};
+use tenure_wire::reason as cluster;
+
+/// A reason of the command line's own.
+pub(crate) struct Row {
+    pub(crate) reason: &'static str,
+    /// With which codes a command ends that says it.
+    pub(crate) exit: &'static str,
+    pub(crate) effect: Effect,
+    pub(crate) meaning: &'static str,
+    pub(crate) advice: &'static str,
+}
+
+/// Whatever a table says of a reason, in the words of all of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Told {
+    pub(crate) reason: &'static str,
+    pub(crate) effect: &'static str,
+    pub(crate) meaning: &'static str,
+    pub(crate) advice: &'static str,
+    /// The status over HTTP, where it is said there.
+    pub(crate) http: Option<u16>,
+    /// With which codes a command ends, where no other is told this.
+    pub(crate) exit: Option<&'static str>,
+}
+
+impl Told {
+    /// The same for programs.
+    pub(crate) fn object(&self, by: &str) -> Value {
+        let Self { reason, effect, meaning, advice, http, exit } = self;
+        let mut said = json!({
+            "reason": reason, "said_by": by, "meaning": meaning, "effect": effect, "next": advice,
+        });
+        if let Some(http) = http {
+            said["http"] = json!(http);
+        }
+        if let Some(exit) = exit {
+            said["exit"] = json!(exit);
+        }
+        said
+    }
+}
+
+/// A table: who says what is in it.
+pub(crate) struct Section {
+    pub(crate) by: &'static str,
+    pub(crate) rows: Vec<Told>,
+}
+
+const fn row(
+    reason: &'static str,
+    exit: &'static str,
+    meaning: &'static str,
+    advice: &'static str,
+) -> Row {
+    Row { reason, exit, effect: Effect::None, meaning, advice }
+}
+
+/// What the command line says of itself, and nobody else.
+pub(crate) const TABLE: &[Row] = &[
+    row(
+        "ARGUMENTS",
+        "2",
+        "the arguments make no sense; nothing was sent",
+        "look at --help of the command",
+    ),
+    row(
+        "CONFIG",
+        "78",
+        "a setting, a file or a variable cannot be used; nothing was sent",
+        "correct what is named",
+    ),
+    row(
+        "REFUSED",
+        "1",
+        "something other than the cluster stands in the way: a file, a terminal, a check that failed",
+        "look at the message",
+    ),
+    row(
+        "UNREACHABLE",
+        "69",
+        "no member answered; nothing was asked for",
+        "tenure doctor, or a longer --connect-timeout",
+    ),
+    row(
+        "UNAVAILABLE",
+        "69",
+        "members were reached, and none took the request",
+        "tenure cluster status, or the same again later",
+    ),
+    row(
+        "LOST",
+        "76",
+        "the lock, the lease or the leadership was held and is not any more",
+        "stop the work; who has it: tenure explain LOCK",
+    ),
+    row(
+        "START",
+        "1, 78",
+        "a member cannot start; 78 if another setting would help",
+        "what the message ends with",
+    ),
+    row(
+        "STOPPED",
+        "1",
+        "a member ended by itself: it was removed, or its disk failed it",
+        "what the message ends with",
+    ),
+    row(
+        "RESTORE",
+        "1, 78",
+        "a backup cannot be restored; 78 if another setting would help",
+        "what the message ends with",
+    ),
+    row(
+        "NOT_STARTED",
+        "126, 127",
+        "the command that was to be run cannot be executed, or was not found",
+        "check the command after --",
+    ),
+];
+
+/// Every table there is.
+pub(crate) fn sections() -> Vec<Section> {
+    let cluster = cluster::TABLE.iter().map(|row| Told {
+        reason: row.reason,
+        effect: cluster::effect_word(row.effect),
+        meaning: row.meaning,
+        advice: row.advice,
+        http: Some(row.http),
+        exit: None,
+    });
+    let gate = |row: &'static GateRow| Told {
+        reason: row.reason,
+        effect: row.effect.word(),
+        meaning: row.meaning,
+        advice: row.advice,
+        http: Some(row.status),
+        exit: None,
+    };
+    let own = TABLE.iter().map(|row| Told {
+        reason: row.reason,
+        effect: row.effect.word(),
+        meaning: row.meaning,
+        advice: row.advice,
+        http: None,
+        exit: Some(row.exit),
+    });
+    vec![
+        Section { by: "the cluster", rows: cluster.collect() },
+        Section { by: "fences", rows: Fence::ALL.iter().map(|it| gate(it.row())).collect() },
+        Section {
+            by: "tickets",
+            rows: TicketReason::ALL.iter().map(|it| gate(it.row())).collect(),
+        },
+        Section {
+            by: "store and proxy",
+            rows: Gate::ALL.iter().map(|it| gate(it.row())).collect(),
+        },
+        Section { by: "the command line", rows: own.collect() },
+    ]
+}
+
+/// What every table that has this word says of it.
+pub(crate) fn find(word: &str) -> Vec<(&'static str, Told)> {
+    let found = |section: Section| {
+        let row = section.rows.into_iter().find(|row| row.reason == word);
+        row.map(|row| (section.by, row))
+    };
+    sections().into_iter().filter_map(found).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    use super::*;
+
+    const INTRODUCTION: &str = "\
+# Errors
+
+<!-- Printed from the tables in the code: TENURE_FIX=1 cargo test -p tenure-cli --bin tenure reason -->
+
+Every answer that is not success has a `reason`, one stable word for programs. Who says what:
+[the cluster](#the-cluster), [fences](#fences) with [tickets](#tickets),
+[the store and the proxy](#the-store-and-the-proxy), and [the command line](#the-command-line) of itself. A word
+that stands in two of the tables means the same in both. `tenure help REASON` explains one, `tenure help reasons`
+lists them.
+
+- **effect** says what may be concluded. `none`: it did not happen and will not. `unknown`: it may have happened, or
+  may still. The two never share a reason.
+
+";
+
+    const FENCES: &str = "
+## Fences
+
+Said by the [HTTP layer](../fencing.md#http), the proxy and the store, in the header `Tenure-Reason` and as
+`{\"error\":{\"reason\":…,\"message\":…,\"effect\":…,\"next\":…,…}}`. Fences in SQL and Lua say the same in the
+language of their stores ([PostgreSQL](../fencing.md#postgresql)); in Rust it is `Refused::reason()`.
+
+";
+
+    const TICKETS: &str = "
+## Tickets
+
+Why a [ticket](../guides/tickets.md) proves nothing. Over HTTP it is answered as `FORGED_TOKEN`, with this in the
+message; the store has it in the header `Tenure-Ticket` and in `ticket` of the body, too. In Rust it is
+`Forged::reason()`.
+
+";
+
+    const GATE: &str = "
+## The store and the proxy
+
+What [the store](../guides/store.md) and [the proxy](../guides/proxy.md) say beside the reasons of fences, in the same
+form. `UPSTREAM_…` is the proxy's, all others are the store's; a path that cannot be sent on is `MALFORMED` at the
+proxy.
+
+";
+
+    const OWN: &str = "
+## The command line
+
+With `--output json` a command that fails writes one object to stderr with the `reason`: one of the tables above if
+somebody else refused, else one of these. What the exit codes mean says `tenure help exit`.
+
+| reason | meaning | exit code | effect | what to do |
+|---|---|---|---|---|
+";
+
+    /// `docs/reference/errors.md`, whole.
+    fn page() -> String {
+        let mut page = format!("{INTRODUCTION}{}", cluster::reference());
+        let mut section = |head: &str, rows: &mut dyn Iterator<Item = &'static GateRow>| {
+            page.push_str(head);
+            page.push_str(
+                "| reason | meaning | HTTP | effect | what to do |\n|---|---|---|---|---|\n",
+            );
+            for row in rows {
+                let (status, effect) = (row.status, row.effect.word());
+                let (reason, meaning, advice) = (row.reason, row.meaning, row.advice);
+                let _ =
+                    writeln!(page, "| `{reason}` | {meaning} | {status} | {effect} | {advice} |");
+            }
+        };
+        section(FENCES, &mut Fence::ALL.iter().map(|it| it.row()));
+        section(TICKETS, &mut TicketReason::ALL.iter().map(|it| it.row()));
+        section(GATE, &mut Gate::ALL.iter().map(|it| it.row()));
+        page.push_str(OWN);
+        for Row { reason, exit, effect, meaning, advice } in TABLE {
+            let effect = effect.word();
+            let _ = writeln!(page, "| `{reason}` | {meaning} | {exit} | {effect} | {advice} |");
+        }
+        page
+    }
+
+    #[test]
+    fn the_errors_page_is_printed_from_the_tables() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/errors.md");
+        if std::env::var_os("TENURE_FIX").is_some() {
+            std::fs::write(path, page()).unwrap();
+        }
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(kept == page(), "docs/reference/errors.md is old: run with TENURE_FIX=1");
+        for row in sections().iter().flat_map(|section| &section.rows) {
+            let line = format!("| `{}` | {} |", row.reason, row.meaning);
+            assert!(kept.contains(&line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_word_of_two_tables_has_one_effect() {
+        let mut effects = BTreeMap::new();
+        for row in sections().into_iter().flat_map(|section| section.rows) {
+            assert_eq!(effects.insert(row.reason, row.effect).unwrap_or(row.effect), row.effect);
+        }
+        assert!(TABLE.iter().all(|row| find(row.reason).len() == 1), "its own words are its own");
+    }
+
+    /// Words in capitals that are handed to `Failure::new` anywhere in this program.
+    fn said(dir: &Path, words: &mut Vec<(String, String)>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                said(&path, words);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for maker in ["Failure::new(", "Self::new("] {
+                for after in text.split(maker).skip(1) {
+                    let Some(word) = after.split(';').next().unwrap().split('"').nth(1) else {
+                        continue;
+                    };
+                    if word.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
+                        words.push((word.to_owned(), path.display().to_string()));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_reason_that_a_command_says_stands_in_a_table() {
+        let mut words = Vec::new();
+        said(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut words);
+        for (word, file) in &words {
+            assert!(!find(word).is_empty(), "{word} of {file} stands in no table");
+        }
+        for row in TABLE {
+            let is_said = words.iter().any(|(word, _)| word == row.reason);
+            assert!(is_said, "nobody says {}", row.reason);
+        }
+    }
+}
