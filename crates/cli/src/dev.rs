@@ -36,7 +36,8 @@ pub(crate) struct Dev {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7450")]
     clients: String,
     /// Run so many members in this process, for play
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(MEMBERS_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(MEMBERS_MAX)))]
     members: u8,
     /// How to say that it is ready
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
