@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tenure_raft::{Change, Stop, Why, Wish};
 
-use crate::book::{self, Address, Card};
+use crate::book::{self, Address, Card, Names};
 use crate::error::StartError;
 use crate::lineage::Lineage;
-use crate::member::{Member, MemberStatus, Undone};
+use crate::member::{End, Event, Member, MemberStatus, Undone};
 use crate::os;
 use crate::peer::{Control, Join, Joiner, Wire};
 use crate::pen::spawn;
@@ -18,6 +18,10 @@ const HOPS_MAX: usize = 5;
 /// How long a member tries to enter before it says why it cannot.
 const ENTER_US: u64 = 30_000_000;
 const PAUSE: Duration = Duration::from_millis(500);
+/// How often a member looks whether it hears of a leader, and how often in a row it must hear of none before it asks
+/// whether it was removed: an election is over by then.
+const LOOK: Duration = Duration::from_secs(1);
+const ALONE_MIN: u32 = 3;
 /// How long the cluster may take to agree on a new member.
 const AGREE: Duration = Duration::from_secs(8);
 
@@ -134,14 +138,39 @@ fn admit(member: &Member, join: &Join) -> Result<(u16, Vec<Card>), Box<Control>>
     Ok((level, book.into_iter().map(|(id, names)| Card { id, names }).collect()))
 }
 
-/// Sees to it that the book has this member's card as it is now.
+/// Sees to it that the book has this member's card as it is now, and that it ends once it does not belong to the
+/// others any more.
 pub(crate) fn announce(member: Member, card: Card, level_known: u16, wire: Wire) {
     let join = Join { card, level: level_known, lineage: Some(member.lineage().clone()) };
     spawn("tenure-card", move || {
         while member.ended().is_none() && !is_known(&member, &join, &wire) {
             std::thread::sleep(os::jittered(PAUSE));
         }
+        belong(&member, &join, &wire);
     });
+}
+
+/// The entry that removes a member is not sent to one that was behind when the others agreed on it: it hears nothing
+/// any more, and asks them why.
+fn belong(member: &Member, join: &Join, wire: &Wire) {
+    let mut alone = 0;
+    while member.ended().is_none() {
+        std::thread::sleep(os::jittered(LOOK));
+        alone = if member.lead().borrow().by.is_none() { alone + 1 } else { 0 };
+        if alone >= ALONE_MIN && is_retired(member, join, wire) {
+            return member.tell(Event::Die(End::Cluster(Stop::Removed)));
+        }
+    }
+}
+
+fn is_retired(member: &Member, join: &Join, wire: &Wire) -> bool {
+    let Ok(book) = member.look(|replica| book::read(replica.machine())) else { return false };
+    let others = book.iter().filter(|(id, _)| **id != join.card.id);
+    let retired = Why::Retired.to_string();
+    let says_so = |(_, names): (_, &Names)| {
+        knock(&names.members, join, wire).err().is_some_and(|why| why.ends_with(&retired))
+    };
+    others.into_iter().any(says_so)
 }
 
 fn is_known(member: &Member, join: &Join, wire: &Wire) -> bool {

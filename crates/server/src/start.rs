@@ -307,7 +307,7 @@ fn edge_runtime(workers: usize) -> std::io::Result<Runtime> {
         .build()
 }
 
-/// Whether the directory is of the member that somebody means. One whose state has not come yet has no name so far.
+/// Whether the directory is of the member that somebody means. One whose state has not come yet has no name.
 fn check_name(machine: &Machine, card: &Card) -> Result<(), StartError> {
     match book::read(machine).remove(&card.id) {
         Some(known) if known.name != card.names.name => {

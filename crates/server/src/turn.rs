@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tenure_core::outcome::Notice;
 use tenure_raft::{
-    Change, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved, Ticket, Why, Wish,
+    Change, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved, Stop, Ticket, Why,
+    Wish,
 };
 use tenure_store::{DataDir, Fatal, SnapshotError, Snapshots, WriteError};
 use tenure_types::Revision;
@@ -135,7 +136,7 @@ impl Driver {
         self.on.member.outbox().send(Delivery::Notices(Vec::new()));
         self.on.member.feed().close();
         self.on.member.tally().close();
-        if end.is_corrupt() {
+        if end.is_corrupt() || end == End::Cluster(Stop::Removed) {
             // Whoever ends the process then would end the doors too, before they have said why.
             std::thread::sleep(LAST_WORDS);
         }

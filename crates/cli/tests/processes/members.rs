@@ -123,7 +123,9 @@ fn two_wiped_members_grant_nothing() {
         let process = cluster.members[at].process.as_mut().unwrap();
         assert_eq!(process.ended().code(), Some(78), "{}", process.words());
     }
-    let status = wait("it is back", || cluster.ask(kept, "status"));
+    let status = wait("it is back, with all that it has", || {
+        cluster.ask(kept, "status").filter(|status| number(status, "revision") >= before)
+    });
     assert_eq!(number(&status, "revision"), before, "{status}");
 }
 
@@ -221,4 +223,20 @@ fn a_member_that_is_one_already_is_told_what_is_not_needed_and_what_is_wrong() {
         members.out.contains("other").then_some(())
     });
     drop(renamed);
+}
+
+#[test]
+fn one_that_was_removed_while_it_was_down_finds_out_when_it_comes_back() {
+    let mut cluster = Cluster::found(3);
+    let gone = (cluster.leader() + 1) % 3;
+    cluster.kill(gone);
+    let (name, leader) = (cluster.members[gone].name.clone(), cluster.leader());
+    let addr = cluster.address(leader).to_string();
+    let removed = tenure(&["cluster", "remove", &name, "--yes", "--addr", &addr]);
+    assert_eq!(removed.code, Some(0), "{}", removed.err);
+    // Nobody sends it the entry that says so.
+    cluster.start(gone, &[]);
+    let process = cluster.members[gone].process.as_mut().unwrap();
+    assert_eq!(process.ended().code(), Some(1));
+    assert!(process.words().contains("removed from the cluster"), "{}", process.words());
 }

@@ -8,17 +8,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure_core::request::{Command, Expect, RequestId};
-use tenure_raft::{Change, MemberId, Membership, Replica, Status, Why, Wish};
+use tenure_raft::{Change, MemberId, Membership, Replica, Status, Stop, Why, Wish};
 use tenure_wire::{Failure, v1};
 use tokio::sync::oneshot;
 
 use super::{Edge, Fresh, Principal, deadline_us, encode, read};
 use crate::book::{self, Card, Names};
-use crate::member::{Event, NotTaken};
+use crate::member::{End, Event, NotTaken};
 use crate::os;
 
 /// How long the leader has for its word on a change, at least.
 const ANSWERED: Duration = Duration::from_millis(150);
+/// How long a hand-over may take before another is tried: longer than an election.
+const HANDED_OVER: Duration = Duration::from_secs(2);
 
 /// The cluster as one member sees it.
 #[derive(Clone, Debug)]
@@ -119,22 +121,39 @@ impl Edge {
         self.change(Change::Promote(id), deadline_us(within)).await
     }
 
-    /// Removes a member for ever, then its address. One that leads hands over first.
-    pub(crate) async fn remove(&self, id: MemberId, within: Duration) -> Result<(), v1::Error> {
+    /// Removes a member for ever, then its address. One that leads hands over first. Tells how the cluster is then: also
+    /// if it was this member, which has ended or is about to.
+    pub(crate) async fn remove(
+        &self,
+        id: MemberId,
+        within: Duration,
+    ) -> Result<Cluster, v1::Error> {
         let until_us = deadline_us(within);
-        let members = self.view_now(within).await?.members;
+        let mut before = self.view_now(within).await?;
+        let members = &mut before.members;
         if !members.contains(id) {
             return Err(Failure::MemberNotFound { member: id.to_string() }.into());
         }
         if members.voters.len() == 1 && members.voters.contains(&id) {
             return Err(Failure::QuorumAtRisk.into());
         }
-        if self.lead().by == Some(id) {
-            self.transfer(None, os::until(until_us)).await?;
-        }
-        let removed = self.change(Change::Remove(id), until_us).await;
-        if removed.is_err() && self.view().await?.members.contains(id) {
-            return removed;
+        loop {
+            if self.lead().by == Some(id) {
+                self.transfer(None, os::until(until_us)).await?;
+            }
+            let Err(error) = self.change(Change::Remove(id), until_us).await else { break };
+            // One that removes itself may end before it hears that it is done.
+            let removed = match self.view().await {
+                Ok(cluster) => !cluster.members.contains(id),
+                Err(_) => self.member().ended() == Some(End::Cluster(Stop::Removed)),
+            };
+            if removed {
+                break;
+            }
+            // It may have been elected again meanwhile.
+            if self.lead().by != Some(id) || os::until(until_us) < ANSWERED {
+                return Err(error);
+            }
         }
         let key = book::key(id);
         let delete = Command::Delete { key: &key, expect: Expect::Any, guard: None };
@@ -142,35 +161,55 @@ impl Edge {
         if id != self.member().id() {
             // An address that stays in the book does no harm: nobody dials one who is no member.
             let _ = self.run(request, 0, os::until(until_us)).await;
+            if let Ok(now) = self.view_now(os::until(until_us)).await {
+                return Ok(now);
+            }
         }
-        Ok(())
+        members.voters.remove(&id);
+        members.learners.remove(&id);
+        members.retired.insert(id);
+        Ok(before)
     }
 
-    /// Lets another member lead: this one, or whichever is best. Tells who leads then.
+    /// Lets another member lead: this one, or whichever is best. Tells who leads then. A hand-over may be lost on its
+    /// way, so it is tried until somebody else leads.
     pub(crate) async fn transfer(
         &self,
         to: Option<MemberId>,
         within: Duration,
     ) -> Result<MemberId, v1::Error> {
         let until_us = deadline_us(within);
-        let cluster = self.view_now(within).await?;
-        let to = match to {
-            None => self.heir(&cluster)?,
-            Some(id) if !cluster.members.voters.contains(&id) => {
-                return Err(Failure::MemberNotFound { member: id.to_string() }.into());
-            }
-            Some(id) => id,
+        let before = self.lead().by;
+        let is_done = |by: Option<MemberId>| match to {
+            Some(_) => by == to,
+            None => by.is_some() && by != before,
         };
-        if self.lead().by == Some(to) {
-            return Ok(to);
-        }
-        self.wish(Wish::Transfer(to), os::until(until_us)).await?;
         let mut lead = self.member().lead();
-        let leads = lead.wait_for(|lead| lead.by == Some(to));
-        match tokio::time::timeout(os::until(until_us), leads).await {
-            Ok(Ok(_)) => Ok(to),
-            Ok(Err(_)) => Err(self.farewell().into()),
-            Err(_) => Err(waited(within).into()),
+        loop {
+            let cluster = self.view_now(os::until(until_us)).await?;
+            let heir = match to {
+                None => self.heir(&cluster)?,
+                Some(id) if !cluster.members.voters.contains(&id) => {
+                    return Err(Failure::MemberNotFound { member: id.to_string() }.into());
+                }
+                Some(id) => id,
+            };
+            if let Some(by) = self.lead().by.filter(|by| is_done(Some(*by))) {
+                return Ok(by);
+            }
+            if let Err(failure) = self.wish(Wish::Transfer(heir), os::until(until_us)).await
+                && !is_done(self.lead().by)
+            {
+                return Err(failure.into());
+            }
+            let soon = os::until(until_us).min(HANDED_OVER);
+            let leads = lead.wait_for(|lead| is_done(lead.by));
+            match tokio::time::timeout(soon, leads).await.map(|led| led.map(|lead| lead.by)) {
+                Ok(Ok(by)) => return Ok(by.unwrap_or(heir)),
+                Ok(Err(_)) => return Err(self.farewell().into()),
+                Err(_) if os::until(until_us).is_zero() => return Err(waited(within).into()),
+                Err(_) => {}
+            }
         }
     }
 

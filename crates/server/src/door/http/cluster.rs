@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use tenure_raft::MemberId;
+use tenure_types::Revision;
 use tenure_wire::Failure;
 use tenure_wire::json::cluster::{AddMember, ChangeMember, MemberAction, Members, Status};
 
@@ -12,6 +13,7 @@ use super::limits::Nothing;
 use super::{Http, Refused};
 use crate::book::{Card, Names, Preference};
 use crate::door::{decode, grpc};
+use crate::edge::Cluster;
 
 const AT: &str = "/v1/cluster/members/";
 
@@ -81,14 +83,21 @@ pub(super) async fn remove(State(http): State<Http>, call: Call) -> Answered {
     let within = within(call.query::<Timeout>()?.timeout)?;
     let id = http.member(call.name(AT)?).await?;
     call.nothing().await?;
-    http.edge.remove(id, within).await?;
-    listed(&http).await
+    let revision = async || http.edge.look(|replica| replica.machine().revision()).await;
+    let before = revision().await?;
+    let cluster = http.edge.remove(id, within).await?;
+    // One that removed itself has nothing newer to say.
+    shown(&http, &cluster, revision().await.unwrap_or(before))
 }
 
 async fn listed(http: &Http) -> Answered {
     let cluster = http.edge.view().await?;
     let revision = http.edge.look(|replica| replica.machine().revision()).await?;
-    let members = grpc::cluster::members(&cluster).into_iter().map(Into::into).collect();
+    shown(http, &cluster, revision)
+}
+
+fn shown(http: &Http, cluster: &Cluster, revision: Revision) -> Answered {
+    let members = grpc::cluster::members(cluster).into_iter().map(Into::into).collect();
     json(&Members { members, header: http.header(revision) })
 }
 
