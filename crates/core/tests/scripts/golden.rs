@@ -8,7 +8,7 @@ use tenure_core::request::{
     Request, RequestId, Revoker, Urgency, Wait,
 };
 use tenure_core::{Filter, Machine};
-use tenure_types::{Handle, LeaseId, Limit, Mode, Revision, Term, Token};
+use tenure_types::{Handle, LeaseId, Limit, Mode, Name, Revision, Term, Token};
 
 use crate::script::play;
 use crate::snapshots::EVERYTHING;
@@ -62,7 +62,7 @@ fn a_snapshot_whose_history_tells_who_took_things_away_is_read_and_written_as_ev
     assert_eq!(hex(&machine.encode()), hex(&bytes));
     let events = machine.events(Revision(1), Filter::All, 100).expect("nothing is cut off");
     let events = events.batches.iter().flat_map(|batch| &batch.events);
-    let by: Vec<&str> = events.filter_map(|it| it.by.as_ref()).map(|it| it.as_str()).collect();
+    let by: Vec<&str> = events.filter_map(|it| it.by.as_ref()).map(Name::as_str).collect();
     assert_eq!(by, ["ops@host", "eva"]);
 }
 
