@@ -121,8 +121,8 @@ impl Edge {
         self.change(Change::Promote(id), deadline_us(within)).await
     }
 
-    /// Removes a member for ever, then its address. One that leads hands over first. Tells how the cluster is then: also
-    /// if it was this member, which has ended or is about to.
+    /// Removes a member for ever, then its address. One that leads hands over first. Tells how the cluster is then,
+    /// also if it was this member, which has ended or is about to.
     pub(crate) async fn remove(
         &self,
         id: MemberId,
