@@ -1,19 +1,55 @@
 //! Which tests failed, with what words, and may they be tried again by themselves?
 //!
 //! Real processes on a shared machine meet delays that no test can foresee, and one such test must not hide what all
-//! the others say. So a test that failed beside others is run once more alone, and named if it passes then. What broke
-//! a promise is no question of timing: it stays failed.
-
-/// Words of a test that has seen a promise broken.
-const BROKEN: &[&str] = &["violation", "overlap", "acknowledged"];
+//! the others say. So a test of them that failed beside others is run once more alone, and named if it passes then.
+//! Where a promise is proved, only one that waited in vain is: whatever else such a test saw stays failed.
 
 /// Crates whose tests start real members, peers and processes. Elsewhere time plays no part.
 const REAL: &[&str] = &["backends", "cli", "client", "fence", "gate", "server"];
 
-/// Whether a test program (`server-grpc`, `core-lib`) depends on how busy the machine is.
-pub(crate) fn depends_on_time(program: &str) -> bool {
-    let Some((krate, part)) = program.split_once('-') else { return false };
-    REAL.contains(&krate) && part != "lib" && part != "bin"
+/// Programs that prove a promise: one holder at a time, nothing acknowledged lost, everything heard once.
+const PROOFS: &[&str] = &[
+    "backends-stores",
+    "cli-backup",
+    "cli-guarded",
+    "cli-hold",
+    "cli-sdk",
+    "client-alone",
+    "fence-fences",
+    "gate-gate",
+    "server-restore",
+    "server-watch",
+];
+
+/// Words of a test that waited in vain.
+const LATE: &[&str] = &["waited too long", "no answer", "in time", "not over in", "too slow"];
+
+/// Words of a test that has seen a promise broken, wherever.
+const BROKEN: &[&str] = &["violation", "overlap", "acknowledged", "twice"];
+
+/// What of a failure decides whether there is another try.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Program {
+    /// Time plays no part in it.
+    Steady,
+    Real,
+    Proof,
+}
+
+impl Program {
+    /// Of a program by its name: `server-grpc`, `core-lib`.
+    pub(crate) fn named(name: &str) -> Self {
+        match name.split_once('-') {
+            Some((krate, part)) if REAL.contains(&krate) && part != "lib" && part != "bin" => {
+                if PROOFS.contains(&name) {
+                    Self::Proof
+                } else {
+                    Self::Real
+                }
+            }
+            _ => Self::Steady,
+        }
+    }
 }
 
 /// How much of what a failed test said is repeated at the end.
@@ -28,9 +64,16 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// Whether it may be tried again.
-    pub(crate) fn is_final(&self) -> bool {
+    pub(crate) fn may_be_late(&self, of: Program) -> bool {
         // Not the first line, which has the name of the test.
-        self.said.iter().skip(1).any(|line| BROKEN.iter().any(|word| line.contains(word)))
+        let says = |words: &[&str]| {
+            self.said.iter().skip(1).any(|line| words.iter().any(|word| line.contains(word)))
+        };
+        match of {
+            Program::Steady => false,
+            Program::Real => !says(BROKEN),
+            Program::Proof => says(LATE) && !says(BROKEN),
+        }
     }
 
     /// The first words of it.
@@ -98,14 +141,35 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored
     #[test]
     fn a_broken_promise_is_final_and_a_late_answer_is_not() {
         let found = failures(SAID);
-        assert_eq!(found.iter().map(Failure::is_final).collect::<Vec<_>>(), [false, true]);
+        for of in [Program::Real, Program::Proof] {
+            let may: Vec<_> = found.iter().map(|it| it.may_be_late(of)).collect();
+            assert_eq!(may, [true, false], "{of:?}");
+        }
+    }
+
+    #[test]
+    fn a_proof_that_saw_something_else_is_final() {
+        let failure = |said: &str| Failure {
+            test: "t".to_owned(),
+            said: vec!["thread 't' panicked at in time".to_owned(), said.to_owned()],
+        };
+        let (strange, late) = (failure("two were at work at once"), failure("it came in time"));
+        let may = |it: &Failure, of| it.may_be_late(of);
+        assert!(may(&strange, Program::Real) && may(&late, Program::Real));
+        assert!(!may(&strange, Program::Proof) && may(&late, Program::Proof));
+        assert!(!may(&strange, Program::Steady) && !may(&late, Program::Steady));
     }
 
     #[test]
     fn only_real_processes_depend_on_time() {
-        let expected = [("server-grpc", true), ("core-scripts", false), ("client-lib", false)];
-        for (program, depends) in expected {
-            assert_eq!(depends_on_time(program), depends, "{program}");
+        let expected = [
+            ("server-grpc", Program::Real),
+            ("cli-hold", Program::Proof),
+            ("core-scripts", Program::Steady),
+            ("client-lib", Program::Steady),
+        ];
+        for (name, of) in expected {
+            assert_eq!(Program::named(name), of, "{name}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::clock::Stopwatch;
 use crate::repo::Repo;
 use crate::said::{self, Tests};
 
-use super::again::{Failure, depends_on_time, failures};
+use super::again::{Failure, Program, failures};
 use super::log::Log;
 
 /// Programs that run side by side: most of them wait, for disks, elections and deadlines.
@@ -144,10 +144,8 @@ fn tried_again(repo: &Repo, log: &mut Log, ended: Vec<Ended>) -> Result<Vec<Ende
 impl Ended {
     fn may_try_again(&self) -> bool {
         let counted = self.failures.len() as u64 == self.tests.failed;
-        depends_on_time(&self.binary.name)
-            && counted
-            && !self.failures.is_empty()
-            && !self.failures.iter().any(Failure::is_final)
+        let of = Program::named(&self.binary.name);
+        counted && !self.failures.is_empty() && self.failures.iter().all(|it| it.may_be_late(of))
     }
 
     /// Whether it passed only at the second try.
