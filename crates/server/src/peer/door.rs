@@ -99,7 +99,8 @@ impl Door {
         // Nothing is ever said: it ends with the thread.
         let listens = self.listens.lock().unwrap_or_else(PoisonError::into_inner);
         if listens.recv_timeout(CLOSE) == Err(RecvTimeoutError::Timeout) {
-            let pairs: [say::Pair<'_>; 2] = [("address", &self.address), ("waited", &"1s")];
+            let waited = format!("{CLOSE:?}");
+            let pairs: [say::Pair<'_>; 2] = [("address", &self.address), ("waited", &waited)];
             say::warn("the members' port is not free yet", &pairs);
         }
     }

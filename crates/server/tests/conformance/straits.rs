@@ -321,16 +321,26 @@ async fn diverging() {
     let one = &members.one(damaged);
     let listening = Listening::open(one.clients).await;
     assert!(one.member.ended().is_none(), "nobody has compared anything yet");
-    // Here it is granted, there nothing is left to grant it with.
-    let leader = members.connect(members.leader());
-    let mut locks = LockServiceClient::new(leader.clone());
-    let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
-    let lease = soon(locks.lease_grant(grant)).await.unwrap().into_inner().id;
-    let lock = v1::TryLockRequest { name: "l".into(), lease_id: lease, ..Default::default() };
-    assert!(soon(locks.try_lock(lock)).await.unwrap().into_inner().fencing_token > 0);
-    let mut keys = KeyServiceClient::new(leader);
+    // Here it is granted, there nothing is left to grant it with. Members on a busy machine may elect anew at any time.
+    wait_for("it is granted", async || {
+        let mut locks = LockServiceClient::new(members.connect(members.leader()));
+        let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
+        let lease_id = locks.lease_grant(grant).await.ok()?.into_inner().id;
+        let lock = v1::TryLockRequest { name: "l".into(), lease_id, ..Default::default() };
+        let granted = locks.try_lock(lock).await.ok()?.into_inner();
+        (granted.fencing_token > 0).then_some(())
+    })
+    .await;
+    let mut keys = KeyServiceClient::new(members.connect(members.leader()));
     for _ in 0..COMPARED {
-        soon(keys.put(put("k".into(), 1))).await.unwrap();
+        wait_for("it is written", async || {
+            let done = keys.put(put("k".into(), 1)).await.ok();
+            if done.is_none() {
+                keys = KeyServiceClient::new(members.connect(members.leader()));
+            }
+            done
+        })
+        .await;
     }
     wait("it finds out", || one.member.ended().map(|end| assert!(end.is_corrupt(), "{end}")));
     soon(listening.hear("CORRUPT")).await;

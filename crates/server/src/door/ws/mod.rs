@@ -228,19 +228,19 @@ mod tests {
         let closed = timeout(DEADLINE, socket.read_to_end(&mut said)).await;
         closed.expect("it is closed in time").unwrap();
         assert!(began.elapsed() > silent, "not before it was silent for too long");
-        assert!(
-            said.chunks(2).all(|frame| frame == PING),
-            "it is asked, and told nothing: {said:?}"
-        );
+        assert!(!said.is_empty(), "it is asked");
+        assert!(said.chunks(2).all(|frame| frame == PING), "it is told nothing: {said:?}");
     }
 
     #[tokio::test]
-    async fn a_client_that_answers_is_asked_again_and_again() {
-        let asked = Duration::from_millis(10);
-        let mut socket = socket(Patience { asked, silent: DEADLINE }).await;
-        for _ in 0..10 {
+    async fn a_client_that_answers_is_not_silent() {
+        let (asked, silent) = (Duration::from_millis(50), Duration::from_secs(5));
+        let began = Instant::now();
+        let mut socket = socket(Patience { asked, silent }).await;
+        // For longer than one that says nothing has.
+        while began.elapsed() < silent + silent / 2 {
             let mut frame = [0; 2];
-            timeout(DEADLINE, socket.read_exact(&mut frame)).await.unwrap().unwrap();
+            timeout(DEADLINE, socket.read_exact(&mut frame)).await.unwrap().expect("it goes on");
             assert_eq!(frame, PING);
             socket.write_all(&PONG).await.unwrap();
         }
