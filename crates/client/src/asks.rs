@@ -20,6 +20,10 @@ use crate::post::{Post, Said};
 const TOGETHER_MAX: usize = 64;
 /// What a message weighs that nothing is added to: with the largest request it is still taken by every member.
 const TOGETHER_BYTES: usize = 256 * 1024;
+/// What may wait to be sent, in requests and in bytes that can be many: as many as a member takes before it is busy.
+/// Beyond that its other end does not read, and whoever asks tries again until his time is over.
+const OUTGOING_MAX: usize = 16 * 1024;
+const OUTGOING_BYTES: usize = 16 * 1024 * 1024;
 /// The low bits of a request's id are its place, so that many may be unanswered or queued on one session; the others
 /// tell its request from those that had the place before.
 const PLACE_BITS: u32 = 20;
@@ -65,12 +69,12 @@ impl Asks {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a request sent; its id is given here. Nothing, if it cannot be sent any more.
+    /// Has a request sent; its id is given here. Nothing, if it cannot be sent any more, or not now.
     pub(crate) fn ask(self: &Arc<Self>, mut request: v1::Request) -> Option<Asked> {
         let now = clock::boot();
         let (id, post, sender) = {
             let mut inner = self.lock();
-            if inner.closed {
+            if inner.closed || inner.is_full() {
                 return None;
             }
             let (id, post) = inner.place(now)?;
@@ -132,6 +136,11 @@ impl Asks {
 impl Inner {
     fn posts(&self) -> impl Iterator<Item = &Arc<Post>> {
         self.places.iter().filter(|it| it.taken).map(|it| &it.post)
+    }
+
+    /// Whether as much waits to be sent as may. What nobody waits for any more counts too: it is not looked for.
+    fn is_full(&self) -> bool {
+        self.outgoing.len() >= OUTGOING_MAX || self.bytes >= OUTGOING_BYTES
     }
 
     /// A place for what is heard about a new request.
@@ -363,6 +372,30 @@ mod tests {
         asks.close();
         assert!(matches!(new.next().await, Said::Gone), "the other answer was not for it");
         assert!(asks.ask(request()).is_none(), "nothing can be asked any more");
+    }
+
+    #[test]
+    fn whoever_has_just_let_go_is_owed_nothing() {
+        let (asks, _outgoing) = session();
+        let asked = asks.ask(request()).unwrap();
+        assert!(asks.owe_for(Duration::ZERO));
+        // Between the two halves of letting go, when the session may look.
+        asked.post.end();
+        assert!(!asks.owe_for(Duration::ZERO) && !asks.owe_for(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn what_is_not_sent_has_a_bound_also_if_nobody_waits_for_it_any_more() {
+        let (asks, mut outgoing) = session();
+        let kept = (0..2 * OUTGOING_MAX).filter(|_| asks.ask(request()).is_some()).count();
+        assert_eq!(kept, OUTGOING_MAX);
+        assert_eq!(asks.lock().places.len(), 1, "whoever is refused takes no place");
+        assert_eq!(sent(&mut outgoing).iter().sum::<usize>(), OUTGOING_MAX);
+        let large = OUTGOING_BYTES / 4;
+        let kept = (0..8).filter(|_| asks.ask(put(large)).is_some()).count();
+        assert_eq!(kept, 4);
+        assert!(poll(&mut outgoing).is_pending() && matches!(poll(&mut outgoing), Poll::Ready(_)));
+        assert!(asks.ask(request()).is_some(), "there is room again");
     }
 
     #[test]

@@ -14,12 +14,12 @@ use tracing::Instrument;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::asks::Asked;
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::lease::Held;
 use crate::life::{Lost, Moment, Reading, Standing};
 use crate::post::Said;
+use crate::shared::OnLine;
 use crate::signal::Signal;
 use crate::turns::Turns;
 
@@ -463,7 +463,7 @@ struct Releasing {
     /// Which lock, until that is done.
     lock: Option<String>,
     turns: Turns,
-    asked: Option<Asked>,
+    asked: Option<OnLine>,
 }
 
 impl Releasing {
@@ -471,7 +471,7 @@ impl Releasing {
     async fn soon(&mut self) -> bool {
         let Some(lock) = &self.lock else { return true };
         self.asked = self.held.shared.ask_now(self.held.release_request(lock.clone(), self.token));
-        let Some(on) = &mut self.asked else { return false };
+        let Some((_, on)) = &mut self.asked else { return false };
         let Some(said) = on.soon().await else { return false };
         if let Said::Answer(answer) = &said
             && let Some(Answer::Released(_)) = &answer.result

@@ -12,11 +12,10 @@ use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::ask::{Ask, LockAsk};
-use crate::asks::Asked;
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Reading, Standing};
-use crate::shared::{Doubt, Identity, Shared};
+use crate::shared::{Doubt, Identity, OnLine, Shared};
 use crate::signal::Signal;
 
 /// Requests of one lease that may be unanswered: some less than the cluster allows.
@@ -404,7 +403,7 @@ impl Held {
         &self,
         lock: String,
         token: Token,
-        asked: Option<Asked>,
+        asked: Option<OnLine>,
     ) -> Result<(), Error> {
         match self.shared.call_twice(self.release_request(lock, token), asked).await {
             (Ok(Answer::Released(_)), _) => Ok(()),

@@ -52,7 +52,6 @@ pub(crate) struct Line {
     /// The member at its other end: several addresses may lead to one.
     pub(crate) member: u64,
     pub(crate) channel: Channel,
-    asks: Arc<Asks>,
     heard: Arc<Heard>,
 }
 
@@ -64,7 +63,18 @@ struct Heard {
     /// When the member last said anything, in microseconds of our clock.
     newest_us: AtomicU64,
     over: watch::Sender<bool>,
+    /// The same for whoever only looks, before every request: a watch takes a lock for that.
     is_over: AtomicBool,
+}
+
+/// Held by whoever reads: however that ends, also with its runtime or in a panic, the session is over, and whoever waits
+/// for an answer is told.
+struct Ending(Arc<Heard>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// Whatever becomes of a session that does not come about, its other half is not left waiting for requests.
@@ -132,8 +142,8 @@ impl Line {
             Some(connector) => endpoint.connect_with_connector(connector).await,
         };
         let channel = connected.map_err(|error| deepest(&error))?;
-        let mut opening = Opening(Some(Arc::default()));
-        let asks = opening.0.clone().unwrap_or_default();
+        let asks = Arc::<Asks>::default();
+        let mut opening = Opening(Some(asks.clone()));
         let mut client =
             SessionServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let opened = client.open(Outgoing::new(hello, asks.clone())).await;
@@ -151,21 +161,21 @@ impl Line {
         let met = ClusterLife { cluster: header.cluster_id, epoch, incarnation };
         shared.upgrade().ok_or("the client is gone")?.recognise(met)?;
         let heard = Arc::new(Heard {
-            asks: asks.clone(),
+            asks,
             leader: watch::Sender::new(leader),
             newest_us: AtomicU64::new(clock::boot().micros()),
             over: watch::Sender::new(false),
             is_over: AtomicBool::new(false),
         });
-        tokio::spawn(read(from, heard.clone(), shared.clone()));
+        tokio::spawn(read(from, Ending(heard.clone()), shared.clone()));
         let address = address.to_owned();
         opening.0 = None;
-        Ok(Arc::new(Self { address, member, channel, asks, heard }))
+        Ok(Arc::new(Self { address, member, channel, heard }))
     }
 
     /// Sends a request; its id is given here.
     pub(crate) fn ask(&self, request: v1::Request) -> Option<Asked> {
-        self.asks.ask(request)
+        self.heard.asks.ask(request)
     }
 
     /// It did not answer when it should have: if it does not answer others either, nobody relies on it any more.
@@ -221,7 +231,8 @@ impl Heard {
     }
 }
 
-async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, shared: Weak<Shared>) {
+async fn read(mut from: Streaming<v1::SessionResponse>, ending: Ending, shared: Weak<Shared>) {
+    let heard = &ending.0;
     let mut over = heard.over.subscribe();
     let mut looks = tokio::time::interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -257,7 +268,6 @@ async fn read(mut from: Streaming<v1::SessionResponse>, heard: Arc<Heard>, share
             break;
         }
     }
-    heard.close();
 }
 
 /// The innermost reason: the outer ones only say that there is one.

@@ -49,9 +49,10 @@ impl Post {
         *self.lock() = Inner { asked_us: asked.micros(), ..Inner::default() };
     }
 
-    /// Nobody listens any more: nothing is kept for him.
+    /// Nobody listens any more: nothing is kept for him, and nothing is owed to him.
     pub(crate) fn end(&self) {
-        let old = std::mem::take(&mut *self.lock());
+        let over = Inner { answered: true, ..Inner::default() };
+        let old = std::mem::replace(&mut *self.lock(), over);
         drop(old);
     }
 

@@ -89,6 +89,9 @@ pub(crate) enum Identity {
     Seq { seq: u64, done: u64 },
 }
 
+/// A request on its way, and the session that it keeps: one that nobody has any more is closed.
+pub(crate) type OnLine = (Arc<Line>, Asked);
+
 /// Whether a request that was not answered may have taken effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Doubt {
@@ -233,11 +236,9 @@ impl Shared {
     pub(crate) async fn call_twice(
         &self,
         command: Command,
-        asked: Option<Asked>,
+        asked: Option<OnLine>,
     ) -> (Result<Answer, Error>, Doubt) {
         let (mut doubt, within) = (Doubt::No, self.settings.timeout);
-        let ago = asked.as_ref().map_or(Duration::ZERO, Asked::ago);
-        let within = within.saturating_sub(ago);
         let answer =
             self.call_doubting(command, Identity::Harmless, within, asked, &mut doubt).await;
         (answer.map(|(answer, _)| answer), doubt)
@@ -245,14 +246,16 @@ impl Shared {
 
     /// Asks what does no harm twice on the session that there is, if there is time to wait for the answer without a
     /// timer. If it is not answered, [`call_twice`](Self::call_twice) goes on with it.
-    pub(crate) fn ask_now(&self, command: Command) -> Option<Asked> {
+    pub(crate) fn ask_now(&self, command: Command) -> Option<OnLine> {
         let within = self.settings.timeout;
         if within < PATIENT {
             return None;
         }
         let mut request = Identity::Harmless.request(command);
         request.deadline_ms = ms(within.min(MEMBER));
-        self.line_now()?.ask(request)
+        let line = self.line_now()?;
+        let asked = line.ask(request)?;
+        Some((line, asked))
     }
 
     async fn call_doubting(
@@ -260,12 +263,14 @@ impl Shared {
         command: Command,
         identity: Identity,
         within: Duration,
-        mut asked: Option<Asked>,
+        mut asked: Option<OnLine>,
         doubt: &mut Doubt,
     ) -> Result<(Answer, i64), Error> {
         let began = Instant::now();
-        let until = began + within;
-        let unknown = || Error::Unknown { request: identity.id(), waited: began.elapsed() };
+        // What was waited for before counts.
+        let ago = asked.as_ref().map_or(Duration::ZERO, |(_, on)| on.ago());
+        let until = began + within.saturating_sub(ago);
+        let unknown = || Error::Unknown { request: identity.id(), waited: ago + began.elapsed() };
         // A question that was not answered changed nothing, however often it was asked.
         let question = matches!(
             command,
@@ -287,10 +292,10 @@ impl Shared {
                     let mut request = request.clone();
                     let left = until.saturating_duration_since(Instant::now());
                     request.deadline_ms = ms(left.min(MEMBER));
-                    line.ask(request)
+                    line.ask(request).map(|on| (line, on))
                 }
             };
-            let Some(mut on) = on else {
+            let Some((_line, mut on)) = on else {
                 if Instant::now() >= until {
                     return Err(given_up(*doubt));
                 }

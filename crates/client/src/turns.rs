@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
+use tenure_types::{Held as HeldBy, Name, Refusal};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
+use crate::ask::{Ask, Wait};
+use crate::error::Error;
 use crate::lease::Held;
+use crate::wait::{FAR, gone, lost};
 
 /// The turns of one ask. Mostly it is one.
 #[derive(Default)]
@@ -29,8 +34,37 @@ pub(crate) fn now(held: &Arc<Held>, locks: &[String]) -> Option<Turns> {
     Some(Turns { first: Some(first), more: Vec::new() })
 }
 
+/// Waits inside the process until nobody here has or awaits any of the locks under this lease.
+pub(crate) async fn wait(
+    held: &Arc<Held>,
+    ask: &Ask,
+    until: Option<Instant>,
+) -> Result<Turns, Error> {
+    let mut turns = Turns::default();
+    for name in in_order(&ask.locks) {
+        let turn = held.turn(name);
+        if let Ok(free) = turn.clone().try_acquire_owned() {
+            turns.add(free);
+            continue;
+        }
+        if ask.wait == Wait::No {
+            let lock = Name::new(name).map_err(|_| Error::Refused(Refusal::InvalidName))?;
+            let here = HeldBy { lock, holder: None, ahead: 0 };
+            return Err(Error::Refused(Refusal::Held(Box::new(here))));
+        }
+        let until = until.unwrap_or_else(|| Instant::now() + FAR);
+        let mut standing = held.standing();
+        tokio::select! {
+            turn = turn.acquire_owned() => turns.add(turn.expect("it is never closed")),
+            () = lost(&mut standing) => return Err(gone(held)),
+            () = tokio::time::sleep_until(until) => return Err(Error::Refused(Refusal::WaitTimeout)),
+        }
+    }
+    Ok(turns)
+}
+
 /// Several locks in one order, each once, so that two asks never wait for each other.
-pub(crate) fn in_order(locks: &[String]) -> Vec<&str> {
+fn in_order(locks: &[String]) -> Vec<&str> {
     let mut names: Vec<&str> = locks.iter().map(String::as_str).collect();
     names.sort_unstable();
     names.dedup();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_types::{Held as HeldBy, Name, Refusal, Revision, Token};
+use tenure_types::{Refusal, Revision, Token};
 use tenure_wire::{convert, v1};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -14,15 +14,14 @@ use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::ask::{Ask, Wait, millis};
-use crate::asks::Asked;
 use crate::clock;
 use crate::error::{Error, Meaning, strange};
 use crate::guard::{Guard, Lock};
 use crate::lease::{Held, Seq, give_back, new_lease, pace};
 use crate::life::{Asking, Cause, Standing};
-use crate::line::{Line, PATIENT};
+use crate::line::PATIENT;
 use crate::post::Said;
-use crate::shared::{Identity, Shared};
+use crate::shared::{Identity, OnLine, Shared};
 use crate::turns::{self, Turns};
 
 /// After a session ended, or a member could not serve.
@@ -32,7 +31,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The cluster ends a wait by itself; only if nothing is heard of that for so long it is ended from here.
 const SLACK: Duration = Duration::from_secs(1);
 /// A wait without end.
-const FAR: Duration = Duration::from_secs(86_400 * 365);
+pub(crate) const FAR: Duration = Duration::from_secs(86_400 * 365);
 
 /// What was granted, and a revision at which it was held.
 type Granted = (Vec<Lock>, Revision);
@@ -42,7 +41,7 @@ pub(crate) async fn under(held: Arc<Held>, ask: Box<Ask>) -> Result<Guard, Error
     let until = deadline(ask.wait);
     let turns = match turns::now(&held, &ask.locks) {
         Some(turns) => turns,
-        None => Box::pin(turns(&held, &ask, until)).await?,
+        None => Box::pin(turns::wait(&held, &ask, until)).await?,
     };
     let mut leaving = Leaving { held, ask: Some(ask), turns, sent: None };
     // Mostly it is answered at once: then it takes no timer, and nobody to tell of the lease.
@@ -186,12 +185,14 @@ impl Leaving {
     }
 
     /// Asks on the session that there is, if there is time to wait for the answer without a timer.
-    fn ask_now(&mut self, until: Option<Instant>) -> Option<(Arc<Line>, Asked)> {
+    fn ask_now(&mut self, until: Option<Instant>) -> Option<OnLine> {
         let ask = self.ask.as_ref()?;
         let time = match ask.wait {
             Wait::No => self.held.shared.settings.timeout,
-            Wait::For(time) => time.saturating_add(SLACK),
-            Wait::Unlimited => FAR,
+            Wait::For(_) | Wait::Unlimited => {
+                let left = |until: Instant| until.saturating_duration_since(Instant::now());
+                until.map_or(FAR, |until| left(until) + SLACK)
+            }
         };
         if time < PATIENT {
             return None;
@@ -219,7 +220,7 @@ impl Leaving {
     async fn stand(
         &mut self,
         until: Option<Instant>,
-        asked: Option<(Arc<Line>, Asked)>,
+        asked: Option<OnLine>,
     ) -> Result<Granted, Error> {
         let ask = self.ask.as_ref().expect("it is there until it is over");
         let numbers = Some(&mut self.sent);
@@ -277,31 +278,6 @@ async fn leave(held: &Arc<Held>, ask: &Ask) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits inside the process until nobody here has or awaits any of the locks under this lease.
-async fn turns(held: &Arc<Held>, ask: &Ask, until: Option<Instant>) -> Result<Turns, Error> {
-    let mut turns = Turns::default();
-    for name in turns::in_order(&ask.locks) {
-        let turn = held.turn(name);
-        if let Ok(free) = turn.clone().try_acquire_owned() {
-            turns.add(free);
-            continue;
-        }
-        if ask.wait == Wait::No {
-            let lock = Name::new(name).map_err(|_| Error::Refused(Refusal::InvalidName))?;
-            let here = HeldBy { lock, holder: None, ahead: 0 };
-            return Err(Error::Refused(Refusal::Held(Box::new(here))));
-        }
-        let until = until.unwrap_or_else(|| Instant::now() + FAR);
-        let mut standing = held.standing();
-        tokio::select! {
-            turn = turn.acquire_owned() => turns.add(turn.expect("it is never closed")),
-            () = lost(&mut standing) => return Err(gone(held)),
-            () = tokio::time::sleep_until(until) => return Err(Error::Refused(Refusal::WaitTimeout)),
-        }
-    }
-    Ok(turns)
-}
-
 /// An ask that stands in the cluster.
 struct Stand<'a> {
     held: &'a Arc<Held>,
@@ -314,7 +290,7 @@ struct Stand<'a> {
 
 impl Stand<'_> {
     /// Until it is granted, refused or given up. `asked` is a session on which it is asked or queued already.
-    async fn run(mut self, mut asked: Option<(Arc<Line>, Asked)>) -> Result<Granted, Error> {
+    async fn run(mut self, mut asked: Option<OnLine>) -> Result<Granted, Error> {
         let (held, ask) = (self.held, self.ask);
         let mut standing = held.standing();
         // Whoever does not wait wants an answer in the time of any other request.
@@ -498,7 +474,7 @@ async fn at_last(limit: Option<Instant>) {
 }
 
 /// Until the lease is lost.
-async fn lost(standing: &mut watch::Receiver<Standing>) {
+pub(crate) async fn lost(standing: &mut watch::Receiver<Standing>) {
     let lost = standing.wait_for(|it| matches!(it, Standing::Lost(_))).await.is_ok();
     // The lease itself is held by whoever waits here, so it says something before it goes.
     if !lost {
@@ -507,7 +483,7 @@ async fn lost(standing: &mut watch::Receiver<Standing>) {
 }
 
 /// Why a lost lease was lost.
-fn gone(held: &Held) -> Error {
+pub(crate) fn gone(held: &Held) -> Error {
     let now = clock::read();
     Error::Lost(held.with(|life| life.check(now)).err().unwrap_or_else(|| Cause::Gone.into()))
 }

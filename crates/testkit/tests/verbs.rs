@@ -137,6 +137,7 @@ async fn without_a_quorum_nobody_hangs_and_nobody_is_told_what_is_not_known() {
     let cluster = Cluster::start().await.unwrap();
     let a = cluster.builder().name("a").ttl(TTL * 20).connect().await.unwrap();
     let (lease, guard) = (a.lease(TTL * 20).await.unwrap(), a.lock("held").await.unwrap());
+    let kept = lease.lock("kept").await.unwrap();
     assert_eq!(a.status().await.unwrap().survives, 1);
     cluster.lose_quorum().await.unwrap();
     // Longer than any request may take, and with what is given back in between.
@@ -146,14 +147,24 @@ async fn without_a_quorum_nobody_hangs_and_nobody_is_told_what_is_not_known() {
     let under = timeout(patience, lease.lock("under").no_wait().into_future()).await;
     let under = under.expect("it gives up");
     assert!(matches!(under, Err(Error::Unknown { .. })), "{under:?}");
-    let released = timeout(patience, guard.release()).await.expect("it gives up");
-    assert!(matches!(released, Err(Error::Unknown { .. })), "{released:?}");
+    for guard in [guard, kept] {
+        let began = Instant::now();
+        let released = timeout(patience, guard.release()).await.expect("it gives up");
+        let Err(Error::Unknown { waited, .. }) = released else { panic!("{released:?}") };
+        // All of it was waited for, also what no timer was taken for. The one clock runs in whole milliseconds.
+        assert!(waited + Duration::from_millis(2) >= began.elapsed(), "{waited:?}");
+    }
     cluster.restart_members().await.unwrap();
     // What may have happened is given back, and all of it is free again.
     for lock in ["own", "under", "held"] {
         let again = timeout(TTL * 30, a.lock(lock).into_future()).await.expect("it is free");
         again.unwrap().release().await.unwrap();
     }
+    // Under a lease that goes on, the lock may still be held by it: whoever takes it again gives it back.
+    lease.check().unwrap();
+    let again = timeout(TTL * 30, lease.lock("kept").into_future()).await.expect("it has its turn");
+    again.unwrap().release().await.unwrap();
+    a.lock("kept").no_wait().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,8 +5,10 @@ mod alone;
 mod fenced;
 mod losses;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use alone::Alone;
@@ -398,16 +400,47 @@ async fn one_that_waits_for_long_does_not_hold_up_the_other_requests_of_its_leas
 async fn a_release_that_nobody_waits_for_is_done_all_the_same() {
     let member = Alone::start();
     let client = member.client("a").await;
-    let guard = client.lock("deploy").await.unwrap();
-    // Polled once, then dropped.
-    let mut release = Box::pin(guard.release());
-    std::future::poll_fn(|context| {
-        assert!(release.as_mut().poll(context).is_pending());
-        std::task::Poll::Ready(())
-    })
-    .await;
-    drop(release);
-    until("it is free", async || client.show("deploy").await.unwrap().is_none()).await;
+    let lease = client.lease(Duration::from_secs(60)).await.unwrap();
+    let (own, under) = (client.lock("own").await.unwrap(), lease.lock("under").await.unwrap());
+    for (lock, guard) in [("own", own), ("under", under)] {
+        let mut release = Box::pin(guard.release());
+        assert!(polled_once(&mut release).await.is_pending());
+        drop(release);
+        until("it is free", async || client.show(lock).await.unwrap().is_none()).await;
+    }
+    // It was that one lock that was given back: its lease goes on, and the next in the process has its turn.
+    lease.check().unwrap();
+    lease.lock("under").no_wait().await.unwrap().release().await.unwrap();
+}
+
+async fn polled_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await
+}
+
+#[test]
+fn whoever_waits_for_an_answer_is_told_when_the_runtime_of_the_client_ends() {
+    let member = Alone::start();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // It runs only while something is waited for on it: what is asked later is not sent.
+    let (theirs, ours) = (runtime(), runtime());
+    let (lease, guard) = theirs.block_on(async {
+        let client = member.client("a").await;
+        let lease = client.lease(Duration::from_secs(60)).await.unwrap();
+        let guard = lease.lock("held").await.unwrap();
+        (lease, guard)
+    });
+    ours.block_on(async {
+        let asking = lease.lock("asked").wait(Duration::from_secs(2));
+        let mut asking = Box::pin(asking.into_future());
+        let mut release = Box::pin(guard.release());
+        assert!(polled_once(&mut asking).await.is_pending());
+        assert!(polled_once(&mut release).await.is_pending());
+        theirs.shutdown_background();
+        let released = tokio::time::timeout(DEADLINE, release).await.expect("it is told");
+        assert!(matches!(released, Err(Error::Unknown { .. })), "{released:?}");
+        let asked = tokio::time::timeout(DEADLINE, asking).await.expect("it is told");
+        assert!(matches!(asked, Err(Error::Unavailable | Error::Unknown { .. })), "{asked:?}");
+    });
 }
 
 /// The sum of a figure of the member, over all of its labels that have this in them.
