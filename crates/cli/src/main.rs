@@ -378,7 +378,9 @@ fn dashes(command: &str, stray: &str, words: &[OsString]) -> Option<String> {
     if !matches!(command, "run" | "elect") || stray.starts_with('-') {
         return None;
     }
-    let at = words.iter().position(|word| word == stray)?;
+    let with_dashes = |at: usize| [&words[..at], &[OsString::from("--")], &words[at..]].concat();
+    let at = (2..words.len())
+        .find(|at| words[*at] == stray && Arguments::try_parse_from(with_dashes(*at)).is_ok())?;
     let quoted = |words: &[OsString]| {
         let words: Vec<String> = words.iter().map(|it| failure::quoted(it.display())).collect();
         words.join(" ")

@@ -19,6 +19,8 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         (&["lock", "a", "./m", "b c"], "try      tenure run a -- ./m 'b c'"),
         (&["lock", "a", "--", "./m", "--fast"], "try      tenure run a -- ./m --fast"),
         (&["run", "a", "./m", "b c"], "try      tenure run a -- ./m 'b c'"),
+        (&["run", "m", "m", "m"], "try      tenure run m -- m m"),
+        (&["run", "--client", "m", "a", "m"], "try      tenure run --client m a -- m"),
         (&["elect", "a", "--value", "v", "./m"], "try      tenure elect a --value v -- ./m"),
         (&["plan", "--ttl", "5h"], "a ttl of 5h is not between 1s and 1h"),
         (&["lock", "a", "--lease", "1", "--ttl", "5s"], "cannot be used with"),
