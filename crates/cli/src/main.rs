@@ -406,7 +406,7 @@ fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
         Command::Key(command) => (command.output(), key::run(command)),
         Command::Dev(flags) => (flags.output, dev::run(flags)),
         Command::Serve(flags) => (flags.form(), serve::run(flags)),
-        Command::Config(ConfigCommand::Check(flags)) => (flags.serve.form(), serve::check(flags)),
+        Command::Config(ConfigCommand::Check(flags)) => (flags.output, serve::check(flags)),
         Command::Cluster(command) => (command.output(), cluster::run(command)),
         Command::Backup(flags) => (flags.reach.output, backup::run(flags)),
         Command::Restore(flags) => (flags.output, restore::run(flags)),
