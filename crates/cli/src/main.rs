@@ -373,7 +373,8 @@ fn not_understood(error: &clap::Error) -> ExitCode {
     error.exit()
 }
 
-/// What somebody meant who forgot the dashes before the command to run: everything from the stray word on is that.
+/// What somebody meant who forgot the dashes before the command to run: everything from the stray word on is that. The
+/// same word may stand before it, as the lock's name or a flag's value: then dashes there would make no sense.
 fn dashes(command: &str, stray: &str, words: &[OsString]) -> Option<String> {
     if !matches!(command, "run" | "elect") || stray.starts_with('-') {
         return None;
