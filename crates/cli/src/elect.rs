@@ -177,7 +177,7 @@ pub(crate) async fn say_who_leads(cluster: &Cluster, name: &str) {
 }
 
 pub(crate) fn not_elected(name: &str, ttl: Option<Duration>, error: tenure::Error) -> Failure {
-    let failure = unanswered(&format!("`{name}`"), ttl.unwrap_or(TTL), Failure::from(error));
+    let failure = unanswered(&format!("leadership of `{name}`"), ttl.unwrap_or(TTL), error);
     if failure.exit == Exit::NotAcquired {
         return failure.next(format!("tenure observe {}", quoted(name)));
     }

@@ -11,7 +11,7 @@ pub(crate) enum Exit {
     Refused,
     /// The arguments make no sense. Nothing was sent.
     Arguments,
-    /// Nobody was reached. Nothing happened.
+    /// Nobody was reached, and nothing happened; or nobody answered, and what was granted unseen does not last.
     Unreachable,
     /// It may have happened.
     Unknown,
@@ -37,8 +37,14 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
         "refused for another reason: a lease has ended, a lock is another's, a token is old, …; nothing changed",
     ),
     ("2", "wrong arguments, such as a flag whose value cannot be; nothing was sent"),
-    ("69", "unreachable; nothing happened"),
-    ("74", "unknown: it may have happened; the message has the request id to ask again with"),
+    (
+        "69",
+        "unreachable; nothing happened, or (UNANSWERED) what was granted unseen is given back, or ends with its lease",
+    ),
+    (
+        "74",
+        "unknown: it may have happened; the message has the request id to ask again with, if there is one",
+    ),
     ("75", "not acquired: somebody else has the lock (for `run`, --held-code replaces it)"),
     (
         "76",
@@ -80,6 +86,8 @@ impl Exit {
             Error::Setup(_) => Self::Config,
             Error::Failed { reason, .. } => match reason.as_str() {
                 "PERMISSION_DENIED" | "UNAUTHENTICATED" | "HOST_NOT_ALLOWED" => Self::NotAllowed,
+                // An answer that nobody understands is to something that was done, perhaps.
+                "STRANGE_ANSWER" => Self::Unknown,
                 _ => Self::Refused,
             },
             _ => Self::Refused,

@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 use tenure::{Error, PaceError, Refusal, Tried};
+use tenure_gate::reason::Effect;
 use tenure_wire::v1;
 
 use crate::exit::Exit;
 use crate::output::{self, Output};
 use crate::reach::LOOPBACK;
+use crate::reason;
 use crate::span;
 
 /// One line that says what happened, lines that say who and what next, and an exit code.
@@ -20,6 +22,8 @@ pub(crate) struct Failure {
     pub(crate) more: Vec<(&'static str, String)>,
     /// The stable word for programs.
     pub(crate) reason: String,
+    /// Whether what was asked for may have happened all the same; `tenure help REASON` says the same.
+    effect: Effect,
     /// What else programs want to know, in fields of its own: who has the lock, how far the cluster has come.
     pub(crate) details: Map<String, Value>,
 }
@@ -51,7 +55,14 @@ impl Failure {
 
     pub(crate) fn new(exit: Exit, reason: &str, text: impl Into<String>) -> Self {
         let (text, reason) = (text.into(), reason.to_owned());
-        Self { text, exit, more: Vec::new(), reason, details: Map::new() }
+        let (more, details) = (Vec::new(), Map::new());
+        Self { text, exit, more, reason, effect: Effect::None, details }
+    }
+
+    /// It may have happened; what becomes of it then.
+    pub(crate) fn unknown(mut self, then: impl std::fmt::Display) -> Self {
+        self.effect = Effect::Unknown;
+        self.with("effect", format!("unknown: {then}"))
     }
 
     /// One more line.
@@ -82,11 +93,10 @@ impl Failure {
     }
 
     fn json(&self) -> Value {
-        let unknown = self.exit == Exit::Unknown;
         let mut error = json!({
             "reason": self.reason,
             "message": self.text,
-            "effect": if unknown { "unknown" } else { "none" },
+            "effect": self.effect.word(),
         });
         for (label, text) in &self.more {
             let field = match *label {
@@ -157,9 +167,7 @@ impl From<Error> for Failure {
                 let failure =
                     Self::new(exit, "UNKNOWN_OUTCOME", format!("no outcome within {shown}"));
                 let failure = if repeatable { failure.field("request_id", id) } else { failure };
-                failure
-                    .with("effect", "unknown: it may have happened, or may still")
-                    .with("try", again)
+                failure.unknown("it may have happened, or may still").with("try", again)
             }
             Error::Lost(lost) => Self::new(exit, "LOST", output::clean(&format!("lost: {lost}"))),
             Error::Compacted { floor } => {
@@ -167,9 +175,15 @@ impl From<Error> for Failure {
                 Self::new(exit, "COMPACTED", text).with("try", format!("--from {floor}"))
             }
             Error::Failed { reason, message } => {
-                let advice = tenure_wire::reason::row(reason).map(|row| row.advice);
+                let told = reason::find(reason).into_iter().next().map(|(_, told)| told);
                 let failure = Self::new(exit, reason, message.clone());
-                failure.with("effect", "none").with("try", advice.unwrap_or("tenure doctor"))
+                let failure = match told {
+                    Some(told) if told.effect == Effect::Unknown.word() => {
+                        failure.unknown("it may have happened")
+                    }
+                    _ => failure.with("effect", "none"),
+                };
+                failure.with("try", told.map_or("tenure doctor", |told| told.advice))
             }
             Error::Pace(PaceError::Ttl { ttl }) => {
                 let text = format!("a ttl of {} is not between 1s and 1h", span::shown(*ttl));
@@ -361,5 +375,27 @@ mod tests {
         assert!(shown.contains(&format!("--request-id {id}")), "{shown}");
         let shown = unknown("lease 7").shown();
         assert!(!shown.contains("--request-id"), "{shown}");
+    }
+
+    #[test]
+    fn whoever_asked_under_a_lease_of_its_own_and_was_not_answered_may_have_been_granted_it() {
+        let unanswered =
+            |error| crate::lock::unanswered("lock `l`", std::time::Duration::from_secs(15), error);
+        let request = tenure::RequestId::from("lease 7".to_owned());
+        let waited = std::time::Duration::from_secs(2);
+        let failure = unanswered(Error::Unknown { request, waited });
+        let json = failure.json();
+        assert_eq!((&json["exit_code"], &json["error"]["effect"]), (&69.into(), &"unknown".into()));
+        assert_eq!(json["error"]["reason"], "UNANSWERED");
+        assert_eq!(json["error"]["message"], "lock `l`: no member could answer within 2s");
+        assert!(
+            failure
+                .shown()
+                .contains("  effect   unknown: what was granted unseen is given back, or")
+        );
+        assert_eq!(unanswered(Error::Unavailable).json()["error"]["effect"], "none");
+        let (reason, message) = ("STRANGE_ANSWER".to_owned(), String::new());
+        let json = Failure::from(Error::Failed { reason, message }).json();
+        assert_eq!((&json["exit_code"], &json["error"]["effect"]), (&74.into(), &"unknown".into()));
     }
 }

@@ -217,7 +217,7 @@ async fn revoke(cluster: &Cluster, flags: &Revoke) -> Result<Exit, Failure> {
         reason: flags.reason.clone().unwrap_or_default(),
         now: flags.now,
         // Its holder's own word needs no name.
-        by: flags.reason.as_ref().map_or_else(String::new, |_| whoever(&cluster.client)),
+        by: if flags.stopped { String::new() } else { whoever(&cluster.client) },
         ..Default::default()
     });
     let id = (!flags.stopped).then(|| request_id(None));

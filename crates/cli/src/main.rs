@@ -373,12 +373,15 @@ fn not_understood(error: &clap::Error) -> ExitCode {
     error.exit()
 }
 
-/// What somebody meant who forgot the dashes before the command to run: everything from the stray word on is that.
+/// What somebody meant who forgot the dashes before the command to run: everything from the stray word on is that. The
+/// same word may stand before it, as the lock's name or a flag's value: then dashes there would make no sense.
 fn dashes(command: &str, stray: &str, words: &[OsString]) -> Option<String> {
     if !matches!(command, "run" | "elect") || stray.starts_with('-') {
         return None;
     }
-    let at = words.iter().position(|word| word == stray)?;
+    let with_dashes = |at: usize| [&words[..at], &[OsString::from("--")], &words[at..]].concat();
+    let at = (2..words.len())
+        .find(|at| words[*at] == stray && Arguments::try_parse_from(with_dashes(*at)).is_ok())?;
     let quoted = |words: &[OsString]| {
         let words: Vec<String> = words.iter().map(|it| failure::quoted(it.display())).collect();
         words.join(" ")
@@ -404,7 +407,7 @@ fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
         Command::Key(command) => (command.output(), key::run(command)),
         Command::Dev(flags) => (flags.output, dev::run(flags)),
         Command::Serve(flags) => (flags.form(), serve::run(flags)),
-        Command::Config(ConfigCommand::Check(flags)) => (flags.serve.form(), serve::check(flags)),
+        Command::Config(ConfigCommand::Check(flags)) => (flags.output, serve::check(flags)),
         Command::Cluster(command) => (command.output(), cluster::run(command)),
         Command::Backup(flags) => (flags.reach.output, backup::run(flags)),
         Command::Restore(flags) => (flags.output, restore::run(flags)),

@@ -1,6 +1,6 @@
 //! Which reasons are there, and what does each one mean?
 //!
-//! Those that a command says of itself are here. All others belong to whoever refuses: the doors of the cluster, the
+//! Those that a command or the SDK says of itself are here. All others belong to whoever refuses: the doors of the cluster, the
 //! fences, the store and the proxy. `tenure help` knows every one, and `docs/reference/errors.md` is printed from the
 //! same tables.
 
@@ -89,6 +89,13 @@ pub(crate) const TABLE: &[Row] = &[
         "no member answered; nothing was asked for",
         "tenure doctor, or a longer --connect-timeout",
     ),
+    Row {
+        reason: "UNANSWERED",
+        exit: "69",
+        effect: Effect::Unknown,
+        meaning: "lock, try or elect was not answered; what was granted unseen is given back, or ends with its lease",
+        advice: "tenure doctor, or the same again",
+    },
     row(
         "UNAVAILABLE",
         "69",
@@ -127,6 +134,29 @@ pub(crate) const TABLE: &[Row] = &[
     ),
 ];
 
+/// What the SDK says of itself, in `Error::Failed`.
+const SDK: &[Row] = &[
+    row(
+        "LEASE_IN_USE",
+        "1",
+        "the lease has guards: the work under it may not have stopped",
+        "release or drop its guards, then revoke it",
+    ),
+    row(
+        "GUARD_SHARED",
+        "1",
+        "there are other guards of the same hold, which have its token",
+        "release or drop the others, then downgrade",
+    ),
+    Row {
+        reason: "STRANGE_ANSWER",
+        exit: "74",
+        effect: Effect::Unknown,
+        meaning: "the member answered something else than was asked",
+        advice: "compare the versions of this program and of the cluster, and look before you ask again",
+    },
+];
+
 /// Every table there is.
 pub(crate) fn sections() -> Vec<Section> {
     let cluster = cluster::TABLE.iter().map(|row| Told {
@@ -145,14 +175,14 @@ pub(crate) fn sections() -> Vec<Section> {
         http: Some(row.status),
         exit: None,
     };
-    let own = TABLE.iter().map(|row| Told {
+    let own = |row: &'static Row| Told {
         reason: row.reason,
         effect: row.effect.word(),
         meaning: row.meaning,
         advice: row.advice,
         http: None,
         exit: Some(row.exit),
-    });
+    };
     vec![
         Section { by: "the cluster", rows: cluster.collect() },
         Section { by: "fences", rows: Fence::ALL.iter().map(|it| gate(it.row())).collect() },
@@ -164,7 +194,8 @@ pub(crate) fn sections() -> Vec<Section> {
             by: "store and proxy",
             rows: Gate::ALL.iter().map(|it| gate(it.row())).collect(),
         },
-        Section { by: "the command line", rows: own.collect() },
+        Section { by: "the SDK", rows: SDK.iter().map(own).collect() },
+        Section { by: "the command line", rows: TABLE.iter().map(own).collect() },
     ]
 }
 
@@ -192,9 +223,9 @@ mod tests {
 
 Every answer that is not success has a `reason`, one stable word for programs. Who says what:
 [the cluster](#the-cluster), [fences](#fences) with [tickets](#tickets),
-[the store and the proxy](#the-store-and-the-proxy), and [the command line](#the-command-line) of itself. A word
-that stands in two of the tables means the same in both. `tenure help REASON` explains one, `tenure help reasons`
-lists them.
+[the store and the proxy](#the-store-and-the-proxy), and, of themselves, [the SDK](#the-sdk) and
+[the command line](#the-command-line). A word that stands in two of the tables has the same status and effect in both.
+`tenure help REASON` explains one, `tenure help reasons` lists them.
 
 - **effect** says what may be concluded. `none`: it did not happen and will not. `unknown`: it may have happened, or
   may still. The two never share a reason.
@@ -228,6 +259,15 @@ proxy.
 
 ";
 
+    const OF_SDK: &str = "
+## The SDK
+
+What [the SDK](../guides/sdk.md) says of itself, in `Error::Failed`, with the exit code of a command that meets it.
+
+| reason | meaning | exit code | effect | what to do |
+|---|---|---|---|---|
+";
+
     const OWN: &str = "
 ## The command line
 
@@ -256,10 +296,12 @@ somebody else refused, else one of these. What the exit codes mean says `tenure 
         section(FENCES, &mut Fence::ALL.iter().map(|it| it.row()));
         section(TICKETS, &mut TicketReason::ALL.iter().map(|it| it.row()));
         section(GATE, &mut Gate::ALL.iter().map(|it| it.row()));
-        page.push_str(OWN);
-        for Row { reason, exit, effect, meaning, advice } in TABLE {
-            let effect = effect.word();
-            let _ = writeln!(page, "| `{reason}` | {meaning} | {exit} | {effect} | {advice} |");
+        for (head, rows) in [(OF_SDK, SDK), (OWN, TABLE)] {
+            page.push_str(head);
+            for Row { reason, exit, effect, meaning, advice } in rows {
+                let effect = effect.word();
+                let _ = writeln!(page, "| `{reason}` | {meaning} | {exit} | {effect} | {advice} |");
+            }
         }
         page
     }
@@ -279,24 +321,29 @@ somebody else refused, else one of these. What the exit codes mean says `tenure 
     }
 
     #[test]
-    fn a_word_of_two_tables_has_one_effect() {
-        let mut effects = BTreeMap::new();
+    fn a_word_of_two_tables_has_one_status_and_one_effect() {
+        let mut known = BTreeMap::new();
         for row in sections().into_iter().flat_map(|section| section.rows) {
-            assert_eq!(effects.insert(row.reason, row.effect).unwrap_or(row.effect), row.effect);
+            let said = (row.http, row.effect);
+            assert_eq!(known.insert(row.reason, said).unwrap_or(said), said, "{}", row.reason);
         }
-        assert!(TABLE.iter().all(|row| find(row.reason).len() == 1), "its own words are its own");
+        let own = SDK.iter().chain(TABLE);
+        assert!(
+            own.into_iter().all(|row| find(row.reason).len() == 1),
+            "their own words are theirs"
+        );
     }
 
-    /// Words in capitals that are handed to `Failure::new` anywhere in this program.
-    fn said(dir: &Path, words: &mut Vec<(String, String)>) {
+    /// Words in capitals that are handed to one of these anywhere in a program.
+    fn said(dir: &Path, makers: &[&str], words: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                said(&path, words);
+                said(&path, makers, words);
                 continue;
             }
             let text = std::fs::read_to_string(&path).unwrap();
-            for maker in ["Failure::new(", "Self::new("] {
+            for maker in makers {
                 for after in text.split(maker).skip(1) {
                     let Some(word) = after.split(';').next().unwrap().split('"').nth(1) else {
                         continue;
@@ -312,11 +359,13 @@ somebody else refused, else one of these. What the exit codes mean says `tenure 
     #[test]
     fn every_reason_that_a_command_says_stands_in_a_table() {
         let mut words = Vec::new();
-        said(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut words);
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        said(&here.join("src"), &["Failure::new(", "Self::new("], &mut words);
+        said(&here.join("../client/src"), &["Error::Failed {\n"], &mut words);
         for (word, file) in &words {
             assert!(!find(word).is_empty(), "{word} of {file} stands in no table");
         }
-        for row in TABLE {
+        for row in SDK.iter().chain(TABLE) {
             let is_said = words.iter().any(|(word, _)| word == row.reason);
             assert!(is_said, "nobody says {}", row.reason);
         }

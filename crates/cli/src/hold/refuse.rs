@@ -16,6 +16,10 @@ use super::{Run, codes};
 pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option<&View>) -> u8 {
     let lock = &shortened(&flags.lock);
     let look = format!("tenure explain {}", quoted(&flags.lock));
+    let unseen = format!(
+        "the command did not start; what was granted unseen is given back, or free after {}",
+        shown(flags.ttl)
+    );
     let (outcome, code) = match error {
         Error::Refused(Refusal::Held(_)) => {
             voice.error(&format!("lock `{lock}` is held"));
@@ -29,7 +33,7 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
         Error::Lost(lost) if matches!(lost.cause(), Cause::Unreachable { .. }) => {
             let lost = output::clean(&lost.to_string());
             voice.error(&format!("lock `{lock}` was not acquired: {lost}"));
-            voice.detail("effect", "none: the command did not start");
+            voice.detail("effect", &unseen);
             voice.detail("try", "tenure doctor, or the same again later");
             ("unreachable", Exit::Unreachable.code())
         }
@@ -54,11 +58,7 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
         Error::Unknown { waited, .. } => {
             let waited = shown(*waited);
             voice.error(&format!("lock `{lock}`: no member could answer within {waited}"));
-            let ttl = shown(flags.ttl);
-            voice.detail(
-                "effect",
-                &format!("the command did not start; what was granted unseen is given back, or free after {ttl}"),
-            );
+            voice.detail("effect", &unseen);
             voice.detail("try", &format!("tenure doctor, or the same again; who has it: {look}"));
             ("unreachable", Exit::Unreachable.code())
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tenure::{Guard, Lease, LockAsk, Standing};
+use tenure::{Cause, Error, Guard, Lease, LockAsk, Standing};
 use tokio::time::Instant;
 
 use crate::exit::Exit;
@@ -118,8 +118,8 @@ async fn foreground(
 ) -> Result<Exit, Failure> {
     let mut asked = signals::listen()?;
     let ttl = how.ttl.unwrap_or(TTL);
-    let lease = cluster.client.lease(ttl).await;
-    let lease = lease.map_err(|error| unanswered(&format!("lock `{lock}`"), ttl, error.into()))?;
+    let not_acquired = |error| unanswered(&format!("lock `{lock}`"), ttl, error);
+    let lease = cluster.client.lease(ttl).await.map_err(not_acquired)?;
     let waiting = Waiting::new(cluster, lock, lease.id());
     let ask = how.say(lease.lock(lock)).on_queued(waiting.teller());
     let ask = match wait {
@@ -141,22 +141,17 @@ async fn foreground(
     let guard = match guard {
         Ok(guard) => guard,
         // The place in the queue went with the lease: nothing was held that could be lost.
-        Err(tenure::Error::Lost(lost)) => {
-            let exit = match lost.cause() {
-                tenure::Cause::Unreachable { .. } => Exit::Unreachable,
-                _ => Exit::NotAcquired,
-            };
-            let lost = crate::output::clean(&lost.to_string());
+        Err(Error::Lost(lost)) if !is_unreachable(lost.cause()) => {
+            let lost = output::clean(&lost.to_string());
             let text = format!("lock `{lock}` was not acquired: {lost}");
             let lock = quoted(lock);
-            return Err(Failure::new(exit, "LOST", text)
+            return Err(Failure::new(Exit::NotAcquired, "LOST", text)
                 .with("effect", "none: the place in the queue is gone")
                 .next(format!("the same again; who has it: tenure explain {lock}")));
         }
         Err(error) => {
-            let failure = wait::explained(cluster, lock, Failure::from(error)).await;
-            let failure = unanswered(&format!("lock `{lock}`"), ttl, failure);
-            // The answer is known; what becomes of an empty lease is not worth another error.
+            let failure = wait::explained(cluster, lock, not_acquired(error)).await;
+            // Whatever was granted unseen goes with the lease; that this cannot be said now is not worth another error.
             let _ = lease.revoke().await;
             return Err(failure);
         }
@@ -165,17 +160,26 @@ async fn foreground(
     hold(cluster, guard, lease, &mut asked).await
 }
 
-/// Whoever asked under a lease of its own holds nothing if there was no answer: what may have been granted unseen is
-/// given back, or ends with that lease.
-pub(crate) fn unanswered(what: &str, ttl: Duration, failure: Failure) -> Failure {
-    if failure.exit != Exit::Unknown {
-        return failure;
-    }
-    let text = format!("{what}: {}", failure.text.replace("no outcome", "no member could answer"));
-    let effect = "nothing is held; what was granted unseen is given back, or ends with its lease";
-    Failure::new(Exit::Unreachable, "UNREACHABLE", text)
-        .with("effect", format!("{effect}, within {}", span::shown(ttl)))
+/// Why somebody who asked under a lease of its own got nothing. Without an answer it may have been granted all the same,
+/// but whoever ends now cannot hold it: there is nothing to repeat under an id, as with other unknown outcomes.
+pub(crate) fn unanswered(what: &str, ttl: Duration, error: Error) -> Failure {
+    let text = match &error {
+        Error::Unknown { waited, .. } => {
+            format!("{what}: no member could answer within {}", span::shown(*waited))
+        }
+        Error::Lost(lost) if is_unreachable(lost.cause()) => {
+            format!("{what} was not acquired: {}", output::clean(&lost.to_string()))
+        }
+        _ => return error.into(),
+    };
+    let ends = "what was granted unseen is given back, or ends with its lease";
+    Failure::new(Exit::Unreachable, "UNANSWERED", text)
+        .unknown(format!("{ends}, within {}", span::shown(ttl)))
         .next("tenure doctor, or the same again")
+}
+
+fn is_unreachable(cause: Cause) -> bool {
+    matches!(cause, Cause::Unreachable { .. })
 }
 
 impl How {

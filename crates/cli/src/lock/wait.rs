@@ -1,7 +1,7 @@
 //! What does somebody see while waiting for a lock?
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
+use crate::exit::Exit;
 use crate::failure::{Failure, quoted};
 use crate::output::{self, Output};
 use crate::reach::Cluster;
@@ -23,9 +24,6 @@ const REFRESH: Duration = Duration::from_secs(1);
 /// More waiters than this are counted, not listed.
 const SHOWN_MAX: usize = 3;
 
-/// Longer than any queue.
-const NOT_SAID: u64 = u64::MAX;
-
 /// A wait that is shown.
 pub(crate) struct Waiting<'a> {
     cluster: &'a Cluster,
@@ -33,27 +31,27 @@ pub(crate) struct Waiting<'a> {
     lease: LeaseId,
     queued: Arc<Notify>,
     /// How many were ahead when the cluster last said so.
-    ahead: Arc<AtomicU64>,
+    ahead: Arc<Mutex<Option<u64>>>,
     /// Lines on the terminal that are replaced next time.
     drawn: AtomicU64,
 }
 
 impl<'a> Waiting<'a> {
     pub(crate) fn new(cluster: &'a Cluster, lock: &'a str, lease: LeaseId) -> Self {
-        let (queued, ahead) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(NOT_SAID)));
+        let (queued, ahead) = (Arc::new(Notify::new()), Arc::default());
         Self { cluster, lock, lease, queued, ahead, drawn: AtomicU64::new(0) }
     }
 
     /// How many were ahead, if anybody said.
     pub(crate) fn ahead(&self) -> Option<u64> {
-        Some(self.ahead.load(Ordering::Relaxed)).filter(|ahead| *ahead != NOT_SAID)
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What to call when the ask has to queue.
     pub(crate) fn teller(&self) -> impl Fn(u64) + Send + Sync + 'static {
         let (queued, told) = (self.queued.clone(), self.ahead.clone());
         move |ahead| {
-            told.store(ahead, Ordering::Relaxed);
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(ahead);
             queued.notify_one();
         }
     }
@@ -72,8 +70,8 @@ impl<'a> Waiting<'a> {
         loop {
             let explained = explain(self.cluster, self.lock, Some(self.lease)).await;
             if let Some(explained) = explained.ok().filter(|it| it.own.is_some()) {
-                let place = explained.own.as_ref().map_or(NOT_SAID, |own| own.ahead);
-                self.ahead.store(place, Ordering::Relaxed);
+                let place = explained.own.as_ref().map(|own| own.ahead);
+                *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = place;
                 let state = state(&explained);
                 let changed = last.as_ref() != Some(&state);
                 last = Some(state);
@@ -148,7 +146,8 @@ pub(crate) async fn explain(
 
 /// An answer that does not belong to its question.
 pub(crate) fn strange() -> Failure {
-    Failure::refused("the member answered something else than was asked; try the cluster's version")
+    let message = "the member answered something else than was asked".to_owned();
+    tenure::Error::Failed { reason: "STRANGE_ANSWER".to_owned(), message }.into()
 }
 
 /// One line for a log.
@@ -254,7 +253,7 @@ pub(crate) fn free_words(explained: &Explanation) -> Option<String> {
 
 /// A no that says who has the lock, if the cluster still tells.
 pub(crate) async fn explained(cluster: &Cluster, lock: &str, failure: Failure) -> Failure {
-    if failure.exit != crate::exit::Exit::NotAcquired {
+    if failure.exit != Exit::NotAcquired {
         return failure;
     }
     let Ok(explained) = explain(cluster, lock, None).await else { return failure };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tenure_server::tls::{Files, Tls};
 use tenure_server::{Entrance, Preference, Settings, StartError};
 
-use super::{Serve, file};
+use super::{Given, file};
 use crate::reach::is_address;
 use crate::run::Failure;
 
@@ -44,7 +44,7 @@ pub(crate) struct Config {
 
 impl Config {
     /// Flags beat variables, which beat the file, which beats what is usual.
-    pub(crate) fn gather(flags: &Serve) -> Result<Self, Failure> {
+    pub(super) fn gather(flags: &Given) -> Result<Self, Failure> {
         let variables = std::env::vars().filter(|(name, _)| name.starts_with("TENURE_"));
         Self::from_parts(flags, &variables.collect(), |path| {
             std::fs::read_to_string(path)
@@ -53,7 +53,7 @@ impl Config {
     }
 
     fn from_parts(
-        flags: &Serve,
+        flags: &Given,
         variables: &BTreeMap<String, String>,
         read: impl Fn(&str) -> Result<String, Failure>,
     ) -> Result<Self, Failure> {
@@ -231,7 +231,7 @@ fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Fail
         .map_err(|wrong| Failure::config(format!("{path:?} line {}: {}", wrong.line, wrong.what)))
 }
 
-fn from_flags(flags: &Serve) -> Vec<(&'static str, String, &'static str)> {
+fn from_flags(flags: &Given) -> Vec<(&'static str, String, &'static str)> {
     let join = |list: &Option<Vec<String>>| list.as_ref().map(|list| list.join(","));
     let values = [
         ("member.name", flags.name.clone(), "--name"),
@@ -280,7 +280,7 @@ fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Failure> 
 mod tests {
     use super::*;
 
-    fn gather(flags: &Serve, variables: &[(&str, &str)], file: &str) -> Result<Config, String> {
+    fn gather(flags: &Given, variables: &[(&str, &str)], file: &str) -> Result<Config, String> {
         let variables = variables.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
         Config::from_parts(flags, &variables.collect(), |_| Ok(file.to_owned()))
             .map_err(|failure| failure.text)
@@ -290,7 +290,7 @@ mod tests {
     fn flags_beat_variables_which_beat_the_file() {
         let file = "[member]\nname = \"f\"\ndata = \"f\"\n[listen]\nclients = \"f\"\n";
         let flags =
-            Serve { config: Some("x.toml".into()), name: Some("flag".into()), ..Serve::default() };
+            Given { config: Some("x.toml".into()), name: Some("flag".into()), ..Given::default() };
         let variables = [("TENURE_MEMBER_NAME", "v"), ("TENURE_MEMBER_DATA", "v")];
         let config = gather(&flags, &variables, file).unwrap();
         assert_eq!(config.get("member.name"), Some("flag"));
@@ -302,12 +302,12 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_refused() {
-        let flags = Serve { config: Some("x.toml".into()), ..Serve::default() };
+        let flags = Given { config: Some("x.toml".into()), ..Given::default() };
         let error = gather(&flags, &[], "[member]\nnmae = \"a\"\n").err().unwrap();
         assert!(error.starts_with("\"x.toml\" line 2: unknown field `nmae`"), "{error}");
         let error = gather(&flags, &[("TENURE_MEMBER_NMAE", "a")], "").err().unwrap();
         assert!(error.contains("TENURE_MEMBER_NMAE"), "{error}");
-        let flags_101 = Serve { preference: Some("101".into()), ..Serve::default() };
+        let flags_101 = Given { preference: Some("101".into()), ..Given::default() };
         let named = [("TENURE_MEMBER_NAME", "a"), ("TENURE_MEMBER_DATA", "d")];
         let error = gather(&flags_101, &named, "").unwrap().settings().err().unwrap();
         assert!(error.text.contains("a number from 0 to 100"), "{}", error.text);

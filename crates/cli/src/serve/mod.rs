@@ -12,18 +12,42 @@ use crate::output::{self, Output};
 use crate::run::{Company, Failure, on_end, unstarted, wishes};
 use config::Config;
 
-/// Flags of `tenure serve`. Each beats its TENURE_* variable, which beats the file.
-#[derive(Args, Default)]
+/// Flags of `tenure serve`.
+#[derive(Args)]
 pub(crate) struct Serve {
+    #[command(flatten)]
+    given: Given,
+    /// Call it by --name from now on, although the data is of a member by another name
+    #[arg(long)]
+    rename: bool,
+    /// How to say what happens: to stderr the log, and with json to stdout that it is ready [default: the log as text on
+    /// a terminal, else as json; the rest as text]
+    #[arg(long, value_name = "FORM", value_enum)]
+    output: Option<Output>,
+    /// End when stdin does: for whoever starts members and may be killed
+    #[arg(long, hide = true)]
+    while_stdin: bool,
+}
+
+/// Flags of `tenure config check`.
+#[derive(Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    given: Given,
+    /// How to say it
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// Settings in flags. Each beats its TENURE_* variable, which beats the file.
+#[derive(Args, Default)]
+struct Given {
     /// Read settings from this file [env: TENURE_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
     /// What people call this member
     #[arg(long)]
     name: Option<String>,
-    /// Call it by --name from now on, although the data is of a member by another name
-    #[arg(long)]
-    rename: bool,
     /// Keep the data here
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
@@ -69,23 +93,10 @@ pub(crate) struct Serve {
     /// Allow addresses that other machines reach, without encryption
     #[arg(long)]
     insecure: bool,
-    /// How to say what happens: to stdout that it is ready, to stderr the log [default: on a terminal text, else json]
-    #[arg(long, value_name = "FORM", value_enum)]
-    pub(crate) output: Option<Output>,
-    /// End when stdin does: for whoever starts members and may be killed
-    #[arg(long, hide = true)]
-    while_stdin: bool,
-}
-
-/// Flags of `tenure config check`.
-#[derive(Args)]
-pub(crate) struct Check {
-    #[command(flatten)]
-    pub(crate) serve: Serve,
 }
 
 impl Serve {
-    /// How failures and what was found are said, whatever form the log has.
+    /// How failures and readiness are said, whatever form the log has.
     pub(crate) fn form(&self) -> Output {
         self.output.unwrap_or_default()
     }
@@ -93,9 +104,9 @@ impl Serve {
 
 /// Shows the settings that would be used.
 pub(crate) fn check(flags: &Check) -> Result<Exit, Failure> {
-    let config = Config::gather(&flags.serve)?;
+    let config = Config::gather(&flags.given)?;
     config.settings()?;
-    match flags.serve.form() {
+    match flags.output {
         Output::Text => output::out(&config.to_string()),
         Output::Json => config.objects().iter().for_each(output::object),
     }
@@ -104,7 +115,7 @@ pub(crate) fn check(flags: &Check) -> Result<Exit, Failure> {
 
 /// Runs a member until somebody stops it.
 pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
-    let mut settings: Settings = Config::gather(flags)?.settings()?;
+    let mut settings: Settings = Config::gather(&flags.given)?.settings()?;
     match flags.output {
         Some(Output::Json) => say::write_as(say::Form::Json),
         Some(Output::Text) => say::write_as(say::Form::Text),

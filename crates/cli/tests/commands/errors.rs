@@ -19,6 +19,8 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         (&["lock", "a", "./m", "b c"], "try      tenure run a -- ./m 'b c'"),
         (&["lock", "a", "--", "./m", "--fast"], "try      tenure run a -- ./m --fast"),
         (&["run", "a", "./m", "b c"], "try      tenure run a -- ./m 'b c'"),
+        (&["run", "m", "m", "m"], "try      tenure run m -- m m"),
+        (&["run", "--client", "m", "a", "m"], "try      tenure run --client m a -- m"),
         (&["elect", "a", "--value", "v", "./m"], "try      tenure elect a --value v -- ./m"),
         (&["plan", "--ttl", "5h"], "a ttl of 5h is not between 1s and 1h"),
         (&["lock", "a", "--lease", "1", "--ttl", "5s"], "cannot be used with"),
@@ -137,12 +139,27 @@ fn an_unanswered_request_may_have_happened() {
         Live::start_at(&addr, &[&["watch", "l", "--from", "1"], &short[..]].concat());
     let line = watching.says("granted");
     let seen: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
-    let mut third = Live::start_at(&addr, &[&["lock", "l", "--ttl", "6s"], &short[..]].concat());
+    let own = [&["--ttl", "6s"], &short[..]].concat();
+    let start = |words: &[&str]| Live::start_at(&addr, &[words, &own].concat());
+    let mut third = start(&["lock", "l"]);
     third.says("waiting for lock `l`, 1 ahead of you");
+    let program = start(&["lock", "l", "--output", "json"]);
+    program.says("\"queued\"");
+    let candidate =
+        start(&["elect", "l", "--value", "v", "--client", "candidate", "--output", "json"]);
+    wait("it waits", || at(&addr, &["queue", "l"]).out.contains("candidate").then_some(()));
     drop(gone);
-    // A place in a queue is not a lock, so nothing was lost that was held; and nobody else has it either.
+    // A place in a queue is not a lock, so nothing was lost that was held; but it may have become one unseen.
     assert_eq!(third.ends(), Some(69), "{:?}", third.said());
     third.says("error: lock `l` was not acquired: cluster unreachable for");
+    third.says("effect   unknown: what was granted unseen is given back, or ends with its lease, within 6s");
+    for mut asked in [program, candidate] {
+        assert_eq!(asked.ends(), Some(69), "{:?}", asked.said());
+        let told = objects(&asked.says("\"error\"")).remove(0);
+        let error = &told["error"];
+        assert_eq!((&error["reason"], &told["exit_code"]), (&"UNANSWERED".into(), &69.into()));
+        assert_eq!((&error["effect"], error["next"].is_string()), (&"unknown".into(), true));
+    }
     // Whoever watched is told how to go on.
     assert_eq!(watching.ends(), Some(69), "{:?}", watching.said());
     let next = watching.says("try      tenure watch l --from ");

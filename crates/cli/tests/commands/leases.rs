@@ -1,5 +1,7 @@
 //! Are leases granted, renewed, shown and ended?
 
+use serde_json::Value;
+
 use crate::stage::{Live, json, lease, ok, one, refused, run, wait};
 
 #[test]
@@ -59,10 +61,16 @@ fn a_lease_that_nobody_renews_ends_by_itself() {
 fn whoever_works_under_a_revoked_lease_is_told_to_stop_first() {
     let id = lease("elsewhere");
     let token = ok(&["try", "elsewhere", "--lease", &id]).trim().to_owned();
-    let ran = run(&["lease", "revoke", &id]);
+    let ran = run(&["lease", "revoke", &id, "--client", "ops"]);
     let words = "; elsewhere: cools until elsewhere says that it has stopped, at most 59m";
     assert!(ran.code == 0 && ran.err.contains(words), "{ran:?}");
     assert!(ok(&["locks", "elsewhere"]).contains("cooling"));
+    // Whoever took it away stands in the record, also without a reason; whoever gives back needs no name.
+    assert_eq!(revoked_by("elsewhere"), [Value::from("ops")]);
+    let own = lease("own");
+    ok(&["try", "given-back", "--lease", &own]);
+    ok(&["lease", "revoke", &own, "--stopped", "--client", "ops"]);
+    assert_eq!(revoked_by("given-back"), [Value::Null]);
     // Nobody else gets it meanwhile, unless an operator says so.
     let next = lease("next");
     assert_eq!(run(&["try", "elsewhere", "--lease", &next]).code, 75);
@@ -110,7 +118,14 @@ fn a_command_under_a_revoked_lease_is_stopped_at_once_and_its_lock_goes_on() {
     assert_eq!(next.ends(), Some(0), "it said that it stopped: {:?}", next.said());
 }
 
-fn held_by(client: &str) -> impl Fn(&serde_json::Value) -> bool {
+/// Who ended the lease that held a lock, each time.
+fn revoked_by(lock: &str) -> Vec<Value> {
+    let batches = json(&["history", lock]);
+    let events = batches.iter().flat_map(|it| it["events"].as_array().unwrap());
+    events.filter(|it| it["cause"] == "revoked").map(|it| it["by"].clone()).collect()
+}
+
+fn held_by(client: &str) -> impl Fn(&Value) -> bool {
     move |it| it["client"] == client && it["holds"].as_array().is_some_and(|it| !it.is_empty())
 }
 

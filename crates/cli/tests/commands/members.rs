@@ -224,20 +224,28 @@ impl Three {
             ran.out.contains("start one of them again") && !ran.out.contains("remove"),
             "{ran:?}"
         );
-        // Nobody holds anything, whatever was asked for, and questions change nothing.
-        for arguments in [
-            &["try", "majority"][..],
-            &["lock", "majority"],
-            &["elect", "majority", "--value", "v"],
-            &["explain", "majority"],
-            &["locks"],
-            &["run", "majority", "--", "true"],
+        // Questions change nothing; of an ask, it depends on whether a member has taken it.
+        let short = ["--connect-timeout", "2s"];
+        for (arguments, unknown) in [
+            (&["try", "majority"][..], true),
+            (&["lock", "majority"], true),
+            (&["elect", "majority", "--value", "v"], true),
+            (&["explain", "majority"], false),
+            (&["locks"], false),
         ] {
-            let (words, at) = arguments.split_at(1);
-            let ran = self.run(&[words, &["--connect-timeout", "2s"], at].concat());
+            let ran = self.run(&[arguments, &short, &["--output", "json"]].concat());
             assert_eq!(ran.code, 69, "{arguments:?}: {ran:?}");
-            assert!(ran.err.contains("  try      tenure "), "{ran:?}");
+            let told = objects(&ran.err).pop().unwrap();
+            let said = |field: &str| told["error"][field].as_str().unwrap_or_default().to_owned();
+            match said("reason").as_str() {
+                "UNANSWERED" if unknown => assert_eq!(said("effect"), "unknown", "{ran:?}"),
+                "UNAVAILABLE" | "UNREACHABLE" => assert_eq!(said("effect"), "none", "{ran:?}"),
+                _ => panic!("{arguments:?}: {ran:?}"),
+            }
+            assert!(said("next").starts_with("tenure "), "{ran:?}");
         }
+        let ran = self.run(&[&["run", "majority"], &short[..], &["--", "true"]].concat());
+        assert!(ran.code == 69 && ran.err.contains("  try      tenure "), "{ran:?}");
     }
 }
 
