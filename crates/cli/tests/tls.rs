@@ -152,7 +152,7 @@ fn who_shows_a_certificate_of_another_member_is_refused_and_the_others_go_on() {
     // Its data, under the name and certificate of somebody else.
     let real = std::mem::replace(&mut cluster.members[stolen].name, "m9".into());
     std::fs::rename(cluster.dir.path().join(&real), cluster.data(stolen)).unwrap();
-    start(&mut cluster, stolen, &authority.sign("m9"), &[]);
+    start(&mut cluster, stolen, &authority.sign("m9"), &["--rename"]);
     let why = format!("its certificate names `m9`, not the member `{real}`");
     somebody_says(&cluster, &others, &why);
     cluster.ok("put key another");
