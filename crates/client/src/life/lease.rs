@@ -355,6 +355,9 @@ impl Life {
     /// then [`stopped`](Self::stopped) and [`farewells`](Self::farewells) tell what is to be said.
     pub(crate) fn given_back(&mut self, token: Token, now: Reading) -> Option<String> {
         self.check_grant(token, now).ok()?;
+        if mutant!("held_when_given_back") {
+            return self.grants.get(&token).map(|grant| grant.lock.clone());
+        }
         self.grants.remove(&token).map(|grant| grant.lock)
     }
 
@@ -372,7 +375,8 @@ impl Life {
             let farewell = if grant.lost.is_some() { Farewell::Confirm } else { Farewell::Release };
             farewells.push((*token, grant.lock.clone(), farewell));
         }
-        self.grants.retain(|_, it| !(it.told && it.stopped) || mutant!("late_answer_revives"));
+        let kept = mutant!("late_answer_revives") || mutant!("held_after_farewell");
+        self.grants.retain(|_, it| !(it.told && it.stopped) || kept);
         farewells
     }
 
