@@ -375,8 +375,10 @@ impl Life {
             let farewell = if grant.lost.is_some() { Farewell::Confirm } else { Farewell::Release };
             farewells.push((*token, grant.lock.clone(), farewell));
         }
-        let kept = mutant!("late_answer_revives") || mutant!("held_after_farewell");
-        self.grants.retain(|_, it| !(it.told && it.stopped) || kept);
+        if mutant!("held_after_farewell") {
+            return farewells;
+        }
+        self.grants.retain(|_, it| !(it.told && it.stopped) || mutant!("late_answer_revives"));
         farewells
     }
 
