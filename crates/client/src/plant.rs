@@ -24,6 +24,8 @@ pub(crate) const ALL: &[&str] = &[
     "check_without_clock",
     "late_grant_is_held",
     "window_without_drift",
+    "held_when_given_back",
+    "held_after_farewell",
 ];
 
 /// Chooses a planted bug for this thread, or none.

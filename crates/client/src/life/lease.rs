@@ -355,6 +355,9 @@ impl Life {
     /// then [`stopped`](Self::stopped) and [`farewells`](Self::farewells) tell what is to be said.
     pub(crate) fn given_back(&mut self, token: Token, now: Reading) -> Option<String> {
         self.check_grant(token, now).ok()?;
+        if mutant!("held_when_given_back") {
+            return self.grants.get(&token).map(|grant| grant.lock.clone());
+        }
         self.grants.remove(&token).map(|grant| grant.lock)
     }
 
@@ -371,6 +374,9 @@ impl Life {
             grant.told = true;
             let farewell = if grant.lost.is_some() { Farewell::Confirm } else { Farewell::Release };
             farewells.push((*token, grant.lock.clone(), farewell));
+        }
+        if mutant!("held_after_farewell") {
+            return farewells;
         }
         self.grants.retain(|_, it| !(it.told && it.stopped) || mutant!("late_answer_revives"));
         farewells

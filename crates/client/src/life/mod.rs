@@ -9,6 +9,8 @@
 
 mod lease;
 mod lost;
+#[cfg(test)]
+mod machine;
 mod moment;
 mod pace;
 #[cfg(test)]

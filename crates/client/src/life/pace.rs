@@ -59,7 +59,7 @@ pub enum PaceError {
         most: Duration,
     },
     /// A ttl that no lease can have.
-    #[error("a ttl of {} is not between 1s and 1h", if ttl.is_zero() { "0s".to_owned() } else { format!("{ttl:?}") })]
+    #[error("a ttl of {ttl:?} is not between 1s and 1h")]
     Ttl {
         /// What was asked for.
         ttl: Duration,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tenure_types::{Revision, Token};
 
+use super::machine::{Machine, Said, Told, unscale};
 use super::{Asking, Cause, Farewell, Heard, Life, Moment, Pace, PaceError, Reading, Standing};
 use crate::plant;
 
@@ -42,37 +43,6 @@ enum Event {
     Block(u64),
 }
 
-#[derive(Clone, Debug)]
-enum Said {
-    Grant,
-    Renew(u64),
-    Holdings,
-    Release,
-    Confirm,
-    Revoke,
-}
-
-#[derive(Clone, Debug)]
-enum Told {
-    Granted,
-    Renewed { number: u64, lives: bool, changed: Revision },
-    Held { revision: Revision, changed: Revision, held: bool },
-    Taken,
-}
-
-/// The cluster, as far as this lease is concerned. Times are of its own clock.
-#[derive(Default)]
-struct Machine {
-    granted: bool,
-    deadline: Option<u64>,
-    held: bool,
-    cooling: Option<u64>,
-    revision: u64,
-    changed: u64,
-    /// When, in real time, the other one was granted the lock.
-    passed_on: Option<u64>,
-}
-
 #[derive(Default, Debug)]
 struct Tally {
     acts: u64,
@@ -80,6 +50,9 @@ struct Tally {
     late_answers: u64,
     taken_unheard: u64,
     late_grants: u64,
+    /// Work that was done while the lock was held, by how that was said.
+    given_back: u64,
+    farewells: u64,
 }
 
 struct World {
@@ -102,6 +75,9 @@ struct World {
     /// When the guard's cancellation fired: the work stops within its time from there.
     cancelled: Option<Moment>,
     over: bool,
+    /// When the work is done, if nothing happens before; and whether it was.
+    done_at: Option<u64>,
+    done: bool,
     machine: Machine,
     tally: Tally,
 }
@@ -162,10 +138,15 @@ impl World {
             stopping: false,
             cancelled: None,
             over: false,
+            done_at: None,
+            done: false,
             machine: Machine::default(),
             tally: Tally::default(),
         };
         world.at(0, Event::Ask);
+        if world.rng.u8(..3) == 0 {
+            world.done_at = Some(world.rng.u64(..TTL_US * 3));
+        }
         if !calm {
             for _ in 0..world.rng.u8(..4) {
                 let (at, long) = (world.rng.u64(..TTL_US * 3), world.rng.u64(..TTL_US * 2));
@@ -255,7 +236,7 @@ impl World {
                 continue;
             }
             self.now = at;
-            self.pass_on();
+            self.machine.pass_on(self.machine_clock(), self.machine_ppm);
             self.step(event)?;
             let reading = self.reading();
             if self.cancelled.is_none()
@@ -269,30 +250,15 @@ impl World {
         if self.calm && roomy && !matches!(self.standing(), Some(Standing::Valid)) {
             return Err(format!("L5: lost without a fault: {:?}", self.life));
         }
+        if self.calm && self.done && self.machine.passed_on.is_none() {
+            return Err(format!("given back without a fault, and held: {:?}", self.life));
+        }
         Ok(())
     }
 
     fn standing(&mut self) -> Option<Standing> {
         let reading = self.reading();
         self.life.as_mut().map(|life| life.standing(reading))
-    }
-
-    /// The machine ends what is due and grants the lock to the other one.
-    fn pass_on(&mut self) {
-        let (clock, ppm) = (self.machine_clock(), self.machine_ppm);
-        let machine = &mut self.machine;
-        let due = |deadline: Option<u64>| deadline.filter(|it| *it <= clock);
-        if let Some(deadline) = due(machine.deadline) {
-            machine.deadline = None;
-            if machine.held {
-                machine.held = false;
-                machine.passed_on.get_or_insert(unscale(deadline, ppm));
-            }
-        }
-        if let Some(until) = due(machine.cooling) {
-            machine.cooling = None;
-            machine.passed_on.get_or_insert(unscale(until, ppm));
-        }
     }
 
     fn step(&mut self, event: Event) -> Result<(), String> {
@@ -304,7 +270,11 @@ impl World {
             Event::Stopped => self.stopped(),
             Event::ToServer(said) => self.serve(said),
             Event::ToClient(told) => self.hear(told),
-            Event::Force => self.force(),
+            Event::Force => {
+                if let Some(told) = self.machine.force() {
+                    self.tell(told);
+                }
+            }
             Event::Sleep(long) => {
                 self.slept += scale(long, self.client_ppm);
                 self.runs_from = self.runs_from.max(self.now) + long;
@@ -348,6 +318,10 @@ impl World {
         // One thing after the other: what was begun is done before the next check.
         let mut next = self.now;
         match life.check_grant(token(), reading) {
+            Ok(()) if !self.done && self.done_at.is_some_and(|at| at <= self.now) => {
+                self.done = true;
+                self.give_back();
+            }
             Ok(()) => {
                 let until = reading.boot + Duration::from_micros(self.stop_us);
                 let lag = self.rng.u64(..=unscale(self.stop_us, self.client_ppm) - 1);
@@ -356,7 +330,7 @@ impl World {
                 next += lag;
                 self.at(self.now + lag, Event::Act { until });
             }
-            Err(cause) if !self.stopping => {
+            Err(cause) if !self.stopping && !self.done => {
                 *self.tally.losses.entry(cause.word()).or_default() += 1;
                 self.stopping = true;
                 let cancelled = self.cancelled.unwrap_or(reading.boot).min(life.lost_at());
@@ -388,15 +362,23 @@ impl World {
     }
 
     fn stopped(&mut self) {
-        if !self.stopping {
-            return;
+        if self.stopping {
+            self.give_back();
         }
+    }
+
+    /// The work has stopped. A guard that is released tries the short way first; one that is dropped, or is of several
+    /// locks, does not.
+    fn give_back(&mut self) {
         let reading = self.reading();
+        let short = self.rng.bool();
         let Some(life) = &mut self.life else { return };
-        if life.given_back(token(), reading).is_some() {
+        if short && life.given_back(token(), reading).is_some() {
+            self.tally.given_back += 1;
             self.say(Said::Release);
             return;
         }
+        self.tally.farewells += u64::from(life.check_grant(token(), reading).is_ok());
         life.stopped(token());
         self.farewells();
         let Some(life) = &mut self.life else { return };
@@ -417,47 +399,8 @@ impl World {
 
     fn serve(&mut self, said: Said) {
         let deadline = self.machine_clock() + TTL_US;
-        let now = self.now;
-        let machine = &mut self.machine;
-        match said {
-            Said::Grant => {
-                if !machine.granted {
-                    machine.granted = true;
-                    machine.held = true;
-                    machine.revision += 1;
-                    machine.deadline = Some(deadline);
-                }
-                if machine.deadline.is_some() && machine.held {
-                    self.tell(Told::Granted);
-                }
-            }
-            Said::Renew(number) => {
-                let lives = machine.deadline.is_some();
-                if lives {
-                    machine.deadline = Some(deadline);
-                }
-                let changed = Revision(machine.changed);
-                self.tell(Told::Renewed { number, lives, changed });
-            }
-            Said::Holdings => {
-                let (revision, changed) = (Revision(machine.revision), Revision(machine.changed));
-                let held = machine.held;
-                self.tell(Told::Held { revision, changed, held });
-            }
-            Said::Release if machine.held => {
-                machine.held = false;
-                machine.passed_on.get_or_insert(now);
-            }
-            Said::Confirm if machine.cooling.take().is_some() => {
-                machine.passed_on.get_or_insert(now);
-            }
-            Said::Revoke => {
-                if machine.deadline.take().is_some() && machine.held {
-                    machine.held = false;
-                    machine.passed_on.get_or_insert(now);
-                }
-            }
-            Said::Release | Said::Confirm => {}
+        if let Some(told) = self.machine.serve(said, deadline, self.now) {
+            self.tell(told);
         }
     }
 
@@ -502,27 +445,11 @@ impl World {
             Told::Granted => {}
         }
     }
-
-    fn force(&mut self) {
-        let machine = &mut self.machine;
-        if machine.held {
-            machine.held = false;
-            machine.revision += 1;
-            machine.changed = machine.revision;
-            machine.cooling = machine.deadline;
-            self.tell(Told::Taken);
-        }
-    }
 }
 
 fn scale(time: u64, ppm: i64) -> u64 {
     let rate = 1_000_000 + i128::from(ppm);
     u64::try_from(i128::from(time) * rate / 1_000_000).expect("times are positive")
-}
-
-fn unscale(time: u64, ppm: i64) -> u64 {
-    let rate = 1_000_000 + i128::from(ppm);
-    u64::try_from((i128::from(time) * 1_000_000 + rate - 1) / rate).expect("times are positive")
 }
 
 /// The first violation among so many schedules, with its seed.
@@ -534,6 +461,8 @@ fn find(tally: &mut Tally) -> Option<(u64, String)> {
         tally.late_answers += world.tally.late_answers;
         tally.taken_unheard += world.tally.taken_unheard;
         tally.late_grants += world.tally.late_grants;
+        tally.given_back += world.tally.given_back;
+        tally.farewells += world.tally.farewells;
         for (word, count) in world.tally.losses {
             *tally.losses.entry(word).or_default() += count;
         }
@@ -557,6 +486,7 @@ fn the_work_stops_before_another_can_start_whatever_happens() {
         assert!(tally.losses.get(cause).is_some_and(|count| *count > 10), "{cause}: {tally:?}");
     }
     assert!(tally.late_answers > 100 && tally.taken_unheard > 20 && tally.late_grants > 20);
+    assert!(tally.given_back > 100 && tally.farewells > 100, "{tally:?}");
 }
 
 #[test]
