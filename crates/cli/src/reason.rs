@@ -1,8 +1,8 @@
 //! Which reasons are there, and what does each one mean?
 //!
-//! Those that a command or the SDK says of itself are here. All others belong to whoever refuses: the doors of the cluster, the
-//! fences, the store and the proxy. `tenure help` knows every one, and `docs/reference/errors.md` is printed from the
-//! same tables.
+//! Those that a command or the SDK says of itself are here. All others belong to whoever refuses: the doors of the
+//! cluster, the fences, the store and the proxy. `tenure help` knows every one, and `docs/reference/errors.md` is
+//! printed from the same tables.
 
 use serde_json::{Value, json};
 use tenure_gate::reason::{Effect, Fence, Reason as Gate, Row as GateRow, TicketReason};

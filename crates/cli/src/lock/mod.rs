@@ -160,8 +160,8 @@ async fn foreground(
     hold(cluster, guard, lease, &mut asked).await
 }
 
-/// Why somebody who asked under a lease of its own got nothing. Without an answer it may have been granted all the same,
-/// but whoever ends now cannot hold it: there is nothing to repeat under an id, as with other unknown outcomes.
+/// Why somebody who asked under a lease of its own got nothing. Without an answer it may have been granted all the
+/// same, but whoever ends now cannot hold it: there is nothing to repeat under an id, as with other unknown outcomes.
 pub(crate) fn unanswered(what: &str, ttl: Duration, error: Error) -> Failure {
     let text = match &error {
         Error::Unknown { waited, .. } => {

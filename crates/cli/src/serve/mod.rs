@@ -20,8 +20,8 @@ pub(crate) struct Serve {
     /// Call it by --name from now on, although the data is of a member by another name
     #[arg(long)]
     rename: bool,
-    /// How to say what happens: to stderr the log, and with json to stdout that it is ready [default: the log as text on
-    /// a terminal, else as json; the rest as text]
+    /// How to say what happens: to stderr the log, and with json to stdout that it is ready [default: the log as text
+    /// on a terminal, else as json; the rest as text]
     #[arg(long, value_name = "FORM", value_enum)]
     output: Option<Output>,
     /// End when stdin does: for whoever starts members and may be killed
