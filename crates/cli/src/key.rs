@@ -223,10 +223,11 @@ async fn get(cluster: &Cluster, flags: &Get) -> Result<Exit, Failure> {
     match cluster.output {
         Output::Json => output::object(&KeyShown::from(kv)),
         Output::Text => {
-            use std::io::Write;
-            // The bytes as they are; a line's end is for people and `$(…)` takes it away again.
+            use std::io::{IsTerminal, Write};
+            // The bytes as they are; a line's end is for people.
             let mut stdout = std::io::stdout().lock();
-            let written = stdout.write_all(&kv.value).and_then(|()| stdout.write_all(b"\n"));
+            let end: &[u8] = if stdout.is_terminal() { b"\n" } else { b"" };
+            let written = stdout.write_all(&kv.value).and_then(|()| stdout.write_all(end));
             if written.and_then(|()| stdout.flush()).is_err() {
                 std::process::exit(141);
             }

@@ -106,7 +106,7 @@ fn what_stands_in_the_way_is_said_in_one_line() {
     let mut process = dev(dir.path(), port);
     ready(port);
     let got = tenure(&["key", "get", "key", "--addr", &addr]);
-    assert_eq!(got.out, "a-value-to-find-again\n", "{}", got.err);
+    assert_eq!(got.out, "a-value-to-find-again", "{}", got.err);
     process.signal("-TERM");
     assert!(process.ended().success(), "{}", process.words());
     let identity = dir.path().join("data/identity.toml");
@@ -172,7 +172,7 @@ fn several_in_one_process_go_on_without_one_that_is_removed() {
     let mut process = Process::start(&dir.path().join("second"), &arguments);
     ready(&process, ": 2 of 3 members in one process, the others were removed");
     let got = tenure(&["key", "get", "after", "--addr", &addr]);
-    assert_eq!((got.code, got.out.as_str()), (Some(0), "v\n"), "{}", got.err);
+    assert_eq!((got.code, got.out.as_str()), (Some(0), "v"), "{}", got.err);
     process.signal("-TERM");
     assert!(process.ended().success(), "{}", process.words());
 

@@ -162,7 +162,7 @@ fn who_shows_a_certificate_of_another_member_is_refused_and_the_others_go_on() {
     cluster.kill(stolen);
     std::fs::rename(cluster.data(stolen), cluster.dir.path().join(&real)).unwrap();
     cluster.members[stolen].name = real;
-    start(&mut cluster, stolen, &papers[stolen], &[]);
+    start(&mut cluster, stolen, &papers[stolen], &["--rename"]);
     cluster.agree(&[0, 1, 2]);
 
     // A certificate that is not its own is no use from the start.

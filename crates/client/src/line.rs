@@ -67,8 +67,8 @@ struct Heard {
     is_over: AtomicBool,
 }
 
-/// Held by whoever reads: however that ends, also with its runtime or in a panic, the session is over, and whoever waits
-/// for an answer is told.
+/// Held by whoever reads: however that ends, also with its runtime or in a panic, the session is over, and whoever
+/// waits for an answer is told.
 struct Ending(Arc<Heard>);
 
 impl Drop for Ending {

@@ -71,18 +71,22 @@ pub(crate) async fn own(shared: Arc<Shared>, ask: Ask) -> Result<Guard, Error> {
     let until = deadline(ask.wait);
     let began = Instant::now();
     let reach = began + shared.settings.timeout;
-    loop {
-        if let Some(done) = own_once(&shared, &ask, until, reach).await {
-            return done;
+    // It was said, perhaps more than once, and what may still come of it is given back.
+    let unknown = || Error::Unknown { request: Identity::Harmless.id(), waited: began.elapsed() };
+    for turn in 0_u32.. {
+        match own_once(&shared, &ask, until, reach).await {
+            // Not this time; but it was said before.
+            Some(Err(Error::Unavailable)) if turn > 0 => return Err(unknown()),
+            Some(done) => return done,
+            None => {}
         }
         // The first answer did not come in time to be worth anything: a new lease, from the beginning, for as long as
         // any other request may take.
         if Instant::now() >= reach || !shared.spend() {
-            // It was said, perhaps more than once, and what may still come of it is given back.
-            let request = Identity::Harmless.id();
-            return Err(Error::Unknown { request, waited: began.elapsed() });
+            break;
         }
     }
+    Err(unknown())
 }
 
 async fn own_once(

@@ -1,5 +1,7 @@
 //! How does a member come to life?
 
+use std::fs;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,6 +39,8 @@ const WORKERS: usize = 2;
 const COMMAND_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Where the book has no address: nobody dials a member that is alone.
 const NOWHERE: &str = "-";
+/// What a member was called when it was last started, beside its data.
+const CALLED: &str = "name";
 
 /// How a member with an empty directory comes into a cluster. One that has data needs none of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,9 +220,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     if settings.entrance == Entrance::Alone && voters.iter().any(|id| *id != card.id) {
         return Err(StartError::NotAlone { cluster, members: voters.len() });
     }
-    if !settings.rename {
-        check_name(&opened.boot.machine, &card)?;
-    }
+    check_name(&settings, &opened.boot.machine, &card)?;
     let me = Me { cluster: Some(cluster.clone()), founders, ..me };
     match (&door, member_port) {
         (Some(door), _) => door.introduce(me),
@@ -307,14 +309,24 @@ fn edge_runtime(workers: usize) -> std::io::Result<Runtime> {
         .build()
 }
 
-/// Whether the directory is of the member that somebody means. One whose state has not come yet has no name.
-fn check_name(machine: &Machine, card: &Card) -> Result<(), StartError> {
-    match book::read(machine).remove(&card.id) {
-        Some(known) if known.name != card.names.name => {
-            Err(StartError::OtherName { found: known.name, given: card.names.name.clone() })
+/// Whether the directory is of the member that somebody means. What it was called at its last start is kept beside the
+/// data: the state that is read here may not have its new name yet.
+fn check_name(settings: &Settings, machine: &Machine, card: &Card) -> Result<(), StartError> {
+    let given = &card.names.name;
+    let file = settings.data.join(CALLED);
+    let called = match fs::read_to_string(&file) {
+        Ok(text) => Some(text.trim_end().to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            book::read(machine).remove(&card.id).map(|known| known.name)
         }
-        _ => Ok(()),
+        Err(source) => return Err(system("read what the member is called")(source)),
+    };
+    if let Some(found) = called.filter(|found| found != given && !settings.rename) {
+        return Err(StartError::OtherName { found, given: given.clone() });
     }
+    let written = fs::write(file.with_extension("new"), format!("{given}\n"));
+    let written = written.and_then(|()| fs::rename(file.with_extension("new"), &file));
+    written.map_err(system("write what the member is called"))
 }
 
 /// Brings an empty directory into a cluster.

@@ -20,7 +20,8 @@ pub(crate) async fn status(
     client: &tenure::Client,
     place: &Place,
 ) -> Result<v1::StatusResponse, Failure> {
-    let mut status = client.status().await?;
+    let status = client.status().await?;
+    let mut status = seen_by_leader(place, &status).await.unwrap_or(status);
     by_name(&mut status);
     let mut asked = JoinSet::new();
     for (at, it) in status.members.iter().enumerate() {
@@ -61,6 +62,20 @@ pub(crate) async fn status(
 /// In the order in which people look for them.
 pub(crate) fn by_name(status: &mut v1::StatusResponse) {
     status.members.sort_by_cached_key(|it| it.member.as_ref().map(|member| member.name.clone()));
+}
+
+/// The same as the leader sees it, if it is somebody else and answers: nobody else knows who is behind.
+async fn seen_by_leader(place: &Place, seen: &v1::StatusResponse) -> Option<v1::StatusResponse> {
+    let (asked, leader) = (seen.header?.member_id, seen.leader.as_ref()?.member_id);
+    let is_leader = |it: &&v1::Member| it.member_id == leader;
+    let leader = seen.members.iter().filter_map(|it| it.member.as_ref()).find(is_leader)?;
+    if leader.member_id == asked {
+        return None;
+    }
+    let channel = place.channel(&leader.client_address).ok()?;
+    let mut cluster = ClusterServiceClient::new(channel);
+    let said = tokio::time::timeout(PATIENCE, cluster.status(v1::StatusRequest {})).await;
+    Some(said.ok()?.ok()?.into_inner())
 }
 
 /// What a member says of itself; nothing if it says nothing.

@@ -6,7 +6,7 @@ use crate::stage::{json, lease, ok, one, refused, run, run_with, with_input};
 fn keys_are_written_read_listed_and_deleted() {
     refused(1, "KEY_NOT_FOUND", &["key", "get", "k/a"]);
     assert_eq!(ok(&["key", "put", "k/a", "one"]), "");
-    assert_eq!(ok(&["key", "get", "k/a"]), "one\n");
+    assert_eq!(ok(&["key", "get", "k/a"]), "one");
     let written = one(&["key", "put", "k/a", "two"]);
     assert_eq!(written["version"], 2);
     let shown = one(&["key", "get", "k/a"]);
@@ -54,7 +54,7 @@ fn a_guarded_key_refuses_a_stale_token() {
     let said = refused(1, "GUARD_FAILED", &stale);
     assert!(said.contains("tenure explain guard"), "{said}");
     refused(1, "GUARD_FAILED", &["key", "delete", "ledger", "--lock", "guard", "--token", &token]);
-    assert_eq!(ok(&["key", "get", "ledger"]), "again\n");
+    assert_eq!(ok(&["key", "get", "ledger"]), "again");
 }
 
 #[test]

@@ -223,6 +223,10 @@ fn a_member_that_is_one_already_is_told_what_is_not_needed_and_what_is_wrong() {
         members.out.contains("other").then_some(())
     });
     drop(renamed);
+    // It is called so from now on.
+    arguments.pop();
+    let again = Process::start(&cluster.dir.path().join("again"), &arguments);
+    wait("it serves", || again.words().contains("serving").then_some(()));
 }
 
 #[test]
