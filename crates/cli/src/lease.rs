@@ -99,7 +99,7 @@ pub(crate) struct Renew {
 pub(crate) struct Revoke {
     /// Which; its first digits will do
     lease: String,
-    /// Why; told to whoever works under it, and kept in the history
+    /// Why; told to whoever works under it
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// The work under it has stopped, which you know: its locks go on at once

@@ -197,7 +197,7 @@ impl StartError {
             }
             Self::Listen { flag, .. } => format!("an address of this machine with {flag}"),
             Self::Exposed { .. } => {
-                "127.0.0.1, certificates for the members' port, or --insecure if \
+                "127.0.0.1, certificates with --tls-cert and --tls-key, or --insecure if \
                  the network is trusted"
                     .into()
             }

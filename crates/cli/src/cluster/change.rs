@@ -198,9 +198,18 @@ pub(super) async fn transfer(cluster: &Cluster, flags: &Transfer) -> Result<Exit
 pub(super) async fn find(cluster: &Cluster, given: &str) -> Result<v1::Member, Failure> {
     let members = list(cluster).await?.members;
     let names: Vec<String> = members.iter().map(|it| output::clean(&it.name)).collect();
-    let found =
-        members.into_iter().find(|it| it.name == given || it.member_id.to_string() == given);
-    found.ok_or_else(|| {
+    let mut found: Vec<v1::Member> = members
+        .into_iter()
+        .filter(|it| it.name == given || it.member_id.to_string() == given)
+        .collect();
+    if found.len() > 1 {
+        let ids: Vec<String> = found.iter().map(|it| it.member_id.to_string()).collect();
+        let text = format!("{} members are called {given}; say which by its id", found.len());
+        return Err(Failure::arguments(text)
+            .with("ids", ids.join(", "))
+            .next("tenure cluster status"));
+    }
+    found.pop().ok_or_else(|| {
         let text = format!("there is no member {given}");
         let failure = Failure::new(Exit::Refused, "MEMBER_NOT_FOUND", text);
         failure.with("members", names.join(", ")).next("tenure cluster members")

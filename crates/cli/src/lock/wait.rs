@@ -244,7 +244,10 @@ pub(crate) fn free_words(explained: &Explanation) -> Option<String> {
         _ => "its holders".to_owned(),
     };
     let falls = if holders == 1 { "falls" } else { "fall" };
-    Some(if freed.at_latest {
+    let taken = holder(explained).is_some_and(|it| it.state() == v1::HolderState::Cooling);
+    Some(if taken && holders == 1 {
+        format!("when {who} says that it has stopped, or in {time} at the latest")
+    } else if freed.at_latest {
         format!("when released, or in {time} at the latest")
     } else {
         format!("when released, or in {time} if {who} {falls} silent now")

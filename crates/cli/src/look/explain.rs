@@ -4,6 +4,7 @@ use clap::Args;
 use tenure::Explanation;
 use tenure_wire::convert;
 use tenure_wire::json::lock::Explained;
+use tenure_wire::v1;
 use unicode_width::UnicodeWidthStr;
 
 use super::locks::mode_words;
@@ -107,7 +108,9 @@ fn next(pasted: &str, explained: &Explanation) -> String {
     let holder = explained.lock.iter().flat_map(|lock| &lock.holders).next();
     let force = holder.map_or(String::new(), |holder| {
         let token = holder.token;
-        format!("         tenure force {pasted} --token {token} --reason \"…\"\n")
+        // Once it was taken away, all that can be skipped is the wait for whoever had it.
+        let now = if holder.state() == v1::HolderState::Held { "" } else { " --now" };
+        format!("         tenure force {pasted} --token {token} --reason \"…\"{now}\n")
     });
     format!("next     {beyond}tenure history {pasted}\n{force}")
 }
