@@ -43,7 +43,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     if unsteady > 0 {
         did.push_str(&format!(", {unsteady} of them UNSTEADY: only at the second try"));
     }
-    let words = ended.iter().flat_map(|each| each.words()).collect();
+    let words = ended.iter().flat_map(binaries::Ended::words).collect();
     let report = Report::did(tests.passed + tests.failed, did).with_tests(tests).with_words(words);
     let problems: Vec<String> = ended.into_iter().filter_map(|each| each.problem).collect();
     Ok(if problems.is_empty() { report } else { report.because(problems.join(", ")) })
