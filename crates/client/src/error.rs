@@ -63,7 +63,7 @@ pub enum Error {
         /// The oldest revision that is kept.
         floor: Revision,
     },
-    /// Something other than a rule said no: credentials, quotas, a request that cannot be. Nothing was done, except that
+    /// Something other than a rule said no: credentials, quotas, a request that cannot be. Nothing was done, but
     /// nobody knows what `STRANGE_ANSWER` stands for: the member answered something else than was asked.
     #[error("{message} ({reason})")]
     Failed {
