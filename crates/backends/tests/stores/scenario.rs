@@ -82,7 +82,14 @@ pub(crate) async fn wakes<B: Backend>(a: &Locks<B>, b: &Locks<B>, ttl: Duration)
 
 /// The lock is renewed beyond its ttl, and stays valid.
 pub(crate) async fn outlives_its_ttl<B: Backend>(locks: &Locks<B>, ttl: Duration) {
-    let guard = locks.lock("kept").await.unwrap();
+    // Servers that have just lost their leader may take a while to agree on the next.
+    let until = tokio::time::Instant::now() + DEADLINE;
+    let guard = loop {
+        match locks.lock("kept").await {
+            Err(Error::Unavailable { .. }) if tokio::time::Instant::now() < until => {}
+            done => break done.unwrap(),
+        }
+    };
     let mut standings = guard.standings();
     let lost = standings.wait_for(|it| matches!(it, Standing::Lost(_)));
     let lost = tokio::time::timeout(ttl * 5 / 4, lost).await;
