@@ -407,7 +407,7 @@ impl<'a> Under<'a> {
                     _ => "",
                 };
                 voice.unusual(&format!(
-                    "stopped in {took}, at least {margin} before anyone else can start{unless}"
+                    "stopped in {took}, at least {margin} before anyone else could have started{unless}"
                 ));
             }
             None => {
