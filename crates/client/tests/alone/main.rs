@@ -408,9 +408,11 @@ async fn a_release_that_nobody_waits_for_is_done_all_the_same() {
         drop(release);
         until("it is free", async || client.show(lock).await.unwrap().is_none()).await;
     }
-    // It was that one lock that was given back: its lease goes on, and the next in the process has its turn.
+    // It was that one lock that was given back: its lease goes on, and the next in the process has its turn, if only
+    // after the answer has been heard here too.
     lease.check().unwrap();
-    lease.lock("under").no_wait().await.unwrap().release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(60), lease.lock("under")).await;
+    next.expect("it is its turn").unwrap().release().await.unwrap();
 }
 
 async fn polled_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
