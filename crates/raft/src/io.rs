@@ -245,7 +245,6 @@ pub enum Fate {
 
 /// Why something was not done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum Why {
     /// Somebody else leads, or nobody.
     #[error("not the leader")]

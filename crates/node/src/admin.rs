@@ -1,0 +1,206 @@
+//! Brings admin requests to the leader and their results back: changes of members, transfers of leadership.
+
+use std::collections::BTreeMap;
+
+use tenure_raft::{Input as RaftInput, MemberId, Ticket, Why};
+
+use crate::failure::Failure;
+use crate::io::{AdminId, AdminRequest, LinkId, Output};
+use crate::node::Node;
+use crate::peer::{self, PeerMessage};
+use crate::principal::Principal;
+
+/// Before a request that found no leader is tried again.
+const PAUSE_US: u64 = 20_000;
+
+/// Admin requests that wait for their result.
+#[derive(Default)]
+pub(crate) struct Admins {
+    waiting: BTreeMap<Ticket, Waiting>,
+}
+
+struct Waiting {
+    origin: Origin,
+    at: At,
+    due_us: u64,
+}
+
+enum Origin {
+    Client { admin: AdminId, request: AdminRequest, deadline_us: u64 },
+    Peer { from: MemberId, number: u64 },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Waiting,
+    Proposed,
+    Forwarded { to: MemberId, link: LinkId },
+}
+
+impl Node {
+    /// Takes an admin request. Every caller may make one, as long as there are no credentials.
+    pub(crate) fn admin(
+        &mut self,
+        admin: AdminId,
+        _principal: &Principal,
+        request: AdminRequest,
+        deadline_us: u64,
+    ) {
+        if self.now_us >= deadline_us {
+            let result = Err(Failure::Expired);
+            return self.staged.push(Output::AdminDone { admin, result });
+        }
+        self.bring(admin, request, deadline_us);
+    }
+
+    fn bring(&mut self, admin: AdminId, request: AdminRequest, deadline_us: u64) {
+        let ticket = self.in_flight.number();
+        let (at, due_us) = match self.lead.by {
+            Some(id) if id == self.id() => {
+                if let Some(failure) = self.too_early(&request) {
+                    let result = Err(failure);
+                    return self.staged.push(Output::AdminDone { admin, result });
+                }
+                self.replica.handle(RaftInput::Admin { ticket, wish: request.clone() });
+                self.again = true;
+                (At::Proposed, deadline_us)
+            }
+            Some(leader) => match self.links.get(&leader).copied() {
+                Some(linked) => {
+                    let message = PeerMessage::Admin { number: ticket.0, request: request.clone() };
+                    self.staged.push(Output::Send { to: leader, message });
+                    (At::Forwarded { to: leader, link: linked.link }, deadline_us)
+                }
+                None => (At::Waiting, self.now_us.saturating_add(PAUSE_US).min(deadline_us)),
+            },
+            None if self.is_abandoned() => {
+                let result = Err(Failure::NoLeader);
+                return self.staged.push(Output::AdminDone { admin, result });
+            }
+            None => (At::Waiting, self.give_up_us(deadline_us)),
+        };
+        let origin = Origin::Client { admin, request, deadline_us };
+        self.timers.set(due_us, ticket.0);
+        self.admins.waiting.insert(ticket, Waiting { origin, at, due_us });
+    }
+
+    fn take_admin(&mut self, ticket: Ticket) -> Option<Waiting> {
+        let waiting = self.admins.waiting.remove(&ticket)?;
+        self.timers.cancel(waiting.due_us, ticket.0);
+        Some(waiting)
+    }
+
+    /// A request's moment has come: to try again, or to give up.
+    pub(crate) fn admin_due(&mut self, ticket: Ticket) {
+        let Some(waiting) = self.take_admin(ticket) else { return };
+        let Origin::Client { admin, request, deadline_us } = waiting.origin else { return };
+        let result = match waiting.at {
+            At::Waiting if self.now_us < deadline_us => {
+                return self.bring(admin, request, deadline_us);
+            }
+            At::Waiting => Err(self.no_leader()),
+            At::Proposed | At::Forwarded { .. } => Err(Failure::Unknown),
+        };
+        self.staged.push(Output::AdminDone { admin, result });
+    }
+
+    /// A leader is known: everything that waits for one goes on its way.
+    pub(crate) fn retry_admins(&mut self) {
+        let waits = self.admins.waiting.iter().filter(|(_, it)| it.at == At::Waiting);
+        let tickets: Vec<Ticket> = waits.map(|(ticket, _)| *ticket).collect();
+        for ticket in tickets {
+            if let Some(Waiting {
+                origin: Origin::Client { admin, request, deadline_us }, ..
+            }) = self.take_admin(ticket)
+            {
+                self.bring(admin, request, deadline_us);
+            }
+        }
+    }
+
+    /// The replica tells what became of a request.
+    pub(crate) fn admin_answered(&mut self, ticket: Ticket, result: Result<(), Failure>) {
+        if let Some(waiting) = self.take_admin(ticket) {
+            self.settle_admin(waiting.origin, result);
+        }
+    }
+
+    /// Another member answers what was forwarded to it.
+    pub(crate) fn peer_admin_answered(
+        &mut self,
+        from: MemberId,
+        number: u64,
+        result: Result<(), Failure>,
+    ) {
+        let ticket = Ticket(number);
+        let is_asked = |it: &Waiting| matches!(it.at, At::Forwarded { to, .. } if to == from);
+        if self.admins.waiting.get(&ticket).is_some_and(is_asked) {
+            self.admin_answered(ticket, result);
+        }
+    }
+
+    fn settle_admin(&mut self, origin: Origin, result: Result<(), Failure>) {
+        match origin {
+            Origin::Client { admin, request, deadline_us } => match result {
+                Err(failure)
+                    if failure.is_for_want_of_a_leader()
+                        && failure != Failure::Rejected(Why::Replaced)
+                        && self.now_us < deadline_us =>
+                {
+                    let ticket = self.in_flight.number();
+                    let due_us = self.now_us.saturating_add(PAUSE_US).min(deadline_us);
+                    let origin = Origin::Client { admin, request, deadline_us };
+                    self.timers.set(due_us, ticket.0);
+                    self.admins.waiting.insert(ticket, Waiting { origin, at: At::Waiting, due_us });
+                }
+                result => self.staged.push(Output::AdminDone { admin, result }),
+            },
+            Origin::Peer { from, number } => self.answer_peer_admin(from, number, result),
+        }
+    }
+
+    /// Carries out what another member wants of the leader.
+    pub(crate) fn peer_wants(&mut self, from: MemberId, number: u64, request: AdminRequest) {
+        if !self.replica.leads() {
+            let why = Why::NotLeader { leader: self.lead.by.filter(|by| *by != self.id()) };
+            return self.answer_peer_admin(from, number, Err(Failure::Rejected(why)));
+        }
+        if let Some(failure) = self.too_early(&request) {
+            return self.answer_peer_admin(from, number, Err(failure));
+        }
+        let ticket = self.in_flight.number();
+        let origin = Origin::Peer { from, number };
+        // The replica answers every request, so this one has no deadline of its own.
+        self.admins.waiting.insert(ticket, Waiting { origin, at: At::Proposed, due_us: u64::MAX });
+        self.replica.handle(RaftInput::Admin { ticket, wish: request });
+    }
+
+    fn answer_peer_admin(&mut self, to: MemberId, number: u64, result: Result<(), Failure>) {
+        let level = self.links.get(&to).map_or(1, |linked| linked.level);
+        let result = result.map_err(|failure| peer::failure_for(level, failure));
+        let message = PeerMessage::AdminAnswer { number, result };
+        self.staged.push(Output::Send { to, message });
+    }
+
+    /// The connection over which requests were forwarded is gone: they may have happened.
+    pub(crate) fn admins_lost(&mut self, member: MemberId, link: LinkId) {
+        let lost = At::Forwarded { to: member, link };
+        let there = self.admins.waiting.iter().filter(|(_, it)| it.at == lost);
+        let tickets: Vec<Ticket> = there.map(|(ticket, _)| *ticket).collect();
+        for ticket in tickets {
+            self.admin_answered(ticket, Err(Failure::Unknown));
+        }
+    }
+
+    /// The member ends: what waits had no effect, what was proposed or forwarded may have had one.
+    pub(crate) fn end_admins(&mut self) {
+        for (ticket, waiting) in std::mem::take(&mut self.admins.waiting) {
+            self.timers.cancel(waiting.due_us, ticket.0);
+            if let Origin::Client { admin, .. } = waiting.origin {
+                let waits = waiting.at == At::Waiting;
+                let result = Err(if waits { Failure::Stopping } else { Failure::Unknown });
+                self.staged.push(Output::AdminDone { admin, result });
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Keeps the member directory: where each member lives, as replicated keys.
+//!
+//! The address book is replicated with everything else: one key per member. The founders of the
+//! cluster stand in a key of their own, because the cluster's id is made from them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tenure_core::Machine;
+use tenure_core::codec::{encode_request, seal_entry};
+use tenure_core::outcome::Effects;
+use tenure_core::request::{Command, Expect, Put, Request, RequestId};
+use tenure_raft::MemberId;
+use tenure_types::{Epoch, Term};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Before every key that the cluster keeps for itself.
+pub const RESERVED: &str = tenure_core::request::OWN_KEYS;
+/// Before each member's key.
+pub const PREFIX: &str = "tenure/members/";
+/// The cards of those who founded the cluster, one per line.
+pub const FOUNDERS: &str = "tenure/founders";
+
+/// More members than any cluster should have: what is read beyond is ignored.
+const MEMBERS_MAX: usize = 1_024;
+/// A name is for people; an address is a host name and a port.
+const WORD_BYTES_MAX: usize = 256;
+
+/// A host and a port, as text: resolved whenever it is used.
+pub type Address = String;
+
+/// How a member is found and called.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Names {
+    /// What people call it.
+    pub name: String,
+    /// Where other members reach it.
+    pub members: Address,
+    /// Where clients reach it.
+    pub clients: Address,
+    /// How much it shall lead.
+    pub preference: Preference,
+}
+
+/// How much a member shall lead: from 0, only if nobody else can, to 100.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Preference(u8);
+
+impl Preference {
+    /// A preference; nothing above 100.
+    pub fn new(preference: u8) -> Option<Self> {
+        (preference <= 100).then_some(Self(preference))
+    }
+
+    /// The number.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Preference {
+    /// In the middle, so that there is room on both sides.
+    fn default() -> Self {
+        Self(50)
+    }
+}
+
+/// A member's line in the address book.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Card {
+    /// Who.
+    pub id: MemberId,
+    /// Where.
+    pub names: Names,
+}
+
+impl Names {
+    /// Reads the value of a member's key.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let mut next = || words.next().filter(|word| is_word(word)).map(str::to_owned);
+        let (name, members, clients) = (next()?, next()?, next()?);
+        // Absent if it is the usual one.
+        let preference = match words.next() {
+            None => Preference::default(),
+            Some(word) => word.parse().ok().and_then(Preference::new)?,
+        };
+        let names = Self { name, members, clients, preference };
+        words.next().is_none().then_some(names)
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{} {} {}", self.name, self.members, self.clients)?;
+        if self.preference == Preference::default() {
+            return Ok(());
+        }
+        write!(to, " {}", self.preference.get())
+    }
+}
+
+impl Card {
+    /// Reads a line.
+    pub fn parse(line: &str) -> Option<Self> {
+        let (id, names) = line.split_once(' ')?;
+        Some(Self { id: parse_id(id)?, names: Names::parse(names)? })
+    }
+}
+
+impl fmt::Display for Card {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{} {}", self.id, self.names)
+    }
+}
+
+/// A member id as it is shown.
+pub fn parse_id(text: &str) -> Option<MemberId> {
+    u64::from_str_radix(text, 16).ok().and_then(MemberId::new)
+}
+
+/// Whether a name or address can stand in the book: no spaces, nothing invisible, not too long.
+pub fn is_word(text: &str) -> bool {
+    let visible = |c: char| !c.is_whitespace() && !c.is_control();
+    !text.is_empty() && text.len() <= WORD_BYTES_MAX && text.chars().all(visible)
+}
+
+/// The key of a member.
+pub fn key(id: MemberId) -> String {
+    format!("{PREFIX}{:016x}", id.get())
+}
+
+/// Everyone in the book.
+pub fn read(machine: &Machine) -> BTreeMap<MemberId, Names> {
+    let keys = machine.keys(PREFIX, None, MEMBERS_MAX);
+    let card = |key: tenure_core::view::KeyView| {
+        let id = parse_id(key.key.strip_prefix(PREFIX)?)?;
+        Some((id, Names::parse(str::from_utf8(&key.value).ok()?)?))
+    };
+    keys.into_iter().filter_map(card).collect()
+}
+
+/// Those who founded the cluster.
+pub fn founders(machine: &Machine) -> Vec<Card> {
+    let Some(key) = machine.key(FOUNDERS) else { return Vec::new() };
+    parse_cards(str::from_utf8(&key.value).unwrap_or_default())
+}
+
+/// Cards, one per line; lines that are none are left out.
+pub fn parse_cards(text: &str) -> Vec<Card> {
+    text.lines().filter_map(Card::parse).take(MEMBERS_MAX).collect()
+}
+
+/// One line per card.
+pub fn cards_text(cards: &[Card]) -> String {
+    cards.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// The id of the cluster that these members found, in the order of their ids.
+///
+/// Made from their whole cards: members that disagree on one would begin with different states, and
+/// so must not take each other for members of the same cluster.
+pub fn cluster_id(founders: &[Card]) -> String {
+    format!("{:032x}", xxh3_128(cards_text(founders).as_bytes()))
+}
+
+/// The first state of the cluster that these members found: the same bytes on each of them.
+pub fn first_state(founders: &[Card], epoch: Epoch) -> Machine {
+    let cards = cards_text(founders);
+    let mut puts = vec![(FOUNDERS.to_owned(), cards)];
+    puts.extend(founders.iter().map(|card| (key(card.id), card.names.to_string())));
+    let requests: Vec<Vec<u8>> = puts.iter().map(|(key, value)| put(key, value)).collect();
+    let term = Term(tenure_raft::FIRST.term);
+    let entry = seal_entry(term, 0, requests.iter().map(Vec::as_slice));
+    let mut machine = Machine::new(epoch);
+    machine.apply(term, Some(&entry), &mut Effects::default());
+    machine
+}
+
+/// The command that writes a key.
+pub fn put(key: &str, value: &str) -> Vec<u8> {
+    let value = value.as_bytes();
+    let put = Put { key, value, lease: None, expect: Expect::Any, guard: None };
+    let mut bytes = Vec::new();
+    let command = Command::Put(put);
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(number: u64) -> Card {
+        let name = format!("m{number}");
+        let preference = Preference::default();
+        let names = Names { name, members: "h:1".into(), clients: "h:2".into(), preference };
+        Card { id: MemberId::new(number).unwrap(), names }
+    }
+
+    #[test]
+    fn the_first_state_holds_the_book_and_is_the_same_everywhere() {
+        let founders = [card(1), card(0xabc)];
+        let machine = first_state(&founders, Epoch::default());
+        assert_eq!(super::founders(&machine), founders);
+        let book = read(&machine);
+        assert_eq!(book.get(&founders[1].id), Some(&founders[1].names));
+        assert_eq!(machine.encode(), first_state(&founders, Epoch::default()).encode());
+        assert_ne!(cluster_id(&founders), cluster_id(&founders[..1]));
+    }
+
+    #[test]
+    fn a_card_reads_back_and_nonsense_does_not() {
+        assert_eq!(Card::parse(&card(77).to_string()), Some(card(77)));
+        let mut keen = card(77);
+        keen.names.preference = Preference::new(100).unwrap();
+        assert_eq!(Card::parse(&keen.to_string()), Some(keen));
+        for bad in
+            ["", "0 a b c", "1 a b", "1 a b c d", "1 a b c 101", "1 a b c 7 8", "x a b c", "1 a  c"]
+        {
+            assert_eq!(Card::parse(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Says why a command, read or admin request has no outcome, and whether it may have had an effect.
+//!
+//! There are three kinds of "no" end to end. A [`Refusal`](tenure_types::Refusal) is an outcome: the machine
+//! decided. A [`Failure`] comes from the member that was asked. A [`Stop`](tenure_raft::Stop) ends the member.
+
+use tenure_raft::{MemberId, Why};
+
+/// Why there is no outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// No member leads, or no quorum confirmed the leader, while the caller waited.
+    #[error("no leader was found in time")]
+    NoLeader,
+    /// Another member leads, and the request did not reach it in time.
+    #[error("another member leads")]
+    NotLeader {
+        /// The leader, as far as this member knows.
+        leader: MemberId,
+    },
+    /// The leader did not take it.
+    #[error("{0}")]
+    Rejected(Why),
+    /// The caller's deadline passed before the command was proposed.
+    #[error("the deadline passed before anything was done")]
+    Expired,
+    /// The member's budget for requests in flight is used up.
+    #[error("too many requests are in flight")]
+    Overloaded,
+    /// The log does not take a command of this size.
+    #[error("a command has at most {bound} bytes")]
+    TooLarge {
+        /// The largest size.
+        bound: u64,
+    },
+    /// The caller may not do this.
+    #[error("not permitted")]
+    Forbidden,
+    /// The member is stopping, or has stopped.
+    #[error("the member is stopping")]
+    Stopping,
+    /// The request was passed on and not answered. It may have had an effect, or may have one later.
+    #[error("no answer, it may have happened")]
+    Unknown,
+}
+
+/// What a caller may conclude from a [`Failure`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// The request had no effect and never will.
+    None,
+    /// The request may have had an effect.
+    Unknown,
+}
+
+impl Failure {
+    /// What the caller may conclude.
+    pub fn effect(self) -> Effect {
+        match self {
+            Failure::Unknown => Effect::Unknown,
+            Failure::NoLeader
+            | Failure::NotLeader { .. }
+            | Failure::Rejected(_)
+            | Failure::Expired
+            | Failure::Overloaded
+            | Failure::TooLarge { .. }
+            | Failure::Forbidden
+            | Failure::Stopping => Effect::None,
+        }
+    }
+
+    /// Whether the request certainly had no effect only because the wrong member was asked, so that asking
+    /// again may succeed.
+    pub(crate) fn is_for_want_of_a_leader(self) -> bool {
+        matches!(
+            self,
+            Failure::NoLeader
+                | Failure::NotLeader { .. }
+                | Failure::Rejected(Why::NotLeader { .. } | Why::Transferring | Why::Replaced)
+        )
+    }
+}

@@ -1,0 +1,332 @@
+//! Brings commands to the leader, here or over a link, and their answers back.
+//!
+//! A batch is proposed if this member leads, forwarded if another one does, and waits within its deadline while
+//! none does. A member that is sent commands and does not lead says so. It never sends them on, so there are no
+//! loops. When a link breaks, what was sent over it and not answered may have happened.
+
+use bytes::Bytes;
+use tenure_core::codec::decode_request;
+use tenure_core::outcome::{Answer, Notice, Outcome};
+use tenure_raft::{Fate, Input as RaftInput, MemberId, Ticket, Why};
+
+use crate::admission::{Permit, weight};
+use crate::failure::Failure;
+use crate::in_flight::{At, Attempt, Flight, Origin};
+use crate::io::{Batch, LinkId, Observer, Outcomes, Output};
+use crate::node::Node;
+use crate::peer::{self, PeerMessage};
+use crate::principal::authorise;
+
+/// Before something that failed for want of a leader is tried again, unless the leader changes first.
+const PAUSE_US: u64 = 10_000;
+/// A definite "not applied" may come a little after the deadline. Until then the outcome is not reported as
+/// unknown.
+pub(crate) const LAST_WORD_US: u64 = 100_000;
+/// How long commands that a member of an older version forwards may wait.
+const FORWARDED_US: u64 = 10_000_000;
+
+/// Commands that another member forwarded.
+pub(crate) struct Forwarded {
+    pub(crate) number: u64,
+    pub(crate) patience_us: u64,
+    pub(crate) within_us: Option<u64>,
+    pub(crate) requests: Vec<Bytes>,
+}
+
+impl Node {
+    /// Sends a client's batch on its way.
+    pub(crate) fn submit(&mut self, batch: Batch, observer: &mut impl Observer) {
+        let expired = self.now_us >= batch.deadline_us;
+        let flight = Flight::new(batch, self.config.command_bytes_max);
+        if expired {
+            return self.finish(flight, Failure::Expired);
+        }
+        if flight.is_over() {
+            return self.finish(flight, Failure::Unknown);
+        }
+        if self.replica.leads() {
+            observer.took(flight.commands());
+        }
+        self.dispatch(flight);
+    }
+
+    /// Makes the next attempt of a flight.
+    fn dispatch(&mut self, flight: Flight) {
+        match self.lead.by {
+            Some(id) if id == self.id() => self.propose(flight),
+            Some(leader) => self.forward(flight, leader),
+            None if self.is_abandoned() => self.finish(flight, Failure::NoLeader),
+            None => {
+                let due_us = self.give_up_us(flight.deadline_us());
+                self.wait(flight, due_us);
+            }
+        }
+    }
+
+    fn propose(&mut self, flight: Flight) {
+        let ticket = self.in_flight.number();
+        let (requests, patience_us) = (flight.requests(), flight.patience_us());
+        let due_us = flight.deadline_us().saturating_add(LAST_WORD_US);
+        let attempt = Attempt::new(Origin::Client(flight), At::Proposed, due_us, requests.len());
+        self.add(ticket, attempt);
+        self.replica.handle(RaftInput::Submit { ticket, requests, patience_us });
+        self.again = true;
+    }
+
+    fn forward(&mut self, flight: Flight, leader: MemberId) {
+        let Some(linked) = self.links.get(&leader).copied() else {
+            return self.pause(flight);
+        };
+        let number = self.in_flight.number();
+        let (requests, patience_us) = (flight.requests(), flight.patience_us());
+        let within_us = flight.deadline_us().saturating_sub(self.now_us);
+        let within_us = (linked.level >= peer::WITHIN_LEVEL).then_some(within_us);
+        let due_us = flight.deadline_us().saturating_add(LAST_WORD_US);
+        let at = At::Forwarded { to: leader, link: linked.link };
+        self.add(number, Attempt::new(Origin::Client(flight), at, due_us, requests.len()));
+        let message = PeerMessage::Commands { number: number.0, patience_us, within_us, requests };
+        self.staged.push(Output::Send { to: leader, message });
+    }
+
+    /// Tries a flight again after a pause, or when the leader changes.
+    fn pause(&mut self, flight: Flight) {
+        let due_us = self.now_us.saturating_add(PAUSE_US).min(flight.deadline_us());
+        self.wait(flight, due_us);
+    }
+
+    fn wait(&mut self, flight: Flight, due_us: u64) {
+        let (ticket, commands) = (self.in_flight.number(), flight.commands());
+        self.add(ticket, Attempt::new(Origin::Client(flight), At::Waiting, due_us, commands));
+    }
+
+    fn add(&mut self, ticket: Ticket, attempt: Attempt) {
+        self.timers.set(attempt.due_us, ticket.0);
+        self.in_flight.insert(ticket, attempt);
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Option<Attempt> {
+        let attempt = self.in_flight.remove(ticket)?;
+        self.timers.cancel(attempt.due_us, ticket.0);
+        Some(attempt)
+    }
+
+    /// An attempt's moment has come: to try again, or to give up.
+    pub(crate) fn attempt_due(&mut self, ticket: Ticket) {
+        let Some(attempt) = self.remove(ticket) else { return };
+        let at = attempt.at;
+        let (origin, outcomes) = attempt.end(Failure::Unknown);
+        let Origin::Client(mut flight) = origin else { return };
+        match at {
+            At::Waiting if self.now_us >= flight.deadline_us() => {
+                let failure = self.no_leader();
+                flight.note(vec![Err(failure); flight.commands()], self.now_us);
+                self.finish(flight, failure);
+            }
+            At::Waiting => self.dispatch(flight),
+            At::Proposed | At::Forwarded { .. } => {
+                flight.note(outcomes, self.now_us);
+                self.finish(flight, Failure::Unknown);
+            }
+        }
+    }
+
+    /// A leader is known: everything that waits for one goes on its way.
+    pub(crate) fn retry_all(&mut self) {
+        for ticket in self.in_flight.those(|at| at == At::Waiting) {
+            let Some(attempt) = self.remove(ticket) else { continue };
+            if let (Origin::Client(flight), _) = attempt.end(Failure::Unknown) {
+                self.dispatch(flight);
+            }
+        }
+        self.retry_admins();
+    }
+
+    /// The replica tells what became of commands, in part or in whole.
+    pub(crate) fn answered(&mut self, ticket: Ticket, fate: Fate, observer: &mut impl Observer) {
+        let now_us = self.now_us;
+        let Some(attempt) = self.in_flight.get_mut(ticket) else { return };
+        let whole = match fate {
+            Fate::Applied(outcomes) => {
+                observer.applied(now_us, attempt.asked_at_us(), &outcomes);
+                attempt.collect(outcomes.into_iter().map(Ok))
+            }
+            Fate::NotDone { commands, why } => {
+                attempt.collect((0..commands).map(|_| Err(Failure::Rejected(why))))
+            }
+            Fate::Unknown { commands } => {
+                attempt.collect((0..commands).map(|_| Err(Failure::Unknown)))
+            }
+        };
+        if whole && let Some(attempt) = self.remove(ticket) {
+            let (origin, outcomes) = attempt.end(Failure::Unknown);
+            self.settle(origin, outcomes);
+        }
+    }
+
+    /// Another member answers what was forwarded to it.
+    pub(crate) fn peer_answered(&mut self, from: MemberId, number: u64, outcomes: Outcomes) {
+        if mutant!("forwarded_answer_dropped") {
+            return;
+        }
+        let ticket = Ticket(number);
+        let Some(attempt) = self.in_flight.get(ticket) else { return };
+        let At::Forwarded { to, .. } = attempt.at else { return };
+        let Origin::Client(flight) = &attempt.origin else { return };
+        if to != from || flight.commands() != outcomes.len() {
+            return;
+        }
+        let Some(attempt) = self.remove(ticket) else { return };
+        let (origin, _) = attempt.end(Failure::Unknown);
+        let missed = self.missed(&outcomes);
+        self.settle(origin, outcomes);
+        if !missed.is_empty() {
+            self.staged.push(Output::Notices(missed));
+        }
+    }
+
+    /// Tells what this member's own machine has said too early.
+    ///
+    /// This member applies the same log, perhaps before the leader's answer arrives. Then the notice of a grant has
+    /// passed before the session was attached to the lease.
+    fn missed(&self, outcomes: &Outcomes) -> Vec<Notice> {
+        let machine = self.replica.machine();
+        let mut missed = Vec::new();
+        for outcome in outcomes {
+            let Ok(Outcome { revision, result: Ok(Answer::Queued(queued)) }) = outcome else {
+                continue;
+            };
+            if machine.revision() < *revision {
+                continue;
+            }
+            let (lease, place, revision) = (queued.lease, queued.place, machine.revision());
+            match machine.what_became_of(lease.id, lease.created, place) {
+                Answer::Acquired(acquired) => missed.push(Notice::Granted {
+                    lease: lease.handle,
+                    place,
+                    revision,
+                    grants: acquired.grants,
+                }),
+                Answer::Ended => {
+                    missed.push(Notice::WaitEnded { lease: lease.handle, place, revision });
+                }
+                _ => {}
+            }
+        }
+        missed
+    }
+
+    /// The connection over which commands were forwarded is gone: they may have happened.
+    pub(crate) fn attempts_lost(&mut self, member: MemberId, link: LinkId) {
+        let lost = At::Forwarded { to: member, link };
+        for ticket in self.in_flight.those(|at| at == lost) {
+            if let Some(attempt) = self.remove(ticket) {
+                let (origin, outcomes) = attempt.end(Failure::Unknown);
+                self.settle(origin, outcomes);
+            }
+        }
+    }
+
+    /// An attempt is over: tells the caller, or tries again what may be.
+    fn settle(&mut self, origin: Origin, outcomes: Outcomes) {
+        match origin {
+            Origin::Client(mut flight) => {
+                if flight.note(outcomes, self.now_us) {
+                    self.pause(flight);
+                } else {
+                    self.finish(flight, Failure::Unknown);
+                }
+            }
+            Origin::Peer { from, number, permit, .. } => {
+                drop(permit);
+                self.answer_peer(from, number, outcomes);
+            }
+        }
+    }
+
+    /// Tells the caller what became of a batch. Commands that have no outcome get this failure.
+    fn finish(&mut self, flight: Flight, rest: Failure) {
+        let (to, outcomes) = flight.finish(rest);
+        self.staged.push(Output::Answer { to, outcomes });
+    }
+
+    /// Proposes commands that another member has forwarded, if this one leads. They are authorised, and count
+    /// against this member's budget, like any others.
+    pub(crate) fn take_forwarded(
+        &mut self,
+        from: MemberId,
+        forwarded: Forwarded,
+        observer: &mut impl Observer,
+    ) {
+        let Forwarded { number, patience_us, within_us, requests } = forwarded;
+        if !self.replica.leads() {
+            let why = Why::NotLeader { leader: self.lead.by.filter(|by| *by != self.id()) };
+            let failed = vec![Err(Failure::Rejected(why)); requests.len()];
+            return self.answer_peer(from, number, failed);
+        }
+        if within_us == Some(0) && !mutant!("forwarded_deadline_ignored") {
+            return self.answer_peer(from, number, vec![Err(Failure::Expired); requests.len()]);
+        }
+        let bound = self.config.command_bytes_max;
+        let mut permit = Permit::default();
+        for request in &requests {
+            let admitted = if request.len() > bound {
+                Err(Failure::TooLarge { bound: bound as u64 })
+            } else {
+                self.admit_forwarded(request)
+            };
+            match admitted {
+                Ok(one) => permit.join(one),
+                // Answers are in order and cover the whole batch, so the batch is refused as a whole.
+                Err(failure) => {
+                    return self.answer_peer(from, number, vec![Err(failure); requests.len()]);
+                }
+            }
+        }
+        observer.took(requests.len());
+        let (ticket, commands) = (self.in_flight.number(), requests.len());
+        let origin = Origin::Peer { from, number, asked_at_us: self.now_us, permit };
+        let within_us = within_us.unwrap_or(FORWARDED_US).min(FORWARDED_US * 60);
+        let due_us = self.now_us.saturating_add(within_us).saturating_add(LAST_WORD_US);
+        self.add(ticket, Attempt::new(origin, At::Proposed, due_us, commands));
+        self.replica.handle(RaftInput::Submit { ticket, requests, patience_us });
+    }
+
+    fn admit_forwarded(&self, request: &[u8]) -> Result<Permit, Failure> {
+        // What cannot be read changes nothing when it is applied, and is answered then.
+        let decoded = decode_request(request).ok();
+        let mut kind = crate::admission::Weight::Asks;
+        if let Some(request) = &decoded {
+            authorise(request.principal, &request.command)?;
+            kind = weight(&request.command);
+        }
+        let bytes = request.len() as u64;
+        self.config.admission.admit(kind, bytes).ok_or(Failure::Overloaded)
+    }
+
+    fn answer_peer(&mut self, to: MemberId, number: u64, outcomes: Outcomes) {
+        let level = self.links.get(&to).map_or(1, |linked| linked.level);
+        let told = |outcome: Result<Outcome, Failure>| {
+            outcome.map_err(|failure| peer::failure_for(level, failure))
+        };
+        let outcomes = outcomes.into_iter().map(told).collect();
+        let message = PeerMessage::Answers { number, outcomes };
+        self.staged.push(Output::Send { to, message });
+    }
+
+    /// The member ends: what waits had no effect, what was proposed or forwarded may have had one.
+    pub(crate) fn end_attempts(&mut self) {
+        for ticket in self.in_flight.those(|_| true) {
+            let Some(attempt) = self.remove(ticket) else { continue };
+            let at = attempt.at;
+            let (Origin::Client(mut flight), outcomes) = attempt.end(Failure::Unknown) else {
+                continue;
+            };
+            if at == At::Waiting {
+                flight.note(vec![Err(Failure::Stopping); flight.commands()], u64::MAX);
+            } else {
+                flight.note(outcomes, u64::MAX);
+            }
+            self.finish(flight, Failure::Stopping);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Keeps batches of commands that are in flight, and decides what is tried again.
+//!
+//! A command that certainly had no effect, for want of a leader, is tried again until its deadline. One that may
+//! have had an effect is tried again only if applying it twice does no harm. Once a command may have happened, not
+//! having happened the second time proves nothing: its outcome stays unknown until an answer comes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tenure_core::codec::decode_request;
+use tenure_core::outcome::Outcome;
+use tenure_core::request::{Command, RequestId};
+use tenure_raft::{MemberId, Ticket};
+
+use crate::admission::Permit;
+use crate::failure::{Effect, Failure};
+use crate::io::{Batch, LinkId, Outcomes, ReplyTo};
+
+/// A client's batch and what is known of it.
+pub(crate) struct Flight {
+    batch: Batch,
+    /// What became of each command, as far as it is known; empty before the first attempt ended.
+    outcomes: Vec<Option<Result<Outcome, Failure>>>,
+    /// The commands of the present attempt, by position; nothing means all of them.
+    part: Option<Vec<usize>>,
+}
+
+/// Where an attempt is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum At {
+    /// It waits for a leader, or for the next try.
+    Waiting,
+    /// This member's replica has it.
+    Proposed,
+    /// Another member was sent it.
+    Forwarded { to: MemberId, link: LinkId },
+}
+
+/// Whose commands an attempt carries.
+pub(crate) enum Origin {
+    /// A client of this member.
+    Client(Flight),
+    /// Another member, which forwarded them under its own number.
+    Peer { from: MemberId, number: u64, asked_at_us: u64, permit: Permit },
+}
+
+/// One attempt to have commands applied.
+pub(crate) struct Attempt {
+    pub(crate) origin: Origin,
+    pub(crate) at: At,
+    /// When it is looked at again, by the member's clock.
+    pub(crate) due_us: u64,
+    /// Commands not answered yet.
+    left: usize,
+    collected: Outcomes,
+}
+
+/// All attempts of a member, by the number that the replica and other members know them by. Each attempt has a
+/// number of its own, so a late answer to an earlier one is never taken for the answer to a later one.
+#[derive(Default)]
+pub(crate) struct InFlight {
+    newest: u64,
+    attempts: BTreeMap<Ticket, Attempt>,
+}
+
+impl InFlight {
+    /// Draws a number that was never used.
+    pub(crate) fn number(&mut self) -> Ticket {
+        self.newest += 1;
+        Ticket(self.newest)
+    }
+
+    pub(crate) fn insert(&mut self, ticket: Ticket, attempt: Attempt) {
+        self.attempts.insert(ticket, attempt);
+    }
+
+    pub(crate) fn get(&self, ticket: Ticket) -> Option<&Attempt> {
+        self.attempts.get(&ticket)
+    }
+
+    pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Attempt> {
+        self.attempts.get_mut(&ticket)
+    }
+
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Attempt> {
+        self.attempts.remove(&ticket)
+    }
+
+    /// The attempts that are where the caller says, in the order in which they were made.
+    pub(crate) fn those(&self, is_there: impl Fn(At) -> bool) -> Vec<Ticket> {
+        let there = self.attempts.iter().filter(|(_, attempt)| is_there(attempt.at));
+        there.map(|(ticket, _)| *ticket).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.attempts.len()
+    }
+}
+
+impl Attempt {
+    pub(crate) fn new(origin: Origin, at: At, due_us: u64, commands: usize) -> Self {
+        Self { origin, at, due_us, left: commands, collected: Vec::new() }
+    }
+
+    /// When its commands reached this member.
+    pub(crate) fn asked_at_us(&self) -> u64 {
+        match &self.origin {
+            Origin::Client(flight) => flight.batch.asked_at_us,
+            Origin::Peer { asked_at_us, .. } => *asked_at_us,
+        }
+    }
+
+    /// Takes a part of the answer; tells whether it is complete.
+    pub(crate) fn collect(
+        &mut self,
+        outcomes: impl Iterator<Item = Result<Outcome, Failure>>,
+    ) -> bool {
+        let before = self.collected.len();
+        self.collected.extend(outcomes);
+        self.left = self.left.saturating_sub(self.collected.len() - before);
+        self.left == 0
+    }
+
+    /// Ends it: whose it was, and what became of its commands. What has no answer gets this failure.
+    pub(crate) fn end(mut self, rest: Failure) -> (Origin, Outcomes) {
+        self.collected.extend((0..self.left).map(|_| Err(rest)));
+        (self.origin, self.collected)
+    }
+}
+
+impl Flight {
+    /// A batch of which nothing was tried. Commands of more than `bound` bytes are left out: every log would refuse
+    /// them, and stop its member.
+    pub(crate) fn new(batch: Batch, bound: usize) -> Self {
+        let fits = |request: &Bytes| request.len() <= bound;
+        if batch.requests.iter().all(fits) {
+            return Self { batch, outcomes: Vec::new(), part: None };
+        }
+        let too_large = Failure::TooLarge { bound: bound as u64 };
+        let outcome = |request| if fits(request) { None } else { Some(Err(too_large)) };
+        let outcomes = batch.requests.iter().map(outcome).collect();
+        let left = batch.requests.iter().enumerate().filter(|(_, request)| fits(request));
+        let part = Some(left.map(|(at, _)| at).collect());
+        Self { batch, outcomes, part }
+    }
+
+    pub(crate) fn deadline_us(&self) -> u64 {
+        self.batch.deadline_us
+    }
+
+    pub(crate) fn patience_us(&self) -> u64 {
+        self.batch.patience_us
+    }
+
+    /// Whether nothing is left to try.
+    pub(crate) fn is_over(&self) -> bool {
+        self.part.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// The commands of the next attempt.
+    pub(crate) fn requests(&self) -> Vec<Bytes> {
+        match &self.part {
+            None => self.batch.requests.clone(),
+            Some(part) => part.iter().map(|at| self.batch.requests[*at].clone()).collect(),
+        }
+    }
+
+    /// How many commands the next attempt has.
+    pub(crate) fn commands(&self) -> usize {
+        self.part.as_ref().map_or(self.batch.requests.len(), Vec::len)
+    }
+
+    /// Notes what became of an attempt; tells whether anything is left to try.
+    pub(crate) fn note(&mut self, outcomes: Outcomes, now_us: u64) -> bool {
+        let late = now_us >= self.batch.deadline_us;
+        let requests = &self.batch.requests;
+        let again = |at: usize, outcome: &Result<_, Failure>| {
+            !late && matches!(outcome, Err(failure) if may_repeat(*failure, &requests[at]))
+        };
+        let Some(part) = self.part.take() else {
+            let numbered = outcomes.iter().enumerate();
+            let left: Vec<usize> =
+                numbered.filter_map(|(at, outcome)| again(at, outcome).then_some(at)).collect();
+            self.outcomes = outcomes.into_iter().map(Some).collect();
+            self.part = Some(left);
+            return !self.is_over();
+        };
+        let mut left = Vec::new();
+        for (at, outcome) in part.into_iter().zip(outcomes) {
+            if again(at, &outcome) {
+                left.push(at);
+            }
+            let doubt =
+                self.outcomes[at] == Some(Err(Failure::Unknown)) && !mutant!("doubt_forgotten");
+            self.outcomes[at] =
+                Some(if doubt && outcome.is_err() { Err(Failure::Unknown) } else { outcome });
+        }
+        self.part = Some(left);
+        !self.is_over()
+    }
+
+    /// Ends it: who is told, and what. A command without an answer gets this failure. The flight's part of the
+    /// budget is given back.
+    pub(crate) fn finish(self, rest: Failure) -> (ReplyTo, Outcomes) {
+        let Batch { requests, reply, permit, .. } = self.batch;
+        if mutant!("admission_leaked") && rest != Failure::Unknown {
+            std::mem::forget(permit);
+        }
+        let mut outcomes = self.outcomes;
+        outcomes.resize_with(requests.len(), || None);
+        (reply, outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(rest))).collect())
+    }
+}
+
+/// Whether a command without an outcome may be sent again.
+fn may_repeat(failure: Failure, request: &[u8]) -> bool {
+    match failure.effect() {
+        Effect::None => failure.is_for_want_of_a_leader(),
+        Effect::Unknown => {
+            mutant!("retried_without_an_id")
+                || decode_request(request).is_ok_and(|request| {
+                    request.id != RequestId::None
+                        || matches!(request.command, Command::Renew(_) | Command::GrantLease(_))
+                })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::CallId;
+    use tenure_core::codec::encode_request;
+    use tenure_core::outcome::Answer;
+    use tenure_core::request::{Expect, LeaseRef, Put, Request};
+    use tenure_raft::Why;
+    use tenure_types::{LeaseId, Revision};
+
+    const NOT_APPLIED: Failure = Failure::Rejected(Why::Replaced);
+
+    fn flight(commands: Vec<Command<'_>>, bound: usize) -> Flight {
+        let encode = |command| {
+            let mut bytes = Vec::new();
+            encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+            bytes.into()
+        };
+        let batch = Batch {
+            requests: commands.into_iter().map(encode).collect(),
+            patience_us: 0,
+            asked_at_us: 0,
+            deadline_us: 1_000,
+            reply: ReplyTo::Call(CallId(1)),
+            permit: Permit::default(),
+        };
+        Flight::new(batch, bound)
+    }
+
+    fn renew() -> Command<'static> {
+        Command::Renew(vec![LeaseRef::Id(LeaseId::new(1).unwrap())])
+    }
+
+    fn delete() -> Command<'static> {
+        Command::Delete { key: "k", expect: Expect::Any, guard: None }
+    }
+
+    fn renewed() -> Result<Outcome, Failure> {
+        Ok(Outcome { revision: Revision(7), result: Ok(Answer::Renewed(vec![None])) })
+    }
+
+    #[test]
+    fn only_what_had_no_effect_or_may_happen_twice_is_tried_again() {
+        let mut flight = flight(vec![renew(), delete(), delete()], 1_000);
+        let unknown = Err(Failure::Unknown);
+        assert!(flight.note(vec![unknown.clone(), unknown, Err(NOT_APPLIED)], 0));
+        assert_eq!(
+            flight.part,
+            Some(vec![0, 2]),
+            "a delete that may have happened is not repeated"
+        );
+    }
+
+    #[test]
+    fn doubt_stays_when_the_repetition_is_not_applied() {
+        let mut flight = flight(vec![renew()], 1_000);
+        assert!(flight.note(vec![Err(Failure::Unknown)], 0));
+        assert!(!flight.note(vec![Err(Failure::Rejected(Why::Busy))], 0));
+        assert_eq!(flight.finish(Failure::NoLeader).1, vec![Err(Failure::Unknown)]);
+    }
+
+    #[test]
+    fn an_answer_ends_doubt() {
+        let mut flight = flight(vec![renew()], 1_000);
+        assert!(flight.note(vec![Err(Failure::Unknown)], 0));
+        assert!(!flight.note(vec![renewed()], 0));
+        assert_eq!(flight.finish(Failure::Unknown).1, vec![renewed()]);
+    }
+
+    #[test]
+    fn what_is_too_large_is_left_out_and_the_others_go_on() {
+        let value = [0; 100];
+        let put = Put { key: "k", value: &value, lease: None, expect: Expect::Any, guard: None };
+        let mut both = flight(vec![Command::Put(put), renew()], 100);
+        assert!(!both.is_over());
+        assert_eq!(both.requests().len(), 1);
+        assert!(!both.note(vec![renewed()], 0));
+        let too_large = Err(Failure::TooLarge { bound: 100 });
+        assert_eq!(both.finish(Failure::Unknown).1, vec![too_large, renewed()]);
+        assert!(flight(vec![renew()], 1).is_over());
+    }
+
+    #[test]
+    fn nothing_is_tried_after_the_deadline() {
+        let mut flight = flight(vec![delete()], 1_000);
+        assert!(!flight.note(vec![Err(NOT_APPLIED)], 1_000));
+    }
+}

@@ -1,0 +1,279 @@
+//! Defines what goes into a [`Node`](crate::Node) and what comes out of it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tenure_core::outcome::{Notice, Outcome};
+use tenure_core::{Frozen, Machine};
+use tenure_raft::{MemberId, Membership, Persist, Saved, Space, Step, Stop};
+use tenure_store::Point;
+use tenure_types::{Revision, Term};
+
+use crate::admission::Permit;
+use crate::directory::Names;
+use crate::failure::Failure;
+use crate::peer::PeerMessage;
+use crate::principal::Principal;
+
+pub use tenure_raft::Wish as AdminRequest;
+
+/// One client's stream of commands, answers and notices at this member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SessionId(pub u64);
+
+/// One call that waits for its answer and has no session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct CallId(pub u64);
+
+/// One read that waits until the machine may be asked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ReadId(pub u64);
+
+/// One admin request that waits for its result.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct AdminId(pub u64);
+
+/// One connection to another member. A newer connection has a larger number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct LinkId(pub u64);
+
+/// What became of each command of a batch, in order.
+pub type Outcomes = Vec<Result<Outcome, Failure>>;
+
+/// Who is told what became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReplyTo {
+    /// A session, which numbers its batches.
+    Session {
+        /// The session.
+        session: SessionId,
+        /// Its number for the batch.
+        batch: u64,
+    },
+    /// A call.
+    Call(CallId),
+}
+
+/// Commands that were authorised and admitted, to be applied in this order.
+pub struct Batch {
+    /// The commands, in the form of the log.
+    pub requests: Vec<Bytes>,
+    /// How long they may wait for others before they are proposed: 0 for all but renewals.
+    pub patience_us: u64,
+    /// When they reached this member, by its clock.
+    pub asked_at_us: u64,
+    /// When the caller gives up, by the member's clock. A command that waits longer is not proposed.
+    pub deadline_us: u64,
+    /// Who is told.
+    pub reply: ReplyTo,
+    /// The part of the member's budget that the batch takes. It is given back with the answer.
+    pub permit: Permit,
+}
+
+/// How fresh the state must be that a read sees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fresh {
+    /// Not older than the read.
+    Now,
+    /// As this member has it.
+    Stale,
+    /// Not older than this revision.
+    AtLeast(Revision),
+}
+
+/// Something that happened outside.
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are messages")]
+pub enum Input {
+    /// Another member says this, over a link that names it.
+    Peer {
+        /// The member at the other end of the link.
+        from: MemberId,
+        /// What it says.
+        message: PeerMessage,
+    },
+    /// From now on messages reach this member.
+    Linked {
+        /// The member.
+        member: MemberId,
+        /// The connection.
+        link: LinkId,
+        /// Up to which level that member knows the machine's rules.
+        level: u16,
+    },
+    /// A connection is gone: nothing that was sent over it and not answered will be.
+    Unlinked {
+        /// The member.
+        member: MemberId,
+        /// The connection.
+        link: LinkId,
+    },
+    /// Messages to this member did not fit its link.
+    Unreachable {
+        /// The member.
+        member: MemberId,
+    },
+    /// Commands of a client. Answered by one [`Output::Answer`].
+    Submit(Batch),
+    /// A client wants to read. Answered by [`Output::ReadReady`] or [`Output::ReadFailed`].
+    Read {
+        /// The read.
+        read: ReadId,
+        /// Who reads.
+        principal: Principal,
+        /// How fresh the state must be.
+        fresh: Fresh,
+        /// When the caller gives up, by the member's clock.
+        deadline_us: u64,
+    },
+    /// An operator wants other members or another leader. Answered by [`Output::AdminDone`].
+    Admin {
+        /// The request.
+        admin: AdminId,
+        /// Who asks.
+        principal: Principal,
+        /// What is wanted.
+        request: AdminRequest,
+        /// When the caller gives up, by the member's clock.
+        deadline_us: u64,
+    },
+    /// Everything up to this [`Persist`] is durable.
+    Persisted {
+        /// Its number.
+        number: u64,
+    },
+    /// A snapshot that was asked for is durable, or will never be.
+    SnapshotSaved {
+        /// Where.
+        point: Point,
+        /// Whether it is durable.
+        saved: Saved,
+    },
+    /// A snapshot from another member is complete and durable on this disk.
+    SnapshotReceived {
+        /// The sender.
+        from: MemberId,
+        /// The step that announced it.
+        step: Step,
+        /// The state in it.
+        machine: Box<Machine>,
+        /// The members in it.
+        members: Membership,
+    },
+    /// A snapshot has reached another member, or never will.
+    SnapshotSent {
+        /// The receiver.
+        to: MemberId,
+        /// Whether it arrived.
+        saved: Saved,
+    },
+    /// How much this member's disk can still take.
+    Space(Space),
+    /// The member shall hand leadership over and end. Answered by [`Output::MayEnd`].
+    Leave,
+}
+
+/// Something that has to happen outside. Outputs are to be taken in order.
+pub enum Output {
+    /// Send a message. It may be lost, delayed or doubled.
+    Send {
+        /// The receiver.
+        to: MemberId,
+        /// The message.
+        message: PeerMessage,
+    },
+    /// Send the snapshot at the point that the step names, then the step. Report with
+    /// [`Input::SnapshotSent`], in any case.
+    SendSnapshot {
+        /// The receiver.
+        to: MemberId,
+        /// The step that announces it.
+        step: Step,
+    },
+    /// Write this to the log. Report with [`Input::Persisted`] once it is durable.
+    Persist(Persist),
+    /// What became of a batch.
+    Answer {
+        /// Who is told.
+        to: ReplyTo,
+        /// Each command's outcome, in order.
+        outcomes: Outcomes,
+    },
+    /// The machine's notices, for the sessions of their leases.
+    Notices(Vec<Notice>),
+    /// The machine may be asked now, before anything else happens.
+    ReadReady {
+        /// The read.
+        read: ReadId,
+    },
+    /// The machine may not be asked.
+    ReadFailed {
+        /// The read.
+        read: ReadId,
+        /// Why not.
+        failure: Failure,
+    },
+    /// What became of an admin request.
+    AdminDone {
+        /// The request.
+        admin: AdminId,
+        /// Its result. A transfer is done when it has begun.
+        result: Result<(), Failure>,
+    },
+    /// The machine has applied everything up to here.
+    Applied {
+        /// The last entry.
+        point: Point,
+        /// The newest revision, for watches.
+        revision: Revision,
+    },
+    /// Write a snapshot. Report with [`Input::SnapshotSaved`].
+    SaveSnapshot {
+        /// The last entry that it includes.
+        point: Point,
+        /// The members, encoded: the meta of the snapshot.
+        meta: Vec<u8>,
+        /// The state.
+        frozen: Box<Frozen>,
+    },
+    /// Entries up to this index are not needed any more. Do it after everything before it in this list is
+    /// durable.
+    CompactLog {
+        /// The index.
+        to: u64,
+    },
+    /// Another leader, or none.
+    Led(Lead),
+    /// The members or their addresses have changed: keep links to these.
+    Directory {
+        /// Where members are.
+        directory: BTreeMap<MemberId, Names>,
+        /// Which of them belong to the cluster.
+        members: Membership,
+    },
+    /// Leadership was handed over, or cannot be: the member may end.
+    MayEnd,
+    /// The member must stop, now. Nothing follows.
+    Stop(Stop),
+}
+
+/// Who leads, as this member knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lead {
+    /// In which term.
+    pub term: Term,
+    /// The leader; none while there is an election.
+    pub by: Option<MemberId>,
+}
+
+/// Told what the node does, for metrics. It decides nothing.
+pub trait Observer {
+    /// A leader has taken commands.
+    fn took(&mut self, commands: usize);
+    /// Commands were applied that reached this member at `asked_at_us`.
+    fn applied(&mut self, now_us: u64, asked_at_us: u64, outcomes: &[Outcome]);
+}
+
+impl Observer for () {
+    fn took(&mut self, _: usize) {}
+    fn applied(&mut self, _: u64, _: u64, _: &[Outcome]) {}
+}

@@ -1,0 +1,467 @@
+//! Drives one member: takes inputs, ends turns, and hands out what has to happen outside.
+
+use std::collections::BTreeMap;
+
+use tenure_core::Machine;
+use tenure_raft::{
+    Change, Input as RaftInput, MemberId, Membership, Message, Output as RaftOutput, Replica,
+    Ticket, Why,
+};
+use tenure_types::Revision;
+
+use crate::admin::Admins;
+use crate::admission::Admission;
+use crate::directory;
+use crate::failure::Failure;
+use crate::in_flight::InFlight;
+use crate::io::{AdminRequest, Batch, Input, Lead, LinkId, Observer, Output};
+use crate::peer::PeerMessage;
+use crate::preference::{self, Chooser};
+use crate::reads::Reads;
+use crate::timers::Timers;
+
+/// How long requests wait for a leader when none is known: longer than an election with a split vote. Without a
+/// leader for so long, a member answers at once that none is there.
+pub const PATIENCE_US: u64 = 3_000_000;
+/// A learner that gets a vote is at most so many entries behind: until it has caught up, the majority would have
+/// one member less than it seems.
+const BEHIND_MAX: u64 = 1_000;
+/// How often the directory is read again while the state changes.
+const DIRECTORY_US: u64 = 500_000;
+/// How long a leader that leaves tries to hand over.
+const HAND_OVER_US: u64 = 2_000_000;
+/// The proposal id of requests whose result no caller waits for; others count from 1.
+const NO_CALLER: Ticket = Ticket(0);
+
+/// What a node is told at its start.
+pub struct Config {
+    /// The largest command that the log takes, in bytes.
+    pub command_bytes_max: usize,
+    /// The budget for requests in flight.
+    pub admission: Admission,
+}
+
+/// One member above the log.
+pub struct Node {
+    pub(crate) config: Config,
+    pub(crate) replica: Replica,
+    pub(crate) now_us: u64,
+    pub(crate) lead: Lead,
+    /// Since when no leader is known.
+    leaderless_us: Option<u64>,
+    pub(crate) links: BTreeMap<MemberId, Linked>,
+    /// Inputs that need the time of their turn.
+    waiting: Vec<Waiting>,
+    pub(crate) in_flight: InFlight,
+    pub(crate) reads: Reads,
+    pub(crate) admins: Admins,
+    pub(crate) timers: Timers,
+    pub(crate) staged: Vec<Output>,
+    raft_outputs: Vec<RaftOutput>,
+    /// Something was handed to the replica after its turn.
+    pub(crate) again: bool,
+    directory: Known,
+    chooser: Chooser,
+    leaving: Option<Leaving>,
+    ignored: u64,
+}
+
+/// A connection to another member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Linked {
+    pub(crate) link: LinkId,
+    /// Up to which level the other member knows the machine's rules.
+    pub(crate) level: u16,
+}
+
+/// An input that needs the time of its turn.
+enum Waiting {
+    Submit(Batch),
+    Peer(MemberId, PeerMessage),
+    Other(Input),
+}
+
+/// The members and addresses that were last told.
+#[derive(Default)]
+struct Known {
+    told: bool,
+    members: Membership,
+    revision: Revision,
+    at_us: u64,
+}
+
+/// A member that is about to end.
+struct Leaving {
+    until_us: u64,
+    told: bool,
+}
+
+impl Node {
+    /// A node around a replica that has not turned yet.
+    pub fn new(replica: Replica, config: Config) -> Self {
+        Self {
+            config,
+            replica,
+            now_us: 0,
+            lead: Lead::default(),
+            leaderless_us: None,
+            links: BTreeMap::new(),
+            waiting: Vec::new(),
+            in_flight: InFlight::default(),
+            reads: Reads::default(),
+            admins: Admins::default(),
+            timers: Timers::default(),
+            staged: Vec::new(),
+            raft_outputs: Vec::new(),
+            again: false,
+            directory: Known::default(),
+            chooser: Chooser::default(),
+            leaving: None,
+            ignored: 0,
+        }
+    }
+
+    /// The replica, to be looked at.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// The machine, to be asked whatever does not change it.
+    pub fn machine(&self) -> &Machine {
+        self.replica.machine()
+    }
+
+    /// The state as it is, to be written while the machine goes on.
+    pub fn freeze(&mut self) -> (tenure_store::Point, u16, Revision, tenure_core::Frozen) {
+        self.replica.freeze()
+    }
+
+    /// Who leads, as this member knows it.
+    pub fn lead(&self) -> Lead {
+        self.lead
+    }
+
+    /// Messages that were ignored because their sender is no member of the cluster.
+    pub fn ignored(&self) -> u64 {
+        self.ignored
+    }
+
+    /// Attempts to have commands applied that are not answered yet.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// The budget for requests in flight.
+    pub fn admission(&self) -> &Admission {
+        &self.config.admission
+    }
+
+    pub(crate) fn id(&self) -> MemberId {
+        self.replica.id()
+    }
+
+    /// Takes an input. What follows from it comes out of the next [`Node::turn`].
+    pub fn handle(&mut self, input: Input) {
+        let input = match input {
+            Input::Peer { from, message: PeerMessage::Raft(message) } => {
+                RaftInput::Message { from, message }
+            }
+            Input::Peer { from, message } => {
+                return self.waiting.push(Waiting::Peer(from, message));
+            }
+            Input::Submit(batch) => return self.waiting.push(Waiting::Submit(batch)),
+            other @ (Input::Read { .. }
+            | Input::Admin { .. }
+            | Input::Unlinked { .. }
+            | Input::Leave) => return self.waiting.push(Waiting::Other(other)),
+            Input::Linked { member, link, level } => {
+                self.links.insert(member, Linked { link, level });
+                self.replica.handle(RaftInput::Knows { member, level });
+                RaftInput::Linked { member }
+            }
+            Input::Unreachable { member } => RaftInput::Unreachable { member },
+            Input::Persisted { number } => RaftInput::Persisted { number },
+            Input::SnapshotSaved { point, saved } => RaftInput::SnapshotSaved { point, saved },
+            Input::SnapshotReceived { from, step, machine, members } => {
+                RaftInput::SnapshotReceived { from, step, machine, members }
+            }
+            Input::SnapshotSent { to, saved } => RaftInput::SnapshotSent { to, saved },
+            Input::Space(space) => RaftInput::Space(space),
+        };
+        self.replica.handle(input);
+    }
+
+    /// Ends a turn: does everything that the inputs taken so far call for. `now_us` is the member's monotonic
+    /// clock, read after the last of them was taken.
+    ///
+    /// Returns when the next turn is due at the latest, by the same clock.
+    pub fn turn(
+        &mut self,
+        now_us: u64,
+        out: &mut Vec<Output>,
+        observer: &mut impl Observer,
+    ) -> u64 {
+        self.now_us = self.now_us.max(now_us);
+        self.leaderless_us = match self.lead.by {
+            None => self.leaderless_us.or(Some(self.now_us)),
+            Some(_) => None,
+        };
+        self.again = false;
+        for waiting in std::mem::take(&mut self.waiting) {
+            match waiting {
+                Waiting::Submit(batch) => self.submit(batch, observer),
+                Waiting::Peer(from, message) => self.hear(from, message, observer),
+                Waiting::Other(input) => self.take(input),
+            }
+        }
+        self.expire();
+        let mut raft_outputs = std::mem::take(&mut self.raft_outputs);
+        let wake_us = self.replica.turn(now_us, &mut raft_outputs);
+        out.append(&mut self.staged);
+        for output in raft_outputs.drain(..) {
+            self.pass_on(output, out, observer);
+        }
+        self.raft_outputs = raft_outputs;
+        self.tell_directory(out);
+        self.choose_leader();
+        self.serve_reads(out);
+        self.may_end(out);
+        out.append(&mut self.staged);
+        if self.again {
+            return self.now_us;
+        }
+        self.timers.next_us().map_or(wake_us, |next_us| wake_us.min(next_us)).max(self.now_us)
+    }
+
+    /// The member ends: every caller that still waits is told what that means for it.
+    pub fn end(&mut self, out: &mut Vec<Output>) {
+        self.end_attempts();
+        self.end_reads();
+        self.end_admins();
+        out.append(&mut self.staged);
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Read { read, principal, fresh, deadline_us } => {
+                self.read(read, &principal, fresh, deadline_us);
+            }
+            Input::Admin { admin, principal, request, deadline_us } => {
+                self.admin(admin, &principal, request, deadline_us);
+            }
+            Input::Unlinked { member, link } => self.unlinked(member, link),
+            Input::Leave => self.leave(),
+            _ => unreachable!("taken as they come"),
+        }
+    }
+
+    /// Takes what another member says beside the replicated log. Only members may command.
+    fn hear(&mut self, from: MemberId, message: PeerMessage, observer: &mut impl Observer) {
+        let members = self.replica.members();
+        let known = members.contains(from)
+            || mutant!("stranger_may_command")
+            || mutant!("removed_member_may_command") && members.retired.contains(&from);
+        if !known {
+            self.ignored += 1;
+            return;
+        }
+        match message {
+            PeerMessage::Commands { number, patience_us, within_us, requests } => {
+                let forwarded =
+                    crate::forward::Forwarded { number, patience_us, within_us, requests };
+                self.take_forwarded(from, forwarded, observer);
+            }
+            PeerMessage::Answers { number, outcomes } => self.peer_answered(from, number, outcomes),
+            PeerMessage::Admin { number, request } => self.peer_wants(from, number, request),
+            PeerMessage::AdminAnswer { number, result } => {
+                self.peer_admin_answered(from, number, result);
+            }
+            PeerMessage::Raft(_) => unreachable!("the replica took it"),
+        }
+    }
+
+    /// Does with an output of the replica what this member has to, and passes on the rest.
+    fn pass_on(&mut self, output: RaftOutput, out: &mut Vec<Output>, observer: &mut impl Observer) {
+        let output = match output {
+            RaftOutput::Send { to, message } => {
+                Output::Send { to, message: PeerMessage::Raft(message) }
+            }
+            RaftOutput::SendSnapshot { to, step } => Output::SendSnapshot { to, step },
+            RaftOutput::Persist(persist) => Output::Persist(persist),
+            RaftOutput::Answer { ticket, fate } => {
+                self.answered(ticket, fate, observer);
+                return out.append(&mut self.staged);
+            }
+            RaftOutput::ReadReady { ticket } => {
+                self.read_confirmed(ticket);
+                return out.append(&mut self.staged);
+            }
+            RaftOutput::ReadFailed { ticket } => {
+                self.read_failed(ticket);
+                return out.append(&mut self.staged);
+            }
+            RaftOutput::Changed { ticket, result } => {
+                self.admin_answered(ticket, result.map_err(Failure::Rejected));
+                return out.append(&mut self.staged);
+            }
+            RaftOutput::Notices(notices) => Output::Notices(notices),
+            RaftOutput::Applied { point, revision } => Output::Applied { point, revision },
+            RaftOutput::SaveSnapshot { point, meta, frozen } => {
+                Output::SaveSnapshot { point, meta, frozen }
+            }
+            RaftOutput::CompactLog { to } => Output::CompactLog { to },
+            RaftOutput::Led { term, by } => {
+                self.led(Lead { term, by });
+                Output::Led(self.lead)
+            }
+            RaftOutput::Stop(stop) => Output::Stop(stop),
+        };
+        out.push(output);
+    }
+
+    fn led(&mut self, lead: Lead) {
+        let changed = lead.by != self.lead.by;
+        self.lead = lead;
+        if lead.by.is_none() {
+            self.leaderless_us = self.leaderless_us.or(Some(self.now_us));
+        } else {
+            self.leaderless_us = None;
+            if changed {
+                self.retry_all();
+            }
+        }
+    }
+
+    /// When a request that finds no leader is given up, at the latest: at its deadline, or when there was no
+    /// leader for too long.
+    pub(crate) fn give_up_us(&self, deadline_us: u64) -> u64 {
+        let since_us = self.leaderless_us.unwrap_or(self.now_us);
+        deadline_us.min(since_us.saturating_add(PATIENCE_US))
+    }
+
+    /// Whether no member has led for so long that requests do not wait.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.leaderless_us
+            .is_some_and(|since_us| self.now_us.saturating_sub(since_us) >= PATIENCE_US)
+    }
+
+    /// Why a request that waited found no leader, as this member sees it now.
+    pub(crate) fn no_leader(&self) -> Failure {
+        match self.lead.by {
+            Some(leader) if leader != self.id() => Failure::NotLeader { leader },
+            _ => Failure::NoLeader,
+        }
+    }
+
+    /// Looks at timers that are due: deadlines, and moments to try again.
+    fn expire(&mut self) {
+        while let Some(number) = self.timers.pop(self.now_us) {
+            let ticket = Ticket(number);
+            if self.in_flight.get(ticket).is_some() {
+                self.attempt_due(ticket);
+            } else if self.reads.is_known(ticket) {
+                self.read_due(ticket);
+            } else {
+                self.admin_due(ticket);
+            }
+        }
+    }
+
+    /// A connection is gone. Whatever was sent over it and not answered may have happened.
+    fn unlinked(&mut self, member: MemberId, link: LinkId) {
+        if self.links.get(&member).is_some_and(|linked| linked.link == link) {
+            self.links.remove(&member);
+        }
+        self.attempts_lost(member, link);
+        self.admins_lost(member, link);
+    }
+
+    /// Tells the links who the members are and where they live.
+    fn tell_directory(&mut self, out: &mut Vec<Output>) {
+        let (members, machine) = (self.replica.members(), self.replica.machine());
+        let known = &self.directory;
+        let due = known.revision != machine.revision()
+            && self.now_us.saturating_sub(known.at_us) >= DIRECTORY_US;
+        if known.told && !due && *members == known.members {
+            return;
+        }
+        let members = members.clone();
+        let directory = directory::read(machine);
+        self.directory = Known {
+            told: true,
+            members: members.clone(),
+            revision: machine.revision(),
+            at_us: self.now_us,
+        };
+        out.push(Output::Directory { directory, members });
+    }
+
+    /// Hands leadership to a member that is preferred, if one is and can take it.
+    fn choose_leader(&mut self) {
+        if self.leaving.is_some() || !self.chooser.is_due(self.now_us) {
+            return;
+        }
+        let (status, directory) = (self.replica.status(), directory::read(self.replica.machine()));
+        let (id, members) = (self.replica.id(), self.replica.members());
+        if let Some(to) = self.chooser.look(self.now_us, id, &status, members, &directory) {
+            self.transfer(to);
+        }
+    }
+
+    fn transfer(&mut self, to: MemberId) {
+        let wish = AdminRequest::Transfer(to);
+        self.replica.handle(RaftInput::Admin { ticket: NO_CALLER, wish });
+        self.again = true;
+    }
+
+    fn leave(&mut self) {
+        if self.leaving.is_some() {
+            return;
+        }
+        let status = self.replica.status();
+        let voters = &self.replica.members().voters;
+        let near = |id: MemberId| voters.contains(&id) && self.links.contains_key(&id);
+        let directory = directory::read(self.replica.machine());
+        let next = preference::successor(&status, &directory, near);
+        let mut until_us = self.now_us;
+        if let Some(to) = next.filter(|_| status.leading) {
+            self.transfer(to);
+            until_us = self.now_us.saturating_add(HAND_OVER_US);
+        }
+        self.leaving = Some(Leaving { until_us, told: false });
+    }
+
+    fn may_end(&mut self, out: &mut Vec<Output>) {
+        let now_us = self.now_us;
+        let leads = self.replica.leads();
+        let Some(leaving) = &mut self.leaving else { return };
+        if !leaving.told && (now_us >= leaving.until_us || !leads) {
+            leaving.told = true;
+            out.push(Output::MayEnd);
+        }
+    }
+
+    /// Why a change of members is refused before it is proposed.
+    pub(crate) fn too_early(&self, request: &AdminRequest) -> Option<Failure> {
+        let AdminRequest::Change(changes) = request else { return None };
+        let status = self.replica.status();
+        let behind = |change: &Change| match change {
+            Change::Promote(id) => {
+                let matched = *status.matched.get(id)?;
+                let behind = status.committed.saturating_sub(matched);
+                // A learner that has nothing yet may not be there at all, however short the log is.
+                (matched == 0 || behind > BEHIND_MAX).then_some(behind)
+            }
+            Change::AddLearner(_) | Change::Remove(_) => None,
+        };
+        let behind = changes.iter().filter_map(behind).max()?;
+        Some(Failure::Rejected(Why::NotCaughtUp { behind }))
+    }
+}
+
+/// A message of the replicated log, as a peer message.
+impl From<Message> for PeerMessage {
+    fn from(message: Message) -> Self {
+        PeerMessage::Raft(message)
+    }
+}

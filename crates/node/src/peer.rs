@@ -1,0 +1,417 @@
+//! Encodes and decodes what members say to each other over a link.
+//!
+//! Messages of the replicated log begin with the version of their own format. Everything else begins with one
+//! byte from 0xc0 on that names its kind.
+
+use bytes::{Buf, BufMut, Bytes};
+use tenure_core::codec::{decode_outcome, encode_outcome};
+use tenure_raft::{Change, Kind, MemberId, Message, Why};
+
+use crate::failure::Failure;
+use crate::io::{AdminRequest, Outcomes};
+
+/// Commands, without the time that is left for them.
+const COMMANDS: u8 = 0xc0;
+const ANSWERS: u8 = 0xc1;
+const ADMIN: u8 = 0xc2;
+const ADMIN_ANSWER: u8 = 0xc3;
+/// Commands, with the time that is left for them. Read by members that know level 2.
+const COMMANDS_WITHIN: u8 = 0xc4;
+
+/// The level from which on members read [`COMMANDS_WITHIN`] and all kinds of failures.
+pub(crate) const WITHIN_LEVEL: u16 = 2;
+
+/// What one member tells another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PeerMessage {
+    /// A message of the replicated log.
+    Raft(Message),
+    /// Commands that reached the sender and that the receiver, as leader, shall propose.
+    Commands {
+        /// The sender's number for them.
+        number: u64,
+        /// How long they may wait for others before they are proposed.
+        patience_us: u64,
+        /// How long the caller still waits. A member of an older version does not say.
+        within_us: Option<u64>,
+        /// The commands, in the form of the log.
+        requests: Vec<Bytes>,
+    },
+    /// What became of them.
+    Answers {
+        /// The receiver's number for them.
+        number: u64,
+        /// Each command's outcome, in order.
+        outcomes: Outcomes,
+    },
+    /// An admin request that reached the sender and that the receiver, as leader, shall carry out.
+    Admin {
+        /// The sender's number for it.
+        number: u64,
+        /// What is wanted.
+        request: AdminRequest,
+    },
+    /// What became of it.
+    AdminAnswer {
+        /// The receiver's number for it.
+        number: u64,
+        /// Its result.
+        result: Result<(), Failure>,
+    },
+}
+
+impl PeerMessage {
+    /// Writes it.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            PeerMessage::Raft(message) => message.encode(),
+            PeerMessage::Commands { number, patience_us, within_us, requests } => {
+                encode_commands(*number, *patience_us, *within_us, requests)
+            }
+            PeerMessage::Answers { number, outcomes } => encode_answers(*number, outcomes),
+            PeerMessage::Admin { number, request } => encode_admin(*number, request),
+            PeerMessage::AdminAnswer { number, result } => encode_admin_answer(*number, result),
+        }
+    }
+
+    /// Reads it back. Nothing panics on any bytes, and nothing is allocated beyond a small multiple of them.
+    pub fn decode(bytes: &Bytes) -> Option<Self> {
+        match bytes.first() {
+            Some(&(COMMANDS | COMMANDS_WITHIN)) => decode_commands(bytes.clone()),
+            Some(&ANSWERS) => decode_answers(bytes.slice(1..)),
+            Some(&ADMIN) => decode_admin(bytes.slice(1..)),
+            Some(&ADMIN_ANSWER) => decode_admin_answer(bytes.slice(1..)),
+            _ => Message::decode(bytes).ok().map(PeerMessage::Raft),
+        }
+    }
+
+    /// Whether it carries entries of the log, which are sent again if they are lost.
+    pub fn carries_entries(&self) -> bool {
+        matches!(self, PeerMessage::Raft(Message::Step(step)) if step.kind == Kind::Append)
+    }
+}
+
+fn encode_commands(
+    number: u64,
+    patience_us: u64,
+    within_us: Option<u64>,
+    requests: &[Bytes],
+) -> Vec<u8> {
+    let length: usize = requests.iter().map(|request| request.len() + 4).sum();
+    let mut out = Vec::with_capacity(length + 29);
+    out.put_u8(if within_us.is_some() { COMMANDS_WITHIN } else { COMMANDS });
+    out.put_u64_le(number);
+    out.put_u64_le(patience_us);
+    if let Some(within_us) = within_us {
+        out.put_u64_le(within_us);
+    }
+    out.put_u32_le(length_of(requests));
+    for request in requests {
+        out.put_u32_le(length_of(request));
+        out.put_slice(request);
+    }
+    out
+}
+
+fn decode_commands(mut bytes: Bytes) -> Option<PeerMessage> {
+    let kind = bytes.try_get_u8().ok()?;
+    let number = bytes.try_get_u64_le().ok()?;
+    let patience_us = bytes.try_get_u64_le().ok()?;
+    let within_us = match kind {
+        COMMANDS_WITHIN => Some(bytes.try_get_u64_le().ok()?),
+        _ => None,
+    };
+    let count = bytes.try_get_u32_le().ok()? as usize;
+    let mut requests = Vec::with_capacity(count.min(bytes.len() / 4));
+    for _ in 0..count {
+        requests.push(part(&mut bytes)?);
+    }
+    bytes.is_empty().then_some(PeerMessage::Commands { number, patience_us, within_us, requests })
+}
+
+fn encode_answers(number: u64, outcomes: &Outcomes) -> Vec<u8> {
+    let mut out = Vec::with_capacity(16 + outcomes.len() * 48);
+    out.put_u8(ANSWERS);
+    out.put_u64_le(number);
+    out.put_u32_le(length_of(outcomes));
+    let mut bytes = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Ok(outcome) => {
+                bytes.clear();
+                encode_outcome(outcome, &mut bytes);
+                out.put_u8(0);
+                out.put_u32_le(length_of(&bytes));
+                out.put_slice(&bytes);
+            }
+            Err(failure) => put_failure(&mut out, *failure),
+        }
+    }
+    out
+}
+
+fn decode_answers(mut bytes: Bytes) -> Option<PeerMessage> {
+    let number = bytes.try_get_u64_le().ok()?;
+    let count = bytes.try_get_u32_le().ok()? as usize;
+    let mut outcomes = Vec::with_capacity(count.min(bytes.len()));
+    for _ in 0..count {
+        outcomes.push(match bytes.try_get_u8().ok()? {
+            0 => Ok(decode_outcome(&part(&mut bytes)?).ok()?),
+            kind => Err(get_failure(kind, &mut bytes)?),
+        });
+    }
+    bytes.is_empty().then_some(PeerMessage::Answers { number, outcomes })
+}
+
+fn encode_admin(number: u64, request: &AdminRequest) -> Vec<u8> {
+    let mut out = vec![ADMIN];
+    out.put_u64_le(number);
+    let (kind, changes) = match request {
+        AdminRequest::Transfer(to) => (0, vec![(0, *to)]),
+        AdminRequest::Change(changes) => (1, changes.iter().map(change_parts).collect()),
+    };
+    out.put_u8(kind);
+    for (kind, member) in changes {
+        out.put_u8(kind);
+        out.put_u64_le(member.get());
+    }
+    out
+}
+
+fn change_parts(change: &Change) -> (u8, MemberId) {
+    match change {
+        Change::AddLearner(id) => (1, *id),
+        Change::Promote(id) => (2, *id),
+        Change::Remove(id) => (3, *id),
+    }
+}
+
+fn decode_admin(mut bytes: Bytes) -> Option<PeerMessage> {
+    let number = bytes.try_get_u64_le().ok()?;
+    let kind = bytes.try_get_u8().ok()?;
+    let mut changes = Vec::new();
+    while !bytes.is_empty() {
+        let change = bytes.try_get_u8().ok()?;
+        let member = MemberId::new(bytes.try_get_u64_le().ok()?)?;
+        changes.push(match change {
+            0 if kind == 0 && changes.is_empty() => {
+                let request = AdminRequest::Transfer(member);
+                return bytes.is_empty().then_some(PeerMessage::Admin { number, request });
+            }
+            1 => Change::AddLearner(member),
+            2 => Change::Promote(member),
+            3 => Change::Remove(member),
+            _ => return None,
+        });
+    }
+    let request = AdminRequest::Change(changes);
+    (kind == 1).then_some(PeerMessage::Admin { number, request })
+}
+
+fn encode_admin_answer(number: u64, result: &Result<(), Failure>) -> Vec<u8> {
+    let mut out = vec![ADMIN_ANSWER];
+    out.put_u64_le(number);
+    match result {
+        Ok(()) => out.put_u8(0),
+        Err(failure) => put_failure(&mut out, *failure),
+    }
+    out
+}
+
+fn decode_admin_answer(mut bytes: Bytes) -> Option<PeerMessage> {
+    let number = bytes.try_get_u64_le().ok()?;
+    let result = match bytes.try_get_u8().ok()? {
+        0 => Ok(()),
+        kind => Err(get_failure(kind, &mut bytes)?),
+    };
+    bytes.is_empty().then_some(PeerMessage::AdminAnswer { number, result })
+}
+
+fn put_failure(out: &mut Vec<u8>, failure: Failure) {
+    match failure {
+        Failure::Unknown => out.put_u8(1),
+        Failure::Rejected(why) => {
+            out.put_u8(2);
+            put_why(out, why);
+        }
+        Failure::TooLarge { bound } => {
+            out.put_u8(3);
+            out.put_u64_le(bound);
+        }
+        Failure::Expired => out.put_u8(4),
+        Failure::Overloaded => out.put_u8(5),
+        Failure::Forbidden => out.put_u8(6),
+        Failure::Stopping => out.put_u8(7),
+        Failure::NoLeader => out.put_u8(8),
+        Failure::NotLeader { leader } => {
+            out.put_u8(9);
+            out.put_u64_le(leader.get());
+        }
+    }
+}
+
+fn get_failure(kind: u8, bytes: &mut Bytes) -> Option<Failure> {
+    Some(match kind {
+        1 => Failure::Unknown,
+        2 => Failure::Rejected(get_why(bytes)?),
+        3 => Failure::TooLarge { bound: bytes.try_get_u64_le().ok()? },
+        4 => Failure::Expired,
+        5 => Failure::Overloaded,
+        6 => Failure::Forbidden,
+        7 => Failure::Stopping,
+        8 => Failure::NoLeader,
+        9 => Failure::NotLeader { leader: MemberId::new(bytes.try_get_u64_le().ok()?)? },
+        _ => return None,
+    })
+}
+
+/// The failure in the words of a member that knows the rules up to this level. None of them claims an effect that
+/// the other does not.
+pub(crate) fn failure_for(level: u16, failure: Failure) -> Failure {
+    if level >= WITHIN_LEVEL {
+        return failure;
+    }
+    match failure {
+        Failure::Unknown | Failure::Rejected(_) | Failure::TooLarge { .. } => failure,
+        Failure::Expired | Failure::Overloaded | Failure::Forbidden => Failure::Rejected(Why::Busy),
+        Failure::Stopping | Failure::NoLeader => Failure::Rejected(Why::NotLeader { leader: None }),
+        Failure::NotLeader { leader } => Failure::Rejected(Why::NotLeader { leader: Some(leader) }),
+    }
+}
+
+fn put_why(out: &mut Vec<u8>, why: Why) {
+    match why {
+        Why::NotLeader { leader } => {
+            out.put_u8(0);
+            out.put_u64_le(leader.map_or(0, MemberId::get));
+        }
+        Why::Transferring => out.put_u8(1),
+        Why::Busy => out.put_u8(2),
+        Why::Replaced => out.put_u8(3),
+        Why::ChangeUnderWay => out.put_u8(4),
+        Why::Impossible => out.put_u8(5),
+        Why::Retired => out.put_u8(6),
+        Why::DiskFull => out.put_u8(9),
+        Why::NotCaughtUp { behind } => {
+            out.put_u8(7);
+            out.put_u64_le(behind);
+        }
+        Why::LevelNotKnown { level, member, known } => {
+            out.put_u8(8);
+            out.put_u16_le(level);
+            out.put_u64_le(member.get());
+            out.put_u16_le(known.unwrap_or(u16::MAX));
+        }
+    }
+}
+
+fn get_why(bytes: &mut Bytes) -> Option<Why> {
+    Some(match bytes.try_get_u8().ok()? {
+        0 => Why::NotLeader { leader: MemberId::new(bytes.try_get_u64_le().ok()?) },
+        1 => Why::Transferring,
+        2 => Why::Busy,
+        3 => Why::Replaced,
+        4 => Why::ChangeUnderWay,
+        5 => Why::Impossible,
+        6 => Why::Retired,
+        9 => Why::DiskFull,
+        7 => Why::NotCaughtUp { behind: bytes.try_get_u64_le().ok()? },
+        8 => Why::LevelNotKnown {
+            level: bytes.try_get_u16_le().ok()?,
+            member: MemberId::new(bytes.try_get_u64_le().ok()?)?,
+            known: Some(bytes.try_get_u16_le().ok()?).filter(|known| *known != u16::MAX),
+        },
+        _ => return None,
+    })
+}
+
+fn part(bytes: &mut Bytes) -> Option<Bytes> {
+    let length = bytes.try_get_u32_le().ok()? as usize;
+    (length <= bytes.len()).then(|| bytes.split_to(length))
+}
+
+fn length_of<T>(items: &[T]) -> u32 {
+    u32::try_from(items.len()).expect("a message is shorter than 4 GiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_core::outcome::{Answer, Outcome};
+    use tenure_types::{Refusal, Revision};
+
+    fn reads_back(message: &PeerMessage) {
+        let bytes = Bytes::from(message.encode());
+        assert_eq!(PeerMessage::decode(&bytes).as_ref(), Some(message));
+        for cut in 0..bytes.len() {
+            assert_eq!(PeerMessage::decode(&bytes.slice(..cut)), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn every_message_reads_back_and_no_part_of_one_does() {
+        let id = |number| MemberId::new(number).unwrap();
+        let outcome = |result| Ok(Outcome { revision: Revision(3), result });
+        let whys = [
+            Why::Transferring,
+            Why::Busy,
+            Why::Replaced,
+            Why::ChangeUnderWay,
+            Why::Impossible,
+            Why::Retired,
+            Why::DiskFull,
+            Why::NotLeader { leader: Some(id(9)) },
+            Why::NotLeader { leader: None },
+            Why::NotCaughtUp { behind: 7 },
+            Why::LevelNotKnown { level: 2, member: id(9), known: Some(1) },
+            Why::LevelNotKnown { level: 2, member: id(9), known: None },
+        ];
+        let mut outcomes =
+            vec![outcome(Ok(Answer::Released)), outcome(Err(Refusal::LeaseNotFound))];
+        outcomes.extend(whys.map(|why| Err(Failure::Rejected(why))));
+        outcomes.extend(
+            [
+                Failure::Unknown,
+                Failure::TooLarge { bound: 5 },
+                Failure::Expired,
+                Failure::Overloaded,
+                Failure::Forbidden,
+                Failure::Stopping,
+                Failure::NoLeader,
+                Failure::NotLeader { leader: id(4) },
+            ]
+            .map(Err),
+        );
+        reads_back(&PeerMessage::Answers { number: 8, outcomes });
+        let requests = vec![Bytes::from_static(b"one"), Bytes::new()];
+        for within_us in [None, Some(77)] {
+            let requests = requests.clone();
+            reads_back(&PeerMessage::Commands { number: 7, patience_us: 50, within_us, requests });
+        }
+        for result in [Ok(()), Err(Failure::Unknown), Err(Failure::Rejected(Why::Impossible))] {
+            reads_back(&PeerMessage::AdminAnswer { number: 6, result });
+        }
+        let request = AdminRequest::Transfer(id(4));
+        reads_back(&PeerMessage::Admin { number: 5, request });
+        reads_back(&PeerMessage::Raft(Message::Hello));
+    }
+
+    #[test]
+    fn changes_of_members_read_back() {
+        let id = |number| MemberId::new(number).unwrap();
+        let changes =
+            vec![Change::AddLearner(id(1)), Change::Promote(id(2)), Change::Remove(id(3))];
+        let message = PeerMessage::Admin { number: 5, request: AdminRequest::Change(changes) };
+        assert_eq!(PeerMessage::decode(&Bytes::from(message.encode())), Some(message));
+    }
+
+    #[test]
+    fn an_older_member_is_told_nothing_that_it_cannot_read() {
+        for failure in [Failure::Expired, Failure::Forbidden, Failure::Stopping, Failure::NoLeader]
+        {
+            let told = failure_for(1, failure);
+            assert!(matches!(told, Failure::Rejected(_)), "{failure:?}");
+            assert_eq!(told.effect(), failure.effect());
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Lists the bugs that can be planted in a node, to show that the checks would find them.
+//!
+//! Only a build with `--cfg mutants` contains them, all at once; one is chosen at run time. In every
+//! other build `mutant!` is the constant `false`.
+
+#[cfg(mutants)]
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[cfg(mutants)]
+static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+/// The name of each planted bug and the invariants that may catch it, by number from 1.
+#[cfg(mutants)]
+pub const ALL: &[(&str, &[&str])] = &[
+    ("admission_counted_after_the_fact", &["N2"]),
+    ("admission_leaked", &["N2"]),
+    ("answer_routed_to_an_older_session", &["N1"]),
+    ("forwarded_answer_dropped", &["N3"]),
+    ("forwarded_deadline_ignored", &["N4"]),
+    ("notice_lost_on_reconnect", &["N5"]),
+    ("retried_without_an_id", &["S7"]),
+    ("doubt_forgotten", &["S13"]),
+    ("stranger_may_command", &["N6"]),
+    ("removed_member_may_command", &["N6"]),
+    ("read_answered_before_its_index", &["S6"]),
+];
+
+/// Chooses a planted bug by number; 0 for none.
+#[cfg(mutants)]
+pub fn select(number: usize) {
+    CHOSEN.store(number, Ordering::Relaxed);
+}
+
+/// Whether the planted bug of this name is chosen.
+#[cfg(mutants)]
+pub(crate) fn chosen(name: &str) -> bool {
+    let number = CHOSEN.load(Ordering::Relaxed);
+    number > 0 && ALL.get(number - 1).is_some_and(|(chosen, _)| *chosen == name)
+}
+
+/// Whether the planted bug of this name is chosen; `false` in every ordinary build.
+macro_rules! mutant {
+    ($name:literal) => {{
+        #[cfg(mutants)]
+        let chosen = $crate::plant::chosen($name);
+        #[cfg(not(mutants))]
+        let chosen = false;
+        chosen
+    }};
+}
