@@ -9,12 +9,12 @@ use tenure_store::{
 };
 use tenure_types::Epoch;
 
-use crate::book::{self, Card};
 use crate::error::StartError;
-use crate::lineage::{Incarnation, Lineage};
 use crate::os;
 use crate::pen::Pen;
 use crate::say;
+use tenure_node::directory::{self, Card};
+use tenure_node::{Incarnation, Lineage};
 
 /// Sizes of what is kept on disk.
 #[derive(Clone, Copy, Debug)]
@@ -85,12 +85,12 @@ impl Home {
     /// in between is repaired by doing it again, perhaps with other cards: a member that says of no
     /// cluster that it belongs to it has never acted on what it laid down.
     pub(crate) fn found(&mut self, founders: &[Card]) -> Result<(), StartError> {
-        let cluster = book::cluster_id(founders);
+        let cluster = directory::cluster_id(founders);
         self.identity.check_cluster(&cluster)?;
         let (mut log, _) = self.open_log(Presence::MayBeNew)?;
         let snapshots = Snapshots::open(self.disk.clone())?;
         let members = Membership::of_voters(founders.iter().map(|card| card.id));
-        let machine = book::first_state(founders, self.machine_epoch());
+        let machine = directory::first_state(founders, self.machine_epoch());
         tenure_raft::found(&mut log, &snapshots, &machine, &members)?;
         self.belong_to(cluster)
     }
@@ -192,12 +192,12 @@ mod tests {
     use tenure_raft::FIRST;
 
     use super::*;
-    use crate::book::Names;
+    use tenure_node::directory::Names;
 
     const SIZES: Sizes = Sizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
 
     fn card(id: MemberId) -> Card {
-        let preference = crate::book::Preference::default();
+        let preference = tenure_node::directory::Preference::default();
         let names =
             Names { name: "a".into(), members: "-".into(), clients: "-".into(), preference };
         Card { id, names }
@@ -214,12 +214,12 @@ mod tests {
         home.found(&founders).unwrap();
         drop(home);
         let mut home = Home::open(&path, SIZES).unwrap();
-        assert_eq!((home.id(), home.cluster()), (id, Some(&*book::cluster_id(&founders))));
+        assert_eq!((home.id(), home.cluster()), (id, Some(&*directory::cluster_id(&founders))));
         let other = [card(MemberId::new(7).unwrap())];
         assert!(matches!(home.found(&other), Err(StartError::Identity(_))));
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
-        assert_eq!(book::founders(&opened.boot.machine), founders);
+        assert_eq!(directory::founders(&opened.boot.machine), founders);
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         home.found(&founders).unwrap();
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
-        assert_eq!(book::founders(&opened.boot.machine), founders);
+        assert_eq!(directory::founders(&opened.boot.machine), founders);
     }
 
     #[test]

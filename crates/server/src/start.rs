@@ -2,18 +2,18 @@
 
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::Machine;
+use tenure_node::Node;
 use tenure_raft::{Config, Replica};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
-use crate::book::{self, Address, Card, Names, Preference};
 use crate::door::{Doors, Hosts};
 use crate::edge::Edge;
 use crate::error::StartError;
@@ -29,6 +29,7 @@ use crate::ticket::Keys;
 use crate::tls::Tls;
 use crate::turn::Loop;
 use crate::watch::Hub;
+use tenure_node::directory::{self, Address, Card, Names, Preference};
 
 /// How long a member may take to leave: the hand-over, and the last sync.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -163,7 +164,7 @@ impl Settings {
             ..names
         };
         for word in [&names.name, &names.members, &names.clients] {
-            if !book::is_word(word) {
+            if !directory::is_word(word) {
                 return Err(StartError::Word { word: word.clone() });
             }
         }
@@ -215,7 +216,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let keys = Keys::open(&settings.data, &lineage).map_err(system("keep the key that signs"))?;
     let level_known = settings.level_known;
     let opened = home.load(level_known)?;
-    let founders = book::founders(&opened.boot.machine);
+    let founders = directory::founders(&opened.boot.machine);
     let voters = &opened.boot.members.voters;
     if settings.entrance == Entrance::Alone && voters.iter().any(|id| *id != card.id) {
         return Err(StartError::NotAlone { cluster, members: voters.len() });
@@ -240,7 +241,8 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let replica = Replica::new(config, opened.boot, os::random())?;
     // Beside a batch there is room for one command of half a segment.
     let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
-    let (member, events) = Member::new(card.id, lineage, command_bytes_max);
+    let (member, events) = Member::new(card.id, lineage, Arc::new(os::Monotonic), None);
+    let admission = member.admission().clone();
     let net = Net::new(level_known, member.clone(), wire.clone());
     let given = given.into_iter().map(|card: Card| (card.id, card.names)).collect();
     net.learn(&given, replica.members());
@@ -249,8 +251,9 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         door.admit(net.clone(), opened.snapshots.clone(), joiner);
     }
     let runtime = edge_runtime(settings.workers).map_err(system("start a thread"))?;
+    let node = Node::new(replica, tenure_node::Config { command_bytes_max, admission });
     let on = Loop {
-        replica,
+        node,
         pen: opened.pen,
         snapshots: opened.snapshots,
         net: net.clone(),
@@ -317,7 +320,7 @@ fn check_name(settings: &Settings, machine: &Machine, card: &Card) -> Result<(),
     let called = match fs::read_to_string(&file) {
         Ok(text) => Some(text.trim_end().to_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            book::read(machine).remove(&card.id).map(|known| known.name)
+            directory::read(machine).remove(&card.id).map(|known| known.name)
         }
         Err(source) => return Err(system("read what the member is called")(source)),
     };
@@ -355,13 +358,21 @@ fn listen(
     flag: &'static str,
     exposed: bool,
 ) -> Result<(TcpListener, SocketAddr), StartError> {
-    if !exposed && !book::is_loopback(address) {
+    if !exposed && !is_loopback(address) {
         return Err(StartError::Exposed { address: address.to_owned() });
     }
     let failed = |source| StartError::Listen { address: address.to_owned(), flag, source };
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
+}
+
+/// Whether an address is reachable from this machine only. Names are resolved; one that cannot be is
+/// not.
+fn is_loopback(address: &str) -> bool {
+    let Ok(found) = address.to_socket_addrs() else { return false };
+    let found: Vec<SocketAddr> = found.collect();
+    !found.is_empty() && found.iter().all(|address| address.ip().is_loopback())
 }
 
 fn system(doing: &'static str) -> impl FnOnce(std::io::Error) -> StartError {

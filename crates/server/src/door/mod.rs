@@ -30,7 +30,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::edge::{Edge, deadline_us};
+use crate::edge::Edge;
 use crate::os;
 use crate::say;
 use crate::tls::Tls;
@@ -113,7 +113,7 @@ impl Doors {
 
     /// Waits until everybody has been told and is gone, but not for long.
     pub(crate) fn emptied(&self) {
-        let until_us = deadline_us(LEAVE);
+        let until_us = os::now_us() + os::micros(LEAVE);
         while self.room.available_permits() < CONNECTIONS_MAX && os::now_us() < until_us {
             std::thread::sleep(EMPTIED);
         }

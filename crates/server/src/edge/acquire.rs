@@ -1,4 +1,4 @@
-//! How does a door without a stream wait for a lock?
+//! Waits for a lock on behalf of a caller that has no session.
 //!
 //! A task of its own asks, waits and, if the caller goes away or its time is over, leaves the queue. What
 //! was granted at that very moment is given back: nobody was told that they hold it.
@@ -8,12 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::outcome::{Acquired, Answer, Grants, Notice, Outcome, Queued};
 use tenure_core::request::{Acquire, Command, Hold, LeaseRef, RequestId};
+use tenure_node::{Outcomes, Permit};
 use tenure_types::{Refusal, Revision};
 use tokio::sync::oneshot;
 
 use super::outbox::Mail;
-use super::{Edge, Failure, LAST_WORD, Principal, Session, WITHIN, deadline_us, encode};
-use crate::member::Undone;
+use super::{Edge, Failure, LAST_WORD, Principal, Session, WITHIN, encode};
 
 /// How long a caller without a stream waits for its turn, and what happens then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,28 +48,27 @@ impl Edge {
         let Some(lock) = acquire.locks.as_slice().first().map(|ask| ask.lock.to_owned()) else {
             return self.call(who, id, Command::Acquire(acquire), turn.within).await;
         };
-        let command = Command::Acquire(acquire);
-        self.admit(who, &command)?;
-        let request = encode(who, id, command);
+        let (request, permit) = self.admitted(who, id, Command::Acquire(acquire))?;
         let session = self.session();
         let asking = Asking { edge: self.clone(), who: who.clone(), lock, turn, session };
         let (done, outcome) = oneshot::channel();
-        self.runtime().spawn(asking.run(request, done));
-        outcome.await.unwrap_or(Err(Failure::Unknown))
+        self.runtime().spawn(asking.run(request, permit, done));
+        let waited_ms = super::millis(turn.within);
+        outcome.await.unwrap_or(Err(Failure::UnknownOutcome { waited_ms }))
     }
 }
 
 type Done = oneshot::Sender<Result<Outcome, Failure>>;
 
 impl Asking {
-    async fn run(self, request: Bytes, mut done: Done) {
+    async fn run(self, request: Bytes, permit: Permit, mut done: Done) {
         let within = self.turn.within;
-        self.session.submit(1, vec![request], 0, deadline_us(within));
+        self.session.submit(1, vec![request], 0, self.edge.deadline_us(within), permit);
         let mut early = Vec::new();
         let answer = tokio::time::timeout(within + LAST_WORD, self.answer(&mut early)).await;
-        let answer = answer.unwrap_or(Err(Undone::Unknown));
+        let answer = answer.unwrap_or(Err(tenure_node::Failure::Unknown));
         let outcome = match answer {
-            Err(undone) => Err(self.edge.failure(undone)),
+            Err(failure) => Err(self.edge.failure(failure, within)),
             Ok(Outcome { result: Ok(Answer::Queued(queued)), revision }) => {
                 self.queued(queued, revision, early, &mut done).await
             }
@@ -83,16 +82,16 @@ impl Asking {
     }
 
     /// The answer to the ask; notices that come with it are kept.
-    async fn answer(&self, early: &mut Vec<Mail>) -> Result<Outcome, Undone> {
+    async fn answer(&self, early: &mut Vec<Mail>) -> Result<Outcome, tenure_node::Failure> {
         loop {
             let mut mail = self.session.mail().await.into_iter();
             while let Some(letter) = mail.next() {
                 match letter {
-                    Mail::Answers { fates, .. } => {
+                    Mail::Answers { outcomes, .. } => {
                         early.extend(mail);
-                        return fates.into_iter().next().unwrap_or(Err(Undone::Unknown));
+                        return first(outcomes);
                     }
-                    Mail::Closed => return Err(Undone::Unknown),
+                    Mail::Closed => return Err(tenure_node::Failure::Unknown),
                     Mail::Notice(_) => early.push(letter),
                 }
             }
@@ -118,7 +117,7 @@ impl Asking {
         let lease = LeaseRef::Handle(queued.lease.handle);
         let leave = Command::Leave { lease, lock: &self.lock };
         let request = encode(&self.who, RequestId::None, leave);
-        let left = self.edge.run(request, 0, WITHIN).await?;
+        let left = self.edge.run(request, Permit::default(), 0, WITHIN).await?;
         match (left.result, ended) {
             // It came at the last moment, and the caller is still there.
             (Ok(Answer::AlreadyHeld(grants)), _) => {
@@ -139,7 +138,10 @@ impl Asking {
                 let notice = match letter {
                     Mail::Notice(notice) => notice,
                     Mail::Answers { .. } => continue,
-                    Mail::Closed => return Err(Failure::Unknown),
+                    Mail::Closed => {
+                        let waited_ms = super::millis(self.turn.wait);
+                        return Err(Failure::UnknownOutcome { waited_ms });
+                    }
                 };
                 if let Some((revision, result)) = concerns(notice, queued) {
                     return Ok(Outcome { revision, result });
@@ -155,7 +157,7 @@ impl Asking {
             let release = Command::Release(Hold { lease: *lease, lock, token: grant.token });
             let request = encode(&self.who, RequestId::None, release);
             // If this fails too, the lease's end gives the lock back.
-            let _ = self.edge.run(request, 0, WITHIN).await;
+            let _ = self.edge.run(request, Permit::default(), 0, WITHIN).await;
         }
     }
 }
@@ -173,4 +175,8 @@ fn concerns(notice: Notice, queued: &Queued) -> Option<(Revision, Result<Answer,
         Notice::LeaseEnded { revision, .. } => Some((revision, Err(Refusal::LeaseNotFound))),
         _ => None,
     }
+}
+
+fn first(outcomes: Outcomes) -> Result<Outcome, tenure_node::Failure> {
+    outcomes.into_iter().next().unwrap_or(Err(tenure_node::Failure::Unknown))
 }

@@ -7,7 +7,6 @@
 
 mod control;
 mod door;
-mod forward;
 mod frame;
 mod link;
 mod net;
@@ -18,7 +17,6 @@ mod wire;
 
 pub(crate) use control::{Control, Join, Me};
 pub(crate) use door::{Door, Joiner};
-pub(crate) use forward::rewritten;
 pub(crate) use frame::Frame;
 pub(crate) use net::Net;
 pub(crate) use wire::Wire;

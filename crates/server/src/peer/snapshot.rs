@@ -8,7 +8,8 @@ use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use tenure_core::BadSnapshot;
-use tenure_raft::{Input, LoadError, MemberId, Message, Saved, Step, Stop};
+use tenure_node::Input;
+use tenure_raft::{LoadError, MemberId, Message, Saved, Step, Stop};
 use tenure_store::{SnapshotError, SnapshotId, Snapshots};
 
 use super::control::{Control, Hello};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::SigningKey;
-use crate::lineage::Lineage;
 use crate::say;
+use tenure_node::Lineage;
 
 /// Below the data directory: one file, for its owner alone.
 const DIR: &str = "tickets";
@@ -122,7 +122,7 @@ mod tests {
     use tenure_types::Epoch;
 
     use super::*;
-    use crate::lineage::Incarnation;
+    use tenure_node::Incarnation;
 
     fn life(incarnation: u64) -> Lineage {
         let epoch = Epoch::new(2).unwrap();

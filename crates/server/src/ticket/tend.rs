@@ -9,7 +9,6 @@ use tenure_raft::Replica;
 
 use super::{OVERLAP_MS, Record, RecordKey, Records};
 use crate::edge::{Edge, WITHIN};
-use crate::os;
 use crate::say;
 
 /// Between two looks.
@@ -30,7 +29,7 @@ pub(crate) async fn tend(edge: Edge) {
             (Records::read(machine), machine.clock_ms(), replica.members().clone())
         };
         let Ok((records, clock_ms, members)) = edge.look(look).await else { continue };
-        let (life, now_us) = (edge.member().lineage(), os::now_us());
+        let (life, now_us) = (edge.member().lineage(), edge.now_us());
         let left_ms =
             |record: &Record| record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms));
         let counted = records.good(life, clock_ms);
