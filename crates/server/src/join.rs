@@ -11,7 +11,6 @@ use crate::member::{End, Event, Member, MemberStatus, Undone};
 use crate::os;
 use crate::peer::{Control, Join, Joiner, Wire};
 use crate::pen::spawn;
-use crate::say;
 
 /// From one member to the one it names as leader, at most so often.
 const HOPS_MAX: usize = 5;
@@ -132,7 +131,7 @@ fn admit(member: &Member, join: &Join) -> Result<(u16, Vec<Card>), Box<Control>>
         let wish = Wish::Change(vec![Change::AddLearner(id)]);
         let changed = member.admin(wish, AGREE).map_err(|gone| refused(&gone))?;
         changed.map_err(|why| refused(&why))?;
-        say::info("a member was added", &[("member", &id), ("card", &card.names)]);
+        tracing::info!(member = %id, card = %card.names, "a member was added");
     }
     let book = member.read_stale(book::read).map_err(|gone| refused(&gone))?;
     Ok((level, book.into_iter().map(|(id, names)| Card { id, names }).collect()))

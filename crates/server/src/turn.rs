@@ -25,7 +25,6 @@ use crate::os;
 use crate::peer::{Frame, Net};
 use crate::pen::{Pen, Where, spawn};
 use crate::prefer::{self, Chooser};
-use crate::say;
 use crate::waiting::{Seen, Waiting};
 
 /// A member that is to decide with the others is at most so many entries behind.
@@ -120,7 +119,8 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            say::error("the member met a bug and stops", &[("effect", &"none is lost")]);
+            tracing::error!("panic in the event loop; stopping. No acknowledged command is lost");
+            crate::log::flush();
             self.member.over().end(End::Disk("a bug".into()));
             std::process::exit(1);
         }
@@ -415,9 +415,9 @@ impl Driver {
 
     fn say_led(&self, term: u64, by: Option<MemberId>) {
         match by {
-            Some(id) if id == self.on.replica.id() => say::info("leads", &[("term", &term)]),
-            Some(id) => say::info("follows", &[("leader", &id), ("term", &term)]),
-            None => say::info("nobody leads", &[("term", &term)]),
+            Some(id) if id == self.on.replica.id() => tracing::info!(term, "leads"),
+            Some(id) => tracing::info!(leader = %id, term, "follows"),
+            None => tracing::info!(term, "nobody leads"),
         }
     }
 
@@ -430,7 +430,7 @@ impl Driver {
         let (status, book) = (replica.status(), book::read(replica.machine()));
         let members = replica.members();
         if let Some(to) = self.chooser.look(now_us, replica.id(), &status, members, &book) {
-            say::info("hands leadership to a preferred member", &[("to", &to)]);
+            tracing::info!(%to, "hands leadership to a preferred member");
             replica.handle(Input::Admin { ticket: NOBODY, wish: Wish::Transfer(to) });
         }
     }
@@ -463,7 +463,7 @@ impl Driver {
             Ok(()) => {
                 let index = self.on.pen.last_index();
                 let path = self.on.dir.path().display();
-                say::info("stopped", &[("last_index", &index), ("data", &path)]);
+                tracing::info!(last_index = index, data = %path, "stopped");
                 End::Told
             }
             Err(error) => write_end(error),
@@ -494,12 +494,12 @@ fn save(
     })();
     let saved = match written {
         Ok(id) => {
-            say::info("snapshot saved", &[("index", &point.index), ("bytes", &id.bytes)]);
+            tracing::info!(index = point.index, bytes = id.bytes, "snapshot saved");
             Saved::Yes
         }
         Err(SnapshotError::Fatal(fatal)) => return member.tell(Event::Die(fatal_end(&fatal))),
         Err(error) => {
-            say::warn("cannot save a snapshot", &[("cause", &chain(&error))]);
+            tracing::warn!(cause = chain(&error), "cannot save a snapshot");
             Saved::No
         }
     };

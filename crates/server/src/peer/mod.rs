@@ -11,7 +11,6 @@ mod forward;
 mod frame;
 mod link;
 mod net;
-mod said;
 mod snapshot;
 mod stream;
 mod wire;
