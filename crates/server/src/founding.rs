@@ -15,7 +15,6 @@ use crate::error::StartError;
 use crate::os;
 use crate::peer::{Control, Me, Wire};
 use crate::pen::spawn;
-use crate::say;
 use crate::start::Entrance;
 use tenure_node::directory::{Address, Card};
 
@@ -61,7 +60,7 @@ pub(crate) fn agree(
         if now_us >= next_words_us {
             next_words_us = now_us + SAY_EVERY_US;
             let missing = missing.join("; ");
-            say::info("waiting for the other founders", &[("missing", &missing)]);
+            tracing::info!(missing, "waiting for the other founders");
         }
         std::thread::sleep(os::jittered(PAUSE));
     }

@@ -12,7 +12,6 @@ use tenure_types::Epoch;
 use crate::error::StartError;
 use crate::os;
 use crate::pen::Pen;
-use crate::say;
 use tenure_node::directory::{self, Card};
 use tenure_node::{Incarnation, Lineage};
 
@@ -45,7 +44,7 @@ impl Home {
     pub(crate) fn open(path: &Path, sizes: Sizes) -> Result<Self, StartError> {
         let (dir, warnings) = DataDir::open_or_create(path)?;
         for warning in warnings {
-            say::warn("data directory is open to others", &[("problem", &warning)]);
+            tracing::warn!(problem = %warning, "data directory is open to others");
         }
         let disk = dir.disk();
         let mut identity = match Identity::read(&*disk)? {
@@ -137,8 +136,8 @@ impl Home {
     pub(crate) fn load(self, level_known: u16) -> Result<Opened, StartError> {
         let (mut log, recovered) = self.open_log(Presence::MustExist)?;
         if let Some(cut) = recovered.cut {
-            let pairs: [say::Pair<'_>; 2] = [("segment", &cut.segment), ("bytes", &cut.bytes)];
-            say::info("an unfinished write was cut from the log", &pairs);
+            let (segment, bytes) = (&cut.segment, cut.bytes);
+            tracing::info!(%segment, bytes, "an unfinished write was cut from the log");
         }
         let snapshots = Snapshots::open(self.disk.clone())?;
         let mut joining = tenure_core::Machine::new(self.machine_epoch());

@@ -10,7 +10,6 @@ use crate::member::{End, Event, Member, MemberStatus};
 use crate::os;
 use crate::peer::{Control, Join, Joiner, Wire};
 use crate::pen::spawn;
-use crate::say;
 use tenure_node::Lineage;
 use tenure_node::directory::{self, Address, Card, Names};
 
@@ -132,7 +131,7 @@ fn admit(member: &Member, join: &Join) -> Result<(u16, Vec<Card>), Box<Control>>
     if !members.contains(id) {
         let request = AdminRequest::Change(vec![Change::AddLearner(id)]);
         member.admin(request, AGREE).map_err(|failure| refused(&failure))?;
-        say::info("a member was added", &[("member", &id), ("card", &card.names)]);
+        tracing::info!(member = %id, card = %card.names, "a member was added");
     }
     let book = member.read_stale(directory::read).map_err(|gone| refused(&gone))?;
     Ok((level, book.into_iter().map(|(id, names)| Card { id, names }).collect()))

@@ -25,13 +25,13 @@ mod home;
 #[doc(hidden)]
 pub mod inside;
 mod join;
+pub mod log;
 mod member;
 mod meter;
 pub mod os;
 mod peer;
 mod pen;
 pub mod restore;
-pub mod say;
 mod start;
 mod ticket;
 pub mod tls;

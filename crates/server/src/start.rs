@@ -24,7 +24,6 @@ use crate::member::{End, Member};
 use crate::os;
 use crate::peer::{Door, Me, Net, Wire};
 use crate::pen::spawn;
-use crate::say;
 use crate::ticket::Keys;
 use crate::tls::Tls;
 use crate::turn::Loop;
@@ -204,8 +203,8 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     if let Some(cluster) = home.cluster() {
         founding::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
         if matches!(settings.entrance, Entrance::Join(_)) {
-            let pairs: [say::Pair<'_>; 2] = [("cluster", &cluster), ("join", &"not needed")];
-            say::info("this member belongs to its cluster already", &pairs);
+            let join = "not needed";
+            tracing::info!(%cluster, join, "this member belongs to its cluster already");
         }
     } else if let Err(error) = enter(&mut home, &settings, &card, &wire, &mut given) {
         door.inspect(|door: &Arc<Door>| door.close());

@@ -22,7 +22,6 @@ use crate::meter::Freed;
 use crate::os;
 use crate::peer::{Frame, Net};
 use crate::pen::{Pen, Where, spawn};
-use crate::say;
 
 /// Inputs taken in one turn, at most.
 const TAKEN_MAX: usize = 8_192;
@@ -99,7 +98,8 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            say::error("the member met a bug and stops", &[("effect", &"none is lost")]);
+            tracing::error!("panic in the event loop; stopping. No acknowledged command is lost");
+            crate::log::flush();
             self.member.over().end(End::Disk("a bug".into()));
             std::process::exit(1);
         }
@@ -365,9 +365,9 @@ impl Driver {
 
     fn say_led(&self, term: u64, by: Option<MemberId>) {
         match by {
-            Some(id) if id == self.on.node.replica().id() => say::info("leads", &[("term", &term)]),
-            Some(id) => say::info("follows", &[("leader", &id), ("term", &term)]),
-            None => say::info("nobody leads", &[("term", &term)]),
+            Some(id) if id == self.on.node.replica().id() => tracing::info!(term, "leads"),
+            Some(id) => tracing::info!(leader = %id, term, "follows"),
+            None => tracing::info!(term, "nobody leads"),
         }
     }
 
@@ -376,7 +376,7 @@ impl Driver {
             Ok(()) => {
                 let index = self.on.pen.last_index();
                 let path = self.on.dir.path().display();
-                say::info("stopped", &[("last_index", &index), ("data", &path)]);
+                tracing::info!(last_index = index, data = %path, "stopped");
                 End::Told
             }
             Err(error) => write_end(error),
@@ -407,12 +407,12 @@ fn save(
     })();
     let saved = match written {
         Ok(id) => {
-            say::info("snapshot saved", &[("index", &point.index), ("bytes", &id.bytes)]);
+            tracing::info!(index = point.index, bytes = id.bytes, "snapshot saved");
             Saved::Yes
         }
         Err(SnapshotError::Fatal(fatal)) => return member.tell(Event::Die(fatal_end(&fatal))),
         Err(error) => {
-            say::warn("cannot save a snapshot", &[("cause", &chain(&error))]);
+            tracing::warn!(cause = chain(&error), "cannot save a snapshot");
             Saved::No
         }
     };

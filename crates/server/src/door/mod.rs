@@ -32,7 +32,6 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::edge::Edge;
 use crate::os;
-use crate::say;
 use crate::tls::Tls;
 use addresses::{Addresses, Counted};
 use first::{First, Rewound};
@@ -220,7 +219,7 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, most likely: give others time to close some.
-                say::warn("cannot accept a connection", &[("cause", &error)]);
+                tracing::warn!(cause = %error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }

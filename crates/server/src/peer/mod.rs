@@ -10,7 +10,6 @@ mod door;
 mod frame;
 mod link;
 mod net;
-mod said;
 mod snapshot;
 mod stream;
 mod wire;

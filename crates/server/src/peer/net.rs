@@ -12,9 +12,9 @@ use tenure_wire::v1;
 use super::control::{Control, Hello};
 use super::frame::Frame;
 use super::link::{Dialled, Link};
-use super::said::Said;
 use super::stream::Stream;
 use super::wire::Wire;
+use crate::log::Limiter;
 use crate::member::Member;
 use crate::os;
 use crate::pen::spawn;
@@ -37,7 +37,7 @@ pub(crate) struct Net {
     /// What the book says of each member: its name is what its certificate must have.
     names: Mutex<BTreeMap<MemberId, Names>>,
     pub(super) wire: Wire,
-    said: Said,
+    limiter: Limiter,
     /// To whom a snapshot is on its way.
     pub(super) sending: Mutex<BTreeSet<MemberId>>,
     /// One snapshot arrives at a time.
@@ -53,7 +53,7 @@ impl Net {
             links: Mutex::default(),
             names: Mutex::default(),
             wire,
-            said: Said::default(),
+            limiter: Limiter::default(),
             sending: Mutex::default(),
             receiving: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -131,8 +131,10 @@ impl Net {
         self.closed.load(Ordering::Acquire)
     }
 
-    pub(super) fn say_once(&self, message: &str, member: MemberId, why: &str) {
-        self.said.once(message, ("member", &member), why);
+    pub(super) fn say_once(&self, message: &'static str, member: MemberId, why: &str) {
+        if let Some(pass) = self.limiter.pass(message, member, why) {
+            tracing::warn!(%member, why, suppressed = pass.suppressed, "{message}");
+        }
     }
 
     /// Whether a link to this member may be added. Each has a thread, so those of strangers that are not

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::SigningKey;
-use crate::say;
 use tenure_node::Lineage;
 
 /// Below the data directory: one file, for its owner alone.
@@ -78,7 +77,7 @@ fn read(path: &Path, life: &Lineage) -> io::Result<Option<SigningKey>> {
             None => "it is damaged, or of another life of the cluster".to_owned(),
         }
     };
-    say::warn("the key that signs tickets is replaced", &[("cause", &why)]);
+    tracing::warn!(cause = why, "the key that signs tickets is replaced");
     Ok(None)
 }
 

@@ -9,7 +9,6 @@ use tenure_raft::Replica;
 
 use super::{OVERLAP_MS, Record, RecordKey, Records};
 use crate::edge::{Edge, WITHIN};
-use crate::say;
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -50,7 +49,7 @@ pub(crate) async fn tend(edge: Edge) {
         // Somebody else may have written, or lead: then there is a next time.
         if edge.write_keys(&tended, WITHIN).await.is_ok() {
             let count = tended.good(life, clock_ms).count();
-            say::info("keys that sign tickets were retired", &[("keys", &count)]);
+            tracing::info!(keys = count, "keys that sign tickets were retired");
         }
     }
 }
