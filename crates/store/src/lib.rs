@@ -41,6 +41,7 @@ mod identity;
 mod log;
 mod real;
 mod reserve;
+#[cfg(feature = "sim")]
 pub mod sim;
 mod snapshot;
 
