@@ -216,6 +216,11 @@ fn a_transfer_that_crashes_goes_on_from_what_verifies() {
 }
 
 #[test]
+fn a_part_that_never_reached_the_disk_is_written_again() {
+    checks::a_part_that_never_reached_the_disk_is_written_again();
+}
+
+#[test]
 fn a_snapshot_is_read_in_any_order_and_step() {
     let disk = SimDisk::new(1);
     let (file, id) = checks::large_snapshot(&disk, 70);

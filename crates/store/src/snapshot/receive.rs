@@ -163,8 +163,12 @@ fn keep_verified(file: &dyn File, name: &str) -> Result<u64, SnapshotError> {
         Err(Bad::Io(source)) => return Err(failed("read", name)(source)),
         Err(Bad::Corrupt(_) | Bad::Format(_)) => return Ok(0),
     };
-    let rewrite =
-        |offset, bytes: &[u8]| file.write_at(offset, bytes).map_err(failed("write", name));
+    let rewrite = |offset, bytes: &[u8]| {
+        if mutant!("resumed_part_not_rewritten") {
+            return Ok(());
+        }
+        file.write_at(offset, bytes).map_err(failed("write", name))
+    };
     let (bytes, _) = format::header(header.point, &header.meta)?;
     rewrite(0, &bytes)?;
     let mut offset = header.bytes;

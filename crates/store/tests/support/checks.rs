@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_store::{
-    Appended, Batch, Cause, Entry, Log, Point, SnapshotError, SnapshotId, Snapshots, Written,
+    Appended, Batch, Cause, Disk, Entry, Log, Point, SnapshotError, SnapshotId, Snapshots, Written,
     sim::{Fault, Restart, Rng, SimDisk},
 };
 
@@ -239,4 +239,26 @@ pub(crate) fn a_transfer_that_crashes_goes_on_from_what_verifies() {
     }
     println!("{resumed} attempts resumed");
     assert!(resumed > 20);
+}
+
+/// The kernel failed to write a part and calls its pages clean. A process that goes on with the part
+/// writes them again, so that the sync at the end covers them.
+pub(crate) fn a_part_that_never_reached_the_disk_is_written_again() {
+    let sender = SimDisk::new(1);
+    let (file, id) = large_snapshot(&sender, 70);
+    let disk = SimDisk::new(2);
+    let mut receiver = snapshots(&disk).receive(id).unwrap();
+    receiver.append(0, &file[..2_000_000]).unwrap();
+    let part = disk.files().pop().unwrap();
+    disk.plan(Fault::SyncError);
+    assert!(disk.open(&part).unwrap().sync().is_err());
+    disk.restart(Restart::ProcessKilled);
+
+    let mut receiver = snapshots(&disk).receive(id).unwrap();
+    let have = receiver.have();
+    assert!(have > 1_000_000, "what verifies is kept");
+    receiver.append(have, &file[have as usize..]).unwrap();
+    assert_eq!(receiver.finish().unwrap(), id);
+    disk.restart(Restart::PowerLostAll);
+    snapshots(&disk).verify(id).expect("what was reported complete is durable and whole");
 }

@@ -64,6 +64,10 @@ struct Program<'t> {
     job: Option<(StartedSync, usize)>,
     /// Whether the disk has changed something without an error.
     tainted: bool,
+    /// How often it has flipped a bit.
+    flips: u64,
+    /// A state, and the older one that its batch proves to have been durable.
+    proofs: Vec<(usize, usize)>,
     tally: &'t mut Tally,
 }
 
@@ -95,6 +99,8 @@ pub(crate) fn run_program(class: Class, seed: u64, tally: &mut Tally) {
         run: Run { states: vec![State::default()], durable: 0, finished: false },
         job: None,
         tainted: class == Class::Lying,
+        flips: 0,
+        proofs: Vec::new(),
         tally,
     };
     program.tally.programs += 1;
@@ -151,7 +157,10 @@ impl Program<'_> {
             }
             13 => log.prepare_next().or_else(unless_full)?,
             14 => match log.mark() {
-                Ok(()) => self.run.durable = self.newest(),
+                Ok(()) => {
+                    self.run.durable = self.newest();
+                    self.proofs.push((self.newest(), self.newest()));
+                }
                 Err(error) => unless_full(error)?,
             },
             15 => self.compact(log)?,
@@ -175,7 +184,13 @@ impl Program<'_> {
             entries.push(Entry { index: next, term, kind: 2, payload: vec![5; 1200].into() });
         }
         match write(log, &mut self.run, &Batch { snapshot: None, entries: &entries, hard_state }) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                // A batch that writes nothing proves nothing.
+                if !entries.is_empty() || hard_state.is_some() {
+                    self.proofs.push((self.newest(), self.run.durable));
+                }
+                Ok(())
+            }
             Err(WriteError::NoSpace) => {
                 self.run.states.pop();
                 Ok(())
@@ -274,11 +289,13 @@ impl Program<'_> {
             Class::Rot => {
                 if let Some(name) = self.segment() {
                     self.tainted = true;
-                    self.disk.damage_while_running(&name);
+                    self.flips += u64::from(self.disk.damage_while_running(&name).is_some());
                 }
             }
             Class::NewestBatch => {
-                self.tainted |= self.disk.damage_newest_batch("log").is_some();
+                let flipped = self.disk.damage_newest_batch("log").is_some();
+                self.tainted |= flipped;
+                self.flips += u64::from(flipped);
             }
             Class::Stale => {
                 let Some(name) = self.segment() else { return };
@@ -342,10 +359,15 @@ impl Program<'_> {
             let said = recovered.cut.is_some();
             let silent = matches!(class, Class::Stale | Class::Misdirected | Class::Lying);
             assert!(said || silent, "{class:?} seed {seed}: loss is not said, {found:?}");
+            // Several flips may hide a batch and all that proves it; one cannot.
+            let durable = self.proofs.iter().filter(|(state, _)| *state <= durable);
+            let proven = durable.map(|(_, proven)| *proven).max().unwrap_or(0);
+            assert!(self.flips != 1 || at >= proven, "{class:?} seed {seed}: cut in the middle");
             self.tally.lost_and_said += u64::from(said);
             self.tally.went_back += u64::from(!said);
         }
         self.run.states.truncate(at + 1);
+        self.proofs.retain(|(state, _)| *state <= at);
         self.run.durable = at;
         Some(log)
     }
