@@ -11,7 +11,7 @@ use support::{
     marked_log, open,
 };
 use tenure_store::{
-    Cause, Fatal, OpenError, ReadError, WriteError,
+    Batch, Cause, Fatal, HardState, OpenError, ReadError, WriteError,
     sim::{Fault, Outage, Restart, Rng, SimDisk, Unreadable},
 };
 
@@ -37,6 +37,32 @@ fn a_damaged_batch_that_a_mark_proves_durable_is_refused_with_its_place() {
         }
         other => panic!("{:?}", other.map(|(_, recovered)| recovered)),
     }
+}
+
+#[test]
+fn a_damaged_newest_vote_is_cut_and_its_term_is_said() {
+    let disk = SimDisk::new(1);
+    let (mut log, _) = open(&disk).unwrap();
+    append(&mut log, 2, 50);
+    log.sync().unwrap();
+    let before = State::of(&log);
+    let hard_state = Some(HardState { term: 9, vote: Some(4), commit: 1 });
+    log.write(&Batch { hard_state, ..Batch::default() }).unwrap();
+    log.sync().unwrap();
+    let (name, range) = disk.newest_batch("log").unwrap();
+    let mut said = 0;
+    for offset in range.clone() {
+        let disk = disk.fork(offset);
+        disk.flip_bit(&name, offset, (offset % 8) as u8);
+        let (log, recovered) = open(&disk).unwrap();
+        assert_eq!(State::of(&log), before);
+        let cut = recovered.cut.expect("the cut is said");
+        assert_eq!((cut.first_index, cut.last_index), (3, None), "no entry was in it");
+        assert_eq!(cut.cause, Cause::Damaged);
+        said += u64::from(cut.term == Some(9));
+    }
+    // The term is in the header, which has a checksum of its own.
+    assert_eq!((said, range.end - range.start), (16, 56));
 }
 
 #[test]
@@ -226,8 +252,8 @@ fn a_sync_that_overlaps_with_a_roll_over_and_a_compaction_does_not_undo_them() {
     }
     log.sync().unwrap();
     let commit = log.last().index;
-    let hard_state = Some(tenure_store::HardState { term: 1, vote: None, commit });
-    log.write(&tenure_store::Batch { hard_state, ..Default::default() }).unwrap();
+    let hard_state = Some(HardState { term: 1, vote: None, commit });
+    log.write(&Batch { hard_state, ..Batch::default() }).unwrap();
     log.compact_to(commit - 1).unwrap();
     assert_eq!(log.segments(), 1, "the file of the sync that is under way is removed");
     let durable = log.durable();

@@ -6,6 +6,8 @@
 //! entries that were cut; and a write that a power loss cuts short leaves whole sectors of zeros,
 //! because the segment holds nothing but zeros after its end. Damage does not.
 
+use std::fmt;
+
 use super::{
     SECTOR_BYTES,
     record::{ALIGN, HEADER_BYTES, Header, Named},
@@ -43,6 +45,21 @@ pub enum Cause {
     Torn,
     /// Every sector of it was written, and something in it is wrong: it was probably durable.
     Damaged,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { segment, offset, bytes, first_index, .. } = self;
+        let cause = match self.cause {
+            Cause::Torn => "torn",
+            Cause::Damaged => "damaged",
+        };
+        write!(to, "{bytes} {cause} bytes at segment {segment}, offset {offset}: ")?;
+        match self.last_index {
+            Some(last) => write!(to, "entries {first_index} to {last}"),
+            None => write!(to, "entries from {first_index} on, if any"),
+        }
+    }
 }
 
 impl Cut {

@@ -62,6 +62,8 @@ pub(crate) fn a_damaged_newest_batch_is_cut_and_said() {
         if cut.last_index == Some(last) {
             named += 1;
             assert_eq!(cut.term, Some(before.last().term.max(1)));
+            let expected = format!(": entries {} to {last}", cut.first_index);
+            assert!(cut.to_string().ends_with(&expected), "{cut}");
         }
         // It is said once: the log that recovery made has nothing left to cut.
         assert_eq!(open(&disk).unwrap().1.cut, None);
