@@ -9,6 +9,7 @@
 //! next, so only the newest can have a torn tail. Each record says how far its segment was durable
 //! when it was written, which lets recovery tell a torn tail from damage; see `recover`.
 
+mod cut;
 #[cfg(test)]
 mod hostile;
 mod prepare;
@@ -29,8 +30,9 @@ use std::{
     time::Duration,
 };
 
+pub use cut::{Cause, Cut};
 pub use prepare::{Preparation, Prepared};
-pub use recover::{Cut, Recovered};
+pub use recover::Recovered;
 pub use segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use types::{
     Batch, Entry, HardState, Options, Point, Position, Presence, Room, Synced, Written,
@@ -167,7 +169,9 @@ impl Log {
         self.check_running()?;
         // A segment that was sealed since was synced then.
         if report.through.segment == self.active().number {
-            self.tail.durable = self.tail.durable.max(report.through.offset);
+            let through =
+                if mutant!("late_sync_covers_all") { self.tail.end } else { report.through.offset };
+            self.tail.durable = self.tail.durable.max(through);
         }
         Ok(Synced { through: self.durable(), took })
     }

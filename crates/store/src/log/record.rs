@@ -66,6 +66,15 @@ pub(crate) struct Header {
     term: u64,
 }
 
+/// What a header says of a record whose body may be unreadable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// An entry.
+    Entry(Point),
+    /// The term of a hard state.
+    Term(u64),
+}
+
 /// Appends records of one segment to a buffer, each chained to the one before.
 #[derive(Debug)]
 pub(crate) struct Encoder<'b> {
@@ -199,9 +208,24 @@ impl Header {
         (is_ours && header[17] <= ENDS_BATCH && header[19] == 0).then_some(found)
     }
 
+    /// What the header of an entry or a hard state names, whether or not its body is whole.
+    pub(crate) fn named(&self) -> Option<Named> {
+        let point = Point { index: self.index, term: self.term };
+        match self.kind {
+            2 => Some(Named::Entry(point)),
+            3 => Some(Named::Term(self.term)),
+            _ => None,
+        }
+    }
+
+    /// Where the record ends, if its length is possible.
+    pub(crate) fn end(&self, offset: u32) -> Option<u32> {
+        offset.checked_add(padded(self.length)?)
+    }
+
     /// Reads what the record says, if its body is whole, and where the next record starts.
     pub(crate) fn record<'a>(&self, segment: &'a [u8], offset: u32) -> Option<(Record<'a>, u32)> {
-        let end = offset.checked_add(padded(self.length)?)?;
+        let end = self.end(offset)?;
         let body_at = offset.checked_add(HEADER_BYTES)?;
         let body = segment.get(body_at as usize..end as usize)?;
         if crc32c::crc32c(body) != self.body_checksum {

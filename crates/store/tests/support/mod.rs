@@ -1,7 +1,10 @@
-//! What should a log hold after a run, told by the simplest model that could be right?
+//! Tells what a log should hold after a run, by the simplest model that could be right.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub(crate) mod checks;
+pub(crate) mod program;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
