@@ -144,6 +144,7 @@ impl Home {
         let mut joining = tenure_core::Machine::new(self.machine_epoch());
         joining.know_level(level_known);
         let mut boot = tenure_raft::load(&mut log, &snapshots, joining)?;
+        boot.cut = recovered.cut;
         boot.machine.reseed_names(os::random());
         let reserve = Reserve::open(self.disk.clone(), self.sizes.reserve_bytes)
             .map_err(|source| StartError::System { doing: "open the reserve", source })?;

@@ -7,7 +7,7 @@ use super::Replica;
 use crate::engine;
 use crate::io::{Output, Saved};
 use crate::member::{MemberId, Membership};
-use crate::message::{Kind, Step};
+use crate::message::Step;
 
 /// A state that has arrived, until the engine says whether it wants it.
 pub(super) struct Arrived {
@@ -65,9 +65,13 @@ impl Replica {
         machine: Box<Machine>,
         members: Membership,
     ) {
+        if !self.hears(from) || !self.admits_snapshot(from, &step, &members) {
+            return;
+        }
         let Some(head) = &step.snapshot else { return };
+        self.observe(from, &step);
         // One at a time: the engine is told again later.
-        if step.kind != Kind::Snapshot || self.held.installing.is_some() {
+        if self.held.installing.is_some() || self.is_asking() {
             return;
         }
         self.arrived = Some(Arrived { point: head.point, machine, members });
@@ -86,6 +90,7 @@ impl Replica {
         self.machine = *arrived.machine;
         self.machine.know_level(self.config.level_known);
         self.members = arrived.members;
+        self.members_changed();
         self.applied = point;
         self.applied_bytes = 0;
         self.node.mut_store().reset(point, self.members.clone());

@@ -17,6 +17,7 @@ mod node;
 mod oracle;
 mod packet;
 mod recovery;
+mod rollback;
 mod serve;
 mod tally;
 mod watcher;

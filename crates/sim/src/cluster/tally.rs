@@ -32,6 +32,9 @@ const KINDS: &[&str] = &[
     "flip_in_log",
     "flip_in_snapshot",
     "rolled_back",
+    "rolled_back_leader",
+    "rolled_back_under_another",
+    "newest_lost",
     // Clocks.
     "clock_rate",
     // Members and snapshots.

@@ -203,6 +203,10 @@ impl World {
             Event::Client { client } => self.client_acts(client),
             Event::Watch { watcher } => self.watch(watcher),
             Event::Nemesis => self.strike(),
+            Event::RollBack { node } => {
+                self.go_back(node);
+                Ok(())
+            }
             Event::Write { .. } | Event::Save { .. } => Ok(()),
         }
     }
