@@ -37,6 +37,8 @@ pub const ASK_US: u64 = 600_000;
 
 /// While it waits, it asks again this often.
 pub(crate) const ASK_AGAIN_US: u64 = 100_000;
+/// After a snapshot that failed, and between those for lack of space: how long until the next.
+pub(crate) const SNAPSHOT_PAUSE_US: u64 = 10_000_000;
 /// A member that has started asks the others this often afterwards,
 pub(crate) const GREETINGS: u32 = 10;
 /// and so far apart.
@@ -79,7 +81,8 @@ pub struct Config {
     pub batch_bytes: usize,
     /// A snapshot is wanted after so many bytes of entries.
     pub snapshot_bytes: u64,
-    /// Or after so many entries.
+    /// Or after so many entries. Each member draws, each time anew, between a half and all of both, and
+    /// takes none more often than once per size of its state in bytes of entries.
     pub snapshot_entries: u64,
     /// Whether it lets every other member win an election first.
     pub reluctant: bool,

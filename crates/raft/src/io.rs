@@ -208,7 +208,9 @@ pub enum Output {
         /// By whom.
         by: Option<MemberId>,
     },
-    /// The member must stop, now. Nothing follows.
+    /// The member must stop. Nothing follows. What comes before it in the list is done first: messages
+    /// leave, in particular those by which a removed leader tells the others that they go on without
+    /// it.
     Stop(Stop),
 }
 

@@ -38,7 +38,7 @@ pub use admit::Dropped;
 use persist::Held;
 use propose::Queue;
 use rollback::Promises;
-use snapshot::Arrived;
+use snapshot::{Arrived, Schedule};
 use space::Shortage;
 
 /// What a member starts from: a snapshot, and the log after it.
@@ -117,6 +117,7 @@ pub struct Replica {
     promises: Promises,
     known: Known,
     cut: Option<Cut>,
+    schedule: Schedule,
     saving: Option<Point>,
     saving_members: Membership,
     arrived: Option<Arrived>,
@@ -258,6 +259,7 @@ impl Replica {
             known,
             cut: boot.cut,
             shortage: Shortage::default(),
+            schedule: Schedule::default(),
             saving: None,
             saving_members: Membership::default(),
             arrived: None,
@@ -274,6 +276,8 @@ impl Replica {
             config,
         };
         replica.settle_election();
+        replica.draw_snapshot();
+        replica.settle_asking();
         Ok(replica)
     }
 

@@ -64,13 +64,8 @@ impl Replica {
     pub(super) fn ask_others(&mut self, out: &mut Vec<Output>) {
         let (me, now_us) = (self.config.id, self.now_us);
         let until_us = *self.promises.ask_until_us.get_or_insert(now_us.saturating_add(ASK_US));
-        if !self.promises.ready {
-            let voters = self.members.voters.union(&self.members.outgoing);
-            let answered = &self.promises.answered;
-            let all_answered = voters.clone().all(|id| *id == me || answered.contains(id));
-            // A member that is the only voter, or that knows no members yet, waits for nobody.
-            self.promises.ready = all_answered || now_us >= until_us;
-        }
+        self.promises.ready |= now_us >= until_us;
+        self.settle_asking();
         if now_us < self.promises.ask_at_us || self.promises.greetings_left == 0 {
             return;
         }
@@ -85,6 +80,14 @@ impl Replica {
         let others = self.members.all().into_iter().filter(|id| *id != me);
         let silent = others.filter(|id| self.promises.ready || !answered.contains(id));
         out.extend(silent.map(|to| Output::Send { to, message: Message::Hello }));
+    }
+
+    /// Takes part as soon as all other voters have answered. A member that is the only voter, or that
+    /// knows no members yet, waits for nobody.
+    pub(super) fn settle_asking(&mut self) {
+        let mut voters = self.members.voters.union(&self.members.outgoing);
+        let (me, answered) = (self.config.id, &self.promises.answered);
+        self.promises.ready |= voters.all(|id| *id == me || answered.contains(id));
     }
 
     /// Another member has started, or has a new link: tells it what it has promised, in any case, so
@@ -182,7 +185,9 @@ impl Replica {
         };
         match step.kind {
             Kind::Append | Kind::Heartbeat | Kind::Snapshot => {
-                let committed = committed(step.durable.index);
+                // A leader has everything that is committed, unless its term is over.
+                let committed =
+                    committed(step.durable.index).filter(|_| term >= self.node.raft.term);
                 self.promises.observed.note(from, |observed| {
                     observed.note_vote(term, from);
                     if !mutant!("leader_not_remembered") {
@@ -243,7 +248,8 @@ impl Replica {
     /// Lets the leader tell all others what it knows of each of them, and of itself: what has changed
     /// at every tick, everything once in a while.
     pub(super) fn pass_on(&mut self, out: &mut Vec<Output>) {
-        if !self.leads() || self.now_us < self.promises.pass_at_us {
+        // What a leader says of itself is a promise too: its term must be durable.
+        if !self.leads() || self.held.is_voting() || self.now_us < self.promises.pass_at_us {
             return;
         }
         self.promises.pass_at_us = self.now_us.saturating_add(TICK_US);
