@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use disks::{Cluster, id};
-use tenure_raft::{INDEX_MAX, Input, Kind, MemberId, Message, Observed, Step, TERM_JUMP_MAX};
+use tenure_raft::{INDEX_MAX, Input, Kind, MemberId, Message, Observed, Step, Stop, TERM_JUMP_MAX};
 use tenure_store::{Entry, Point};
 
 fn led() -> (Cluster, usize, usize) {
@@ -170,4 +170,21 @@ fn no_value_of_any_field_ends_a_member() {
     (0..3).for_each(|at| assert!(cluster.stopped(at).is_none(), "{:?}", cluster.stopped(at)));
     let leader = cluster.leader().expect("a majority is up");
     cluster.write(leader, 3);
+}
+
+/// A leads, has X removed and hands over to X before that is committed: X commits its own removal. What
+/// X says in that turn is all that A ever hears of it.
+#[test]
+fn a_removed_leader_tells_the_others_before_it_stops() {
+    let mut cluster = Cluster::new(2);
+    let a = cluster.elect(0);
+    let x = 1;
+    cluster.write(a, 3);
+    cluster.remove(a, x);
+    cluster.transfer(a, x);
+    cluster.run_ms(3_000);
+    assert_eq!(cluster.stopped(x), Some(&Stop::Removed));
+    assert_eq!(cluster.replica(a).members().sole_voter(), Some(id(a)));
+    assert_eq!(cluster.leader(), Some(a), "it goes on alone");
+    cluster.write(a, 1);
 }

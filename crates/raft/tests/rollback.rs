@@ -273,3 +273,81 @@ fn what_a_snapshot_covers_counts_as_there() {
     cluster.run_ms(50);
     assert!(cluster.stopped(follower).is_none(), "the log begins after it");
 }
+
+/// A commit index that was written without a sync of its own once held back every later answer, while
+/// the leader waited for one before it sent the entries that would have brought the next sync.
+#[test]
+fn a_commit_index_alone_holds_no_answer_back() {
+    let mut cluster = Cluster::new(3);
+    let leader = cluster.elect(0);
+    let follower = (leader + 1) % 3;
+    cluster.submit(leader, 1);
+    // Until the follower has acknowledged, and before it hears that the entry is committed.
+    cluster.step();
+    cluster.step();
+    cluster.stick(follower);
+    cluster.run_ms(500);
+    let status = cluster.status(follower);
+    assert_eq!(status.committed, status.last.index, "it has heard of the commit");
+    let silent_us = cluster.status(leader).silent_us[&id(follower)];
+    assert!(silent_us < 200_000, "no answer for {silent_us} us");
+}
+
+#[test]
+fn while_all_that_remember_are_down_nobody_can_tell_and_they_tell_when_they_return() {
+    let mut cluster = Cluster::new(3);
+    let (b, c) = (1, 2);
+    let a = cluster.elect(0);
+    cluster.write(a, 5);
+    cluster.kill(c);
+    let old = cluster.disk(a);
+    cluster.write(a, 10);
+    cluster.run_ms(1_200);
+    cluster.kill(a);
+    cluster.kill(b);
+    cluster.replace_disk(a, old);
+    cluster.start(a);
+    cluster.start(c);
+    cluster.run_ms(4_000);
+    assert!(cluster.leader().is_some(), "the two go on without what they do not know of");
+    assert!(forgot(&cluster, a).is_none());
+    cluster.start(b);
+    cluster.run_ms(1_000);
+    assert!(forgot(&cluster, a).is_some(), "B's notes say so");
+}
+
+#[test]
+fn what_a_leader_had_told_nobody_is_not_noticed() {
+    let mut cluster = Cluster::new(3);
+    let a = cluster.elect(0);
+    cluster.write(a, 5);
+    cluster.run_ms(1_200);
+    let old = cluster.disk(a);
+    // Durable on its own disk, and killed before any message leaves.
+    cluster.isolate(a);
+    cluster.submit(a, 3);
+    cluster.run_ms(20);
+    assert!(cluster.disk(a).entries.len() > old.entries.len());
+    cluster.kill(a);
+    cluster.replace_disk(a, old);
+    cluster.heal();
+    cluster.start(a);
+    cluster.run_ms(2_000);
+    assert!(forgot(&cluster, a).is_none());
+}
+
+#[test]
+fn disks_that_all_went_back_to_one_moment_are_an_older_cluster() {
+    let mut cluster = Cluster::new(3);
+    let a = cluster.elect(0);
+    cluster.write(a, 5);
+    cluster.run_ms(1_200);
+    let old: Vec<_> = (0..3).map(|at| cluster.disk(at)).collect();
+    cluster.write(a, 10);
+    (0..3).for_each(|at| cluster.kill(at));
+    old.into_iter().enumerate().for_each(|(at, disk)| cluster.replace_disk(at, disk));
+    (0..3).for_each(|at| cluster.start(at));
+    let leader = cluster.elect_among(&[0, 1, 2]);
+    cluster.write(leader, 1);
+    (0..3).for_each(|at| assert!(forgot(&cluster, at).is_none()));
+}

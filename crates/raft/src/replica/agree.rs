@@ -67,9 +67,10 @@ impl Replica {
             let entries: Vec<_> =
                 ready.take_entries().into_iter().map(engine::entry_from).collect();
             self.node.mut_store().append(&entries);
-            let owed = self.owed.take();
-            let hard_state = ready.hs().map(engine::hard_state_from).or(owed);
-            let hard_state = hard_state.filter(|state| self.is_worth_writing(state, &entries));
+            let hard_state = self.hard_state_to_write(
+                ready.hs().map(engine::hard_state_from),
+                snapshot.is_some() || !entries.is_empty(),
+            );
             if let Some(state) = hard_state
                 && (state.term, state.vote) != self.voted
             {
@@ -90,6 +91,7 @@ impl Replica {
             let writes = writes.then(|| entries.iter().map(|entry| entry.payload.len()).sum());
             self.node.advance_append_async(ready);
             if writes.is_some() {
+                self.promises.written_at_us = self.now_us;
                 let notes = self.notes();
                 self.write(Persist { number, snapshot, entries, hard_state, notes }, out);
             }
@@ -141,9 +143,30 @@ impl Replica {
         }
     }
 
-    fn is_worth_writing(&self, state: &HardState, entries: &[tenure_store::Entry]) -> bool {
-        let _ = (state, entries);
-        !(mutant!("vote_not_durable") && entries.is_empty())
+    /// The hard state that a ready must write. One that differs in the commit index only waits for the
+    /// next write: a commit index that is lost is found again by the next leader, from the entries.
+    ///
+    /// It must not be written without a sync of its own either. Whatever this member sends later, its
+    /// answers to heartbeats too, would wait behind that write; and a leader that probes waits for such
+    /// an answer before it sends the entries that would bring the next sync. Each waits for the other.
+    fn hard_state_to_write(&mut self, new: Option<HardState>, writes: bool) -> Option<HardState> {
+        let state = new.or(self.owed.take())?;
+        let votes = (state.term, state.vote) != self.voted;
+        if votes && !writes && mutant!("vote_not_durable") {
+            return None;
+        }
+        self.owed = Some(state).filter(|_| !votes && !writes);
+        Some(state).filter(|_| votes || writes)
+    }
+
+    /// Writes what waits for the next write now: the commit index, and what is new about others.
+    pub(super) fn write_owed(&mut self, out: &mut Vec<Output>) {
+        let (hard_state, notes) = (self.owed.take(), self.notes());
+        if hard_state.is_some() || notes.is_some() {
+            let number = self.held.next_number(None);
+            out.push(Output::Persist(Persist { number, hard_state, notes, ..Persist::default() }));
+        }
+        self.promises.written_at_us = self.now_us;
     }
 
     /// Stops this member; the reason leaves with the next turn.

@@ -33,8 +33,8 @@ use crate::observed::Observations;
 use crate::pending::Pending;
 use crate::reads::Reads;
 use crate::recent::Recent;
-use admit::Known;
 pub use admit::Dropped;
+use admit::Known;
 use persist::Held;
 use propose::Queue;
 use rollback::Promises;
@@ -119,10 +119,12 @@ pub struct Replica {
     cut: Option<Cut>,
     schedule: Schedule,
     saving: Option<Point>,
+    /// The log shall drop the entries up to this one.
+    compact_to: Option<u64>,
     saving_members: Membership,
     arrived: Option<Arrived>,
     applied_bytes: u64,
-    /// The hard state was raised at the start and must be written once.
+    /// A hard state whose commit index alone is new: it rides with the next write.
     owed: Option<HardState>,
     /// The newest term and vote written.
     voted: (u64, Option<u64>),
@@ -261,6 +263,7 @@ impl Replica {
             shortage: Shortage::default(),
             schedule: Schedule::default(),
             saving: None,
+            compact_to: None,
             saving_members: Membership::default(),
             arrived: None,
             applied_bytes: 0,

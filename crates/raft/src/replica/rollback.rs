@@ -12,7 +12,7 @@ use tenure_store::Point;
 
 use super::Replica;
 use crate::config::{ASK_AGAIN_US, ASK_US, CHECKPOINT_US, GREET_US, GREETINGS, TICK_US};
-use crate::io::{Lost, Output, Persist, Stop};
+use crate::io::{Lost, Output, Stop};
 use crate::member::MemberId;
 use crate::message::{Kind, Message, Step};
 use crate::observed::{Observations, Observed};
@@ -30,8 +30,8 @@ pub(super) struct Promises {
     ready: bool,
     ask_at_us: u64,
     greetings_left: u32,
-    /// When the notes were written last.
-    written_at_us: u64,
+    /// When something was written last.
+    pub(super) written_at_us: u64,
     /// When a leader passes on what has changed, and when it passes on everything.
     pass_at_us: u64,
     pass_all_at_us: u64,
@@ -123,11 +123,16 @@ impl Replica {
 
     fn lost(&self, seen: &Observed) -> Option<Lost> {
         let (term, vote) = (self.node.raft.term, MemberId::new(self.node.raft.vote));
-        if term < seen.term {
+        if mutant!("promise_compared_by_index") {
+            let index = seen.held.index.max(seen.committed.index);
+            let held = Point { index, term: 0 };
+            return (!self.has(held)).then(|| self.lost_entry(held));
+        }
+        if term < seen.term && !mutant!("term_and_vote_not_remembered") {
             return Some(Lost::Term { seen: seen.term, durable: term });
         }
         let given = seen.vote.filter(|given| term == seen.term && vote != Some(*given));
-        if let Some(vote) = given.filter(|_| !mutant!("vote_forgotten")) {
+        if let Some(vote) = given.filter(|_| !mutant!("term_and_vote_not_remembered")) {
             return Some(Lost::Vote { term, vote });
         }
         // A newer term excuses the entry: its leader may have replaced it.
@@ -147,10 +152,11 @@ impl Replica {
         if point.index <= self.node.store().base().index {
             return true;
         }
-        if mutant!("promise_compared_by_index") || point.term == 0 {
+        if point.term == 0 {
             return point.index <= log.last_index();
         }
-        point.index <= log.last_index() && log.term(point.index).is_ok_and(|term| term == point.term)
+        point.index <= log.last_index()
+            && log.term(point.index).is_ok_and(|term| term == point.term)
     }
 
     /// A heartbeat names what this member has acknowledged to that leader in that term: if its term or
@@ -159,8 +165,11 @@ impl Replica {
         if step.kind != Kind::Heartbeat || step.term < self.node.raft.term || step.commit == 0 {
             return false;
         }
-        let acknowledged = Point { index: step.commit, term: step.commit_term };
-        let lost = if step.term > self.node.raft.term {
+        let by_index = mutant!("promise_compared_by_index");
+        let by_entry = by_index || mutant!("term_and_vote_not_remembered");
+        let term = if by_index { 0 } else { step.commit_term };
+        let acknowledged = Point { index: step.commit, term };
+        let lost = if step.term > self.node.raft.term && !by_entry {
             Lost::Term { seen: step.term, durable: self.node.raft.term }
         } else if !self.has(acknowledged) {
             self.lost_entry(acknowledged)
@@ -184,16 +193,16 @@ impl Replica {
             Some(Point { index, term }).filter(|point| point.term > 0)
         };
         match step.kind {
+            Kind::Append | Kind::Heartbeat | Kind::Snapshot if mutant!("leader_not_remembered") => {
+            }
             Kind::Append | Kind::Heartbeat | Kind::Snapshot => {
                 // A leader has everything that is committed, unless its term is over.
                 let committed =
                     committed(step.durable.index).filter(|_| term >= self.node.raft.term);
                 self.promises.observed.note(from, |observed| {
                     observed.note_vote(term, from);
-                    if !mutant!("leader_not_remembered") {
-                        observed.note_held(term, step.durable);
-                        committed.into_iter().for_each(|point| observed.note_committed(point));
-                    }
+                    observed.note_held(term, step.durable);
+                    committed.into_iter().for_each(|point| observed.note_committed(point));
                 });
             }
             Kind::Vote => self.promises.observed.note(from, |seen| seen.note_vote(term, from)),
@@ -272,35 +281,27 @@ impl Replica {
         let log = &self.node.raft.raft_log;
         let point = |index| Point { index, term: log.term(index).unwrap_or(0) };
         let mut own = Observed::default();
-        own.note_vote(self.node.raft.term, self.config.id);
-        if !mutant!("leader_not_remembered") {
-            own.note_held(self.node.raft.term, point(log.persisted));
-            own.note_committed(point(log.persisted.min(log.committed)));
+        if mutant!("leader_not_remembered") {
+            return own;
         }
+        own.note_vote(self.node.raft.term, self.config.id);
+        own.note_held(self.node.raft.term, point(log.persisted));
+        own.note_committed(point(log.persisted.min(log.committed)));
         own
     }
 
     /// The notes that the next write takes along, if there is anything new.
     pub(super) fn notes(&mut self) -> Option<Vec<u8>> {
-        if !self.promises.observed.are_unwritten() {
-            return None;
-        }
-        self.promises.written_at_us = self.now_us;
-        Some(self.promises.observed.encode(&self.members))
+        let unwritten = self.promises.observed.are_unwritten();
+        unwritten.then(|| self.promises.observed.encode(&self.members))
     }
 
-    /// Writes what is new although nothing else is written, once a checkpoint has passed.
-    pub(super) fn write_notes(&mut self, out: &mut Vec<Output>) {
-        if !self.promises.observed.are_unwritten() {
-            return;
-        }
+    /// Writes what waits for the next write although there is none, once a checkpoint has passed.
+    pub(super) fn write_at_checkpoint(&mut self, out: &mut Vec<Output>) {
         let due_us = self.promises.written_at_us.saturating_add(CHECKPOINT_US);
-        if self.now_us >= due_us
-            && let Some(notes) = self.notes()
-        {
-            let number = self.held.next_number(None);
-            let notes = Some(notes);
-            out.push(Output::Persist(Persist { number, notes, ..Persist::default() }));
+        let waits = self.owed.is_some() || self.promises.observed.are_unwritten();
+        if waits && self.now_us >= due_us {
+            self.write_owed(out);
         }
     }
 }

@@ -86,6 +86,15 @@ impl Replica {
         out.push(Output::SaveSnapshot { point, meta, frozen });
     }
 
+    /// Lets the log drop what a snapshot stands for.
+    pub(super) fn compact(&mut self, out: &mut Vec<Output>) {
+        if let Some(to) = self.compact_to.take() {
+            // The log drops only what it knows to be committed.
+            self.write_owed(out);
+            out.push(Output::CompactLog { to });
+        }
+    }
+
     pub(super) fn snapshot_saved(&mut self, point: Point, saved: Saved) {
         if self.saving != Some(point) {
             return;
@@ -106,7 +115,7 @@ impl Replica {
         let to = self.node.store().snapshot_point().index;
         self.node.mut_store().set_snapshot(point, members);
         if self.node.mut_store().compact(to) {
-            self.refused.push(Output::CompactLog { to });
+            self.compact_to = Some(to);
         }
     }
 

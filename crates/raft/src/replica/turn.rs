@@ -36,7 +36,8 @@ impl Replica {
                 self.want_snapshot(out);
                 self.follow_term(out);
                 self.pass_on(out);
-                self.write_notes(out);
+                self.compact(out);
+                self.write_at_checkpoint(out);
             }
         }
         out.append(&mut self.refused);

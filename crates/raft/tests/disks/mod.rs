@@ -139,7 +139,9 @@ impl Cluster {
     }
 
     pub(crate) fn isolate(&mut self, one: usize) {
-        (0..self.members.len()).filter(|other| *other != one).for_each(|other| self.cut(one, other));
+        (0..self.members.len())
+            .filter(|other| *other != one)
+            .for_each(|other| self.cut(one, other));
     }
 
     pub(crate) fn heal(&mut self) {
@@ -247,6 +249,11 @@ impl Cluster {
             }
         }
         panic!("none of {some:?} leads");
+    }
+
+    pub(crate) fn transfer(&mut self, leader: usize, to: usize) {
+        let wish = tenure_raft::Wish::Transfer(id(to));
+        self.input(leader, Input::Admin { ticket: Ticket(0), wish });
     }
 
     pub(crate) fn remove(&mut self, leader: usize, number: usize) {

@@ -10,6 +10,7 @@
 pub mod campaign;
 mod client;
 mod event;
+mod forge;
 mod life;
 mod nemesis;
 mod network;

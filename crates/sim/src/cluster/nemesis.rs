@@ -4,9 +4,9 @@ use fastrand::Rng;
 use tenure_raft::{Change, Input, MemberId, Ticket, Wish};
 use tenure_store::sim::{Fault, Restart};
 
+use super::MS;
 use super::event::Event;
 use super::world::World;
-use super::MS;
 use crate::invariant::Check;
 
 /// What may be asked for in one run. Not everything goes wrong in every run, so that each fault also
@@ -44,9 +44,10 @@ enum Kind {
     Transfer,
     RollBack,
     LoseNewest,
+    Forge,
 }
 
-const ALL: [Kind; 22] = [
+const ALL: [Kind; 23] = [
     Kind::Heal,
     Kind::Partition,
     Kind::Isolate,
@@ -69,6 +70,7 @@ const ALL: [Kind; 22] = [
     Kind::Transfer,
     Kind::RollBack,
     Kind::LoseNewest,
+    Kind::Forge,
 ];
 
 impl Nemesis {
@@ -95,6 +97,15 @@ impl Nemesis {
     pub(super) fn lonely() -> Self {
         let kinds = vec![Kind::Add, Kind::PowerLoss, Kind::PowerLoss, Kind::CrashAll, Kind::Heal];
         Self { kinds, pause_us: 800 * MS, healed: false, quiet_until_us: 0, asked: 0 }
+    }
+
+    /// Disks that go back, of leaders and followers, between elections and crashes; new members take
+    /// the place of those that are lost by it.
+    pub(super) fn forgetful() -> Self {
+        let mut kinds = vec![Kind::RollBack; 8];
+        kinds.extend([Kind::LoseNewest, Kind::Kill, Kind::CrashLeader, Kind::Transfer]);
+        kinds.extend([Kind::Isolate, Kind::Heal, Kind::Heal, Kind::Replace, Kind::Replace]);
+        Self { kinds, pause_us: 600 * MS, healed: false, quiet_until_us: 0, asked: 0 }
     }
 }
 
@@ -160,8 +171,12 @@ impl World {
             Kind::Remove => self.remove(),
             Kind::Replace => self.replace(),
             Kind::Transfer => self.transfer(),
-            Kind::RollBack => self.roll_back(node),
+            Kind::RollBack => {
+                let leader = self.leader().filter(|_| self.rng.bool());
+                self.roll_back(leader.unwrap_or(node));
+            }
             Kind::LoseNewest => self.lose_newest(node),
+            Kind::Forge => self.forge(node),
         }
         Ok(())
     }

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_raft::{Config, Input, MemberId, Membership, Output, Persist, Replica, Space};
 use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{Cut, Free, Gauge, Log, Options, Point, Reserve, SnapshotId, Snapshots, WriteError};
+use tenure_store::{
+    Cut, Free, Gauge, Log, Options, Point, Reserve, SnapshotId, Snapshots, WriteError,
+};
 
 use super::S;
 use super::oracle::{Stalled, first_state};

@@ -35,6 +35,10 @@ const KINDS: &[&str] = &[
     "rolled_back_leader",
     "rolled_back_under_another",
     "newest_lost",
+    // Forged messages.
+    "forged_by_stranger",
+    "forged_by_removed",
+    "forged_term",
     // Clocks.
     "clock_rate",
     // Members and snapshots.

@@ -104,6 +104,9 @@ impl World {
             world.nemesis = Nemesis::lonely();
             world.slow_sync = 500;
         }
+        if size >= 3 && world.rng.u8(0..6) == 0 {
+            world.nemesis = Nemesis::forgetful();
+        }
         (0..size).for_each(|_| {
             world.new_node();
         });
