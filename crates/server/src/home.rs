@@ -1,11 +1,12 @@
 //! What does this member's disk hold, and is it the member's own?
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use tenure_raft::{Boot, MemberId, Membership};
 use tenure_store::{
-    DataDir, Disk, Identity, Log, Options, Presence, Recovered, Reserve, Snapshots,
+    Cause, DataDir, Disk, Identity, Log, Options, Presence, Recovered, Reserve, Snapshots,
 };
 use tenure_types::Epoch;
 
@@ -14,6 +15,9 @@ use crate::os;
 use crate::pen::Pen;
 use tenure_node::directory::{self, Card};
 use tenure_node::{Incarnation, Lineage};
+
+/// The members that a member was given when it joined, beside its data.
+const GIVEN: &str = "given";
 
 /// Sizes of what is kept on disk.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +41,8 @@ pub(crate) struct Opened {
     pub(crate) pen: Pen,
     pub(crate) snapshots: Snapshots,
     pub(crate) boot: Boot,
+    /// The members that it was given when it joined.
+    pub(crate) given: Vec<Card>,
 }
 
 impl Home {
@@ -94,11 +100,22 @@ impl Home {
         self.belong_to(cluster)
     }
 
-    /// Says that this directory is of a cluster that will send its state.
-    pub(crate) fn join(&mut self, lineage: Lineage) -> Result<(), StartError> {
+    /// Says that this directory is of a cluster that will send its state. Until it has, the member knows the others
+    /// only from what it was given when it joined, also after a restart.
+    pub(crate) fn join(&mut self, lineage: Lineage, given: &[Card]) -> Result<(), StartError> {
         // The log is there before the identity says that it must be.
         drop(self.open_log(Presence::MayBeNew)?);
+        let path = self.dir.path().join(GIVEN);
+        fs::write(&path, directory::cards_text(given))
+            .and_then(|()| fs::File::open(&path)?.sync_all())
+            .map_err(|source| StartError::System { doing: "keep the list of members", source })?;
         self.enter_life(lineage)
+    }
+
+    /// The members that it was given when it joined.
+    pub(crate) fn given(&self) -> Vec<Card> {
+        let text = fs::read_to_string(self.dir.path().join(GIVEN)).unwrap_or_default();
+        directory::parse_cards(&text)
     }
 
     /// Lays down the first state of another life of a cluster, with one member alone in it, in a
@@ -135,19 +152,29 @@ impl Home {
     /// Reads what the member starts from, if its rules are among those known.
     pub(crate) fn load(self, level_known: u16) -> Result<Opened, StartError> {
         let (mut log, recovered) = self.open_log(Presence::MustExist)?;
-        if let Some(cut) = recovered.cut {
-            let (segment, bytes) = (&cut.segment, cut.bytes);
-            tracing::info!(%segment, bytes, "an unfinished write was cut from the log");
+        match recovered.cut {
+            Some(cut) if cut.cause == Cause::Torn => {
+                tracing::info!(%cut, "cut an unfinished write from the log");
+            }
+            Some(cut) => {
+                tracing::warn!(%cut, "cut a damaged batch from the log; the other members know what it held");
+            }
+            None => {}
         }
+        let given = self.given();
         let snapshots = Snapshots::open(self.disk.clone())?;
         let mut joining = tenure_core::Machine::new(self.machine_epoch());
         joining.know_level(level_known);
         let mut boot = tenure_raft::load(&mut log, &snapshots, joining)?;
+        boot.cut = recovered.cut;
+        if boot.members.all().is_empty() {
+            boot.given = given.iter().map(|card| card.id).collect();
+        }
         boot.machine.reseed_names(os::random());
         let reserve = Reserve::open(self.disk.clone(), self.sizes.reserve_bytes)
             .map_err(|source| StartError::System { doing: "open the reserve", source })?;
         let pen = Pen::new(log, reserve, self.sizes.segment_bytes);
-        Ok(Opened { dir: self.dir, pen, snapshots, boot })
+        Ok(Opened { dir: self.dir, pen, snapshots, boot, given })
     }
 
     fn open_log(&self, presence: Presence) -> Result<(Log, Recovered), StartError> {

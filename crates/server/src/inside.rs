@@ -244,6 +244,9 @@ impl World {
             base: FIRST,
             entries: seat.log.clone(),
             hard_state: seat.hard_state,
+            notes: Vec::new(),
+            cut: None,
+            given: Default::default(),
         };
         // What is in the log stays there: nobody ever needs a snapshot.
         let (snapshot_entries, snapshot_bytes) = (u64::MAX, u64::MAX);

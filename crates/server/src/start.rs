@@ -199,14 +199,13 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         // The others want to know who this is before there is a cluster.
         door = Some(Door::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
     }
-    let mut given = Vec::new();
     if let Some(cluster) = home.cluster() {
         founding::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
         if matches!(settings.entrance, Entrance::Join(_)) {
             let join = "not needed";
             tracing::info!(%cluster, join, "this member belongs to its cluster already");
         }
-    } else if let Err(error) = enter(&mut home, &settings, &card, &wire, &mut given) {
+    } else if let Err(error) = enter(&mut home, &settings, &card, &wire) {
         door.inspect(|door: &Arc<Door>| door.close());
         return Err(error);
     }
@@ -243,7 +242,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let (member, events) = Member::new(card.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
     let net = Net::new(level_known, member.clone(), wire.clone());
-    let given = given.into_iter().map(|card: Card| (card.id, card.names)).collect();
+    let given = opened.given.into_iter().map(|card| (card.id, card.names)).collect();
     net.learn(&given, replica.members());
     if let Some(door) = &door {
         let joiner = join::joiner(member.clone());
@@ -332,21 +331,14 @@ fn check_name(settings: &Settings, machine: &Machine, card: &Card) -> Result<(),
 }
 
 /// Brings an empty directory into a cluster.
-fn enter(
-    home: &mut Home,
-    settings: &Settings,
-    card: &Card,
-    wire: &Wire,
-    given: &mut Vec<Card>,
-) -> Result<(), StartError> {
+fn enter(home: &mut Home, settings: &Settings, card: &Card, wire: &Wire) -> Result<(), StartError> {
     let stopped = || settings.stop.load(Ordering::Acquire);
     match &settings.entrance {
         Entrance::Alone => home.found(std::slice::from_ref(card)),
         Entrance::Bootstrap(listed) => home.found(&founding::agree(listed, card, wire, &stopped)?),
         Entrance::Join(seeds) => {
             let entered = join::enter(seeds, card, settings.level_known, wire, &stopped)?;
-            *given = entered.book;
-            home.join(entered.lineage)
+            home.join(entered.lineage, &entered.book)
         }
         Entrance::None => Err(StartError::NoEntrance),
     }

@@ -16,7 +16,7 @@
 //!
 //! let entries = [Entry { index: 1, term: 1, kind: 0, payload: "hello".into() }];
 //! let hard_state = Some(HardState { term: 1, vote: Some(3), commit: 0 });
-//! log.write(&Batch { entries: &entries, hard_state, snapshot: None })?;
+//! log.write(&Batch { entries: &entries, hard_state, ..Batch::default() })?;
 //! log.sync()?; // From here on, and not before, others may be told.
 //! # Ok(())
 //! # }
@@ -51,9 +51,9 @@ pub use error::{Damage, Fatal, OpenError, ReadError, Rejection, WriteError};
 pub use gauge::{Free, Gauge};
 pub use identity::{Identity, IdentityError};
 pub use log::{
-    Batch, Cause, Cut, Entry, HardState, Log, Options, Point, Position, Preparation, Prepared,
-    Presence, Recovered, Room, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SyncJob, SyncReport, Synced,
-    Written,
+    Batch, Cause, Cut, Entry, HardState, Log, NOTES_BYTES_MAX, Options, Point, Position,
+    Preparation, Prepared, Presence, Recovered, Room, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+    SyncJob, SyncReport, Synced, Written,
 };
 #[cfg(mutants)]
 pub mod mutants {

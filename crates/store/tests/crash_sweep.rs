@@ -71,7 +71,7 @@ fn check_after(disk: &SimDisk, found: State, rng: &mut Rng) {
     for _ in 0..3 {
         let now = run.states.last().unwrap().clone();
         let (entries, hard_state) = random_batch(rng, &now);
-        write(&mut log, &mut run, &Batch { snapshot: None, entries: &entries, hard_state })
+        write(&mut log, &mut run, &Batch { entries: &entries, hard_state, ..Batch::default() })
             .unwrap();
     }
     log.sync().unwrap();

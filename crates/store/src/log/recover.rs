@@ -324,6 +324,7 @@ impl Stream {
                 view.compact(point)?;
             }
             Record::Durable { .. } => {}
+            Record::Notes(notes) => view.notes = notes.to_vec(),
             Record::Seal { next } => {
                 if next != segment.number + 1 || batch_end > segment.bytes {
                     return Err(Impossible);

@@ -167,7 +167,7 @@ fn attempt(disk: &Arc<dyn Disk>, seed: u64, steps: usize, run: &mut Run) -> Resu
         match rng.below(20) {
             0..=9 => {
                 let (entries, hard_state) = random_batch(&mut rng, &now);
-                write(&mut log, run, &Batch { snapshot: None, entries: &entries, hard_state })?;
+                write(&mut log, run, &Batch { entries: &entries, hard_state, ..Batch::default() })?;
             }
             10..=14 => {
                 log.sync()?;
@@ -203,7 +203,7 @@ fn attempt(disk: &Arc<dyn Disk>, seed: u64, steps: usize, run: &mut Run) -> Resu
                             .flatten(),
                         commit: point.index,
                     });
-                    let batch = Batch { snapshot: Some(point), entries: &[], hard_state };
+                    let batch = Batch { snapshot: Some(point), hard_state, ..Batch::default() };
                     write(&mut log, run, &batch)?;
                     compact(&mut log, run, point.index)?;
                 }
