@@ -58,10 +58,16 @@ impl Generator {
         if self.left == 0 {
             return None;
         }
-        if std::mem::take(&mut self.first) && self.swarm.tight {
-            let limits = command::tight_limits(self, view);
-            let request = OwnedRequest::plain(step::OwnedCommand::SetLimits(limits));
-            return Some(self.entry(vec![Item::Request(Box::new(request))]));
+        if std::mem::take(&mut self.first) {
+            let mut commands = Vec::new();
+            if self.swarm.newest {
+                commands.push(step::OwnedCommand::RaiseLevel { level: tenure_core::LEVEL_MAX });
+            }
+            if self.swarm.tight {
+                commands.push(step::OwnedCommand::SetLimits(command::tight_limits(self, view)));
+            }
+            let item = |command| Item::Request(Box::new(OwnedRequest::plain(command)));
+            return Some(self.entry(commands.into_iter().map(item).collect()));
         }
         let roll = self.rng.u32(..1_000);
         let swarm = &self.swarm;

@@ -3,6 +3,7 @@
 //! Each file checks one group of the numbered invariants. They share a [`Ledger`]: the state as
 //! anybody could keep it who reads only answers and events.
 
+mod abandon;
 mod exclusion;
 mod handle;
 mod history;
@@ -47,6 +48,7 @@ pub struct Checks {
     ledger: Ledger,
     tokens: token::Tokens,
     once: once::Once,
+    asks: abandon::Asks,
     steps: u64,
 }
 
@@ -60,6 +62,8 @@ impl Checks {
             notice::check(seen, handles)?;
         } else {
             self.tokens.catch_up(seen);
+            self.asks.catch_up(seen);
+            self.once.catch_up(&self.ledger, handles, seen);
         }
         self.views(machine, seen)
     }
@@ -84,6 +88,7 @@ impl Checks {
                 queue::before_command(ledger, handles, request, outcome)?;
                 self.once.command(ledger, handles, request, part.moved)?;
             }
+            self.asks.command(&part)?;
             for event in part.events {
                 let ledger = &self.ledger;
                 self.tokens.event(event, seen.epoch)?;

@@ -5,6 +5,7 @@
 //! it beside the page and compare sentence by sentence. It shares nothing with the real machine but
 //! the public types: a mistake would have to be made twice to stay hidden.
 
+mod abandon;
 mod ask;
 mod deadlock;
 mod due;
@@ -36,7 +37,10 @@ use state::later;
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level the rules know.
-const LEVEL_MAX: u16 = 1;
+const LEVEL_MAX: u16 = 2;
+
+/// The level from which on asks are counted and can be taken back.
+const LEVEL_COUNTED: u16 = 2;
 
 /// Limits that may be set by one command.
 const LIMITS_PER_COMMAND: usize = 32;
@@ -136,6 +140,8 @@ struct Grant {
     lock_delay_ms: u64,
     max_hold_ms: Option<u64>,
     max_hold_due_ms: Option<u64>,
+    /// How many asks rely on it; `None` if they were not counted when it was asked for.
+    asks: Option<u64>,
 }
 
 /// Whether a grant is its holder's.
@@ -162,6 +168,8 @@ struct Place {
     wait_until_ms: Option<u64>,
     created: Revision,
     since_ms: u64,
+    /// How many asks rely on it; `None` if they were not counted when it was asked for.
+    asks: Option<u64>,
 }
 
 /// A key and its value.
@@ -233,6 +241,11 @@ impl Model {
         for request in entry.requests {
             let verdict = match request {
                 None => Err(Refusal::Malformed),
+                Some(Request { command: Command::Abandon(_), .. })
+                    if self.level < LEVEL_COUNTED =>
+                {
+                    Err(Refusal::Malformed)
+                }
                 Some(request) => self.run_once(request, handle_of),
             };
             self.finish_step();
@@ -329,7 +342,7 @@ impl Model {
     }
 
     /// Runs a command that is known not to be a repetition.
-    fn run(&mut self, command: &Command<'_>, handle_of: HandleOf<'_>) -> Verdict {
+    fn run(&mut self, principal: &str, command: &Command<'_>, handle_of: HandleOf<'_>) -> Verdict {
         match command {
             Command::GrantLease(new) => self.grant_lease(new),
             Command::Renew(leases) => self.renew(leases, handle_of),
@@ -350,6 +363,7 @@ impl Model {
             Command::SetLimits(limits) => self.set_limits(limits),
             Command::Compact { keep } => self.compact(*keep),
             Command::RaiseLevel { level } => self.raise_level(*level),
+            Command::Abandon(abandon) => self.abandon(principal, abandon, handle_of),
         }
     }
 
