@@ -3,6 +3,7 @@
 //! Requests borrow from the bytes they were read from; these own theirs, so that a failing sequence
 //! can be run again with some of its steps left out.
 
+use tenure_core::Stopped;
 use tenure_core::codec;
 use tenure_core::request::{
     Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease,
@@ -42,8 +43,8 @@ pub enum Step {
     Restore {
         /// Of this epoch.
         epoch: u16,
-        /// Whether locks are granted at once.
-        waive_quiet: bool,
+        /// How long the clients before it are known to have stopped.
+        stopped: Stopped,
     },
 }
 

@@ -16,7 +16,7 @@ mod queue;
 mod time;
 mod token;
 
-use tenure_core::Machine;
+use tenure_core::{Machine, Stopped};
 
 pub use handle::Handles;
 pub use ledger::Ledger;
@@ -69,9 +69,9 @@ impl Checks {
     }
 
     /// Checks what a restore made of the state. It has no events.
-    pub fn restored(&mut self, machine: &Machine, seen: &Seen<'_>) -> Check {
+    pub fn restored(&mut self, machine: &Machine, seen: &Seen<'_>, stopped: Stopped) -> Check {
         self.steps += 1;
-        self.ledger.restored(seen);
+        self.ledger.restored(seen, stopped);
         if !seen.after.leases.is_empty() || !seen.after.locks.is_empty() {
             return Err(Violation::new("S5", "a lease or lock survived the restore"));
         }

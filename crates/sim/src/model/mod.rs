@@ -22,6 +22,7 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tenure_core::Stopped;
 use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Effects, Notice};
 use tenure_core::request::{Command, Purpose, Request};
@@ -257,21 +258,16 @@ impl Model {
     }
 
     /// What a restore makes of the state; `false`, and no change, unless the epoch is a newer one.
-    pub fn restore(&mut self, epoch: Epoch, waive_quiet: bool) -> bool {
+    pub fn restore(&mut self, epoch: Epoch, stopped: Stopped) -> bool {
         if epoch <= self.epoch {
             return false;
         }
-        let mut ends: Vec<u64> =
-            self.leases.values().map(|lease| later(self.clock_ms, lease.ttl_ms)).collect();
-        for grant in self.locks.values().flat_map(|lock| &lock.grants) {
-            if let GrantState::Cooling { until_ms } | GrantState::Delayed { until_ms } = grant.state
-            {
-                ends.push(until_ms);
-            }
-        }
-        ends.extend(self.quiet_until_ms);
-        ends.retain(|until_ms| *until_ms > self.clock_ms && !waive_quiet);
-        self.quiet_until_ms = ends.into_iter().max();
+        let longest_ms = match stopped {
+            Stopped::ForGood => 0,
+            Stopped::ForMs(ms) => self.longest_unsure_ms().saturating_sub(ms),
+        };
+        let until_ms = later(self.clock_ms, longest_ms);
+        self.quiet_until_ms = (until_ms > self.clock_ms).then_some(until_ms);
         self.leases.clear();
         self.places.clear();
         self.locks.clear();
@@ -284,6 +280,29 @@ impl Model {
         self.clock_term = Term(0);
         self.base_ms = self.clock_ms;
         true
+    }
+
+    /// For how long somebody of the former incarnation may keep others out.
+    fn longest_unsure_ms(&self) -> u64 {
+        let mut ttl_ms = self.limits.get(Limit::TtlMaxMs);
+        let mut delay_ms = self.limits.get(Limit::LockDelayMs);
+        let mut ends = Vec::from_iter(self.quiet_until_ms);
+        for lease in self.leases.values() {
+            ttl_ms = ttl_ms.max(lease.ttl_ms);
+        }
+        for grant in self.locks.values().flat_map(|lock| &lock.grants) {
+            delay_ms = delay_ms.max(grant.lock_delay_ms);
+            match grant.state {
+                GrantState::Held => {}
+                GrantState::Cooling { until_ms } => {
+                    ends.push(until_ms.saturating_add(grant.lock_delay_ms));
+                }
+                GrantState::Delayed { until_ms } => ends.push(until_ms),
+            }
+        }
+        let left_ms = |until_ms: u64| until_ms.saturating_sub(self.clock_ms);
+        let ends = ends.into_iter().map(left_ms);
+        ends.fold(ttl_ms + delay_ms, u64::max)
     }
 
     /// The clock.
