@@ -116,6 +116,7 @@ impl Observer for Counted<'_> {
                     | Answer::Left
                     | Answer::Stopped
                     | Answer::Forced { .. }
+                    | Answer::Abandoned { .. }
                     | Answer::Downgraded { .. },
                 ) => self.freed.push(Freed { revision: outcome.revision, asked_at_us }),
                 _ => {}

@@ -77,9 +77,9 @@ impl Corpus {
                 Step::Empty { log_term } => (*log_term, None),
                 Step::Unreadable { log_term, payload } => (*log_term, Some(payload.clone())),
                 Step::Snapshot => continue,
-                Step::Restore { epoch, waive_quiet } => {
+                Step::Restore { epoch, stopped } => {
                     let epoch = Epoch::new(*epoch).expect("the generator draws small epochs");
-                    machine.restore(epoch, *waive_quiet);
+                    machine.restore(epoch, *stopped);
                     continue;
                 }
             };

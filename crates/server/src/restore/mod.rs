@@ -3,7 +3,7 @@
 //! A cluster of one is made in an empty directory; others join it. It keeps its id and its keys. What
 //! makes it safe that holders of the former life may still be at work: the epoch is higher than any
 //! before, so every new token is above every old one; all leases are ended; and nothing is granted
-//! before the longest of them would have run out.
+//! before the longest lease that a client can have, and the longest lock-delay, would have run out.
 
 mod error;
 mod ledger;
@@ -23,6 +23,7 @@ use crate::home::{Home, Sizes};
 pub use error::RestoreError;
 use ledger::Ledger;
 pub(crate) use ledger::is_ledger_line;
+pub use tenure_core::Stopped;
 use tenure_node::directory::{self, Names};
 use tenure_node::{Incarnation, Lineage};
 
@@ -56,8 +57,8 @@ pub struct Wanted {
     pub above: Option<Token>,
     /// The ledger, if it is not beside what is restored.
     pub ledger: Option<PathBuf>,
-    /// Grants locks at once: whoever held one before is known to have stopped.
-    pub waive_quiet: bool,
+    /// How long the clients of the former life are known to have stopped, all of them.
+    pub stopped: Stopped,
     /// What the member will be called and where it will live, if that is known already.
     pub names: Option<Names>,
     /// Size of log segments.
@@ -130,7 +131,7 @@ pub fn restore(wanted: &Wanted) -> Result<Restored, RestoreError> {
     let written_down = ledger.is_closed().is_none().then(|| ledger.path().to_owned());
     let member = Home::draw_member();
     let Source { mut machine, index, unsure, .. } = source;
-    if !machine.restore(epoch, wanted.waive_quiet) {
+    if !machine.restore(epoch, wanted.stopped) {
         return Err(RestoreError::EpochTooLow { epoch, least: before.epoch.get() + 1 });
     }
     rewrite_book(&mut machine, member, wanted.names.as_ref());

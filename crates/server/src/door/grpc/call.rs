@@ -107,9 +107,6 @@ impl Call {
         acquire: Acquire<'_>,
         wait_ms: Option<u64>,
     ) -> Result<Outcome, Status> {
-        if wait_ms == Some(0) {
-            return self.outcome(Command::Acquire(acquire)).await;
-        }
         let wait = wait_ms.map_or(UNLIMITED, Duration::from_millis).min(UNLIMITED);
         let deadline = self.deadline.unwrap_or(UNLIMITED);
         let turn = Turn { wait: wait.min(deadline), within: self.within(), keep: false };
