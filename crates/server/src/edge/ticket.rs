@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_core::request::{Hold, LeaseRef};
+use tenure_core::request::{Command, Hold, LeaseRef, RequestId};
 use tenure_types::{Refusal, Revision, Token};
 use tenure_wire::{Failure, v1};
 
-use super::{Edge, Fresh, deadline_us};
+use super::{Edge, Fresh, Principal, deadline_us, encode};
 use crate::os;
 use crate::ticket::{self, Keys, OVERLAP_MS, OVERLAP_MS_MAX, RecordKey, Records, SigningKey};
 
@@ -107,8 +107,9 @@ impl Edge {
         }
         // Whoever cannot make a new key known keeps the old one.
         let drawn = SigningKey::draw();
+        self.move_clock(os::until(until_us)).await?;
         let (_, records, clock_ms) = self.records(Fresh::Now, os::until(until_us)).await?;
-        let retires_ms = clock_ms.saturating_add(overlap_ms);
+        let retires_ms = ticket::retires_ms(clock_ms, overlap_ms);
         let (life, trial) = (self.member().lineage(), self.record_key(&drawn));
         records.with(life, trial, retires_ms, clock_ms).map_err(|_| too_many())?;
         let edge = self.clone();
@@ -133,12 +134,13 @@ impl Edge {
     ) -> Result<Revision, v1::Error> {
         let (life, own) = (self.member().lineage(), self.record_key(key));
         loop {
+            self.move_clock(os::until(until_us)).await?;
             let (revision, records, clock_ms) =
                 self.records(Fresh::Now, os::until(until_us)).await?;
             if records.signs(life, own) {
                 return Ok(revision);
             }
-            let retires_ms = clock_ms.saturating_add(overlap_ms);
+            let retires_ms = ticket::retires_ms(clock_ms, overlap_ms);
             let records = records.with(life, own, retires_ms, clock_ms).map_err(|_| too_many())?;
             match self.write_keys(&records, os::until(until_us)).await {
                 // Another member has written: read again.
@@ -146,6 +148,14 @@ impl Edge {
                 written => return written,
             }
         }
+    }
+
+    /// Moves the machine's clock to where the leader has counted: it stands still while nothing is written.
+    pub(crate) async fn move_clock(&self, within: Duration) -> Result<(), v1::Error> {
+        // A renewal of no lease changes nothing, but the entry that carries it has the leader's count.
+        let nothing = encode(&Principal::anyone(), RequestId::None, Command::Renew(Vec::new()));
+        self.run(nothing, 0, within).await?;
+        Ok(())
     }
 
     async fn records(
