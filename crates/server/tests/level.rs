@@ -17,9 +17,9 @@ use tenure_core::request::{Command, Request, RequestId};
 use tenure_raft::{Change, Why, Wish};
 use tenure_server::{End, Entrance, Running, Settings, StartError, Stop, Undone, start};
 
-/// What every cluster begins with, and what a later version knows.
-const OLD: u16 = tenure_core::LEVEL_MAX;
-const NEW: u16 = OLD + 1;
+/// What every cluster begins with, which an old version knows, and what this version knows.
+const OLD: u16 = 1;
+const NEW: u16 = tenure_core::LEVEL_MAX;
 
 type Listed = Vec<(String, String)>;
 
