@@ -28,6 +28,7 @@ mod plant;
 
 mod admin;
 mod admission;
+mod control;
 pub mod directory;
 mod failure;
 mod forward;
@@ -43,6 +44,7 @@ mod router;
 mod timers;
 
 pub use admission::{Admission, Permit, Weight, weight};
+pub use control::{CONTROL_BYTES_MAX, Control, Hello, Join, Me};
 pub use failure::{Effect, Failure};
 pub use io::*;
 pub use lineage::{Incarnation, Lineage};
