@@ -40,6 +40,12 @@ impl Replica {
         out.push(Output::SaveSnapshot { point, meta, frozen });
     }
 
+    /// The newest snapshot on this member's disk is damaged or gone. It is not sent again; a new one is asked for,
+    /// at the same point if nothing was applied since.
+    pub fn snapshot_damaged(&mut self, point: Point) {
+        self.node.mut_store().forget_snapshot(point);
+    }
+
     pub(super) fn snapshot_saved(&mut self, point: Point, saved: Saved) {
         if self.saving != Some(point) {
             return;
