@@ -14,7 +14,7 @@ use tenure_store::{Point, SnapshotId};
 use crate::directory::{self, Card, Names};
 use crate::lineage::Lineage;
 
-/// The longest message, in bytes. A list of the most cards that a directory holds fits.
+/// The longest message, in bytes. The cards of as many members as a cluster takes fit, however long they are.
 pub const CONTROL_BYTES_MAX: usize = 256 * 1024;
 
 /// What a member tells about itself.
