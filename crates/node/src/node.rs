@@ -298,7 +298,8 @@ impl Node {
             known |= members.retired.contains(&from);
         }
         if matches!(message, PeerMessage::Transfer(_)) {
-            known |= self.may_send_snapshot(from);
+            // A member that joins, or was away for long, takes its state from one that it does not know as a member.
+            known |= self.replica.is_known(from);
         }
         if !known {
             self.ignored += 1;
@@ -459,6 +460,7 @@ impl Node {
         let (status, directory) = (self.replica.status(), directory::read(self.replica.machine()));
         let (id, members) = (self.replica.id(), self.replica.members());
         if let Some(to) = self.chooser.look(self.now_us, id, &status, members, &directory) {
+            tracing::info!(%to, "hands leadership to a preferred member");
             self.transfer(to);
         }
     }

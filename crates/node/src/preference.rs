@@ -136,6 +136,9 @@ mod tests {
                 unsynced: 0,
                 matched: others.into(),
                 silent_us: [(id(2), 50_000), (id(3), 50_000)].into(),
+                asking: false,
+                cut: None,
+                dropped: Default::default(),
             };
             let names = |preference| Names {
                 name: "a".into(),

@@ -259,6 +259,7 @@ impl World {
             index: 0,
             commit: 0,
             commit_term: 0,
+            durable: Point::default(),
             reject: false,
             reject_hint: 0,
             context: Bytes::new(),

@@ -1,6 +1,6 @@
 //! Drives whole members in memory: joins, announcements, removals, and the snapshot that a joiner gets.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use tenure_core::{Machine, SnapshotReader};
@@ -89,6 +89,9 @@ impl Cluster {
                 base: point,
                 entries: vec![],
                 hard_state,
+                notes: vec![],
+                cut: None,
+                given: BTreeSet::new(),
             };
             cluster.start(founder, boot);
         }
@@ -122,6 +125,9 @@ impl Cluster {
             base: Point::default(),
             entries: vec![],
             hard_state: HardState { term: 0, vote: None, commit: 0 },
+            notes: vec![],
+            cut: None,
+            given: self.nodes.keys().copied().collect(),
         };
         self.start(card, boot);
     }
@@ -408,7 +414,7 @@ fn a_removed_id_is_refused_for_ever_by_every_member() {
     cluster.run(6_000);
     let asked: Vec<_> = cluster.questions.iter().filter(|(by, ..)| *by == gone).collect();
     assert!(asked.len() >= 2, "{asked:?}");
-    let addresses: std::collections::BTreeSet<&String> = asked.iter().map(|it| &it.1).collect();
+    let addresses: BTreeSet<&String> = asked.iter().map(|it| &it.1).collect();
     assert_eq!(addresses.len(), 2, "one after the other");
     let Control::Join(join) = asked[0].2.clone() else { panic!() };
     let answer = cluster.join(leader, join, PeerName::Plain);

@@ -73,16 +73,6 @@ impl Node {
         self.act(actions);
     }
 
-    /// Whether a member that is not known may send its snapshot. A member that joins has no state and knows none; it
-    /// takes its first state from those that it was told of when it joined.
-    pub(crate) fn may_send_snapshot(&self, from: MemberId) -> bool {
-        let given = self.config.identity.as_ref().map_or(&[][..], |identity| &identity.given);
-        let members = self.replica.members();
-        members.all().is_empty()
-            && !members.retired.contains(&from)
-            && (given.is_empty() || given.iter().any(|card| card.id == from))
-    }
-
     /// Takes a message of a transfer from another member.
     pub(crate) fn hear_transfer(&mut self, from: MemberId, message: Transfer) {
         let mut actions = Vec::new();

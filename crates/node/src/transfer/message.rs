@@ -213,6 +213,7 @@ mod tests {
             index: 9,
             commit: 9,
             commit_term: 2,
+            durable: point,
             reject: false,
             reject_hint: 0,
             context: Bytes::new(),

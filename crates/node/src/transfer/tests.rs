@@ -27,6 +27,7 @@ fn step(term: u64, id: SnapshotId) -> Step {
         index: 0,
         commit: 0,
         commit_term: 0,
+        durable: Point::default(),
         reject: false,
         reject_hint: 0,
         context: Bytes::new(),

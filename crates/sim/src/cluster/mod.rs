@@ -10,6 +10,7 @@
 pub mod campaign;
 mod client;
 mod event;
+mod forge;
 mod life;
 mod nemesis;
 mod network;
@@ -17,6 +18,7 @@ mod node;
 mod oracle;
 mod packet;
 mod recovery;
+mod rollback;
 mod serve;
 mod tally;
 mod watcher;

@@ -1,6 +1,6 @@
 //! What is one member made of, and how does it live on its disk?
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -8,13 +8,16 @@ use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_raft::{Config, Input, MemberId, Membership, Output, Persist, Replica, Space};
 use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{Free, Gauge, Log, Options, Point, Reserve, SnapshotId, Snapshots, WriteError};
+use tenure_store::{
+    Cut, Free, Gauge, Log, Options, Point, Reserve, SnapshotId, Snapshots, WriteError,
+};
 
 use super::S;
 use super::oracle::{Stalled, first_state};
+use super::rollback::{GoingBack, OldDisk};
 
 /// Small segments, so that rolling over happens in every run.
-const SEGMENT_BYTES: u32 = 32 * 1024;
+pub(super) const SEGMENT_BYTES: u32 = 32 * 1024;
 /// What a member keeps for the day its disk is full.
 const RESERVE_BYTES: u64 = SEGMENT_BYTES as u64;
 /// How often it looks at its disk.
@@ -42,8 +45,12 @@ pub(super) struct Node {
     /// What even a damaged log proves: durable before the last sync, and so marked by what that made
     /// durable.
     proven: u64,
-    /// What its disk was like some time ago, and how far it went.
-    pub(super) old_disk: Option<(SimDisk, u64)>,
+    /// What its disk was like some time ago.
+    pub(super) old_disk: Option<OldDisk>,
+    /// Its disk is about to be put back.
+    pub(super) going_back: Option<GoingBack>,
+    /// Its newest batch was damaged: it may have lost what it acknowledged.
+    pub(super) may_forget: bool,
     /// It was started from an old disk, and must notice by then.
     pub(super) must_stop: Option<u64>,
 }
@@ -100,6 +107,8 @@ impl Node {
             damaged: false,
             proven: 0,
             old_disk: None,
+            going_back: None,
+            may_forget: false,
             must_stop: None,
         }
     }
@@ -120,15 +129,22 @@ impl Node {
 
     /// Lays down the first state of the cluster.
     pub(super) fn found(&self, members: &Membership) -> Result<()> {
-        let (mut log, snapshots) = self.open(0)?;
+        let (mut log, snapshots, _) = self.open(0)?;
         tenure_raft::found(&mut log, &snapshots, &first_state(), members)?;
         Ok(())
     }
 
     /// Starts the process.
-    pub(super) fn start(&mut self, config: Config, entropy: u64) -> Result<()> {
-        let (mut log, snapshots) = self.open(entropy)?;
-        let boot = tenure_raft::load(&mut log, &snapshots, first_state())?;
+    pub(super) fn start(
+        &mut self,
+        config: Config,
+        given: BTreeSet<MemberId>,
+        entropy: u64,
+    ) -> Result<()> {
+        let (mut log, snapshots, cut) = self.open(entropy)?;
+        let mut boot = tenure_raft::load(&mut log, &snapshots, first_state())?;
+        boot.cut = cut;
+        boot.given = given;
         let seen = boot.applied;
         let replica = Replica::new(config, boot, entropy)?;
         let durable = log.last_index();
@@ -172,7 +188,7 @@ impl Node {
         self.process.is_some()
     }
 
-    fn open(&self, salt: u64) -> Result<(Log, Snapshots)> {
+    fn open(&self, salt: u64) -> Result<(Log, Snapshots, Option<Cut>)> {
         let options = Options { segment_bytes: SEGMENT_BYTES, salt, ..Options::default() };
         let (log, recovered) = Log::open(Arc::new(self.disk.clone()), options)?;
         if self.damaged && recovered.cut.is_some() {
@@ -180,9 +196,11 @@ impl Node {
             if last < proven && self.must_stop.is_none() {
                 bail!("{CUT_SHORT} {last}, {proven} was durable");
             }
-            bail!("a damaged log was cut");
+            if !self.may_forget {
+                bail!("a damaged log was cut");
+            }
         }
-        Ok((log, Snapshots::open(Arc::new(self.disk.clone()))?))
+        Ok((log, Snapshots::open(Arc::new(self.disk.clone()))?, recovered.cut))
     }
 }
 

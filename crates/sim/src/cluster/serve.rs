@@ -112,7 +112,7 @@ impl World {
         let target = &mut self.nodes[node];
         let expected = match reason {
             Stop::Removed => true,
-            Stop::Forgot { .. } => target.must_stop.is_some(),
+            Stop::Forgot { .. } => target.must_stop.is_some() || target.may_forget,
             _ => false,
         };
         target.crash(Restart::ProcessKilled);
