@@ -102,6 +102,9 @@ impl Node {
 
     /// Ends what is over time, and everything that this member sends in a term in which it does not lead.
     pub(crate) fn turn_transfers(&mut self) {
+        if self.transfers.outgoing.is_idle() {
+            return;
+        }
         let mut actions = Vec::new();
         let status = self.replica.status();
         let term = Some(status.term.0).filter(|_| status.leading);

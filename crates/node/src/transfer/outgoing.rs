@@ -215,6 +215,11 @@ impl Outgoing {
         self.sends.values().map(wake_us).min().unwrap_or(u64::MAX)
     }
 
+    /// Whether no snapshot is on its way.
+    pub fn is_idle(&self) -> bool {
+        self.sends.is_empty()
+    }
+
     /// Whether a snapshot is on its way to this member.
     pub fn is_sending(&self, to: MemberId) -> bool {
         self.sends.contains_key(&to)
