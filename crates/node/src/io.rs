@@ -1,6 +1,6 @@
 //! Defines what goes into a [`Node`](crate::Node) and what comes out of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use tenure_core::outcome::{Notice, Outcome};
@@ -381,6 +381,8 @@ pub enum Output {
         directory: BTreeMap<MemberId, Names>,
         /// Which of them belong to the cluster.
         members: Membership,
+        /// Others that a member vouches for: this one may have been away when they were added.
+        vouched: BTreeSet<MemberId>,
     },
     /// Leadership was handed over, or cannot be: the member may end.
     MayEnd,

@@ -1,6 +1,6 @@
 //! Drives one member: takes inputs, ends turns, and hands out what has to happen outside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_core::Machine;
 use tenure_raft::{
@@ -95,6 +95,7 @@ enum Waiting {
 struct Known {
     told: bool,
     members: Membership,
+    vouched: BTreeSet<MemberId>,
     revision: Revision,
     at_us: u64,
 }
@@ -438,18 +439,22 @@ impl Node {
         let known = &self.directory;
         let due = known.revision != machine.revision()
             && self.now_us.saturating_sub(known.at_us) >= DIRECTORY_US;
-        if known.told && !due && *members == known.members {
+        let same = *members == known.members
+            && self.replica.vouched() == known.vouched;
+        if known.told && !due && same {
             return;
         }
         let members = members.clone();
+        let vouched = self.replica.vouched();
         let directory = directory::read(machine);
         self.directory = Known {
             told: true,
             members: members.clone(),
+            vouched: vouched.clone(),
             revision: machine.revision(),
             at_us: self.now_us,
         };
-        out.push(Output::Directory { directory, members });
+        out.push(Output::Directory { directory, members, vouched });
     }
 
     /// Hands leadership to a member that is preferred, if one is and can take it.

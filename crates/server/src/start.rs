@@ -243,7 +243,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let admission = member.admission().clone();
     let net = Net::new(level_known, member.clone(), wire.clone());
     let given = opened.given.into_iter().map(|card| (card.id, card.names)).collect();
-    net.learn(&given, replica.members());
+    net.learn(&given, replica.members(), replica.vouched());
     if let Some(door) = &door {
         let joiner = join::joiner(member.clone());
         door.admit(net.clone(), opened.snapshots.clone(), joiner);

@@ -271,8 +271,8 @@ impl Driver {
                     self.on.member.set_lead(lead);
                     self.say_led(lead.term.0, lead.by);
                 }
-                Output::Directory { directory, members } => {
-                    self.on.net.learn(&directory, &members);
+                Output::Directory { directory, members, vouched } => {
+                    self.on.net.learn(&directory, &members, vouched);
                 }
                 Output::MayEnd => self.may_end = true,
                 Output::Stop(stop) => return Err(End::Cluster(stop)),

@@ -62,6 +62,16 @@ impl Replica {
         is_known && from != self.config.id
     }
 
+    /// Ids that are no members as far as this one knows, and that count as known because a member or the caller
+    /// vouches for them.
+    pub fn vouched(&self) -> BTreeSet<MemberId> {
+        let known = &self.known;
+        let open = |id: &&MemberId| {
+            !self.members.contains(**id) && !self.members.retired.contains(id)
+        };
+        known.given.union(&known.vouched).filter(open).copied().collect()
+    }
+
     /// A known member names the members that it knows: they count as known until they are retired.
     pub(super) fn hear_members(&mut self, ids: BTreeSet<MemberId>) {
         for id in ids {

@@ -36,6 +36,8 @@ pub(crate) struct Net {
     links: Mutex<BTreeMap<MemberId, Arc<Link>>>,
     /// What the book says of each member: its name is what its certificate must have.
     names: Mutex<BTreeMap<MemberId, Names>>,
+    /// Whose messages count.
+    known: Mutex<Known>,
     pub(super) wire: Wire,
     limiter: Limiter,
     /// To whom a snapshot is on its way.
@@ -45,6 +47,14 @@ pub(crate) struct Net {
     closed: AtomicBool,
 }
 
+/// The ids that get a link.
+#[derive(Default)]
+struct Known {
+    members: Membership,
+    /// Others that a member, or the list that this one was given when it joined, vouches for.
+    vouched: BTreeSet<MemberId>,
+}
+
 impl Net {
     pub(crate) fn new(level: u16, member: Member, wire: Wire) -> Arc<Self> {
         Arc::new(Self {
@@ -52,6 +62,7 @@ impl Net {
             member,
             links: Mutex::default(),
             names: Mutex::default(),
+            known: Mutex::default(),
             wire,
             limiter: Limiter::default(),
             sending: Mutex::default(),
@@ -67,8 +78,14 @@ impl Net {
     }
 
     /// Learns who the members are and where they live.
-    pub(crate) fn learn(self: &Arc<Self>, book: &BTreeMap<MemberId, Names>, members: &Membership) {
+    pub(crate) fn learn(
+        self: &Arc<Self>,
+        book: &BTreeMap<MemberId, Names>,
+        members: &Membership,
+        vouched: BTreeSet<MemberId>,
+    ) {
         self.learn_names(book);
+        *self.known() = Known { members: members.clone(), vouched };
         let all = members.all();
         let me = self.member.id();
         for id in all.iter().chain(book.keys()).filter(|id| **id != me) {
@@ -79,11 +96,16 @@ impl Net {
                 self.link(*id).learn(address, true);
             }
         }
-        for (id, link) in &*self.links() {
+        self.links().retain(|id, link| {
+            if self.stranger(*id).is_some() {
+                link.close();
+                return false;
+            }
             if !all.is_empty() && !all.contains(id) {
                 link.learn(None, false);
             }
-        }
+            true
+        });
     }
 
     /// Whether there is a connection to a member.
@@ -96,6 +118,21 @@ impl Net {
         self.links().get(&id).and_then(|link| link.address())
     }
 
+    /// Why this id gets no link; nothing if it does. In plain nothing proves that the other end has the id that it
+    /// says; under TLS its certificate must name the member.
+    fn stranger(&self, id: MemberId) -> Option<String> {
+        let known = self.known();
+        if known.members.retired.contains(&id) {
+            return Some(format!("member {id} was removed from the cluster"));
+        }
+        let belongs = known.members.contains(id) || known.vouched.contains(&id);
+        (!belongs).then(|| format!("{id} is no member of the cluster, as far as this one knows"))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What a connection from here begins with.
     pub(super) fn hello(&self, to: MemberId) -> Hello {
         let lineage = self.member.lineage().clone();
@@ -106,6 +143,7 @@ impl Net {
     pub(super) fn objection(&self, hello: &Hello, stream: &Stream) -> Option<String> {
         let why = hello
             .objection(self.member.lineage(), self.member.id())
+            .or_else(|| self.stranger(hello.from))
             .or_else(|| stream.objection(&self.name(hello.from)?))?;
         self.say_once("a connection was refused", hello.from, &why);
         Some(why)
@@ -206,17 +244,17 @@ impl Net {
     /// was away for long must take its news from members that it never heard of, on the word of the
     /// authority that signed their certificates.
     pub(super) fn name(&self, id: MemberId) -> Option<String> {
-        self.known(id).map(|names| names.name)
+        self.named(id).map(|names| names.name)
     }
 
     /// Where a member's doors are, as far as this one knows.
     pub(crate) fn hint(&self, id: MemberId) -> v1::LeaderHint {
-        let known = self.known(id).map(|names| (names.name, names.clients));
+        let known = self.named(id).map(|names| (names.name, names.clients));
         let (name, address) = known.unwrap_or_default();
         v1::LeaderHint { member_id: id.get(), name, address }
     }
 
-    fn known(&self, id: MemberId) -> Option<Names> {
+    fn named(&self, id: MemberId) -> Option<Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
