@@ -139,9 +139,6 @@ mod tests {
                 dropped: Default::default(),
                 matched: others.into(),
                 silent_us: [(id(2), 50_000), (id(3), 50_000)].into(),
-                asking: false,
-                cut: None,
-                dropped: Default::default(),
             };
             let names = |preference| Names {
                 name: "a".into(),
