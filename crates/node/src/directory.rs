@@ -3,7 +3,7 @@
 //! The address book is replicated with everything else: one key per member. The founders of the
 //! cluster stand in a key of their own, because the cluster's id is made from them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use tenure_core::Machine;
@@ -156,12 +156,15 @@ pub fn cards_text(cards: &[Card]) -> String {
     cards.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// The id of the cluster that these members found, in the order of their ids.
+/// The id of the cluster that these members found: the hash of their ids, in ascending order. Clusters that exist
+/// keep the id that they stored.
 ///
-/// Made from their whole cards: members that disagree on one would begin with different states, and
-/// so must not take each other for members of the same cluster.
+/// Addresses are left out, because founders may believe different ones. See [`Bootstrap`](crate::Bootstrap) for why
+/// founders with the same cluster id begin with the same state nevertheless.
 pub fn cluster_id(founders: &[Card]) -> String {
-    format!("{:032x}", xxh3_128(cards_text(founders).as_bytes()))
+    let ids: BTreeSet<MemberId> = founders.iter().map(|card| card.id).collect();
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| id.get().to_le_bytes()).collect();
+    format!("{:032x}", xxh3_128(&bytes))
 }
 
 /// The first state of the cluster that these members found: the same bytes on each of them.

@@ -37,6 +37,13 @@ pub(super) struct Known {
 }
 
 impl Replica {
+    /// Whether this id is a member, or is vouched for, and is not retired.
+    pub fn is_known(&self, id: MemberId) -> bool {
+        let (known, members) = (&self.known, &self.members);
+        !members.retired.contains(&id)
+            && (members.contains(id) || known.given.contains(&id) || known.vouched.contains(&id))
+    }
+
     /// Whether this sender is heard at all. What is dropped is counted.
     pub(super) fn hears(&mut self, from: MemberId) -> bool {
         let (known, members) = (&mut self.known, &self.members);

@@ -86,6 +86,12 @@ impl Replica {
         out.push(Output::SaveSnapshot { point, meta, frozen });
     }
 
+    /// The newest snapshot on this member's disk is damaged or gone. It is not sent again; a new one is
+    /// asked for, at the same point if nothing was applied since.
+    pub fn snapshot_damaged(&mut self, point: Point) {
+        self.node.mut_store().forget_snapshot(point);
+    }
+
     /// Lets the log drop what a snapshot stands for.
     pub(super) fn compact(&mut self, out: &mut Vec<Output>) {
         if let Some(to) = self.compact_to.take() {
