@@ -40,6 +40,14 @@ pub struct Founded {
     pub founders: Vec<Card>,
 }
 
+impl Founded {
+    /// The cluster that a member founds by itself.
+    pub fn alone(card: Card) -> Self {
+        let founders = vec![card];
+        Self { cluster: cluster_id(&founders), founders }
+    }
+}
+
 /// Why a member cannot take part in founding a cluster.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
@@ -330,7 +338,8 @@ mod tests {
         third.handle("h:2", founded(card(2, "h:2"), &of(&second)));
         for other in [&second, &third] {
             assert_eq!(of(other), told);
-            let states = [&told, &of(other)].map(|it| first_state(&it.founders, Epoch::default()));
+            let states =
+                [&told, &of(other)].map(|it| first_state(&it.founders, Epoch::default(), 2));
             assert_eq!(states[0].encode(), states[1].encode());
         }
     }

@@ -159,6 +159,11 @@ impl Node {
         self.ignored
     }
 
+    /// Members to which there is a connection.
+    pub fn linked(&self) -> impl Iterator<Item = MemberId> {
+        self.links.keys().copied()
+    }
+
     /// Attempts to have commands applied that are not answered yet.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
@@ -439,8 +444,7 @@ impl Node {
         let known = &self.directory;
         let due = known.revision != machine.revision()
             && self.now_us.saturating_sub(known.at_us) >= DIRECTORY_US;
-        let same = *members == known.members
-            && self.replica.vouched() == known.vouched;
+        let same = *members == known.members && self.replica.vouched() == known.vouched;
         if known.told && !due && same {
             return;
         }

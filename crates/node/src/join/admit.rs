@@ -47,7 +47,9 @@ impl PeerName {
     fn proves(&self, name: &str) -> bool {
         match self {
             PeerName::Plain => false,
-            PeerName::Certified(names) => names.iter().any(|certified| certified == name),
+            PeerName::Certified(names) => {
+                names.iter().any(|certified| certified.eq_ignore_ascii_case(name))
+            }
         }
     }
 }

@@ -66,9 +66,8 @@ impl Replica {
     /// vouches for them.
     pub fn vouched(&self) -> BTreeSet<MemberId> {
         let known = &self.known;
-        let open = |id: &&MemberId| {
-            !self.members.contains(**id) && !self.members.retired.contains(id)
-        };
+        let open =
+            |id: &&MemberId| !self.members.contains(**id) && !self.members.retired.contains(id);
         known.given.union(&known.vouched).filter(open).copied().collect()
     }
 
