@@ -32,6 +32,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("term_and_vote_not_remembered", &["S8", "S9", "S12"]),
     ("unbounded_term", &["panic", "L1"]),
     ("removed_member_heard", &["S12", "S8", "L1"]),
+    ("member_id_reused", &["L1", "S8", "S12", "panic"]),
     ("stranger_heard", &["S12", "S8", "L1"]),
 ];
 

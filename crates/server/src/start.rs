@@ -214,7 +214,9 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let cluster = lineage.cluster.clone();
     let keys = Keys::open(&settings.data, &lineage).map_err(system("keep the key that signs"))?;
     let level_known = settings.level_known;
-    let opened = home.load(level_known)?;
+    let mut opened = home.load(level_known)?;
+    // Until its first snapshot a member that joins hears only those that it was told of.
+    opened.boot.given = given.iter().map(|card: &Card| card.id).collect();
     let founders = book::founders(&opened.boot.machine);
     let voters = &opened.boot.members.voters;
     if settings.entrance == Entrance::Alone && voters.iter().any(|id| *id != card.id) {

@@ -53,7 +53,9 @@ impl Replica {
         let mut voters = self.members.voters.clone();
         for change in changes {
             match *change {
-                Change::AddLearner(id) if self.members.retired.contains(&id) => {
+                Change::AddLearner(id)
+                    if self.members.retired.contains(&id) && !mutant!("member_id_reused") =>
+                {
                     return Err(Why::Retired);
                 }
                 Change::AddLearner(id) if self.members.contains(id) => return Err(Why::Impossible),

@@ -149,7 +149,8 @@ impl Replica {
     /// Whether the log has this entry, or a snapshot stands for it.
     fn has(&self, point: Point) -> bool {
         let log = &self.node.raft.raft_log;
-        if point.index <= self.node.store().base().index {
+        // The engine's log begins after a snapshot that was taken in this turn already.
+        if point.index < log.first_index() {
             return true;
         }
         if point.term == 0 {
