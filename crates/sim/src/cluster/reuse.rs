@@ -15,6 +15,8 @@ impl World {
         let boot = self.nodes[node].boot + 1;
         self.nodes[node] = Node::new(id, seed, 0, 0);
         self.nodes[node].boot = boot;
+        // A member that has not applied the removal takes it for the one whose promises it remembers.
+        self.nodes[node].may_forget = true;
         self.queue.push(self.now_us, Event::Start { node });
         if self.wish(Wish::Change(vec![Change::AddLearner(id)])) {
             self.tally.count("reuse");
