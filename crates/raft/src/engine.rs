@@ -72,10 +72,6 @@ pub(crate) fn members_from(state: &ConfState, before: &Membership) -> Membership
     };
     let gone: Vec<_> = before.all().into_iter().filter(|id| !members.contains(*id)).collect();
     members.retired.extend(gone);
-    if mutant!("member_id_reused") {
-        let all = members.all();
-        members.retired.retain(|id| !all.contains(id));
-    }
     members
 }
 

@@ -29,10 +29,8 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("growth_on_a_full_disk", &["S14"]),
     ("promise_compared_by_index", &["S8", "S9", "S12"]),
     ("leader_not_remembered", &["S8", "S9", "S12"]),
-    ("term_and_vote_not_remembered", &["S8", "S9", "S12"]),
     ("unbounded_term", &["panic", "L1"]),
     ("removed_member_heard", &["S12", "S8", "L1"]),
-    ("member_id_reused", &["L1", "S8", "S12", "panic"]),
     ("stranger_heard", &["S12", "S8", "L1"]),
 ];
 

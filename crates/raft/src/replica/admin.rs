@@ -53,9 +53,7 @@ impl Replica {
         let mut voters = self.members.voters.clone();
         for change in changes {
             match *change {
-                Change::AddLearner(id)
-                    if self.members.retired.contains(&id) && !mutant!("member_id_reused") =>
-                {
+                Change::AddLearner(id) if self.members.retired.contains(&id) => {
                     return Err(Why::Retired);
                 }
                 Change::AddLearner(id) if self.members.contains(id) => return Err(Why::Impossible),

@@ -50,6 +50,8 @@ impl Replica {
             || mutant!("stranger_heard");
         if !is_known || from == self.config.id {
             known.dropped.strangers += 1;
+            // Members may vouch for it: asks them, within the usual pace.
+            self.promises.greet_again();
         }
         is_known && from != self.config.id
     }
