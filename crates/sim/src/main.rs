@@ -72,6 +72,9 @@ struct ClusterArgs {
     /// Run this seed only, and print what happens.
     #[arg(long)]
     seed: Option<u64>,
+    /// Of the planted bugs, only those whose name contains this.
+    #[arg(long, default_value = "")]
+    only: String,
     /// How many seeds run a second time, which must be the same to the byte.
     #[arg(long, default_value_t = 20)]
     twice: u64,
@@ -230,16 +233,17 @@ fn clusters(args: &ClusterArgs) -> bool {
 
 #[cfg(mutants)]
 fn planted_in_clusters(args: &ClusterArgs) -> bool {
-    tenure_sim::mutants::run_clusters(cluster::campaign::Plan {
+    let plan = cluster::campaign::Plan {
         from: args.from,
         seeds: args.seeds,
         threads: threads(args.threads),
-    })
+    };
+    tenure_sim::mutants::run_clusters(plan, &args.only)
 }
 
 #[cfg(not(mutants))]
 fn planted_in_clusters(args: &ClusterArgs) -> bool {
-    let _ = args.seeds;
+    let _ = (args.seeds, &args.only);
     println!(
         "this build has no planted bugs; build it with: \
          RUSTFLAGS=\"--cfg mutants\" cargo run --profile sim -p tenure-sim -- cluster-mutants"

@@ -47,17 +47,18 @@ impl Replica {
     /// Whether this sender is heard at all. What is dropped is counted.
     pub(super) fn hears(&mut self, from: MemberId) -> bool {
         let (known, members) = (&mut self.known, &self.members);
-        if members.retired.contains(&from) && !mutant!("removed_member_heard") {
+        if members.retired.contains(&from) {
             known.dropped.retired += 1;
-            return false;
+            return mutant!("removed_member_heard");
         }
         let is_known = members.contains(from)
             || known.given.contains(&from)
             || known.vouched.contains(&from)
-            || mutant!("stranger_heard")
-            || mutant!("removed_member_heard") && members.retired.contains(&from);
+            || mutant!("stranger_heard");
         if !is_known || from == self.config.id {
             known.dropped.strangers += 1;
+            // Members may vouch for it: asks them, within the usual pace.
+            self.promises.greet_again();
         }
         is_known && from != self.config.id
     }
@@ -139,6 +140,8 @@ impl Replica {
         has_term
             && self.admits_term(step.term)
             && step.log_term <= step.term
+            // Every log begins after a snapshot: no entries are appended to nothing.
+            && (step.kind != Kind::Append || step.index > 0 && step.log_term > 0)
             && step.commit_term <= step.term
             && step.durable.term <= step.term
             && last.is_some_and(|last| last <= INDEX_MAX)

@@ -144,7 +144,7 @@ impl Replica {
         let point = head.point;
         let message = engine::step_to(from, self.config.id, step);
         let _ = self.node.step(message);
-        let wanted = self.node.snap().map(|snapshot| snapshot.get_metadata());
+        let wanted = self.node.snap().map(raft::prelude::Snapshot::get_metadata);
         match wanted.map(|meta| Point { index: meta.index, term: meta.term }) {
             None => self.arrived = None,
             Some(wanted) if wanted == point => {

@@ -18,6 +18,7 @@ mod node;
 mod oracle;
 mod packet;
 mod recovery;
+mod reuse;
 mod rollback;
 mod serve;
 mod tally;

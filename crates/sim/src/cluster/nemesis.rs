@@ -45,9 +45,10 @@ enum Kind {
     RollBack,
     LoseNewest,
     Forge,
+    Reuse,
 }
 
-const ALL: [Kind; 23] = [
+const ALL: [Kind; 24] = [
     Kind::Heal,
     Kind::Partition,
     Kind::Isolate,
@@ -71,6 +72,7 @@ const ALL: [Kind; 23] = [
     Kind::RollBack,
     Kind::LoseNewest,
     Kind::Forge,
+    Kind::Reuse,
 ];
 
 impl Nemesis {
@@ -177,6 +179,7 @@ impl World {
             }
             Kind::LoseNewest => self.lose_newest(node),
             Kind::Forge => self.forge(node),
+            Kind::Reuse => self.reuse(),
         }
         Ok(())
     }
@@ -292,7 +295,7 @@ impl World {
         }
     }
 
-    fn wish(&mut self, wish: Wish) -> bool {
+    pub(super) fn wish(&mut self, wish: Wish) -> bool {
         let Some(leader) = self.leader() else { return false };
         let boot = self.nodes[leader].boot;
         self.nemesis.asked += 1;

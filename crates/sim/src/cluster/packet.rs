@@ -18,7 +18,7 @@ pub(super) enum Packet {
     /// Between replicas, as bytes.
     Raft(Bytes),
     /// A whole snapshot, with the step that announces it.
-    Snapshot { step: Step, id: SnapshotId, file: Bytes },
+    Snapshot { step: Box<Step>, id: SnapshotId, file: Bytes },
     /// A command; forwarded once at most.
     Ask { attempt: u64, request: Bytes, patience_us: u64, relay: Option<usize> },
     /// A question.

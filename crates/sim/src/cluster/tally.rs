@@ -45,6 +45,7 @@ const KINDS: &[&str] = &[
     "add",
     "promote",
     "remove",
+    "reuse",
     "joint",
     "transfer",
     "snapshot_saved",

@@ -116,6 +116,7 @@ impl World {
                 let saved = match process.receive(id, &file) {
                     Ok((machine, members)) => {
                         let (from, machine) = (self.nodes[sender].id, Box::new(machine));
+                        let step = *step;
                         self.give(
                             node,
                             boot,
@@ -161,7 +162,7 @@ impl World {
             return;
         }
         let at_us = self.now_us + self.rng.u64(5 * MS..300 * MS);
-        let packet = Packet::Snapshot { step, id, file };
+        let packet = Packet::Snapshot { step: Box::new(step), id, file };
         self.queue.push(at_us, Event::Arrive { from, to: target, packet });
     }
 }
