@@ -15,7 +15,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, Request, RequestId};
 use tenure_raft::{Change, Why, Wish};
-use tenure_server::{End, Entrance, Running, Settings, StartError, Stop, start};
+use tenure_server::{End, Entrance, Failure, Running, Settings, StartError, Stop, start};
 
 /// What every cluster begins with, which an old version knows, and what this version knows.
 const OLD: u16 = 1;
@@ -57,7 +57,7 @@ fn raise(running: &[&Running], level: u16) -> Result<(), Why> {
                 assert_eq!(outcome.result, Ok(Answer::LevelRaised));
                 Some(Ok(()))
             }
-            Err(Undone::NotDone(why @ Why::LevelNotKnown { .. })) => Some(Err(why)),
+            Err(Failure::Rejected(why @ Why::LevelNotKnown { .. })) => Some(Err(why)),
             Err(_) => None,
         }
     })
