@@ -1,5 +1,8 @@
 //! Does a cluster of real processes keep its promises while everything is done to it?
 
+mod abandoned;
+#[path = "../common/authority.rs"]
+mod authority;
 mod checker;
 #[path = "../common/mod.rs"]
 mod common;
@@ -9,4 +12,12 @@ mod leases;
 mod members;
 mod namespaces;
 mod partitions;
+mod removed;
+mod rollback;
+mod stage;
+#[path = "../common/stranger.rs"]
+mod stranger;
+mod strangers;
+mod strangers_join;
+mod terms;
 mod watches;
