@@ -78,7 +78,13 @@ impl Stranger {
     }
 
     /// Asks for a link under a member id. An error says why there is none.
-    pub(crate) fn hello(&self, port: u16, claim: &Claim, from: u64, to: u64) -> Result<Link, String> {
+    pub(crate) fn hello(
+        &self,
+        port: u16,
+        claim: &Claim,
+        from: u64,
+        to: u64,
+    ) -> Result<Link, String> {
         let level = tenure_core::LEVEL_MAX;
         let text = format!("hello 1\n{}\nfrom {from:x}\nto {to:x}\nlevel {level}", claim.lines());
         let mut wire = self.dial(port).map_err(|error| error.to_string())?;
@@ -103,7 +109,8 @@ impl Link {
         self.newest += 1;
         let mut frame = vec![COMMANDS];
         frame.extend(self.newest.to_le_bytes());
-        frame.extend(ANSWER.as_micros().to_le_bytes().iter().take(8));
+        // Microseconds that the leader may wait for more commands.
+        frame.extend(0_u64.to_le_bytes());
         frame.extend(u32::try_from(requests.len()).unwrap().to_le_bytes());
         for request in requests {
             frame.extend(u32::try_from(request.len()).unwrap().to_le_bytes());
@@ -111,7 +118,8 @@ impl Link {
         }
         // Where the answer is of the kind "outcome", the command went through the log.
         let number = self.newest.to_le_bytes();
-        let done = |frame: &Bytes| frame.first() == Some(&ANSWERS) && frame.get(1..9) == Some(&number);
+        let done =
+            |frame: &Bytes| frame.first() == Some(&ANSWERS) && frame.get(1..9) == Some(&number);
         let answer = self.frame(&frame).and_then(|()| self.wire.frame_where(REACTION, done));
         answer.is_ok_and(|answer| answer.get(13) == Some(&0))
     }
@@ -140,7 +148,9 @@ impl Link {
 
     /// Whether the member has closed the link within the time.
     pub(crate) fn is_closed_within(&mut self, time: Duration) -> bool {
-        self.wire.frame_where(time, |_| false).is_err_and(|error| error.kind() != ErrorKind::TimedOut)
+        self.wire
+            .frame_where(time, |_| false)
+            .is_err_and(|error| error.kind() != ErrorKind::TimedOut)
     }
 
     /// Waits until the member has closed the link, or for as long as a reaction may take.
@@ -178,7 +188,11 @@ impl Wire {
     }
 
     /// The next frame of a kind. `TimedOut` if there is none in time; another error if the connection is closed.
-    fn frame_where(&mut self, time: Duration, wanted: impl Fn(&Bytes) -> bool) -> io::Result<Bytes> {
+    fn frame_where(
+        &mut self,
+        time: Duration,
+        wanted: impl Fn(&Bytes) -> bool,
+    ) -> io::Result<Bytes> {
         let until_us = until_us(time);
         let mut piece = [0; 64 * 1024];
         loop {

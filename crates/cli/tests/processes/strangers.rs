@@ -79,13 +79,11 @@ fn an_admin_request_of_a_stranger_changes_no_members(mut stage: Stage) {
 }
 
 fn a_promise_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
-    for at in 0..3 {
-        let (term, index) = (stage.number(at, "term"), stage.number(at, "last") + BEYOND);
-        if let Some(mut link) = link(&stage, at) {
-            link.say(&Message::Remember(Promise { term, index, committed: index }));
-            let (term, index) = (term + 1, index + BEYOND);
-            link.say(&Message::Remember(Promise { term, index, committed: index }));
-        }
+    let (term, index) = (stage.number(0, "term"), stage.number(0, "last") + BEYOND);
+    for mut link in [0, 1, 2].map(|at| link(&stage, at)).into_iter().flatten() {
+        link.say(&Message::Remember(Promise { term, index, committed: index }));
+        let (term, index) = (term + 1, index + BEYOND);
+        link.say(&Message::Remember(Promise { term, index, committed: index }));
     }
     stage.assert_all_serve();
 }
@@ -95,7 +93,8 @@ fn a_commit_index_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
     for at in followers {
         let (term, last) = (stage.number(at, "term"), stage.number(at, "last"));
         if let Some(mut link) = link(&stage, at) {
-            let beat = Step { commit: last + BEYOND, commit_term: term, ..step(Kind::Heartbeat, term) };
+            let beat =
+                Step { commit: last + BEYOND, commit_term: term, ..step(Kind::Heartbeat, term) };
             link.say(&Message::Step(beat));
         }
     }

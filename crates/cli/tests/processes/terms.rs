@@ -43,13 +43,11 @@ fn a_far_term_under_a_members_id_bricks_nothing() {
 
 /// A stranger says a term to every member.
 fn from_a_stranger(mut stage: Stage, forged: impl Fn(u64) -> u64) {
-    let claim = stage.claim();
-    for at in 0..3 {
-        let term = forged(stage.number(at, "term"));
-        let link = stage.stranger.hello(stage.port(at), &claim, UNKNOWN_ID, stage.id(at));
-        if let Ok(mut link) = link {
-            say_in_every_way(&mut link, term);
-        }
+    let (claim, term) = (stage.claim(), forged(stage.number(0, "term")));
+    let links =
+        [0, 1, 2].map(|at| stage.stranger.hello(stage.port(at), &claim, UNKNOWN_ID, stage.id(at)));
+    for mut link in links.into_iter().flatten() {
+        say_in_every_way(&mut link, term);
     }
     assert_serves_also_after_restarts(&mut stage);
 }
@@ -58,12 +56,12 @@ fn from_a_stranger(mut stage: Stage, forged: impl Fn(u64) -> u64) {
 fn from_a_member(forged: impl Fn(u64) -> u64) {
     let mut stage = Stage::plain();
     let claim = stage.claim();
+    let ids = [0, 1, 2].map(|at| stage.id(at));
+    let term = forged(stage.number(0, "term"));
     // A connection of the smaller id replaces one that is there.
-    let from = (0..3).map(|at| stage.id(at)).min().unwrap();
-    let targets: Vec<usize> = (0..3).filter(|at| stage.id(*at) != from).collect();
-    for at in targets {
-        let term = forged(stage.number(at, "term"));
-        let link = stage.stranger.hello(stage.port(at), &claim, from, stage.id(at));
+    let from = *ids.iter().min().unwrap();
+    for at in (0..3).filter(|at| ids[*at] != from) {
+        let link = stage.stranger.hello(stage.port(at), &claim, from, ids[at]);
         let mut link = link.expect("plaintext cannot tell members from strangers with their id");
         say_in_every_way(&mut link, term);
     }
