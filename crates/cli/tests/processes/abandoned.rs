@@ -67,11 +67,24 @@ fn send(to: SocketAddr, call: &Call) -> TcpStream {
     stream
 }
 
+/// When the caller of an attempt closes the first connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Close {
+    /// Before it repeats the call.
+    Before,
+    /// While the repeated call is under way.
+    Meanwhile,
+}
+
 /// One acquire that is abandoned and repeated at once, with the same key. Of every two locks another lease holds one at
 /// first, so that the attempts wait for it.
 fn attempt(cluster: &Cluster, number: usize) -> Result<Told, String> {
     // The leader decides sooner than followers, so both are asked.
-    let to = cluster.address(number % cluster.members.len());
+    let member = number % cluster.members.len();
+    let to = cluster.address(member);
+    let close = if number.is_multiple_of(2) { Close::Before } else { Close::Meanwhile };
+    // The first attempt is to be abandoned in every state of its answer, so this time is what the attempts vary.
+    let delay = STEP * u32::try_from(number / 4 % STEPS).unwrap();
     let (lock, key) = (format!("abandoned/{number}"), format!("key-{number}"));
     let lease = (1_000_000 + number).to_string();
     cluster.ok(&format!("lease {lease} {TTL_MS} caller"));
@@ -83,25 +96,29 @@ fn attempt(cluster: &Cluster, number: usize) -> Result<Told, String> {
     });
     let ask = acquire(&lock, &lease, &key);
     let mut connection = Connection::open(to, None, PATIENCE).unwrap();
-    let first = send(to, &ask);
-    // The first attempt is to be abandoned in every state of its answer, so this time is what the attempts vary.
-    std::thread::sleep(STEP * u32::try_from(number / 4 % STEPS).unwrap());
-    // A caller closes the connection before it repeats the call, or while the repeated call is under way.
-    let mut first = Some(first).filter(|_| !number.is_multiple_of(2));
+    let mut first = Some(send(to, &ask));
+    if held.is_some() {
+        wait("the lock is awaited", || {
+            let shown = cluster.ask(member, &format!("explain {lock}"))?;
+            (!shown.contains("waiting=0")).then_some(())
+        });
+    } else {
+        std::thread::sleep(delay);
+    }
+    if close == Close::Before {
+        first = None;
+    }
     let (status, body) = std::thread::scope(|scope| {
         let retry = scope.spawn(|| {
             let answer = connection.call(&ask).unwrap();
             (answer.status, serde_json::from_slice::<Value>(&answer.body).unwrap())
         });
-        drop(first.take());
         if let Some(holder) = held {
-            wait("the lock is awaited", || {
-                let shown =
-                    cluster.ask(number % cluster.members.len(), &format!("explain {lock}"))?;
-                (!shown.contains("waiting=0") || retry.is_finished()).then_some(())
-            });
-            cluster.ok(&format!("revoke {holder}"));
+            // Both attempts wait when the lock becomes free.
+            scope.spawn(move || cluster.ok(&format!("revoke {holder}")));
+            std::thread::sleep(delay);
         }
+        drop(first);
         retry.join().unwrap()
     });
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
