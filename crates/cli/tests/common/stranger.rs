@@ -96,6 +96,28 @@ impl Stranger {
         }
     }
 
+    /// Offers a snapshot that a step announces, and returns the answer.
+    pub(crate) fn offer_snapshot(
+        &self,
+        port: u16,
+        claim: &Claim,
+        (from, to): (u64, u64),
+        step: Step,
+    ) -> io::Result<String> {
+        let Some(head) = &step.snapshot else { return Err(ErrorKind::InvalidInput.into()) };
+        let (claim, level, point) = (claim.lines(), tenure_core::LEVEL_MAX, head.point);
+        let text = format!(
+            "snapshot 1\n{claim}\nfrom {from:x}\nto {to:x}\nlevel {level}\nindex {}\nterm {}\nbytes 1000\n\
+             checksum 1",
+            point.index, point.term
+        );
+        let mut wire = self.dial(port)?;
+        wire.write(text.as_bytes())?;
+        // A member that refuses at once has closed the connection by now, and its answer is there to read.
+        let _ = wire.write(&Message::Step(step).encode());
+        wire.answer()
+    }
+
     fn dial(&self, port: u16) -> io::Result<Wire> {
         let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string();
         let stream = Dialled::dial(&to, self.trust.as_ref(), PIECE)?;

@@ -6,8 +6,8 @@
 
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
-use tenure_raft::{Kind, Message, Promise, Step};
-use tenure_store::Entry;
+use tenure_raft::{Kind, MemberId, Membership, Message, Promise, SnapshotHead, Step};
+use tenure_store::{Entry, Point};
 use tenure_types::Term;
 
 use crate::stage::{Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
@@ -24,6 +24,7 @@ in_plaintext_and_under_tls! {
     a_promise_that_a_stranger_makes_up_stops_no_member;
     a_commit_index_that_a_stranger_makes_up_stops_no_member;
     an_entry_that_a_stranger_appends_is_not_applied;
+    a_snapshot_that_a_stranger_offers_is_not_taken;
 }
 
 /// A link as a stranger to a member, where the member gives it one.
@@ -124,4 +125,20 @@ fn an_entry_that_a_stranger_appends_is_not_applied(mut stage: Stage) {
     stage.assert_nothing_forged();
     stage.assert_all_serve();
     stage.assert_nothing_forged();
+}
+
+fn a_snapshot_that_a_stranger_offers_is_not_taken(mut stage: Stage) {
+    let (claim, members) = (stage.claim(), [0, 1, 2].map(|at| stage.id(at)));
+    let (term, last) = (stage.number(0, "term"), stage.number(0, "last"));
+    let point = Point { index: last + BEYOND, term };
+    let members_then = Membership::of_voters(members.into_iter().filter_map(MemberId::new));
+    let head = SnapshotHead { point, members: members_then };
+    let offered = Step { snapshot: Some(Box::new(head)), ..step(Kind::Snapshot, term) };
+    for (at, to) in members.into_iter().enumerate() {
+        let ends = (UNKNOWN_ID, to);
+        let said = stage.stranger.offer_snapshot(stage.port(at), &claim, ends, offered.clone());
+        // Where the member names the bytes that it has, it waits for the rest.
+        assert!(!said.as_ref().is_ok_and(|said| said.starts_with("have")), "m{at}: {said:?}");
+    }
+    stage.assert_all_serve();
 }

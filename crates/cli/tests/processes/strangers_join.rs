@@ -53,7 +53,10 @@ fn a_join_under_a_voters_id_does_not_change_the_directory(mut stage: Stage) {
     let before: Vec<_> = (0..3).map(|at| directory(&stage.cluster, at)).collect();
     let (id, claim) = (stage.id(victim), stage.claim());
     let name = if stage.is_secured() { STRANGER } else { &*stage.cluster.members[victim].name };
-    for claim in [None, Some(&claim)] {
+    // With the cluster's id in it, the same message tells of a new address. In plaintext a program that claims a member's
+    // id cannot be told from that member.
+    let forms = if stage.is_secured() { vec![None, Some(&claim)] } else { vec![None] };
+    for claim in forms {
         let said = stage.stranger.ask(stage.port(leader), &join(id, name, free_port(), claim));
         assert!(!said.as_ref().is_ok_and(|said| said.starts_with("joined")), "{said:?}");
     }
@@ -79,9 +82,8 @@ fn many_joins_of_a_stranger_keep_no_member_out(mut stage: Stage) {
         })
         .collect();
     let joined = said.iter().filter(|said| said.starts_with("joined")).count();
-    if secured {
-        assert_eq!(joined, 0, "joins with a certificate that names no member: {:?}", said.last());
-    }
+    // A certificate that names no member is what a new member has too, so it may let in one member: the one it names.
+    assert!(!secured || joined <= 1, "{joined} members joined with one certificate");
     let new = stage.start_new();
     let process = stage.cluster.members[new].process.as_mut().unwrap();
     wait("the new member serves or says why not", || {
