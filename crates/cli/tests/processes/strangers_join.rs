@@ -53,8 +53,8 @@ fn a_join_under_a_voters_id_does_not_change_the_directory(mut stage: Stage) {
     let before: Vec<_> = (0..3).map(|at| directory(&stage.cluster, at)).collect();
     let (id, claim) = (stage.id(victim), stage.claim());
     let name = if stage.is_secured() { STRANGER } else { &*stage.cluster.members[victim].name };
-    // With the cluster's id in it, the same message tells of a new address. In plaintext a program that claims a member's
-    // id cannot be told from that member.
+    // With the cluster's id in it, the same message tells of a new address. In plaintext a program that claims a
+    // member's id cannot be told from that member.
     let forms = if stage.is_secured() { vec![None, Some(&claim)] } else { vec![None] };
     for claim in forms {
         let said = stage.stranger.ask(stage.port(leader), &join(id, name, free_port(), claim));
