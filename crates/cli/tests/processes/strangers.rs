@@ -90,14 +90,11 @@ fn a_promise_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
 }
 
 fn a_commit_index_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
-    let (_, followers) = stage.roles();
-    for at in followers {
-        let (term, last) = (stage.number(at, "term"), stage.number(at, "last"));
-        if let Some(mut link) = link(&stage, at) {
-            let beat =
-                Step { commit: last + BEYOND, commit_term: term, ..step(Kind::Heartbeat, term) };
-            link.say(&Message::Step(beat));
-        }
+    let (leader, followers) = stage.roles();
+    let (term, last) = (stage.number(leader, "term"), stage.number(leader, "last"));
+    for mut link in followers.map(|at| link(&stage, at)).into_iter().flatten() {
+        let beat = Step { commit: last + BEYOND, commit_term: term, ..step(Kind::Heartbeat, term) };
+        link.say(&Message::Step(beat));
     }
     stage.assert_all_serve();
 }
