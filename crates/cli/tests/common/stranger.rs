@@ -277,10 +277,17 @@ pub(crate) fn step(kind: Kind, term: u64) -> Step {
         index: 0,
         commit: 0,
         commit_term: 0,
+        durable: tenure_store::Point::default(),
         reject: false,
         reject_hint: 0,
         context: Bytes::new(),
         entries: Vec::new(),
         snapshot: None,
     }
+}
+
+/// What a member is told that it once had: entries of this term up to this index, committed.
+pub(crate) fn remembered(term: u64, index: u64) -> tenure_raft::Observed {
+    let entry = tenure_store::Point { index, term };
+    tenure_raft::Observed { term, vote: None, held_in: term, held: entry, committed: entry }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
-use tenure_raft::{Kind, Message, Promise, Step};
+use tenure_raft::{Kind, Message, Step};
 use tenure_store::Entry;
 use tenure_types::Term;
 
 use crate::stage::{Stage, in_plaintext_and_under_tls};
-use crate::stranger::{Link, put, step};
+use crate::stranger::{Link, put, remembered, step};
 
 /// How long the members may take to close the links of a member that they removed.
 const CLOSE: Duration = Duration::from_secs(5);
@@ -80,7 +80,7 @@ fn a_promise_that_a_removed_member_makes_up_stops_no_member(stage: Stage) {
     let Removed { mut stage, links, .. } = removed(stage);
     for (to, mut link) in links {
         let (term, index) = (stage.number(to, "term"), stage.number(to, "last") + BEYOND);
-        link.say(&Message::Remember(Promise { term, index, committed: index }));
+        link.say(&Message::Remember(remembered(term, index)));
     }
     stage.assert_all_serve();
 }

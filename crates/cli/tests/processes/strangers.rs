@@ -6,12 +6,12 @@
 
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
-use tenure_raft::{Kind, MemberId, Membership, Message, Promise, SnapshotHead, Step};
+use tenure_raft::{Kind, MemberId, Membership, Message, SnapshotHead, Step};
 use tenure_store::{Entry, Point};
 use tenure_types::Term;
 
 use crate::stage::{Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
-use crate::stranger::{Link, put, step};
+use crate::stranger::{Link, put, remembered, step};
 
 /// Indexes and ids beyond everything that the cluster has.
 const BEYOND: u64 = 1_000;
@@ -82,9 +82,9 @@ fn an_admin_request_of_a_stranger_changes_no_members(mut stage: Stage) {
 fn a_promise_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
     let (term, index) = (stage.number(0, "term"), stage.number(0, "last") + BEYOND);
     for mut link in [0, 1, 2].map(|at| link(&stage, at)).into_iter().flatten() {
-        link.say(&Message::Remember(Promise { term, index, committed: index }));
+        link.say(&Message::Remember(remembered(term, index)));
         let (term, index) = (term + 1, index + BEYOND);
-        link.say(&Message::Remember(Promise { term, index, committed: index }));
+        link.say(&Message::Remember(remembered(term, index)));
     }
     stage.assert_all_serve();
 }
