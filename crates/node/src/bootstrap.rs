@@ -338,8 +338,7 @@ mod tests {
         third.handle("h:2", founded(card(2, "h:2"), &of(&second)));
         for other in [&second, &third] {
             assert_eq!(of(other), told);
-            let states =
-                [&told, &of(other)].map(|it| first_state(&it.founders, Epoch::default(), 2));
+            let states = [&told, &of(other)].map(|it| first_state(&it.founders, Epoch::default()));
             assert_eq!(states[0].encode(), states[1].encode());
         }
     }

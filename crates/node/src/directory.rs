@@ -21,8 +21,6 @@ pub const PREFIX: &str = "tenure/members/";
 /// The cards of those who founded the cluster, one per line.
 pub const FOUNDERS: &str = "tenure/founders";
 
-/// The level at which a machine begins.
-const LEVEL_FIRST: u16 = 1;
 /// More members than any cluster should have: what is read beyond is ignored.
 const MEMBERS_MAX: usize = 1_024;
 /// A name is for people; an address is a host name and a port.
@@ -169,16 +167,13 @@ pub fn cluster_id(founders: &[Card]) -> String {
     format!("{:032x}", xxh3_128(&bytes))
 }
 
-/// The first state of the cluster that these members found: the same bytes on each of them. It begins at the newest
-/// level that the founders know; they are of one version.
-pub fn first_state(founders: &[Card], epoch: Epoch, level: u16) -> Machine {
+/// The first state of the cluster that these members found: the same bytes on each of them, whatever version each is
+/// of. Its level is the oldest; the first leader raises it once it knows what every founder knows.
+pub fn first_state(founders: &[Card], epoch: Epoch) -> Machine {
     let cards = cards_text(founders);
     let mut puts = vec![(FOUNDERS.to_owned(), cards)];
     puts.extend(founders.iter().map(|card| (key(card.id), card.names.to_string())));
-    let mut requests: Vec<Vec<u8>> = puts.iter().map(|(key, value)| put(key, value)).collect();
-    if level > LEVEL_FIRST {
-        requests.push(encode(Command::RaiseLevel { level }));
-    }
+    let requests: Vec<Vec<u8>> = puts.iter().map(|(key, value)| put(key, value)).collect();
     let term = Term(tenure_raft::FIRST.term);
     let entry = seal_entry(term, 0, requests.iter().map(Vec::as_slice));
     let mut machine = Machine::new(epoch);
@@ -192,7 +187,8 @@ pub fn put(key: &str, value: &str) -> Vec<u8> {
     encode(Command::Put(Put { key, value, lease: None, expect: Expect::Any, guard: None }))
 }
 
-fn encode(command: Command<'_>) -> Vec<u8> {
+/// A command of the member itself.
+pub(crate) fn encode(command: Command<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
     bytes
@@ -212,12 +208,11 @@ mod tests {
     #[test]
     fn the_first_state_holds_the_book_and_is_the_same_everywhere() {
         let founders = [card(1), card(0xabc)];
-        let machine = first_state(&founders, Epoch::default(), 2);
-        assert_eq!(machine.level(), 2);
+        let machine = first_state(&founders, Epoch::default());
         assert_eq!(super::founders(&machine), founders);
         let book = read(&machine);
         assert_eq!(book.get(&founders[1].id), Some(&founders[1].names));
-        assert_eq!(machine.encode(), first_state(&founders, Epoch::default(), 2).encode());
+        assert_eq!(machine.encode(), first_state(&founders, Epoch::default()).encode());
         assert_ne!(cluster_id(&founders), cluster_id(&founders[..1]));
     }
 

@@ -36,6 +36,7 @@ mod forward;
 mod in_flight;
 mod io;
 mod join;
+mod level;
 mod lineage;
 mod node;
 mod peer;

@@ -71,6 +71,8 @@ pub struct Node {
     pub(crate) again: bool,
     directory: Known,
     chooser: Chooser,
+    /// When this member last proposed to raise the level.
+    pub(crate) raised_at_us: Option<u64>,
     leaving: Option<Leaving>,
     ignored: u64,
 }
@@ -129,6 +131,7 @@ impl Node {
             again: false,
             directory: Known::default(),
             chooser: Chooser::default(),
+            raised_at_us: None,
             leaving: None,
             ignored: 0,
         }
@@ -253,6 +256,7 @@ impl Node {
         self.raft_outputs = raft_outputs;
         self.tell_directory(out);
         self.choose_leader();
+        self.raise_level();
         self.keep_standing();
         self.serve_reads(out);
         self.may_end(out);
@@ -303,8 +307,15 @@ impl Node {
         if mutant!("removed_member_may_command") {
             known |= members.retired.contains(&from);
         }
-        if matches!(message, PeerMessage::Transfer(_)) {
-            // A member that joins, or was away for long, takes its state from one that it does not know as a member.
+        let answers = matches!(
+            message,
+            PeerMessage::Transfer(_)
+                | PeerMessage::Answers { .. }
+                | PeerMessage::AdminAnswer { .. }
+        );
+        if answers {
+            // A member that joins, or was away for long, takes its state and its answers from one that it does not
+            // know as a member yet. An answer counts only from the member that was asked.
             known |= self.replica.is_known(from);
         }
         if !known {

@@ -150,7 +150,7 @@ impl World {
             // It is told to others only once the disk has it, which a restart may prevent.
             Some(Ok(_)) if !founder.writing => founder.writing = true,
             Some(Ok(founded)) => {
-                let state = first_state(&founded.founders, Epoch::default(), 2).encode();
+                let state = first_state(&founded.founders, Epoch::default()).encode();
                 let first = self.states.entry(founded.cluster.clone()).or_insert(state.clone());
                 assert!(*first == state, "one cluster id, one first state");
                 assert!(founded.founders.iter().any(|card| card.id == founder.card.id));

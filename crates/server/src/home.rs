@@ -89,13 +89,13 @@ impl Home {
     /// Lays down the first state of a new cluster, then says that this directory is of it. A crash
     /// in between is repaired by doing it again, perhaps with other cards: a member that says of no
     /// cluster that it belongs to it has never acted on what it laid down.
-    pub(crate) fn found(&mut self, founded: &Founded, level: u16) -> Result<(), StartError> {
+    pub(crate) fn found(&mut self, founded: &Founded) -> Result<(), StartError> {
         let Founded { cluster, founders } = founded;
         self.identity.check_cluster(cluster)?;
         let (mut log, _) = self.open_log(Presence::MayBeNew)?;
         let snapshots = Snapshots::open(self.disk.clone())?;
         let members = Membership::of_voters(founders.iter().map(|card| card.id));
-        let machine = directory::first_state(founders, self.machine_epoch(), level);
+        let machine = directory::first_state(founders, self.machine_epoch());
         tenure_raft::found(&mut log, &snapshots, &machine, &members)?;
         self.belong_to(cluster.clone())
     }
@@ -241,12 +241,12 @@ mod tests {
         let id = home.id();
         assert_eq!(home.cluster(), None);
         let founders = [card(id)];
-        home.found(&founded(&founders), LEVEL_MAX).unwrap();
+        home.found(&founded(&founders)).unwrap();
         drop(home);
         let mut home = Home::open(&path, SIZES).unwrap();
         assert_eq!((home.id(), home.cluster()), (id, Some(&*directory::cluster_id(&founders))));
         let other = [card(MemberId::new(7).unwrap())];
-        assert!(matches!(home.found(&founded(&other), LEVEL_MAX), Err(StartError::Identity(_))));
+        assert!(matches!(home.found(&founded(&other)), Err(StartError::Identity(_))));
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
         assert_eq!(directory::founders(&opened.boot.machine), founders);
@@ -258,14 +258,14 @@ mod tests {
         let path = above.path().join("data");
         let mut home = Home::open(&path, SIZES).unwrap();
         let id = home.id();
-        home.found(&founded(&[card(id), card(MemberId::new(7).unwrap())]), LEVEL_MAX).unwrap();
+        home.found(&founded(&[card(id), card(MemberId::new(7).unwrap())])).unwrap();
         // As if the process had died before the directory said which cluster it is of.
         home.identity.cluster = None;
         home.identity.write(&*home.disk).unwrap();
         drop(home);
         let mut home = Home::open(&path, SIZES).unwrap();
         let founders = [card(id), card(MemberId::new(8).unwrap())];
-        home.found(&founded(&founders), LEVEL_MAX).unwrap();
+        home.found(&founded(&founders)).unwrap();
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
         assert_eq!(directory::founders(&opened.boot.machine), founders);
@@ -277,7 +277,7 @@ mod tests {
         let path = above.path().join("data");
         let mut home = Home::open(&path, SIZES).unwrap();
         let founders = [card(home.id())];
-        home.found(&founded(&founders), LEVEL_MAX).unwrap();
+        home.found(&founded(&founders)).unwrap();
         drop(home);
         std::fs::rename(path.join("identity.toml"), path.join("aside")).unwrap();
         assert!(matches!(Home::open(&path, SIZES), Err(StartError::Orphan)));

@@ -341,10 +341,8 @@ fn check_name(settings: &Settings, machine: &Machine, card: &Card) -> Result<(),
 fn enter(home: &mut Home, settings: &Settings, card: &Card, wire: &Wire) -> Result<(), StartError> {
     let stopped = || settings.stop.load(Ordering::Acquire);
     match &settings.entrance {
-        Entrance::Alone => home.found(&Founded::alone(card.clone()), settings.level_known),
-        Entrance::Bootstrap(listed) => {
-            home.found(&enter::found(listed, card, wire, &stopped)?, settings.level_known)
-        }
+        Entrance::Alone => home.found(&Founded::alone(card.clone())),
+        Entrance::Bootstrap(listed) => home.found(&enter::found(listed, card, wire, &stopped)?),
         Entrance::Join(seeds) => {
             let entered = enter::join(seeds, card, settings.level_known, wire, &stopped)?;
             home.join(entered.lineage, &entered.book)

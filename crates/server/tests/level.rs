@@ -13,7 +13,7 @@ use bounded::{DEADLINE, free_port, start_all, wait};
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
-use tenure_core::request::{Command, Request, RequestId};
+use tenure_core::request::{Command, NewLease, Request, RequestId};
 use tenure_raft::{Change, Why, Wish};
 use tenure_server::{End, Entrance, Failure, Running, Settings, StartError, Stop, start};
 
@@ -92,6 +92,20 @@ fn join(running: &Running, text: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
+/// Grants a lease: from then on the cluster is no new one, and its level is raised by command only.
+fn use_it(running: &[&Running]) {
+    let id = tenure_types::LeaseId::new(7).unwrap();
+    let new = NewLease { id, ttl_ms: 60_000, client: "test", metadata: b"" };
+    let mut bytes = Vec::new();
+    let command = Command::GrantLease(new);
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    let bytes = Bytes::from(bytes);
+    wait("a lease is granted", || {
+        let granted = running[0].member.submit(vec![bytes.clone()], Duration::ZERO, DEADLINE);
+        granted[0].as_ref().is_ok_and(|outcome| outcome.result.is_ok()).then_some(())
+    });
+}
+
 fn level(running: &Running) -> u16 {
     running.member.status().unwrap().level.0
 }
@@ -107,6 +121,7 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
     let (listed, mut running) = found(dir.path(), &[NEW, NEW, OLD]);
     let old = running[2].member.id();
     let all: Vec<&Running> = running.iter().collect();
+    use_it(&all);
     // Not before it has said what it knows, and not while it knows less; nor beyond what any knows.
     wait("the leader has heard of it", || match raise(&all, NEW) {
         Err(Why::LevelNotKnown { member, known: Some(OLD), .. }) => {
@@ -145,7 +160,11 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
 #[test]
 fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
     let dir = tempfile::tempdir().unwrap();
-    let (listed, running) = found(dir.path(), &[NEW]);
+    let (listed, mut running) = found(dir.path(), &[OLD]);
+    use_it(&[&running[0]]);
+    running[0].stop();
+    running[0] = start(settings(dir.path(), 0, &listed, NEW)).unwrap();
+    let running = running;
     let newcomer = |at: usize, level_known| {
         let mut listed = listed.clone();
         listed.resize_with(at + 1, || ("x".into(), format!("127.0.0.1:{}", free_port())));

@@ -26,6 +26,8 @@ use tenure_node::directory::{Address, Names};
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
+/// How long the link of a removed member stays open.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// How long the cluster may take to agree on a new member.
 const AGREE: Duration = Duration::from_secs(8);
 /// Links to those of whom this member does not know that they belong to the cluster, at most. It may
@@ -49,6 +51,15 @@ pub(crate) struct Net {
     /// One snapshot arrives at a time.
     pub(super) receiving: Mutex<()>,
     closed: AtomicBool,
+}
+
+/// Closes the link of a removed member once it has had time to hear that it was removed. Nothing that it says counts
+/// any more.
+fn close_later(link: Arc<Link>) {
+    spawn("tenure-link-close", move || {
+        std::thread::sleep(FAREWELL);
+        link.close();
+    });
 }
 
 /// The ids that get a link.
@@ -102,7 +113,7 @@ impl Net {
         }
         self.links().retain(|id, link| {
             if self.stranger(*id).is_some() {
-                link.close();
+                close_later(link.clone());
                 return false;
             }
             if !all.is_empty() && !all.contains(id) {

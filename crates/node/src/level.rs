@@ -1,0 +1,32 @@
+//! Raises a new cluster to the newest level of the machine's rules that all its members know.
+//!
+//! Founders may be of different versions, so the first state has the oldest level. The leader raises it before the first
+//! lease is granted, as soon as every member has said what it knows. Any other cluster is raised by command: a raised level
+//! keeps older versions out for ever.
+
+use tenure_core::request::Command;
+use tenure_raft::{Input as RaftInput, Ticket};
+
+use crate::directory;
+use crate::node::Node;
+
+/// Between two attempts, while a member has not said what it knows or knows less.
+const PAUSE_US: u64 = 200_000;
+/// The proposal id of the command; its answer is not waited for.
+const NO_CALLER: Ticket = Ticket(0);
+
+impl Node {
+    /// Proposes to raise the level, if this member leads a new cluster whose level is not the newest.
+    pub(crate) fn raise_level(&mut self) {
+        let machine = self.replica.machine();
+        let level = machine.level_known();
+        let due = self.raised_at_us.is_none_or(|at_us| self.now_us >= at_us + PAUSE_US);
+        if !due || !self.replica.leads() || machine.level() >= level || !machine.is_new() {
+            return;
+        }
+        self.raised_at_us = Some(self.now_us);
+        let requests = vec![directory::encode(Command::RaiseLevel { level }).into()];
+        self.replica.handle(RaftInput::Submit { ticket: NO_CALLER, requests, patience_us: 0 });
+        self.again = true;
+    }
+}
