@@ -26,6 +26,10 @@ pub const LEVEL_MAX: u16 = 2;
 /// what they are; a better one is set by command.
 const LEVEL_FIRST: u16 = 1;
 
+/// From this level on, whatever the cluster promises a client for a time lasts one millisecond of
+/// the clock longer.
+const LEVEL_ROUNDED_UP: u16 = 2;
+
 /// The state machine: everything the cluster has agreed on.
 pub struct Machine {
     pub(crate) clock_ms: u64,
@@ -181,9 +185,20 @@ impl Machine {
         self.clock_ms = self.clock_ms.max(clock_ms);
     }
 
-    /// The deadline of something that lasts so long from now.
+    /// The deadline of something that a client was promised for so long from now.
     pub(crate) fn deadline(&self, ms: u64) -> u64 {
-        self.clock_ms.saturating_add(ms).min(CLOCK_MAX)
+        self.clock_ms.saturating_add(self.promised_ms(ms)).min(CLOCK_MAX)
+    }
+
+    /// By how much the clock must grow before a promised time has surely passed.
+    ///
+    /// A leader rounds its count down to whole milliseconds. The entry that makes a promise may be
+    /// dated up to a millisecond too early, and the entry that ends it exactly, so the clock may grow by
+    /// up to a millisecond more than the time between them. No time at all stays none: a lock without a
+    /// lock-delay gets none.
+    pub(crate) fn promised_ms(&self, ms: u64) -> u64 {
+        let rounds_up = self.level >= LEVEL_ROUNDED_UP && !mutant!("lease_rounded_down");
+        if rounds_up && ms > 0 { ms.saturating_add(1) } else { ms }
     }
 
     /// The next token. The caller has made sure that there is one.

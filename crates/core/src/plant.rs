@@ -43,6 +43,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("restore_keeps_epoch", &["S2"]),
     ("quiet_from_backup_leases_only", &["T1", "T2"]),
     ("grant_given_back_although_a_retry_was_told", &["Q5"]),
+    ("lease_rounded_down", &["T1"]),
 ];
 
 /// Chooses a planted bug by number; 0 for none.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use tenure_types::{Epoch, Limit, Term};
 
 use crate::machine::Machine;
-use crate::state::due::{DueSet, Kind};
+use crate::state::due::{CLOCK_MAX, DueSet, Kind};
 use crate::state::history::History;
 use crate::state::record::{GrantState, Phase};
 use crate::state::slab::{Slab, Slot};
@@ -31,7 +31,11 @@ impl Machine {
         }
         let quiet_until_ms = match stopped {
             Stopped::ForGood => None,
-            Stopped::ForMs(ms) => Some(self.deadline(self.unsure_ms().saturating_sub(ms))),
+            Stopped::ForMs(ms) => {
+                // The next leader counts from nought, so its rounding can only make this longer.
+                let left_ms = self.unsure_ms().saturating_sub(ms);
+                Some(self.clock_ms.saturating_add(left_ms).min(CLOCK_MAX))
+            }
         };
         self.end_everything_leased();
         if !mutant!("restore_keeps_epoch") {
@@ -59,7 +63,8 @@ impl Machine {
         let delay_ms = self.grants.iter().map(|(_, grant)| grant.terms.lock_delay_ms()).max();
         let over_ms = self.grants.iter().filter_map(|(_, grant)| match &grant.state {
             GrantState::Over(over) if over.phase == Phase::Cooling => {
-                Some(over.until_ms.saturating_add(grant.terms.lock_delay_ms()))
+                let delay_ms = self.promised_ms(grant.terms.lock_delay_ms());
+                Some(over.until_ms.saturating_add(delay_ms))
             }
             GrantState::Over(over) => Some(over.until_ms),
             GrantState::Held(_) => None,
@@ -69,8 +74,9 @@ impl Machine {
         if mutant!("quiet_from_backup_leases_only") {
             return known_ms.max(ttl_ms.unwrap_or(0));
         }
-        let longest_ms =
-            |limit, known_ms: Option<u64>| self.limits.get(limit).max(known_ms.unwrap_or(0));
+        let longest_ms = |limit, known_ms: Option<u64>| {
+            self.promised_ms(self.limits.get(limit).max(known_ms.unwrap_or(0)))
+        };
         let unknown_ms = longest_ms(Limit::TtlMaxMs, ttl_ms)
             .saturating_add(longest_ms(Limit::LockDelayMs, delay_ms));
         known_ms.max(unknown_ms)

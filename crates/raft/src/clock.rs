@@ -150,6 +150,12 @@ impl LeaseClock {
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::codec::{encode_request, seal_entry};
+    use tenure_core::outcome::Effects;
+    use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
+    use tenure_core::{LEVEL_MAX, Machine};
+    use tenure_types::{Epoch, LeaseId};
+
     use super::*;
 
     const MS: u64 = 1000;
@@ -253,6 +259,60 @@ mod tests {
         assert_eq!(sealed, 5);
         for turn in 101..=200 {
             assert!(!clock.rest(rest(S + turn * 50 * MS, None)), "nothing is pending");
+        }
+    }
+
+    /// A machine at the newest level, at the clock that a count of nought gives.
+    fn newest() -> Machine {
+        let mut machine = Machine::new(Epoch::default());
+        apply(&mut machine, 0, Some(Command::RaiseLevel { level: LEVEL_MAX }));
+        machine
+    }
+
+    fn apply(machine: &mut Machine, count_ms: u64, command: Option<Command<'_>>) {
+        let mut request = Vec::new();
+        let id = RequestId::None;
+        let command = command.map(|command| Request { principal: "", id, command });
+        let requests = command.map(|it| encode_request(&it, &mut request)).map(|()| &request[..]);
+        let payload = seal_entry(Term(3), count_ms, requests);
+        let mut effects = Effects::default();
+        machine.apply(Term(3), Some(&payload), &mut effects);
+        assert!(effects.outcomes.iter().all(|outcome| outcome.result.is_ok()), "{effects:?}");
+    }
+
+    #[test]
+    fn no_lease_ends_before_its_ttl_has_passed_however_counts_are_rounded() {
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut below = |bound: u64| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed % bound
+        };
+        let id = LeaseId::new(1).unwrap();
+        for _ in 0..2_000 {
+            let ttl_ms = 1_000 + below(200);
+            let granted_us = S + below(5_000);
+            let end_us = granted_us + ttl_ms * MS;
+            let looks_us = [end_us - 1 - below(MS), end_us - 1, end_us + 2 * MS];
+            let (mut machine, mut clock) = (newest(), counting());
+            let mut now_us = S;
+            let mut sleep_until = |clock: &mut LeaseClock, until_us: u64, now_us: &mut u64| {
+                while *now_us < until_us {
+                    *now_us = until_us.min(*now_us + 1 + below(TICK_US));
+                    clock.rest(rest(*now_us, None));
+                }
+            };
+            sleep_until(&mut clock, granted_us, &mut now_us);
+            let new = NewLease { id, ttl_ms, client: "a", metadata: b"" };
+            apply(&mut machine, clock.seal(now_us, now_us), Some(Command::GrantLease(new)));
+            for look_us in looks_us {
+                sleep_until(&mut clock, look_us, &mut now_us);
+                apply(&mut machine, clock.seal(now_us, now_us), None);
+                let live = machine.lease(LeaseRef::Id(id)).is_some();
+                let passed_us = look_us - granted_us;
+                assert_eq!(live, look_us < end_us, "{ttl_ms} ms of ttl, {passed_us} µs passed");
+            }
         }
     }
 

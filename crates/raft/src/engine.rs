@@ -72,6 +72,10 @@ pub(crate) fn members_from(state: &ConfState, before: &Membership) -> Membership
     };
     let gone: Vec<_> = before.all().into_iter().filter(|id| !members.contains(*id)).collect();
     members.retired.extend(gone);
+    if mutant!("removed_id_added_again") {
+        let again = members.all();
+        members.retired.retain(|id| !again.contains(id));
+    }
     members
 }
 

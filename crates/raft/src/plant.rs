@@ -34,6 +34,17 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("stranger_heard", &["S12", "S8", "L1"]),
 ];
 
+/// Planted bugs that only a test in `tests/` shows: a whole cluster meets them too rarely.
+#[cfg(mutants)]
+const SHOWN_BY_TESTS: &[&str] = &["members_changed_before_own_term", "removed_id_added_again"];
+
+/// Chooses a planted bug that only a test shows.
+#[cfg(mutants)]
+pub fn select_by_name(name: &str) {
+    let at = SHOWN_BY_TESTS.iter().position(|known| *known == name);
+    select(ALL.len() + 1 + at.expect("a planted bug that tests show"));
+}
+
 /// Chooses a planted bug by number; 0 for none.
 #[cfg(mutants)]
 pub fn select(number: usize) {
@@ -44,7 +55,8 @@ pub fn select(number: usize) {
 #[cfg(mutants)]
 pub(crate) fn chosen(name: &str) -> bool {
     let number = CHOSEN.load(Ordering::Relaxed);
-    number > 0 && ALL.get(number - 1).is_some_and(|(chosen, _)| *chosen == name)
+    let mut names = ALL.iter().map(|(name, _)| *name).chain(SHOWN_BY_TESTS.iter().copied());
+    number > 0 && names.nth(number - 1) == Some(name)
 }
 
 /// Whether the planted bug of this name is chosen; `false` in every ordinary build.

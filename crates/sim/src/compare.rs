@@ -76,6 +76,7 @@ pub fn events(machine: &[Batch], model: &[Batch]) -> Check {
 /// Everything the views show.
 pub fn views(machine: &View, model: &View) -> Check {
     same("T1", "clock", &machine.clock, &model.clock)?;
+    same("model", "level", &machine.level, &model.level)?;
     locks(machine, model)?;
     leases(&machine.leases, &model.leases)?;
     same("model", "keys", &machine.keys, &model.keys)?;

@@ -17,6 +17,8 @@ pub const ALL: usize = 1_000;
 pub struct View {
     /// The clock.
     pub clock: u64,
+    /// The level of the rules.
+    pub level: u16,
     /// The newest revision.
     pub revision: Revision,
     /// The oldest revision that can be asked for.
@@ -43,6 +45,7 @@ impl View {
         let locks = machine.locks("", None, ALL);
         Self {
             clock: machine.clock_ms(),
+            level: machine.level(),
             revision: machine.revision(),
             floor: machine.floor(),
             next_due: machine.next_due_ms(),
@@ -60,6 +63,7 @@ impl View {
         let locks = model.locks();
         Self {
             clock: model.clock_ms(),
+            level: model.level(),
             revision: model.revision(),
             floor: model.floor(),
             next_due: model.next_due_ms(),

@@ -156,7 +156,7 @@ impl Machine {
     fn ends_of_grants(&self, lock: Slot) -> Vec<(u64, bool)> {
         let mut ends = Vec::new();
         for (_, grant) in self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants) {
-            let delay_ms = grant.terms.lock_delay_ms();
+            let delay_ms = self.promised_ms(grant.terms.lock_delay_ms());
             let mut certain = true;
             let until_ms = match &grant.state {
                 GrantState::Over(over) => {
@@ -166,8 +166,13 @@ impl Machine {
                 GrantState::Held(lease) => {
                     let lease = self.leases.at(*lease);
                     let silent_ms = lease.deadline_ms;
-                    let max_hold_ms = grant.terms.max_hold_ms();
-                    let longest_ms = max_hold_ms.map(|ms| grant.since_ms.saturating_add(ms));
+                    // It is taken away one ttl before its longest hold is over, and cools for as long as
+                    // a lease that was renewed just before lives.
+                    let ttl_ms = u64::from(lease.ttl_ms);
+                    let cooling_ms = self.promised_ms(ttl_ms);
+                    let longest_ms = self
+                        .max_hold_deadline(grant)
+                        .map(|taken_ms| taken_ms.saturating_add(cooling_ms));
                     certain = longest_ms.is_some();
                     longest_ms.unwrap_or(silent_ms).saturating_add(delay_ms)
                 }

@@ -19,6 +19,7 @@ mod leases;
 mod limits;
 mod questions;
 mod restore_and_epoch;
+mod rounding;
 mod semaphores;
 mod several_locks;
 mod shared;

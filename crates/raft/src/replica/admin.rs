@@ -37,8 +37,14 @@ impl Replica {
         if !self.leads() {
             return Err(Why::NotLeader { leader: self.leader() });
         }
+        let hasty = mutant!("members_changed_before_own_term") && !self.clock.started(self.term());
+        if hasty {
+            // The engine has the same rule.
+            self.node.raft.pending_conf_index = 0;
+            self.changing = None;
+        }
         // Nothing changes before everything older than this term is applied here.
-        if !self.clock.started(self.term())
+        if !self.clock.started(self.term()) && !hasty
             || self.changing.is_some()
             || self.members.is_joint()
             || self.node.raft.has_pending_conf()
@@ -53,7 +59,9 @@ impl Replica {
         let mut voters = self.members.voters.clone();
         for change in changes {
             match *change {
-                Change::AddLearner(id) if self.members.retired.contains(&id) => {
+                Change::AddLearner(id)
+                    if self.members.retired.contains(&id) && !mutant!("removed_id_added_again") =>
+                {
                     return Err(Why::Retired);
                 }
                 Change::AddLearner(id) if self.members.contains(id) => return Err(Why::Impossible),

@@ -10,7 +10,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, NewLease, Request, RequestId};
 use tenure_raft::{
     Boot, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Persist, Replica,
-    Status, Step, Stop, Ticket,
+    Status, Step, Stop, Ticket, Why,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -46,6 +46,7 @@ struct Member {
     stuck: bool,
     stopped: Option<Stop>,
     answers: Vec<(Ticket, Fate)>,
+    changed: Vec<Result<(), Why>>,
     sent: Vec<Step>,
 }
 
@@ -68,6 +69,12 @@ fn at(id: MemberId) -> usize {
 
 impl Cluster {
     pub(crate) fn new(size: usize) -> Self {
+        Self::with_learners(size, 0)
+    }
+
+    /// Voters first, learners after them.
+    pub(crate) fn with_learners(voters: usize, learners: usize) -> Self {
+        let size = voters + learners;
         let hard_state = HardState { term: 1, vote: None, commit: 1 };
         let member = || Member {
             replica: None,
@@ -77,11 +84,15 @@ impl Cluster {
             stuck: false,
             stopped: None,
             answers: Vec::new(),
+            changed: Vec::new(),
             sent: Vec::new(),
         };
         let mut cluster = Self {
             members: (0..size).map(|_| member()).collect(),
-            voters: Membership::of_voters((0..size).map(id)),
+            voters: Membership {
+                learners: (voters..size).map(id).collect(),
+                ..Membership::of_voters((0..voters).map(id))
+            },
             cuts: BTreeSet::new(),
             now_us: 1_000_000,
             starts: 0,
@@ -138,6 +149,11 @@ impl Cluster {
         self.cuts.extend([(one, other), (other, one)]);
     }
 
+    /// Nothing that `from` sends reaches `to`.
+    pub(crate) fn cut_one_way(&mut self, from: usize, to: usize) {
+        self.cuts.insert((from, to));
+    }
+
     pub(crate) fn isolate(&mut self, one: usize) {
         (0..self.members.len())
             .filter(|other| *other != one)
@@ -191,6 +207,7 @@ impl Cluster {
                 }
                 Output::Persist(persist) => member.written.push(persist),
                 Output::Answer { ticket, fate } => member.answers.push((ticket, fate)),
+                Output::Changed { result, .. } => member.changed.push(result),
                 Output::Stop(stop) => member.stopped = Some(stop),
                 Output::SendSnapshot { .. } | Output::SaveSnapshot { .. } => {
                     panic!("logs are short here")
@@ -254,6 +271,34 @@ impl Cluster {
     pub(crate) fn transfer(&mut self, leader: usize, to: usize) {
         let wish = tenure_raft::Wish::Transfer(id(to));
         self.input(leader, Input::Admin { ticket: Ticket(0), wish });
+    }
+
+    /// Asks a member to change the members; what it answers within a second.
+    pub(crate) fn change(&mut self, leader: usize, change: tenure_raft::Change) -> Result<(), Why> {
+        let wish = tenure_raft::Wish::Change(vec![change]);
+        self.input(leader, Input::Admin { ticket: Ticket(0), wish });
+        let before = self.members[leader].changed.len();
+        self.run_ms(1_000);
+        self.members[leader].changed.get(before).cloned().expect("an admin request is answered")
+    }
+
+    /// Asks a member to change the members, and does not wait for more than a refusal.
+    pub(crate) fn start_change(
+        &mut self,
+        leader: usize,
+        change: tenure_raft::Change,
+    ) -> Result<(), Why> {
+        let wish = tenure_raft::Wish::Change(vec![change]);
+        self.input(leader, Input::Admin { ticket: Ticket(0), wish });
+        let before = self.members[leader].changed.len();
+        self.step();
+        self.members[leader].changed.get(before).cloned().unwrap_or(Ok(()))
+    }
+
+    /// The newest step of this kind that a member has sent and that is no rejection.
+    pub(crate) fn newest_sent(&self, number: usize, kind: Kind) -> Step {
+        let mut sent = self.members[number].sent.iter();
+        sent.rfind(|step| step.kind == kind && !step.reject).cloned().expect("it sent one")
     }
 
     pub(crate) fn remove(&mut self, leader: usize, number: usize) {

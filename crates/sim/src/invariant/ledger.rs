@@ -19,6 +19,9 @@ use crate::observe::{Part, Seen};
 /// The end of time, by the rules.
 pub(super) const CLOCK_MAX: u64 = (1 << 60) - 1;
 
+/// The level from which on a promised time lasts a millisecond of the clock longer.
+const LEVEL_ROUNDED_UP: u16 = 2;
+
 /// A lease that has not ended as far as is known.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownLease {
@@ -63,6 +66,10 @@ pub struct KnownGrant {
 pub struct Ledger {
     /// The clock of the entry.
     pub clock: u64,
+    /// The level of the rules.
+    pub level: u16,
+    /// The level at the beginning of the entry: a command in it may raise it.
+    level_before: u16,
     /// Leases that have not ended: live ones, and those that are due and wait for their slice.
     pub leases: BTreeMap<LeaseId, KnownLease>,
     /// Leases that have.
@@ -86,7 +93,27 @@ impl Ledger {
     /// Begins an entry.
     pub fn begin(&mut self, seen: &Seen<'_>) {
         self.clock = seen.after.clock;
+        self.level = seen.before.level;
+        self.level_before = seen.before.level;
         self.maybe_renewed.clear();
+    }
+
+    /// When something that was promised for so long from now is due.
+    pub fn deadline(&self, ms: u64) -> u64 {
+        deadline(self.clock, promised(self.level, ms))
+    }
+
+    /// Whether a lease with this ttl that was renewed by this entry, before or after a command of it
+    /// raised the level, has so much left.
+    pub fn renewed_left(&self, ttl: u64, left: u64) -> bool {
+        [self.level_before, self.level].iter().any(|level| {
+            self.clock.saturating_add(left) == deadline(self.clock, promised(*level, ttl))
+        })
+    }
+
+    /// The most that a lease with this ttl can have left.
+    pub fn longest(&self, ttl: u64) -> u64 {
+        promised(self.level, ttl)
     }
 
     /// Whether some lease may be due that is not in the books.
@@ -113,7 +140,13 @@ impl Ledger {
                 (None, Some(place)) => self.place_event(lock, place, event),
                 (None, None) => {}
             },
-            Subject::Key(_) | Subject::Settings => {}
+            Subject::Settings => {
+                let request = part.command.map(|(request, _)| &request.command);
+                if let Some(Command::RaiseLevel { level }) = request {
+                    self.level = *level;
+                }
+            }
+            Subject::Key(_) => {}
         }
     }
 
@@ -134,9 +167,9 @@ impl Ledger {
         for (reference, renewal) in leases.iter().zip(renewals) {
             let key = handles.resolve(self, *reference);
             if let (Some(renewal), Some((id, _))) = (renewal, key) {
-                let clock = self.clock;
+                let deadline = self.deadline(renewal.ttl_ms);
                 if let Some(known) = self.leases.get_mut(&id) {
-                    known.deadline = deadline(clock, renewal.ttl_ms);
+                    known.deadline = deadline;
                 }
             }
         }
@@ -145,6 +178,7 @@ impl Ledger {
     /// Sets the books right from the views.
     pub fn settle(&mut self, seen: &Seen<'_>) {
         self.clock = seen.after.clock;
+        self.level = seen.after.level;
         if !seen.whole {
             self.settle_doubtful(seen);
         }
@@ -196,7 +230,8 @@ impl Ledger {
         // Whatever the delay of a grant was, it is not longer than any lock-delay can be.
         let delay = *Limit::LockDelayMs.range().end();
         let unknown = seen.before.limits.get(Limit::TtlMaxMs);
-        let longest = longest.max(unknown).saturating_add(delay);
+        // A ttl and a lock-delay may each last a millisecond longer.
+        let longest = longest.max(unknown).saturating_add(delay).saturating_add(2);
         let clock = seen.after.clock;
         let most = longest.max(self.quiet_until.saturating_sub(clock));
         self.quiet_until = match stopped {
@@ -215,7 +250,8 @@ impl Ledger {
     fn restored_least(&mut self, seen: &Seen<'_>, stopped: Stopped) {
         let clock = seen.after.clock;
         let limits = &seen.before.limits;
-        let unknown = limits.get(Limit::TtlMaxMs) + limits.get(Limit::LockDelayMs);
+        let promised = |limit| promised(seen.before.level, limits.get(limit));
+        let unknown = promised(Limit::TtlMaxMs) + promised(Limit::LockDelayMs);
         let earlier = self.quiet_least.saturating_sub(clock);
         self.quiet_least = match stopped {
             Stopped::ForGood => 0,
@@ -245,8 +281,7 @@ impl Ledger {
     fn lease_event(&mut self, part: &Part<'_>, id: LeaseId, cause: Cause) {
         if cause == Cause::LeaseGranted {
             let ttl = part.command.and_then(|(request, _)| new_ttl(request)).unwrap_or(0);
-            let known =
-                KnownLease { created: part.revision, ttl, deadline: deadline(self.clock, ttl) };
+            let known = KnownLease { created: part.revision, ttl, deadline: self.deadline(ttl) };
             self.leases.insert(id, known);
         } else if let Some(known) = self.leases.remove(&id) {
             self.ended.insert((id, known.created));
@@ -331,9 +366,14 @@ impl Ledger {
     }
 }
 
-/// When a lease granted or renewed now is due.
-pub(super) fn deadline(clock: u64, ttl: u64) -> u64 {
-    clock.saturating_add(ttl).min(CLOCK_MAX)
+/// By how much the clock must grow before so long has surely passed, for one who knows the counts of
+/// entries only in whole milliseconds, rounded down.
+fn promised(level: u16, ms: u64) -> u64 {
+    if level >= LEVEL_ROUNDED_UP && ms > 0 { ms.saturating_add(1) } else { ms }
+}
+
+fn deadline(clock: u64, ms: u64) -> u64 {
+    clock.saturating_add(ms).min(CLOCK_MAX)
 }
 
 fn new_ttl(request: &Request<'_>) -> Option<u64> {

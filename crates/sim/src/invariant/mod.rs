@@ -61,6 +61,7 @@ impl Checks {
             self.walk(seen, handles)?;
             notice::check(seen, handles)?;
         } else {
+            self.ledger.level = seen.after.level;
             self.tokens.catch_up(seen);
             self.asks.catch_up(seen);
             self.once.catch_up(&self.ledger, handles, seen);

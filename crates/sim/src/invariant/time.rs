@@ -5,7 +5,7 @@ use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{Command, Request, RequestId, Urgency};
 use tenure_types::{HolderState, Token};
 
-use super::ledger::{KnownGrant, Standing, deadline};
+use super::ledger::{KnownGrant, Standing};
 use super::{Check, Handles, Ledger, Violation};
 use crate::observe::{Part, Seen};
 
@@ -55,7 +55,7 @@ pub(super) fn renewal(
                 format!("{reference:?} {known:?} is live at {} and not renewed", ledger.clock);
             return Err(Violation::new("T1", detail));
         };
-        let shorter = deadline(ledger.clock, renewal.ttl_ms) < known.deadline;
+        let shorter = ledger.deadline(renewal.ttl_ms) < known.deadline;
         if renewal.ttl_ms != known.ttl || shorter {
             let detail = format!("{reference:?} {known:?} renewed as {renewal:?}");
             return Err(Violation::new("T1", detail));
@@ -71,7 +71,7 @@ pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
         return Err(Violation::new("T1", format!("the clock went back to {clock}")));
     }
     for lease in &seen.after.leases {
-        if lease.left_ms == 0 || lease.left_ms > lease.ttl_ms {
+        if lease.left_ms == 0 || lease.left_ms > ledger.longest(lease.ttl_ms) {
             return Err(Violation::new("T1", format!("{lease:?} cannot have so long to live")));
         }
         let Some(known) = ledger.leases.get(&lease.id).filter(|_| seen.whole) else { continue };
@@ -81,7 +81,7 @@ pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
             let detail = format!("{lease:?} has less left than {known:?} at {clock}");
             return Err(Violation::new("T1", detail));
         }
-        let renewed = clock + lease.left_ms == deadline(clock, lease.ttl_ms);
+        let renewed = ledger.renewed_left(lease.ttl_ms, lease.left_ms);
         if clock + lease.left_ms > known.deadline && !(renewed && numbered_renewal(seen)) {
             let detail = format!("{lease:?} has more left than {known:?} at {clock}");
             return Err(Violation::new("T1", detail));
@@ -144,7 +144,9 @@ fn grant_event(
             let lease = ledger.leases.get(&grant.lease.0);
             let left = lease.map(|lease| lease.deadline.saturating_sub(ledger.clock));
             let maybe = ledger.maybe_renewed.contains(&grant.lease.0)
-                && event.left_ms == lease.map(|lease| lease.ttl);
+                && lease
+                    .zip(event.left_ms)
+                    .is_some_and(|(lease, left)| ledger.renewed_left(lease.ttl, left));
             return if event.left_ms == left || maybe {
                 Ok(())
             } else {
@@ -158,10 +160,10 @@ fn grant_event(
     }
     match grant.delay {
         Some(0) if event.left_ms.is_some() => fail("delayed without a lock-delay"),
-        Some(delay) if delay > 0 && event.left_ms != Some(delay) => {
-            // Time itself ends: the delay is cut short there.
-            let cut = deadline(ledger.clock, delay).saturating_sub(ledger.clock);
-            if event.left_ms.unwrap_or(0) == cut {
+        Some(delay) if delay > 0 => {
+            // Where time itself ends the delay is cut short.
+            let left = ledger.deadline(delay).saturating_sub(ledger.clock);
+            if event.left_ms.unwrap_or(0) == left {
                 Ok(())
             } else {
                 fail("the lock-delay is missing")

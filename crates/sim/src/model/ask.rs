@@ -35,7 +35,7 @@ impl Model {
         let patience = match ask.wait {
             Wait::No | Wait::Limit { ms: 0 } => Patience::None,
             Wait::Unlimited => Patience::Endless,
-            Wait::Limit { ms } => Patience::Until(later(self.clock_ms, ms)),
+            Wait::Limit { ms } => Patience::Until(later(self.clock_ms, self.whole(ms))),
         };
         if let Some(standing) = self.present_standing(lease, &locks, patience) {
             return standing;

@@ -78,7 +78,7 @@ impl Model {
             id: new.id,
             created: self.this_revision(),
             ttl_ms: new.ttl_ms,
-            deadline_ms: later(self.clock_ms, new.ttl_ms),
+            deadline_ms: later(self.clock_ms, self.whole(new.ttl_ms)),
             client: Name::new(new.client).expect("the client's name was checked"),
             metadata: new.metadata.to_vec(),
             changed: Revision(0),
@@ -99,15 +99,15 @@ impl Model {
         if leases.len() > RENEWALS_PER_COMMAND {
             return Err(Refusal::TooManyInCommand { max: RENEWALS_PER_COMMAND as u64 });
         }
-        let clock_ms = self.clock_ms;
         let mut renewals = Vec::new();
         for &lease in leases {
             let Ok(id) = self.live(lease, handle_of) else {
                 renewals.push(None);
                 continue;
             };
+            let deadline_ms = later(self.clock_ms, self.whole(self.leases[&id].ttl_ms));
             let lease = self.leases.get_mut(&id).expect("a live lease exists");
-            lease.deadline_ms = later(clock_ms, lease.ttl_ms);
+            lease.deadline_ms = deadline_ms;
             renewals.push(Some(Renewal { ttl_ms: lease.ttl_ms, changed: lease.changed }));
         }
         Ok(Answer::Renewed(renewals))

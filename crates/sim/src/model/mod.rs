@@ -43,6 +43,9 @@ const LEVEL_MAX: u16 = 2;
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
 
+/// The level from which on a promised time lasts a millisecond more, because counts are rounded down.
+const LEVEL_WHOLE: u16 = 2;
+
 /// Limits that may be set by one command.
 const LIMITS_PER_COMMAND: usize = 32;
 
@@ -295,14 +298,14 @@ impl Model {
             match grant.state {
                 GrantState::Held => {}
                 GrantState::Cooling { until_ms } => {
-                    ends.push(until_ms.saturating_add(grant.lock_delay_ms));
+                    ends.push(until_ms.saturating_add(self.whole(grant.lock_delay_ms)));
                 }
                 GrantState::Delayed { until_ms } => ends.push(until_ms),
             }
         }
         let left_ms = |until_ms: u64| until_ms.saturating_sub(self.clock_ms);
         let ends = ends.into_iter().map(left_ms);
-        ends.fold(ttl_ms + delay_ms, u64::max)
+        ends.fold(self.whole(ttl_ms) + self.whole(delay_ms), u64::max)
     }
 
     /// The clock.
@@ -323,6 +326,11 @@ impl Model {
     /// The earliest deadline.
     pub fn next_due_ms(&self) -> Option<u64> {
         self.pending().into_iter().map(|item| item.deadline_ms).min()
+    }
+
+    /// The level.
+    pub fn level(&self) -> u16 {
+        self.level
     }
 
     /// The weight of the state.

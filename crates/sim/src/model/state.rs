@@ -6,7 +6,7 @@ use tenure_core::request::LeaseRef;
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Refusal, Revision, Token};
 
 use super::event::place_event;
-use super::{CLOCK_MAX, Grant, GrantState, HandleOf, Lock, Model, Place, Verdict};
+use super::{CLOCK_MAX, Grant, GrantState, HandleOf, LEVEL_WHOLE, Lock, Model, Place, Verdict};
 
 impl Model {
     /// The revision that the present command has, if it changes anything.
@@ -17,6 +17,12 @@ impl Model {
     /// An outcome, with the date of the first answer if it repeats one.
     pub(super) fn outcome(&mut self, result: Verdict) -> Outcome {
         Outcome { revision: self.repeated.take().unwrap_or(self.revision), result }
+    }
+
+    /// By how much the clock must grow until all of a time that was promised has passed.
+    pub(super) fn whole(&self, ms: u64) -> u64 {
+        let counts_are_cut = self.level >= LEVEL_WHOLE && ms > 0;
+        ms.saturating_add(u64::from(counts_are_cut))
     }
 
     pub(super) fn is_live(&self, lease: LeaseId) -> bool {

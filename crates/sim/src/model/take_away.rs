@@ -203,7 +203,7 @@ impl Model {
     /// Begins the lock-delay, or lets the grant go if it has none. Says how long it is.
     pub(super) fn delay_or_go(&mut self, lock: &Name, token: Token) -> Option<u64> {
         let grant = self.grant(lock, token).expect("only what is there ends").clone();
-        let until_ms = later(self.clock_ms, grant.lock_delay_ms);
+        let until_ms = later(self.clock_ms, self.whole(grant.lock_delay_ms));
         if until_ms == self.clock_ms {
             self.end_held(lock, token);
             return None;

@@ -1,0 +1,64 @@
+//! Checks that the id of a removed member is never used again, and what would happen if it were.
+//!
+//! Run the second test with `RUSTFLAGS="--cfg mutants" cargo test --target-dir target/mutants --package tenure-raft
+//! --test reuse`: it needs a build without the rule.
+
+mod disks;
+
+use disks::{Cluster, id};
+use tenure_raft::Change;
+
+/// Not in a build with planted bugs: the choice of one concerns the whole process.
+#[cfg(not(mutants))]
+#[test]
+fn the_id_of_a_removed_member_is_refused_by_every_later_leader() {
+    use tenure_raft::Why;
+
+    let mut cluster = Cluster::new(4);
+    let leader = cluster.elect(0);
+    assert_eq!(cluster.change(leader, Change::Remove(id(3))), Ok(()));
+    assert_eq!(cluster.change(leader, Change::AddLearner(id(3))), Err(Why::Retired));
+    let next = cluster.elect(1);
+    assert_eq!(cluster.change(next, Change::AddLearner(id(3))), Err(Why::Retired));
+}
+
+/// The engine takes an answer that the removed member sent in the same term for one of the new member,
+/// whose disk is empty, and ignores the rejections of the new member as outdated from then on. The leader's heartbeats
+/// name what it believes to be acknowledged, so the new member finds that its disk does not have it, and stops.
+/// Without a late answer it replays its own removal, and stops.
+#[cfg(mutants)]
+#[test]
+fn without_that_rule_the_new_member_stops_instead_of_being_sent_entries_for_ever() {
+    use tenure_raft::{Kind, Message, Stop};
+    use tenure_store::HardState;
+
+    tenure_raft::mutants::select_by_name("removed_id_added_again");
+    for late_answer in [true, false] {
+        let mut cluster = Cluster::new(4);
+        let leader = cluster.elect(0);
+        cluster.write(leader, 5);
+        cluster.run_ms(100);
+        let late = cluster.newest_sent(3, Kind::AppendAnswer);
+        let term = cluster.term(leader);
+        assert_eq!(late.term, term);
+        cluster.kill(3);
+        let hard_state = HardState { term: 1, vote: None, commit: 1 };
+        cluster.replace_disk(3, disks::Disk { hard_state, ..disks::Disk::default() });
+        assert_eq!(cluster.change(leader, Change::Remove(id(3))), Ok(()));
+        assert_eq!(cluster.change(leader, Change::AddLearner(id(3))), Ok(()));
+        cluster.start(3);
+        if late_answer {
+            let held = late.index;
+            cluster.hand(leader, 3, Message::Step(late));
+            cluster.step();
+            assert_eq!(cluster.status(leader).matched.get(&id(3)), Some(&held), "it is believed");
+        }
+        cluster.run_ms(5_000);
+        assert_eq!(cluster.term(leader), term, "all of this in one term");
+        match cluster.stopped(3) {
+            Some(Stop::Forgot { .. }) if late_answer => {}
+            Some(Stop::Removed) if !late_answer => {}
+            other => panic!("late answer: {late_answer}, the new member: {other:?}"),
+        }
+    }
+}
