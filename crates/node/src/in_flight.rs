@@ -95,6 +95,15 @@ impl InFlight {
     pub(crate) fn len(&self) -> usize {
         self.attempts.len()
     }
+
+    /// Commands that the permits of all attempts stand for.
+    pub(crate) fn held_commands(&self) -> u64 {
+        let held = |attempt: &Attempt| match &attempt.origin {
+            Origin::Client(flight) => flight.batch.permit.commands(),
+            Origin::Peer { permit, .. } => permit.commands(),
+        };
+        self.attempts.values().map(held).sum()
+    }
 }
 
 impl Attempt {

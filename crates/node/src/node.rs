@@ -151,6 +151,11 @@ impl Node {
         self.in_flight.len()
     }
 
+    /// Commands whose part of the budget is held by attempts that are not answered yet.
+    pub fn held_commands(&self) -> u64 {
+        self.in_flight.held_commands()
+    }
+
     /// The budget for requests in flight.
     pub fn admission(&self) -> &Admission {
         &self.config.admission

@@ -1,10 +1,12 @@
-//! What goes wrong, and when is it over?
+//! Lets things go wrong at random, and heals some of them.
 
 use fastrand::Rng;
-use tenure_raft::{Change, Input, MemberId, Ticket, Wish};
+use tenure_node::{AdminId, Input, Principal};
+use tenure_raft::{Change, MemberId, Wish};
 use tenure_store::sim::{Fault, Restart};
 
 use super::event::Event;
+use super::trouble::{self, Trouble};
 use super::world::World;
 use super::{MS, S};
 use crate::invariant::Check;
@@ -17,7 +19,6 @@ pub(super) struct Nemesis {
     pub(super) healed: bool,
     /// Nothing else fails before this.
     quiet_until_us: u64,
-    asked: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ enum Kind {
     Replace,
     Transfer,
     RollBack,
+    /// Something above the log.
+    Above(Trouble),
 }
 
 const ALL: [Kind; 21] = [
@@ -72,22 +75,18 @@ const ALL: [Kind; 21] = [
 impl Nemesis {
     pub(super) fn new(rng: &mut Rng) -> Self {
         let share = rng.u8(1..=3);
-        let mut kinds: Vec<_> = ALL.into_iter().filter(|_| rng.u8(0..4) <= share).collect();
+        let above = trouble::ALL.into_iter().map(Kind::Above);
+        let all = ALL.into_iter().chain(above);
+        let mut kinds: Vec<_> = all.filter(|_| rng.u8(0..4) <= share).collect();
         kinds.push(Kind::Heal);
-        Self {
-            kinds,
-            pause_us: rng.u64(300..4000) * MS,
-            healed: false,
-            quiet_until_us: 0,
-            asked: 0,
-        }
+        Self { kinds, pause_us: rng.u64(200..3000) * MS, healed: false, quiet_until_us: 0 }
     }
 
     /// One voter with learners, whose power fails often: it elects itself, so nobody but its disk
     /// remembers in which terms it has led.
     pub(super) fn lonely() -> Self {
         let kinds = vec![Kind::Add, Kind::PowerLoss, Kind::PowerLoss, Kind::CrashAll, Kind::Heal];
-        Self { kinds, pause_us: 800 * MS, healed: false, quiet_until_us: 0, asked: 0 }
+        Self { kinds, pause_us: 800 * MS, healed: false, quiet_until_us: 0 }
     }
 }
 
@@ -154,17 +153,19 @@ impl World {
             Kind::Replace => self.replace(),
             Kind::Transfer => self.transfer(),
             Kind::RollBack => self.roll_back(node),
+            Kind::Above(trouble) => self.make_trouble(trouble, node)?,
         }
+        self.watch_links();
         Ok(())
     }
 
     /// Who leads, as far as one can tell.
     pub(super) fn leader(&self) -> Option<usize> {
-        let leads = |node: &&super::node::Node| {
-            node.process.as_ref().is_some_and(|process| process.replica.status().leading)
+        let leads = |node: &&super::node::Member| {
+            node.process.as_ref().is_some_and(|process| process.replica().status().leading)
         };
         let leader = self.nodes.iter().filter(leads).max_by_key(|node| {
-            node.process.as_ref().map(|process| process.replica.status().term)
+            node.process.as_ref().map(|process| process.replica().status().term)
         })?;
         self.at(leader.id)
     }
@@ -237,7 +238,7 @@ impl World {
             return;
         }
         let Some(process) = &self.nodes[node].process else { return };
-        let durable = process.durable;
+        let durable = process.pen.durable;
         let Some((old, old_durable)) = self.nodes[node].old_disk.take() else {
             let old = self.nodes[node].disk.fork(self.rng.u64(..));
             old.restart(Restart::PowerLostAll);
@@ -246,7 +247,7 @@ impl World {
         };
         let served = leader.and_then(|leader| self.nodes[leader].process.as_ref());
         let knows = served.is_some_and(|process| {
-            let status = process.replica.status();
+            let status = process.replica().status();
             status.serving && status.matched.get(&id).is_some_and(|index| *index > old_durable)
         });
         if !knows {
@@ -254,8 +255,8 @@ impl World {
         }
         self.tally.count("rolled_back");
         self.network.calm();
+        self.end(node, Restart::ProcessKilled);
         let target = &mut self.nodes[node];
-        target.crash(Restart::ProcessKilled);
         target.disk = old;
         target.damaged = true;
         target.must_stop = Some(self.now_us + 5 * S);
@@ -294,7 +295,7 @@ impl World {
     /// Spoils a disk, as long as a majority keeps a good one.
     fn flip(&mut self, node: usize, dir: &str, kind: &'static str) {
         let is_voter = self.members.voters.contains(&self.nodes[node].id);
-        let is_lost = |node: &super::node::Node| {
+        let is_lost = |node: &super::node::Member| {
             (node.dead || node.damaged) && !self.members.retired.contains(&node.id)
         };
         if !is_voter
@@ -321,16 +322,28 @@ impl World {
         }
     }
 
+    /// An operator asks a member, which need not lead.
     fn wish(&mut self, wish: Wish) -> bool {
-        let Some(leader) = self.leader() else { return false };
-        let boot = self.nodes[leader].boot;
-        self.nemesis.asked += 1;
-        let ticket = Ticket(u64::MAX - self.nemesis.asked);
-        self.give(leader, boot, Input::Admin { ticket, wish });
+        let up: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].is_up()).collect();
+        if up.is_empty() {
+            return false;
+        }
+        let node = self.leader().filter(|_| self.rng.bool());
+        let node = node.unwrap_or_else(|| up[self.rng.usize(0..up.len())]);
+        let boot = self.nodes[node].boot;
+        self.numbers += 1;
+        let admin = self.numbers;
+        let within_us = [50 * MS, S, 5 * S, 30 * S][self.rng.usize(0..4)];
+        let deadline_us = self.nodes[node].local_us(self.now_us) + within_us;
+        if let Some(process) = &mut self.nodes[node].process {
+            process.desk.admins.insert(admin, deadline_us);
+        }
+        let (admin, principal) = (AdminId(admin), Principal::anyone());
+        self.give(node, boot, Input::Admin { admin, principal, request: wish, deadline_us });
         true
     }
 
-    fn add(&mut self) {
+    pub(super) fn add(&mut self) {
         if self.members.all().len() >= 6 || self.nodes.len() >= 12 {
             return;
         }

@@ -1,4 +1,4 @@
-//! Which faults have happened, how often?
+//! Counts which faults have happened, and how often.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,46 @@ const KINDS: &[&str] = &[
     "not_done",
     "unknown",
     "lease_lost",
+    // Links between members.
+    "link_break",
+    "link_overflow",
+    "forward_lost",
+    "forward_expired",
+    "older_build",
+    // Sessions, and the links of clients.
+    "session_cut",
+    "client_link_one_way",
+    "client_sleeps",
+    "duplicate_batch",
+    "expired_on_arrival",
+    "asked_again",
+    "forced",
+    "too_large",
+    // Single threads, machines and budgets.
+    "router_stall",
+    "sync_stall",
+    "suspend",
+    "overload",
+    "overloaded",
+    "leave",
+    // Strangers and changes of who is who.
+    "stranger_frame",
+    "removed_member_frame",
+    "forged_commands",
+    "forged_admin",
+    "forged_answers",
+    "forged_admin_answer",
+    "rename",
+    "wiped",
     // What the checks need to have seen.
+    "forwarded",
+    "batch_of_several",
+    "expired",
+    "queued",
+    "granted_by_notice",
+    "lost_by_notice",
+    "admin_unknown",
+    "read_failed",
     "term",
     "entry",
     "held",
