@@ -63,6 +63,8 @@ pub struct Node {
     directory: Known,
     chooser: Chooser,
     leaving: Option<Leaving>,
+    /// The index of a snapshot that the replica was handed and may install.
+    arriving: Option<u64>,
     ignored: u64,
 }
 
@@ -117,6 +119,7 @@ impl Node {
             directory: Known::default(),
             chooser: Chooser::default(),
             leaving: None,
+            arriving: None,
             ignored: 0,
         }
     }
@@ -188,6 +191,7 @@ impl Node {
             Input::Persisted { number } => RaftInput::Persisted { number },
             Input::SnapshotSaved { point, saved } => RaftInput::SnapshotSaved { point, saved },
             Input::SnapshotReceived { from, step, machine, members } => {
+                self.arriving = step.snapshot.as_ref().map(|head| head.point.index);
                 RaftInput::SnapshotReceived { from, step, machine, members }
             }
             Input::SnapshotSent { to, saved } => RaftInput::SnapshotSent { to, saved },
@@ -227,6 +231,7 @@ impl Node {
             self.pass_on(output, out, observer);
         }
         self.raft_outputs = raft_outputs;
+        self.tell_skipped(out);
         self.tell_directory(out);
         self.choose_leader();
         self.serve_reads(out);
@@ -379,6 +384,17 @@ impl Node {
         }
         self.attempts_lost(member, link);
         self.admins_lost(member, link);
+    }
+
+    /// Tells that notices were lost, once a snapshot has taken the place of entries.
+    fn tell_skipped(&mut self, out: &mut Vec<Output>) {
+        let Some(index) = self.arriving else { return };
+        if self.replica.status().applied.index >= index {
+            self.arriving = None;
+            if !mutant!("skipped_entries_not_told") {
+                out.push(Output::Skipped);
+            }
+        }
     }
 
     /// Tells the links who the members are and where they live.

@@ -1,4 +1,4 @@
-//! Which of our proofs shall run?
+//! Runs one of the proofs.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ enum Proof {
     },
     /// Run whole clusters while everything fails, and check their promises.
     Cluster(ClusterArgs),
-    /// Plant bugs in the replicated log, one at a time, and see that each is caught.
+    /// Plant bugs in the replicated log and in the node, one at a time, and see that each is caught.
     ClusterMutants(ClusterArgs),
     /// Plant bugs in the machine, one at a time, and see that each is caught.
     Mutants(MutantArgs),
@@ -75,6 +75,9 @@ struct ClusterArgs {
     /// How many seeds run a second time, which must be the same to the byte.
     #[arg(long, default_value_t = 20)]
     twice: u64,
+    /// Of the planted bugs, only those whose name has this in it.
+    #[arg(long, default_value = "")]
+    only: String,
     /// On how many threads; all cores if not given.
     #[arg(long)]
     threads: Option<usize>,
@@ -230,16 +233,17 @@ fn clusters(args: &ClusterArgs) -> bool {
 
 #[cfg(mutants)]
 fn planted_in_clusters(args: &ClusterArgs) -> bool {
-    tenure_sim::mutants::run_clusters(cluster::campaign::Plan {
+    let plan = cluster::campaign::Plan {
         from: args.from,
         seeds: args.seeds,
         threads: threads(args.threads),
-    })
+    };
+    tenure_sim::mutants::run_clusters(plan, &args.only)
 }
 
 #[cfg(not(mutants))]
 fn planted_in_clusters(args: &ClusterArgs) -> bool {
-    let _ = args.seeds;
+    let _ = (args.seeds, &args.only);
     println!(
         "this build has no planted bugs; build it with: \
          RUSTFLAGS=\"--cfg mutants\" cargo run --profile sim -p tenure-sim -- cluster-mutants"

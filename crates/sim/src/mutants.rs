@@ -1,4 +1,4 @@
-//! Is every planted bug caught, and by a check that names it rightly?
+//! Runs every planted bug, and tells whether a check caught it that names it rightly.
 
 use tenure_core::mutants;
 
@@ -60,7 +60,7 @@ const OF_THE_MACHINE: &[(&str, &[&str])] = &[
 /// One planted bug: its name, what may catch it, and how it is chosen.
 type Planted = (&'static str, &'static [&'static str], fn(usize), usize);
 
-/// Every bug that clusters must show: of the replicated log, of the log on disk, of the machine.
+/// Every bug that clusters must show: of the replicated log, of the node, of the log on disk, of the machine.
 fn planted_in_clusters() -> Vec<Planted> {
     let numbered = |all: &'static [(&'static str, &'static [&'static str])], select: fn(usize)| {
         let number = move |(at, one): (usize, &'static (&'static str, &'static [&'static str]))| {
@@ -74,13 +74,14 @@ fn planted_in_clusters() -> Vec<Planted> {
         (*name, *expected, mutants::select as fn(usize), at + 1)
     });
     numbered(tenure_raft::mutants::ALL, tenure_raft::mutants::select)
+        .chain(numbered(tenure_node::mutants::ALL, tenure_node::mutants::select))
         .chain(numbered(tenure_store::mutants::ALL, tenure_store::mutants::select))
         .chain(of_the_machine)
         .collect()
 }
 
-/// Runs all bugs that clusters must show; whether each was caught as expected.
-pub fn run_clusters(plan: cluster::campaign::Plan) -> bool {
+/// Runs all bugs that clusters must show, or those whose name has `only` in it; whether each was caught as expected.
+pub fn run_clusters(plan: cluster::campaign::Plan, only: &str) -> bool {
     let clean = cluster::campaign::Plan { seeds: CLEAN_SEEDS, ..plan };
     if let Some((seed, violation)) = cluster::campaign::run(clean, &|| {}).failure {
         println!(
@@ -89,7 +90,8 @@ pub fn run_clusters(plan: cluster::campaign::Plan) -> bool {
         );
         return false;
     }
-    let planted = planted_in_clusters();
+    let mut planted = planted_in_clusters();
+    planted.retain(|(name, ..)| name.contains(only));
     let mut caught = 0;
     for (name, expected, select, number) in &planted {
         select(*number);

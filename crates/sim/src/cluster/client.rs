@@ -216,6 +216,7 @@ impl World {
             return Ok(());
         }
         session.mail -= 1;
+        self.say(|| format!("client {} hears {mail:?}", stream.client));
         match mail {
             Mail::Answers { batch, outcomes } => self.hear_answers(stream, batch, outcomes),
             Mail::Notice(notice) => self.hear_notice(stream, notice),

@@ -66,6 +66,7 @@ enum Routed {
     Attach(Stream, Handle),
     Answer { session: SessionId, batch: u64, outcomes: Outcomes },
     Notices(Vec<Notice>),
+    Skipped,
 }
 
 impl Desk {
@@ -237,6 +238,10 @@ impl World {
         self.leave(node, Routed::Notices(notices));
     }
 
+    pub(super) fn leave_skipped(&mut self, node: usize) {
+        self.leave(node, Routed::Skipped);
+    }
+
     fn leave(&mut self, node: usize, routed: Routed) {
         let boot = self.nodes[node].boot;
         let Some(process) = &mut self.nodes[node].process else { return };
@@ -291,6 +296,18 @@ impl World {
             Routed::Close(session) => {
                 desk.router.close(session);
                 desk.sessions.remove(&session);
+            }
+            Routed::Skipped => {
+                let closed = desk.router.close_all();
+                let sessions = std::mem::take(&mut desk.sessions);
+                ensure(closed.iter().eq(sessions.keys()), "N1", || {
+                    format!("{node} ended {closed:?} of {:?}", sessions.keys())
+                })?;
+                for (stream, _) in sessions.into_values() {
+                    self.tally.count("sessions_skipped");
+                    self.send_away(stream);
+                }
+                return Ok(());
             }
             Routed::Attach(stream, lease) => {
                 desk.router.attach(stream.id, lease);
@@ -356,6 +373,15 @@ impl World {
         session.newest_us = session.newest_us.max(self.now_us + delay_us);
         session.mail += 1;
         self.queue.push(session.newest_us, Event::Mail { stream, mail });
+    }
+
+    /// Ends a client's session from the member's side.
+    fn send_away(&mut self, stream: Stream) {
+        let delay_us = self.network.delay_us(&mut self.rng);
+        let Some(session) = self.clients[stream.client].session_mut(stream.id) else { return };
+        session.newest_us = session.newest_us.max(self.now_us + delay_us);
+        session.mail += 1;
+        self.queue.push(session.newest_us, Event::Cut { stream });
     }
 
     /// N5: when everything is told, no client waits for what was granted, or believes in what it lost.

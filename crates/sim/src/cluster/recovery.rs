@@ -26,9 +26,11 @@ impl World {
         self.slow_sync = 0;
         self.network.calm();
         self.links.calm();
-        for client in &mut self.clients {
-            if let Some(session) = &mut client.session {
-                (session.deaf, session.mute) = (false, false);
+        for client in 0..self.clients.len() {
+            let session = self.clients[client].session.as_ref();
+            if session.is_some_and(|session| session.deaf || session.mute) {
+                // What was lost on it stays lost.
+                self.cut_session(client);
             }
         }
         self.clients.iter_mut().for_each(Client::wait_to_be_served);

@@ -76,6 +76,10 @@ impl World {
                 self.leave_notices(node, notices);
                 Ok(())
             }
+            Output::Skipped => {
+                self.leave_skipped(node);
+                Ok(())
+            }
             Output::ReadReady { read } => self.read_ready(node, read),
             Output::ReadFailed { read, failure } => self.read_failed(node, read, failure),
             Output::AdminDone { admin, result } => {

@@ -88,6 +88,7 @@ const KINDS: &[&str] = &[
     "granted_by_notice",
     "lost_by_notice",
     "admin_unknown",
+    "sessions_skipped",
     "read_failed",
     "term",
     "entry",
