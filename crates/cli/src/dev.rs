@@ -7,11 +7,13 @@ use std::{fs, io};
 
 use clap::Args;
 use serde_json::json;
-use tenure_server::{Entrance, Running, Settings, os, start};
+use tenure_server::{Entrance, Running, Settings, log, os, start};
 
 use crate::exit::Exit;
 use crate::output::{self, Output};
-use crate::run::{Company, Failure, REMOVED, Wishes, on_end, shown, unstarted, wishes};
+use crate::run::{
+    Company, Failure, REMOVED, Wishes, install_log, on_end, shown, unstarted, wishes,
+};
 
 /// Small enough to be made while somebody watches.
 const SEGMENT_BYTES: u32 = 8 * 1024 * 1024;
@@ -42,12 +44,16 @@ pub(crate) struct Dev {
     /// How to say that it is ready
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: Output,
+    /// Log what is at least so important: error, warn, info or debug [env: TENURE_LOG_LEVEL] [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
 }
 
 /// Runs one durable member until somebody stops it.
 pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     let began_us = os::now_us();
     check(&flags.clients)?;
+    install_log(None, log_level(flags)?)?;
     let wishes = wishes()?;
     os::raise_open_files();
     let data = Data::choose(flags)?;
@@ -70,6 +76,18 @@ pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     let (names, running): (Vec<String>, Vec<Running>) = running.into_iter().unzip();
     wishes.wait(&running, |name| go_on_without(flags, &data.path, name, &names, &running));
     Ok(Exit::Done)
+}
+
+/// The least important lines that the log has: the flag beats the variable.
+fn log_level(flags: &Dev) -> Result<log::Level, Failure> {
+    let wrong = |text: &str| format!("`{text}` is no level; try error, warn, info or debug");
+    if let Some(text) = &flags.log_level {
+        let level = log::Level::parse(text);
+        return level.ok_or_else(|| Failure::arguments(format!("--log-level: {}", wrong(text))));
+    }
+    let Ok(text) = std::env::var("TENURE_LOG_LEVEL") else { return Ok(log::Level::default()) };
+    let level = log::Level::parse(&text);
+    level.ok_or_else(|| Failure::config(format!("TENURE_LOG_LEVEL: {}", wrong(&text))))
 }
 
 /// One of several was removed from their cluster: it stops for good, the others go on.

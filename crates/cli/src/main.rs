@@ -332,10 +332,12 @@ fn main() -> ExitCode {
         Err(error) => return not_understood(&error),
     };
     let (output, done) = run(&arguments.command);
-    match done {
+    let code = match done {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report_as(output),
-    }
+    };
+    tenure_server::log::flush();
+    code
 }
 
 /// Says what is wrong with the arguments, or the help that was asked for; as an object to whoever wants objects.

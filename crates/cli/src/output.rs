@@ -30,10 +30,12 @@ pub(crate) fn out(text: &str) {
     }
 }
 
-/// Writes what we have to say to stderr.
+/// Writes what we have to say to stderr: in a process with a log behind its lines, and without waiting for a reader.
 pub(crate) fn tell(text: &str) {
-    // If nobody hears it, nobody can be told so.
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    if !tenure_server::log::print(text) {
+        // If nobody hears it, nobody can be told so.
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    }
 }
 
 /// One object, in one line.

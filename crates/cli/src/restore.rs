@@ -1,15 +1,17 @@
 //! How does somebody bring a cluster back?
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
-use tenure_server::restore::{Origin, RestoreError, Restored, Wanted, restore};
+use tenure_server::restore::{Origin, RestoreError, Restored, Stopped, Wanted, restore};
 use tenure_server::{Names, Preference};
 use tenure_types::{Epoch, Token};
 
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::output::{self, Output};
+use crate::span;
 
 const SEGMENT_BYTES: u32 = 64 * 1024 * 1024;
 
@@ -19,6 +21,9 @@ Examples:
   Bring a cluster back from a backup, as one member, and start it:
     tenure restore /backups/monday --data /var/lib/tenure --name a
     tenure serve --name a --data /var/lib/tenure
+
+  Every client was stopped ten minutes ago, so that locks are granted ten minutes earlier:
+    tenure restore /backups/monday --data /var/lib/tenure --stopped-for 10m
 
   The cluster wrote to storage after the backup, and the storage has seen token 281474976710999:
     tenure restore /backups/monday --data /var/lib/tenure --above 281474976710999
@@ -60,6 +65,11 @@ pub(crate) struct Restore {
     /// Refuse what is not of this cluster
     #[arg(long, value_name = "ID")]
     cluster: Option<String>,
+    /// How long all clients of the former cluster have been stopped, or cut off from it, on your word: no lock is granted
+    /// for that much less. Without it a client that got a lease after the backup may still be at work, so no lock is granted
+    /// for the longest ttl and the longest lock-delay that the cluster allowed
+    #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with = "waive_quiet")]
+    stopped_for: Option<Duration>,
     /// Grant locks at once: nobody who held one before is still at work
     #[arg(long)]
     waive_quiet: bool,
@@ -98,7 +108,7 @@ impl Restore {
             epoch: self.epoch.and_then(Epoch::new),
             above: self.above,
             ledger: self.ledger.clone(),
-            waive_quiet: self.waive_quiet,
+            stopped: self.stopped(),
             names: self.name.clone().map(|name| Names {
                 name,
                 members,
@@ -107,6 +117,17 @@ impl Restore {
             }),
             segment_bytes: SEGMENT_BYTES,
         }
+    }
+}
+
+impl Restore {
+    fn stopped(&self) -> Stopped {
+        if self.waive_quiet {
+            return Stopped::ForGood;
+        }
+        let time = self.stopped_for.unwrap_or_default();
+        // Whole milliseconds that have certainly passed.
+        Stopped::ForMs(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
@@ -150,7 +171,11 @@ fn report(flags: &Restore, restored: &Restored) {
         ));
     }
     text.push_str(&match quiet_ms {
-        Some(ms) => format!("  no lock is granted for {} s after the start\n", ms.div_ceil(1000)),
+        Some(ms) => format!(
+            "  no lock is granted for {} s after the start, because clients of the former cluster may still be at work;\n  \
+             if all of them have been stopped for a while, restore with --stopped-for TIME\n",
+            ms.div_ceil(1000)
+        ),
         None => "  locks are granted at once\n".to_owned(),
     });
     text.push_str(&match ledger {

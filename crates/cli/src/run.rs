@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tenure_server::{End, Running, StartError, say};
+use tenure_server::{End, Running, StartError, log};
 
 use crate::exit::Exit;
 pub(crate) use crate::failure::{Failure, chain};
@@ -42,6 +42,12 @@ pub(crate) fn unstarted(error: StartError, data: &Path, company: Company) -> Fai
         Company::Others => format!("mv {data} {data}{REMOVED}: the others go on without it"),
     };
     Failure::new(Exit::Refused, "START", format!("CORRUPT: {text}, in {data}; try {advice}"))
+}
+
+/// Sends what the members of this process log to stderr.
+pub(crate) fn install_log(form: Option<log::Form>, level: log::Level) -> Result<(), Failure> {
+    let failed = |error| Failure::refused(format!("cannot start the log: {error}"));
+    log::install(form, level).map_err(failed)
 }
 
 /// Who else may have what a member has lost.
@@ -80,6 +86,7 @@ pub(crate) fn wishes() -> Result<Wishes, Failure> {
     std::thread::spawn(move || {
         for signal in signals.forever() {
             if kept.swap(true, Ordering::AcqRel) {
+                log::flush();
                 std::process::exit(128 + signal);
             }
             let _ = asks.send(Wish::Stop);
@@ -95,7 +102,7 @@ impl Wishes {
         while let Ok(Wish::Without(name)) = self.asked.recv() {
             without(&name);
         }
-        say::info("stopping", &[("again", &"Ctrl-C stops at once")]);
+        tracing::info!(again = "Ctrl-C stops at once", "stopping");
         running.iter().for_each(Running::stop);
     }
 }
@@ -131,9 +138,10 @@ pub(crate) fn on_end(name: &str, output: Output) -> Box<dyn Fn(&End) + Send> {
             }
             End::Disk(_) => "starting it again once the disk is well",
         };
-        // Not a macro that panics when nobody reads: the process must end.
+        // Through the log, which waits for a reader of stderr for a second at most: the process must end.
         let text = format!("member {name} stopped: {end}; try {advice}");
         Failure::new(Exit::Refused, "STOPPED", text).report_as(output);
+        log::flush();
         std::process::exit(1);
     })
 }

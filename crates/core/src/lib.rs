@@ -36,3 +36,4 @@ pub use question::{
     Chain, ChainStep, Compacted, Events, Explained, Filter, Freed, Most, Record, Recorded, Records,
     Stats,
 };
+pub use restore::Stopped;

@@ -19,7 +19,7 @@ use crate::state::slab::{Slab, Slot};
 
 /// The newest rule book that this build knows. A cluster moves to it by command, once every member
 /// does.
-pub const LEVEL_MAX: u16 = 1;
+pub const LEVEL_MAX: u16 = 2;
 
 /// The rule book that every new cluster starts with, for ever: a log that is replayed from its
 /// beginning by a later build must go through the same states. So must the limits' defaults stay

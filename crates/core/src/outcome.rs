@@ -71,6 +71,11 @@ pub enum Answer {
     },
     /// The level is raised.
     LevelRaised,
+    /// The ask is taken back.
+    Abandoned {
+        /// Whether it was the last one for its place, so that the place or the locks were given up.
+        released: bool,
+    },
 }
 
 impl Answer {

@@ -41,6 +41,8 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("deadlock_missed", &["Q4", "Q3"]),
     ("guard_ignores_token", &["S4"]),
     ("restore_keeps_epoch", &["S2"]),
+    ("quiet_from_backup_leases_only", &["T2"]),
+    ("grant_given_back_although_a_retry_was_told", &["Q5"]),
 ];
 
 /// Chooses a planted bug by number; 0 for none.

@@ -4,7 +4,7 @@
 //! nothing of it is copied unless it becomes state.
 
 use alloc::vec::Vec;
-use tenure_types::{Handle, LeaseId, Limit, Mode, Revision, Token};
+use tenure_types::{Handle, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
 /// One command with what makes it safe to send twice.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -126,7 +126,13 @@ pub enum Command<'a> {
         /// The new level.
         level: u16,
     },
+    /// Take back one ask whose answer reached no caller. From [`LEVEL_ABANDON`] on.
+    Abandon(Abandon<'a>),
 }
+
+/// The level from which on asks are counted and [`Command::Abandon`] is a command. Below it the
+/// command is answered as a build answers that cannot read it: `Malformed`.
+pub const LEVEL_ABANDON: u16 = 2;
 
 /// Keys that begin like this are the cluster's own; doors let nobody else write them.
 pub const OWN_KEYS: &str = "tenure/";
@@ -149,7 +155,8 @@ impl Command<'_> {
             | Self::Delete { .. }
             | Self::SetLimits(_)
             | Self::Compact { .. }
-            | Self::RaiseLevel { .. } => false,
+            | Self::RaiseLevel { .. }
+            | Self::Abandon(_) => false,
         }
     }
 }
@@ -211,6 +218,37 @@ pub struct Acquire<'a> {
     pub purpose: Purpose,
     /// Whether the lease's other work goes on while it waits, so that this wait closes no ring.
     pub independent: bool,
+}
+
+/// One ask that is taken back, named by what its answer said.
+///
+/// The sender must have seen its ask answered `Acquired` or `Queued`: an ask that was perhaps never
+/// applied has added nothing, and taking it back would take from another ask of the same caller.
+/// For the same reason it is sent once, or under a request id of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Abandon<'a> {
+    /// The request id that the ask had; its principal is the one of this request.
+    pub ask: AskId<'a>,
+    /// The lease of the answer.
+    pub lease: LeaseRef,
+    /// The place of the answer. Place numbers are never used again, so this means no other ask.
+    pub place: PlaceNumber,
+}
+
+/// The request id of an earlier ask.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AskId<'a> {
+    /// It had none.
+    None,
+    /// A number of a lease.
+    Seq {
+        /// Whose numbers.
+        lease: LeaseRef,
+        /// Which.
+        seq: u64,
+    },
+    /// An idempotency key.
+    Key(&'a str),
 }
 
 /// For which lease locks are acquired.
@@ -369,12 +407,13 @@ mod tests {
             (Command::SetLimits(vec![]), false),
             (Command::Compact { keep }, false),
             (Command::RaiseLevel { level: 2 }, false),
+            (Command::Abandon(Abandon { ask: AskId::None, lease, place: PlaceNumber(1) }), false),
         ];
         for (command, grows) in &all {
             assert_eq!(command.grows(), *grows, "{command:?}");
         }
         let mut kinds: Vec<_> = all.iter().map(|(it, _)| core::mem::discriminant(it)).collect();
         kinds.dedup();
-        assert_eq!(kinds.len(), 15, "every command is here, next to others of its kind");
+        assert_eq!(kinds.len(), 16, "every command is here, next to others of its kind");
     }
 }

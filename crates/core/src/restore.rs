@@ -1,26 +1,38 @@
-//! What becomes of a backup when a new incarnation of the cluster starts from it?
+//! Turns a backup into the first state of a new incarnation of the cluster.
 
 use alloc::vec::Vec;
-use tenure_types::{Epoch, Term};
+use tenure_types::{Epoch, Limit, Term};
 
 use crate::machine::Machine;
 use crate::state::due::{DueSet, Kind};
 use crate::state::history::History;
-use crate::state::record::GrantState;
+use crate::state::record::{GrantState, Phase};
 use crate::state::slab::{Slab, Slot};
+
+/// How long the clients of the old incarnation are known to have stopped, on the operator's word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stopped {
+    /// For so long. Zero if nothing is known.
+    ForMs(u64),
+    /// They will never act on what they held: locks are granted at once.
+    ForGood,
+}
 
 impl Machine {
     /// Turns the state of a backup into the first state of a new incarnation; `false`, and no
     /// change, unless the epoch is above the present one.
     ///
     /// Holders of the old incarnation may still be at work: their tokens are below every new one,
-    /// their leases are gone, and unless the caller waives it nothing is granted before the longest
-    /// of them would have ended.
-    pub fn restore(&mut self, epoch: Epoch, waive_quiet: bool) -> bool {
+    /// their leases are gone, and nothing is granted before the longest lease that they can have
+    /// would have ended, and the longest lock-delay after it.
+    pub fn restore(&mut self, epoch: Epoch, stopped: Stopped) -> bool {
         if epoch <= self.epoch {
             return false;
         }
-        let quiet_until_ms = if waive_quiet { None } else { self.last_work_ms() };
+        let quiet_until_ms = match stopped {
+            Stopped::ForGood => None,
+            Stopped::ForMs(ms) => Some(self.deadline(self.unsure_ms().saturating_sub(ms))),
+        };
         self.end_everything_leased();
         if !mutant!("restore_keeps_epoch") {
             self.epoch = epoch;
@@ -30,22 +42,38 @@ impl Machine {
         self.history = History::new(self.revision.next());
         self.clock_term = Term(0);
         self.base_ms = self.clock_ms;
-        self.quiet_until_ms = quiet_until_ms;
+        self.quiet_until_ms = quiet_until_ms.filter(|&until_ms| until_ms > self.clock_ms);
         if let Some(until_ms) = self.quiet_until_ms {
             self.due.insert(until_ms, Kind::Quiet, 0, None);
         }
         true
     }
 
-    /// Until when a holder of the old incarnation can be at work: a lease may have been renewed
-    /// after the backup, a lock taken away may still cool, and an earlier restore may not be over.
-    fn last_work_ms(&self) -> Option<u64> {
-        let leases = self.leases.iter().map(|(_, lease)| self.deadline(u64::from(lease.ttl_ms)));
-        let grants = self.grants.iter().filter_map(|(_, grant)| match &grant.state {
+    /// For how long a lock of the old incarnation can keep others out, by the clock of the backup.
+    ///
+    /// A lease may have been granted after the backup, so its leases alone say too little: the limits
+    /// bound what was granted while they were in force. What the backup has may be from a time of
+    /// higher limits, and an earlier restore may not be over.
+    fn unsure_ms(&self) -> u64 {
+        let ttl_ms = self.leases.iter().map(|(_, lease)| u64::from(lease.ttl_ms)).max();
+        let delay_ms = self.grants.iter().map(|(_, grant)| grant.terms.lock_delay_ms()).max();
+        let over_ms = self.grants.iter().filter_map(|(_, grant)| match &grant.state {
+            GrantState::Over(over) if over.phase == Phase::Cooling => {
+                Some(over.until_ms.saturating_add(grant.terms.lock_delay_ms()))
+            }
             GrantState::Over(over) => Some(over.until_ms),
             GrantState::Held(_) => None,
         });
-        leases.chain(grants).chain(self.quiet_until_ms).filter(|&until| until > self.clock_ms).max()
+        let left_ms = |until_ms: u64| until_ms.saturating_sub(self.clock_ms);
+        let known_ms = over_ms.chain(self.quiet_until_ms).map(left_ms).max().unwrap_or(0);
+        if mutant!("quiet_from_backup_leases_only") {
+            return known_ms.max(ttl_ms.unwrap_or(0));
+        }
+        let longest_ms =
+            |limit, known_ms: Option<u64>| self.limits.get(limit).max(known_ms.unwrap_or(0));
+        let unknown_ms = longest_ms(Limit::TtlMaxMs, ttl_ms)
+            .saturating_add(longest_ms(Limit::LockDelayMs, delay_ms));
+        known_ms.max(unknown_ms)
     }
 
     /// Leases, places, grants, leased keys and numbered requests go, without hand-over.

@@ -110,6 +110,7 @@ pub fn weight(command: &Command<'_>) -> Weight {
         | Command::Leave { .. }
         | Command::Downgrade(_)
         | Command::Stopped { .. }
+        | Command::Abandon(_)
         | Command::Delete { .. } => Weight::Keeps,
         _ => Weight::Asks,
     }

@@ -31,10 +31,29 @@ pub const READS_IN_FLIGHT_MAX: usize = 8;
 /// Reads waiting, at most: beyond that a caller is told at once.
 pub const READS_WAITING_MAX: usize = 65_536;
 
-/// A member that has started says so to the others as often,
+/// How long a member that has started waits for the others' word on what it has promised, before it
+/// takes part: with a member down, this is what a restart costs.
+pub const ASK_US: u64 = 600_000;
+
+/// While it waits, it asks again this often.
+pub(crate) const ASK_AGAIN_US: u64 = 100_000;
+/// After a snapshot that failed, and between those for lack of space: how long until the next.
+pub(crate) const SNAPSHOT_PAUSE_US: u64 = 10_000_000;
+/// A member that has started asks the others this often afterwards,
 pub(crate) const GREETINGS: u32 = 10;
 /// and so far apart.
 pub(crate) const GREET_US: u64 = 1_000_000;
+/// How far above the present term a message may be. Only the votes of a majority raise the term of a
+/// cluster: a member would have to be away for this many elections.
+pub const TERM_JUMP_MAX: u64 = 1 << 24;
+/// No term is ever above this, so that adding to one never overflows.
+pub const TERM_MAX: u64 = u64::MAX / 4;
+/// No index is ever above this.
+pub const INDEX_MAX: u64 = u64::MAX / 4;
+/// Bytes of the context of a read or an election, at most: what [`crate::Replica`] writes are 24.
+pub(crate) const CONTEXT_BYTES_MAX: usize = 64;
+/// Ids that others vouch for, at most.
+pub(crate) const VOUCHED_MAX: usize = 1_024;
 pub(crate) const HEARTBEAT_TICKS: usize = 1;
 /// An election starts after 300 to 600 ms without a leader.
 pub(crate) const ELECTION_TICKS_MIN: usize = 6;
@@ -62,7 +81,8 @@ pub struct Config {
     pub batch_bytes: usize,
     /// A snapshot is wanted after so many bytes of entries.
     pub snapshot_bytes: u64,
-    /// Or after so many entries.
+    /// Or after so many entries. Each member draws, each time anew, between a half and all of both, and
+    /// takes none more often than once per size of its state in bytes of entries.
     pub snapshot_entries: u64,
     /// Whether it lets every other member win an election first.
     pub reluctant: bool,

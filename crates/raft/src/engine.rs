@@ -140,6 +140,7 @@ pub(crate) fn step_from(mut message: EngineMessage) -> Option<(MemberId, Step)> 
         reject: message.reject,
         reject_hint: message.reject_hint,
         context,
+        durable: Point::default(),
         entries: entries.into_iter().map(entry_from).collect(),
         snapshot,
     };

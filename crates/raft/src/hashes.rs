@@ -1,8 +1,10 @@
-//! Do all members have the same state?
+//! Compares the hashes of members' states, and says whether this member must stop.
 //!
 //! Every member tells the others the hash of its state at the same indexes. One that sees a majority
 //! agree on something else has diverged, and stops. One majority is enough: members that are behind
-//! have simply not spoken yet.
+//! have simply not spoken yet. Where all voters have spoken and no majority agrees, as with two voters,
+//! no member can be believed: all voters stop. They could not commit anything without each other, and
+//! none of them serves a state that may be wrong.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +27,18 @@ impl Hashes {
         }
     }
 
-    /// Whether a majority of the voters agrees on another hash than ours at this index.
+    /// Whether this member must not be believed at this index: a majority of the voters agrees on
+    /// another hash, or all voters have spoken and no majority agrees on any.
     pub(crate) fn differs(&self, index: u64, me: MemberId, members: &Membership) -> bool {
         let Some(said) = self.said.get(&index) else { return false };
         let Some(mine) = said.get(&me) else { return false };
         let others = |hash: &u128| {
             members.voters.iter().filter(|voter| said.get(voter) == Some(hash)).count()
         };
-        said.values().any(|hash| hash != mine && others(hash) > members.voters.len() / 2)
+        let majority = members.voters.len() / 2 + 1;
+        let all_spoke = members.voters.iter().all(|voter| said.contains_key(voter));
+        let undecided = all_spoke && !said.values().any(|hash| others(hash) >= majority);
+        undecided || said.values().any(|hash| hash != mine && others(hash) >= majority)
     }
 }
 
@@ -51,6 +57,21 @@ mod tests {
         hashes.note(1000, id(3), 8);
         assert!(hashes.differs(1000, id(1), &members));
         assert!(!hashes.differs(1000, id(2), &members));
+        assert!(!hashes.differs(2000, id(1), &members));
+    }
+
+    #[test]
+    fn two_voters_that_differ_both_stop() {
+        let id = |number| MemberId::new(number).unwrap();
+        let members = Membership::of_voters((1..3).map(id));
+        let mut hashes = Hashes::default();
+        hashes.note(1000, id(1), 7);
+        assert!(!hashes.differs(1000, id(1), &members), "the other has not spoken");
+        hashes.note(1000, id(2), 8);
+        assert!(hashes.differs(1000, id(1), &members));
+        assert!(hashes.differs(1000, id(2), &members));
+        hashes.note(2000, id(1), 9);
+        hashes.note(2000, id(2), 9);
         assert!(!hashes.differs(2000, id(1), &members));
     }
 }

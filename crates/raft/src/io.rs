@@ -1,5 +1,7 @@
 //! What goes into a replica, and what comes out?
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_core::{Frozen, Machine};
@@ -81,6 +83,12 @@ pub enum Input {
     Linked {
         /// Who.
         member: MemberId,
+    },
+    /// The caller vouches for these members, as far as they are not retired: the operator has named
+    /// them, or their links have proved who they are. Replaces what it said before.
+    Known {
+        /// The members.
+        ids: BTreeSet<MemberId>,
     },
     /// Messages to this member are lost for now.
     Unreachable {
@@ -200,12 +208,14 @@ pub enum Output {
         /// By whom.
         by: Option<MemberId>,
     },
-    /// The member must stop, now. Nothing follows.
+    /// The member must stop. Nothing follows. What comes before it in the list is done first: messages
+    /// leave, in particular those by which a removed leader tells the others that they go on without
+    /// it.
     Stop(Stop),
 }
 
 /// Changes to the log that take effect together.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Persist {
     /// Never goes back. Reporting one reports all before it.
     pub number: u64,
@@ -215,12 +225,19 @@ pub struct Persist {
     pub entries: Vec<Entry>,
     /// The hard state after them.
     pub hard_state: Option<HardState>,
+    /// What this member remembers of the others.
+    pub notes: Option<Vec<u8>>,
 }
 
 impl Persist {
     /// The batch to write.
     pub fn batch(&self) -> Batch<'_> {
-        Batch { snapshot: self.snapshot, entries: &self.entries, hard_state: self.hard_state }
+        Batch {
+            snapshot: self.snapshot,
+            entries: &self.entries,
+            hard_state: self.hard_state,
+            notes: self.notes.as_deref(),
+        }
     }
 }
 
@@ -302,13 +319,13 @@ pub enum Stop {
         /// At which entry.
         index: u64,
     },
-    /// Its disk has lost something that it has acknowledged.
-    #[error("acknowledged entries up to {acknowledged}, has entries up to {last}")]
+    /// Its disk went back: it has lost something that this member had promised to keep.
+    #[error("the disk went back: member {by} remembers {lost}")]
     Forgot {
-        /// What others remember.
-        acknowledged: u64,
-        /// What it has.
-        last: u64,
+        /// The member that remembers.
+        by: MemberId,
+        /// What it remembers and this disk does not have.
+        lost: Lost,
     },
     /// It was removed from the cluster.
     #[error("removed from the cluster")]
@@ -326,6 +343,39 @@ pub enum Stop {
     Malformed {
         /// Which.
         index: u64,
+    },
+}
+
+/// What a disk has lost that its member had promised to keep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lost {
+    /// The member took part in a newer term than its disk knows.
+    #[error("term {seen}, the disk knows term {durable}")]
+    Term {
+        /// The newest term in which it took part.
+        seen: u64,
+        /// The newest that the disk knows.
+        durable: u64,
+    },
+    /// The member voted for another one, or the disk knows of no vote.
+    #[error("a vote for {vote} in term {term} that the disk does not have")]
+    Vote {
+        /// The term.
+        term: u64,
+        /// The member that it voted for.
+        vote: MemberId,
+    },
+    /// The member had an entry that is missing, or another one stands in its place.
+    #[error(
+        "entry {} of term {} that the disk does not have, its log ends at {last}",
+        .held.index, .held.term
+    )]
+    Entry {
+        /// The entry.
+        held: Point,
+        /// The last index of the log.
+        last: u64,
     },
 }
 

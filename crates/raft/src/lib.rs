@@ -31,6 +31,7 @@ mod hashes;
 mod io;
 mod member;
 mod message;
+mod observed;
 mod pending;
 mod reads;
 mod recent;
@@ -39,13 +40,14 @@ mod start;
 
 pub use codec::Malformed;
 pub use config::*;
-pub use io::{Fate, Input, Output, Persist, Saved, Space, Stop, Ticket, Why, Wish};
+pub use io::{Fate, Input, Lost, Output, Persist, Saved, Space, Stop, Ticket, Why, Wish};
 pub use member::{Change, MemberId, Membership};
-pub use message::{Kind, Message, Promise, SnapshotHead, Step};
+pub use message::{Kind, Message, SnapshotHead, Step};
+pub use observed::Observed;
 #[cfg(mutants)]
 pub mod mutants {
     //! Planted bugs, to show that the checks would find them.
     pub use crate::plant::{ALL, select};
 }
-pub use replica::{Boot, BootError, Replica, Status};
+pub use replica::{Boot, BootError, Dropped, Replica, Status};
 pub use start::{FIRST, LoadError, found, load, read, replay};

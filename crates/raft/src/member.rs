@@ -98,6 +98,18 @@ impl Membership {
         self.outgoing.iter().all(|id| id == only).then_some(*only)
     }
 
+    /// Whether a log can say so: each member has one role, and only a change that has begun has
+    /// outgoing members.
+    pub(crate) fn is_sound(&self) -> bool {
+        let is_voter = |id: &MemberId| self.voters.contains(id) || self.outgoing.contains(id);
+        !self.voters.is_empty()
+            && !self.learners.iter().any(is_voter)
+            && self.learners_next.is_subset(&self.outgoing)
+            && self.learners_next.is_disjoint(&self.voters)
+            && (self.is_joint() || self.learners_next.is_empty() && !self.auto_leave)
+            && !self.all().iter().any(|id| self.retired.contains(id))
+    }
+
     /// Writes it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for set in
@@ -117,17 +129,23 @@ impl Membership {
         Ok(membership)
     }
 
+    pub(crate) fn read_ids(reader: &mut Reader<'_>) -> Result<BTreeSet<MemberId>, Malformed> {
+        let mut set = BTreeSet::new();
+        for _ in 0..reader.number()? {
+            // Ends with the bytes, whatever number was claimed.
+            let id = MemberId::new(reader.number()?).ok_or(Malformed)?;
+            if set.last().is_some_and(|last| *last >= id) {
+                return Err(Malformed);
+            }
+            set.insert(id);
+        }
+        Ok(set)
+    }
+
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let mut sets: [BTreeSet<MemberId>; 5] = Default::default();
         for set in &mut sets {
-            for _ in 0..reader.number()? {
-                // Ends with the bytes, whatever number was claimed.
-                let id = MemberId::new(reader.number()?).ok_or(Malformed)?;
-                if set.last().is_some_and(|last| *last >= id) {
-                    return Err(Malformed);
-                }
-                set.insert(id);
-            }
+            *set = Self::read_ids(reader)?;
         }
         let [voters, learners, outgoing, learners_next, retired] = sets;
         let auto_leave = reader.flag()?;

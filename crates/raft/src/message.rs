@@ -7,10 +7,11 @@ use bytes::Bytes;
 use tenure_store::{Entry, Point};
 
 use crate::codec::{Malformed, Reader, Writer, share};
-use crate::member::Membership;
+use crate::member::{MemberId, Membership};
+use crate::observed::Observed;
 
-/// The only version of this format so far.
-const VERSION: u8 = 1;
+/// The version of this format.
+const VERSION: u8 = 2;
 
 /// What one member tells another.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,23 +25,17 @@ pub enum Message {
         /// The hash.
         hash: u128,
     },
-    /// The sender has started. Whoever remembers a promise of it tells it.
+    /// The sender has started, and asks what the receiver knows of its promises. Always answered.
     Hello,
-    /// What the receiver once acknowledged to the sender. If it knows less, it has forgotten.
-    Remember(Promise),
-    /// The sender's disk is nearly full. Said again and again while it is.
+    /// The answer to [`Message::Hello`]: what the sender knows that the receiver has promised. If the
+    /// receiver's disk knows less, it went back.
+    Remember(Observed),
+    /// The sender's disk is nearly full. Repeated while it is.
     Short,
-}
-
-/// What a member acknowledged, as its peer remembers it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Promise {
-    /// The term of the leader it was given to.
-    pub term: u64,
-    /// The last index acknowledged in that term.
-    pub index: u64,
-    /// The last of them that was committed.
-    pub committed: u64,
+    /// What the sender knows that members have promised, passed on by a leader.
+    Observed(Vec<(MemberId, Observed)>),
+    /// The members as far as the sender has applied the log: it vouches for them.
+    Members(std::collections::BTreeSet<MemberId>),
 }
 
 /// A step of the agreement. Which fields mean something depends on the kind.
@@ -64,6 +59,8 @@ pub struct Step {
     pub reject_hint: u64,
     /// Belongs to a read, or marks a wanted election.
     pub context: Bytes,
+    /// From a leader: the newest entry that is durable on its own disk.
+    pub durable: Point,
     /// Entries after `index`.
     pub entries: Vec<Entry>,
     /// With [`Kind::Snapshot`]: the snapshot that goes beside this message.
@@ -137,11 +134,24 @@ impl Message {
                 out.extend_from_slice(&hash.to_le_bytes());
             }
             Message::Hello => out.put_u8(33),
-            Message::Remember(Promise { term, index, committed }) => {
+            Message::Remember(observed) => {
                 out.put_u8(34);
-                [*term, *index, *committed].into_iter().for_each(|number| out.put(number));
+                observed.put(&mut out);
             }
             Message::Short => out.put_u8(35),
+            Message::Observed(all) => {
+                out.put_u8(36);
+                out.put(all.len() as u64);
+                for (member, observed) in all {
+                    out.put(member.get());
+                    observed.put(&mut out);
+                }
+            }
+            Message::Members(ids) => {
+                out.put_u8(37);
+                out.put(ids.len() as u64);
+                ids.iter().for_each(|id| out.put(id.get()));
+            }
         }
         out
     }
@@ -160,12 +170,18 @@ impl Message {
                 Message::Hash { index, hash: u128::from_le_bytes(hash) }
             }
             33 => Message::Hello,
-            34 => Message::Remember(Promise {
-                term: reader.number()?,
-                index: reader.number()?,
-                committed: reader.number()?,
-            }),
+            34 => Message::Remember(Observed::get(&mut reader)?),
             35 => Message::Short,
+            36 => {
+                let mut all = Vec::new();
+                // Ends with the bytes, whatever number was claimed.
+                for _ in 0..reader.number()? {
+                    let member = MemberId::new(reader.number()?).ok_or(Malformed)?;
+                    all.push((member, Observed::get(&mut reader)?));
+                }
+                Message::Observed(all)
+            }
+            37 => Message::Members(Membership::read_ids(&mut reader)?),
             kind => {
                 let kind = Kind::from_number(kind).ok_or(Malformed)?;
                 Message::Step(Step::get(kind, &mut reader, buffer)?)
@@ -192,6 +208,7 @@ impl Step {
             out.put(number);
         }
         out.put_u8(u8::from(self.reject));
+        put_point(out, self.durable);
         out.put_bytes(&self.context);
         out.put_u8(u8::from(self.snapshot.is_some()));
         if let Some(head) = &self.snapshot {
@@ -215,6 +232,7 @@ impl Step {
         }
         let [term, log_term, index, commit, commit_term, reject_hint] = numbers;
         let reject = reader.flag()?;
+        let durable = get_point(reader)?;
         let context = share(buffer, reader.bytes()?);
         let snapshot = if reader.flag()? {
             let point = get_point(reader)?;
@@ -251,6 +269,7 @@ impl Step {
             reject,
             reject_hint,
             context,
+            durable,
             entries,
             snapshot,
         })
@@ -282,6 +301,7 @@ mod tests {
             reject: false,
             reject_hint: 0,
             context: Bytes::from_static(b"context"),
+            durable: Point { index: 300, term: 5 },
             entries: Vec::new(),
             snapshot: None,
         }
@@ -295,14 +315,23 @@ mod tests {
             ..Membership::of_voters((1..4).filter_map(MemberId::new))
         };
         let head = Box::new(SnapshotHead { point: Point { index: 9, term: 2 }, members });
+        let observed = Observed {
+            term: 3,
+            vote: MemberId::new(7),
+            held_in: 3,
+            held: Point { index: u64::MAX, term: 3 },
+            committed: Point { index: 12, term: 2 },
+        };
         vec![
             Message::Step(append),
             Message::Step(step(Kind::PreVoteAnswer)),
             Message::Step(Step { snapshot: Some(head), ..step(Kind::Snapshot) }),
             Message::Hash { index: 1000, hash: u128::MAX / 3 },
             Message::Hello,
-            Message::Remember(Promise { term: 3, index: u64::MAX, committed: 12 }),
+            Message::Remember(observed),
             Message::Short,
+            Message::Observed(MemberId::new(2).map(|id| (id, observed)).into_iter().collect()),
+            Message::Members((1..4).filter_map(MemberId::new).collect()),
         ]
     }
 

@@ -1,4 +1,4 @@
-//! Which bugs can be planted, to show that the checks would find them?
+//! Names the bugs that can be planted, to show that the checks would find them.
 //!
 //! Only a build with `--cfg mutants` contains them, all at once; one is chosen at run time. In every
 //! other build `mutant!` is the constant `false`.
@@ -13,7 +13,7 @@ static CHOSEN: AtomicUsize = AtomicUsize::new(0);
 #[cfg(mutants)]
 pub const ALL: &[(&str, &[&str])] = &[
     ("acknowledge_before_fsync", &["S8", "S12"]),
-    ("vote_not_durable", &["S12"]),
+    ("vote_not_durable", &["S12", "S8"]),
     ("read_before_own_term", &["S6"]),
     ("read_context_reused", &["S6"]),
     ("stall_is_charged", &["T3"]),
@@ -27,6 +27,12 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("other_term_is_success", &["S13"]),
     ("leads_before_its_vote_is_durable", &["S12"]),
     ("growth_on_a_full_disk", &["S14"]),
+    ("promise_compared_by_index", &["S8", "S9", "S12"]),
+    ("leader_not_remembered", &["S8", "S9", "S12"]),
+    ("term_and_vote_not_remembered", &["S8", "S9", "S12"]),
+    ("unbounded_term", &["panic", "L1"]),
+    ("removed_member_heard", &["S12", "S8", "L1"]),
+    ("stranger_heard", &["S12", "S8", "L1"]),
 ];
 
 /// Chooses a planted bug by number; 0 for none.

@@ -10,6 +10,9 @@ use crate::config::{READ_RETRY_US, READ_TRIES_MAX, READS_IN_FLIGHT_MAX, READS_WA
 use crate::io::{Output, Ticket};
 use crate::member::MemberId;
 
+/// Bytes of a context: member, start and number.
+pub(crate) const CONTEXT_BYTES: usize = 24;
+
 /// Reads on their way.
 #[derive(Debug)]
 pub(crate) struct Reads {
@@ -144,7 +147,7 @@ impl Reads {
     }
 
     fn context(&self, counter: u64) -> Vec<u8> {
-        let mut context = Vec::with_capacity(24);
+        let mut context = Vec::with_capacity(CONTEXT_BYTES);
         for number in [self.member.get(), self.boot, counter] {
             context.extend_from_slice(&number.to_le_bytes());
         }

@@ -3,6 +3,8 @@
 //! A snapshot, and a log that continues it. A crash may have come between the two: then the snapshot
 //! is right, and the log is made to start after it.
 
+use std::collections::BTreeSet;
+
 use tenure_core::outcome::Effects;
 use tenure_core::{BadSnapshot, Machine, SnapshotReader};
 use tenure_store::{
@@ -127,7 +129,7 @@ fn begin_after(log: &mut Log, point: Point) -> Result<(), LoadError> {
     let HardState { term, vote, .. } = log.hard_state();
     let vote = vote.filter(|_| term >= point.term);
     let hard_state = Some(HardState { term: term.max(point.term), vote, commit: point.index });
-    log.write(&Batch { snapshot: Some(point), entries: &[], hard_state })?;
+    log.write(&Batch { snapshot: Some(point), hard_state, ..Batch::default() })?;
     log.sync().map_err(WriteError::from)?;
     Ok(())
 }
@@ -140,5 +142,15 @@ fn boot(
 ) -> Result<Boot, LoadError> {
     let base = log.base();
     let entries = log.entries(base.index + 1, log.last_index() + 1, u64::MAX)?;
-    Ok(Boot { machine, applied, members, base, entries, hard_state: log.hard_state() })
+    Ok(Boot {
+        machine,
+        applied,
+        members,
+        base,
+        entries,
+        hard_state: log.hard_state(),
+        notes: log.notes().to_vec(),
+        cut: None,
+        given: BTreeSet::new(),
+    })
 }

@@ -7,7 +7,7 @@ use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
     Boot, Change, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved,
-    Space, Stop, Ticket, Why, Wish,
+    SnapshotHead, Space, Step, Stop, Ticket, Why, Wish,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -20,6 +20,8 @@ struct Member {
     up: bool,
     /// Its disk has written everything and makes nothing durable.
     stuck: bool,
+    /// Its snapshots cannot be saved.
+    saves_fail: bool,
     /// What is durable.
     entries: Vec<Entry>,
     newest: u64,
@@ -72,6 +74,9 @@ impl Cluster {
                 base: *applied,
                 entries: Vec::new(),
                 hard_state: member.hard_state,
+                notes: Vec::new(),
+                cut: None,
+                given: Default::default(),
             };
             let config = Config { reluctant: true, ..config(number) };
             member.replica = Replica::new(config, boot, number as u64 + 77).unwrap();
@@ -166,13 +171,24 @@ impl Member {
         };
         let after: Vec<_> =
             entries.iter().filter(|entry| entry.index > applied.index).cloned().collect();
-        let boot = Boot { machine, applied, members, base: applied, entries: after, hard_state };
+        let boot = Boot {
+            machine,
+            applied,
+            members,
+            base: applied,
+            entries: after,
+            hard_state,
+            notes: Vec::new(),
+            cut: None,
+            given: (0..3).map(id).collect(),
+        };
         let replica = Replica::new(config(number), boot, number as u64 + 77).unwrap();
         Self {
             replica,
             inputs: Vec::new(),
             up: true,
             stuck: false,
+            saves_fail: false,
             entries,
             newest: 0,
             hard_state,
@@ -219,6 +235,9 @@ impl Member {
                     self.entries.extend(persist.entries);
                     self.hard_state = persist.hard_state.unwrap_or(self.hard_state);
                     self.newest = persist.number;
+                }
+                Output::SaveSnapshot { point, .. } if self.saves_fail => {
+                    self.inputs.push(Input::SnapshotSaved { point, saved: Saved::No });
                 }
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let mut state = Vec::new();
@@ -494,7 +513,7 @@ fn a_disk_that_went_back_is_noticed_without_the_leader_that_was_acknowledged() {
     cluster.members[victim] = Member::start(victim, old, hard_state, image);
     cluster.run(2);
     let forgot = &cluster.members[victim].stopped;
-    assert!(matches!(forgot, Some(Stop::Forgot { acknowledged: 20.., .. })), "{forgot:?}");
+    assert!(matches!(forgot, Some(Stop::Forgot { .. })), "{forgot:?}");
     assert!(cluster.members[witness].up);
 }
 
@@ -543,4 +562,85 @@ fn a_member_greets_whoever_it_is_linked_to() {
         *to == id(1) && matches!(input, Input::Message { message: Message::Hello, .. })
     };
     assert!(sent.first().is_some_and(greets), "before anything else");
+}
+
+#[test]
+fn a_failed_snapshot_is_tried_again_and_a_short_disk_asks_for_one() {
+    let mut cluster = Cluster::new(1);
+    cluster.run(2);
+    for ticket in 1..=60 {
+        cluster.grant(0, ticket, 600_000);
+        cluster.step();
+    }
+    cluster.run(1);
+    let (first, ..) = cluster.members[0].image.clone().unwrap();
+    assert!(first.index > 1, "one was saved");
+    cluster.members[0].saves_fail = true;
+    for ticket in 101..=160 {
+        cluster.grant(0, ticket, 600_000);
+        cluster.step();
+    }
+    cluster.run(1);
+    assert_eq!(cluster.members[0].image.as_ref().unwrap().0, first);
+    cluster.members[0].saves_fail = false;
+    cluster.run(12);
+    let (second, ..) = cluster.members[0].image.clone().unwrap();
+    assert!(second > first, "it is tried again without more entries");
+    cluster.grant(0, 200, 600_000);
+    cluster.run(1);
+    assert_eq!(cluster.members[0].image.as_ref().unwrap().0, second);
+    cluster.set_space(0, Space::Short);
+    cluster.run(1);
+    assert!(cluster.members[0].image.as_ref().unwrap().0 > second, "compaction makes room");
+}
+
+#[test]
+fn members_do_not_all_save_at_the_same_entry() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let mut saved = std::collections::BTreeSet::new();
+    for ticket in 1..=120 {
+        cluster.grant(leader, ticket, 600_000);
+        cluster.step();
+        let images = cluster.members.iter().filter_map(|member| member.image.as_ref());
+        saved.extend(images.map(|(point, ..)| point.index));
+    }
+    assert!(saved.len() > 3, "{saved:?}");
+}
+
+#[test]
+fn a_stale_snapshot_behind_a_newer_one_is_left_alone() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let member = Member::start(3, vec![], HardState::default(), None);
+    cluster.members.push(member);
+    let members = Membership { learners: [id(3)].into(), ..Membership::of_voters((0..3).map(id)) };
+    let received = |from: usize, index, term| {
+        let point = Point { index, term };
+        let head = Box::new(SnapshotHead { point, members: members.clone() });
+        let step = Step {
+            kind: Kind::Snapshot,
+            term,
+            log_term: 0,
+            index: 0,
+            commit: 0,
+            commit_term: 0,
+            reject: false,
+            reject_hint: 0,
+            context: Bytes::new(),
+            durable: Point::default(),
+            entries: Vec::new(),
+            snapshot: Some(head),
+        };
+        let machine = Box::new(Machine::new(Epoch::default()));
+        Input::SnapshotReceived { from: id(from), step, machine, members: members.clone() }
+    };
+    // The second has an older term, and comes in the same turn.
+    let inputs = [received(leader, 90, 7), received((leader + 1) % 3, 40, 6)];
+    cluster.members[3].inputs.extend(inputs);
+    let now_us = cluster.now_us;
+    cluster.members[3].turn(now_us, |_, _| {});
+    assert_eq!(cluster.members[3].replica.status().applied, Point { index: 90, term: 7 });
 }

@@ -20,8 +20,8 @@ use std::time::Duration;
 use tenure_core::{BadSnapshot, Frozen, Machine, SnapshotReader};
 use tenure_types::Revision;
 
-use crate::lineage::Lineage;
 use crate::member::{Gone, Member};
+use tenure_node::Lineage;
 
 const MAGIC: &[u8; 8] = b"tenurbak";
 const FORMAT: u32 = 1;

@@ -170,6 +170,8 @@ impl Meters {
         to.register("renewals", "Leases renewed, on the leader", self.renewals.clone());
         let help = "Locks that their holders lost without having asked for it";
         to.register("losses", help, self.losses.clone());
+        let help = "Log lines that this process dropped because stderr did not take them";
+        to.register("log_lines_dropped", help, crate::log::dropped_lines());
     }
 
     pub(crate) fn look(&self, sizes: Sizes, syncs: &Syncs) {

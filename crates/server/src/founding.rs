@@ -11,13 +11,12 @@ use std::time::Duration;
 use tenure_raft::MemberId;
 use tenure_store::IdentityError;
 
-use crate::book::{Address, Card};
 use crate::error::StartError;
 use crate::os;
 use crate::peer::{Control, Me, Wire};
 use crate::pen::spawn;
-use crate::say;
 use crate::start::Entrance;
+use tenure_node::directory::{Address, Card};
 
 /// Between two rounds of questions, before jitter.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -61,7 +60,7 @@ pub(crate) fn agree(
         if now_us >= next_words_us {
             next_words_us = now_us + SAY_EVERY_US;
             let missing = missing.join("; ");
-            say::info("waiting for the other founders", &[("missing", &missing)]);
+            tracing::info!(missing, "waiting for the other founders");
         }
         std::thread::sleep(os::jittered(PAUSE));
     }
@@ -127,14 +126,14 @@ fn answer(them: Me, name: &str, address: &str, me: MemberId) -> Result<Answer, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::book::Names;
+    use tenure_node::directory::Names;
 
     fn card(number: u64) -> Card {
         let names = Names {
             name: "a".into(),
             members: "h:1".into(),
             clients: "h:2".into(),
-            preference: crate::book::Preference::default(),
+            preference: tenure_node::directory::Preference::default(),
         };
         Card { id: MemberId::new(number).unwrap(), names }
     }

@@ -1,20 +1,23 @@
 //! What does this member's disk hold, and is it the member's own?
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use tenure_raft::{Boot, MemberId, Membership};
 use tenure_store::{
-    DataDir, Disk, Identity, Log, Options, Presence, Recovered, Reserve, Snapshots,
+    Cause, DataDir, Disk, Identity, Log, Options, Presence, Recovered, Reserve, Snapshots,
 };
 use tenure_types::Epoch;
 
-use crate::book::{self, Card};
 use crate::error::StartError;
-use crate::lineage::{Incarnation, Lineage};
 use crate::os;
 use crate::pen::Pen;
-use crate::say;
+use tenure_node::directory::{self, Card};
+use tenure_node::{Incarnation, Lineage};
+
+/// The members that a member was given when it joined, beside its data.
+const GIVEN: &str = "given";
 
 /// Sizes of what is kept on disk.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,8 @@ pub(crate) struct Opened {
     pub(crate) pen: Pen,
     pub(crate) snapshots: Snapshots,
     pub(crate) boot: Boot,
+    /// The members that it was given when it joined.
+    pub(crate) given: Vec<Card>,
 }
 
 impl Home {
@@ -45,7 +50,7 @@ impl Home {
     pub(crate) fn open(path: &Path, sizes: Sizes) -> Result<Self, StartError> {
         let (dir, warnings) = DataDir::open_or_create(path)?;
         for warning in warnings {
-            say::warn("data directory is open to others", &[("problem", &warning)]);
+            tracing::warn!(problem = %warning, "data directory is open to others");
         }
         let disk = dir.disk();
         let mut identity = match Identity::read(&*disk)? {
@@ -85,21 +90,32 @@ impl Home {
     /// in between is repaired by doing it again, perhaps with other cards: a member that says of no
     /// cluster that it belongs to it has never acted on what it laid down.
     pub(crate) fn found(&mut self, founders: &[Card]) -> Result<(), StartError> {
-        let cluster = book::cluster_id(founders);
+        let cluster = directory::cluster_id(founders);
         self.identity.check_cluster(&cluster)?;
         let (mut log, _) = self.open_log(Presence::MayBeNew)?;
         let snapshots = Snapshots::open(self.disk.clone())?;
         let members = Membership::of_voters(founders.iter().map(|card| card.id));
-        let machine = book::first_state(founders, self.machine_epoch());
+        let machine = directory::first_state(founders, self.machine_epoch());
         tenure_raft::found(&mut log, &snapshots, &machine, &members)?;
         self.belong_to(cluster)
     }
 
-    /// Says that this directory is of a cluster that will send its state.
-    pub(crate) fn join(&mut self, lineage: Lineage) -> Result<(), StartError> {
+    /// Says that this directory is of a cluster that will send its state. Until it has, the member knows the others
+    /// only from what it was given when it joined, also after a restart.
+    pub(crate) fn join(&mut self, lineage: Lineage, given: &[Card]) -> Result<(), StartError> {
         // The log is there before the identity says that it must be.
         drop(self.open_log(Presence::MayBeNew)?);
+        let path = self.dir.path().join(GIVEN);
+        fs::write(&path, directory::cards_text(given))
+            .and_then(|()| fs::File::open(&path)?.sync_all())
+            .map_err(|source| StartError::System { doing: "keep the list of members", source })?;
         self.enter_life(lineage)
+    }
+
+    /// The members that it was given when it joined.
+    pub(crate) fn given(&self) -> Vec<Card> {
+        let text = fs::read_to_string(self.dir.path().join(GIVEN)).unwrap_or_default();
+        directory::parse_cards(&text)
     }
 
     /// Lays down the first state of another life of a cluster, with one member alone in it, in a
@@ -136,19 +152,29 @@ impl Home {
     /// Reads what the member starts from, if its rules are among those known.
     pub(crate) fn load(self, level_known: u16) -> Result<Opened, StartError> {
         let (mut log, recovered) = self.open_log(Presence::MustExist)?;
-        if let Some(cut) = recovered.cut {
-            let pairs: [say::Pair<'_>; 2] = [("segment", &cut.segment), ("bytes", &cut.bytes)];
-            say::info("an unfinished write was cut from the log", &pairs);
+        match recovered.cut {
+            Some(cut) if cut.cause == Cause::Torn => {
+                tracing::info!(%cut, "cut an unfinished write from the log");
+            }
+            Some(cut) => {
+                tracing::warn!(%cut, "cut a damaged batch from the log; the other members know what it held");
+            }
+            None => {}
         }
+        let given = self.given();
         let snapshots = Snapshots::open(self.disk.clone())?;
         let mut joining = tenure_core::Machine::new(self.machine_epoch());
         joining.know_level(level_known);
         let mut boot = tenure_raft::load(&mut log, &snapshots, joining)?;
+        boot.cut = recovered.cut;
+        if boot.members.all().is_empty() {
+            boot.given = given.iter().map(|card| card.id).collect();
+        }
         boot.machine.reseed_names(os::random());
         let reserve = Reserve::open(self.disk.clone(), self.sizes.reserve_bytes)
             .map_err(|source| StartError::System { doing: "open the reserve", source })?;
         let pen = Pen::new(log, reserve, self.sizes.segment_bytes);
-        Ok(Opened { dir: self.dir, pen, snapshots, boot })
+        Ok(Opened { dir: self.dir, pen, snapshots, boot, given })
     }
 
     fn open_log(&self, presence: Presence) -> Result<(Log, Recovered), StartError> {
@@ -192,12 +218,12 @@ mod tests {
     use tenure_raft::FIRST;
 
     use super::*;
-    use crate::book::Names;
+    use tenure_node::directory::Names;
 
     const SIZES: Sizes = Sizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
 
     fn card(id: MemberId) -> Card {
-        let preference = crate::book::Preference::default();
+        let preference = tenure_node::directory::Preference::default();
         let names =
             Names { name: "a".into(), members: "-".into(), clients: "-".into(), preference };
         Card { id, names }
@@ -214,12 +240,12 @@ mod tests {
         home.found(&founders).unwrap();
         drop(home);
         let mut home = Home::open(&path, SIZES).unwrap();
-        assert_eq!((home.id(), home.cluster()), (id, Some(&*book::cluster_id(&founders))));
+        assert_eq!((home.id(), home.cluster()), (id, Some(&*directory::cluster_id(&founders))));
         let other = [card(MemberId::new(7).unwrap())];
         assert!(matches!(home.found(&other), Err(StartError::Identity(_))));
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
-        assert_eq!(book::founders(&opened.boot.machine), founders);
+        assert_eq!(directory::founders(&opened.boot.machine), founders);
     }
 
     #[test]
@@ -238,7 +264,7 @@ mod tests {
         home.found(&founders).unwrap();
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
-        assert_eq!(book::founders(&opened.boot.machine), founders);
+        assert_eq!(directory::founders(&opened.boot.machine), founders);
     }
 
     #[test]

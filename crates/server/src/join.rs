@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use tenure_raft::{Change, Stop, Why, Wish};
+use tenure_node::{AdminRequest, Failure};
+use tenure_raft::{Change, Stop, Why};
 
-use crate::book::{self, Address, Card, Names};
 use crate::error::StartError;
-use crate::lineage::Lineage;
-use crate::member::{End, Event, Member, MemberStatus, Undone};
+use crate::member::{End, Event, Member, MemberStatus};
 use crate::os;
 use crate::peer::{Control, Join, Joiner, Wire};
 use crate::pen::spawn;
-use crate::say;
+use tenure_node::Lineage;
+use tenure_node::directory::{self, Address, Card, Names};
 
 /// From one member to the one it names as leader, at most so often.
 const HOPS_MAX: usize = 5;
@@ -101,7 +101,7 @@ fn admit(member: &Member, join: &Join) -> Result<(u16, Vec<Card>), Box<Control>>
         return Err(refused(&why));
     }
     let (status, book) = member
-        .look(|replica| (replica.status(), book::read(replica.machine())))
+        .look(|replica| (replica.status(), directory::read(replica.machine())))
         .map_err(|gone| refused(&gone))?;
     if !status.leading {
         let leader = status.leader.and_then(|leader| book.get(&leader));
@@ -121,20 +121,19 @@ fn admit(member: &Member, join: &Join) -> Result<(u16, Vec<Card>), Box<Control>>
         return Err(refused(&format!("the cluster has {MEMBERS_MAX} members")));
     }
     if book.get(&id) != Some(&card.names) {
-        let put = book::put(&book::key(id), &card.names.to_string());
+        let put = directory::put(&directory::key(id), &card.names.to_string());
         match member.submit(vec![put.into()], Duration::ZERO, AGREE).pop() {
             Some(Ok(outcome)) => drop(outcome.result.map_err(|refusal| refused(&refusal))?),
-            Some(Err(undone)) => return Err(refused(&undone)),
-            None => return Err(refused(&Undone::Unknown)),
+            Some(Err(failure)) => return Err(refused(&failure)),
+            None => return Err(refused(&Failure::Unknown)),
         }
     }
     if !members.contains(id) {
-        let wish = Wish::Change(vec![Change::AddLearner(id)]);
-        let changed = member.admin(wish, AGREE).map_err(|gone| refused(&gone))?;
-        changed.map_err(|why| refused(&why))?;
-        say::info("a member was added", &[("member", &id), ("card", &card.names)]);
+        let request = AdminRequest::Change(vec![Change::AddLearner(id)]);
+        member.admin(request, AGREE).map_err(|failure| refused(&failure))?;
+        tracing::info!(member = %id, card = %card.names, "a member was added");
     }
-    let book = member.read_stale(book::read).map_err(|gone| refused(&gone))?;
+    let book = member.read_stale(directory::read).map_err(|gone| refused(&gone))?;
     Ok((level, book.into_iter().map(|(id, names)| Card { id, names }).collect()))
 }
 
@@ -164,7 +163,7 @@ fn belong(member: &Member, join: &Join, wire: &Wire) {
 }
 
 fn is_retired(member: &Member, join: &Join, wire: &Wire) -> bool {
-    let Ok(book) = member.look(|replica| book::read(replica.machine())) else { return false };
+    let Ok(book) = member.look(|replica| directory::read(replica.machine())) else { return false };
     let others = book.iter().filter(|(id, _)| **id != join.card.id);
     let retired = Why::Retired.to_string();
     let says_so = |(_, names): (_, &Names)| {
@@ -177,7 +176,7 @@ fn is_known(member: &Member, join: &Join, wire: &Wire) -> bool {
     let card = &join.card;
     let id = card.id;
     let Ok((known, belongs)) = member.look(move |replica| {
-        (book::read(replica.machine()).remove(&id), replica.members().contains(id))
+        (directory::read(replica.machine()).remove(&id), replica.members().contains(id))
     }) else {
         return true;
     };

@@ -13,7 +13,7 @@
 //! Start reading at [`start`], then `turn.rs`.
 
 pub mod backup;
-mod book;
+mod callers;
 mod door;
 mod edge;
 mod error;
@@ -25,30 +25,27 @@ mod home;
 #[doc(hidden)]
 pub mod inside;
 mod join;
-mod lineage;
+pub mod log;
 mod member;
 mod meter;
 pub mod os;
 mod peer;
 mod pen;
-mod prefer;
 pub mod restore;
-pub mod say;
 mod start;
 mod ticket;
 pub mod tls;
 mod turn;
 #[doc(hidden)]
 pub mod untrusted;
-mod waiting;
 pub mod watch;
 mod writer;
 
-pub use book::{Address, Card, Names, Preference};
 pub use error::StartError;
 pub use fetch::request_backup;
 pub use figures::Figures;
-pub use lineage::{Incarnation, Lineage};
-pub use member::{End, Gone, Lead, Member, MemberStatus, Undone};
+pub use member::{End, Gone, Member, MemberStatus};
 pub use start::{Entrance, Running, Settings, start};
+pub use tenure_node::directory::{Address, Card, Names, Preference};
+pub use tenure_node::{AdminRequest, Failure, Incarnation, Lead, Lineage};
 pub use tenure_raft::Stop;

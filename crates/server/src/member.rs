@@ -1,109 +1,90 @@
-//! How do other threads talk to the loop?
+//! A handle to one running member: how other threads talk to its event loop.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_core::outcome::Outcome;
 use tenure_core::{Frozen, Machine};
-use tenure_raft::{Input, MemberId, Membership, Replica, Status, Stop, Why, Wish};
+use tenure_node::{
+    AdminRequest, Admission, Batch, CallId, Failure, Fresh, Input, Lead, Lineage, Outcomes, Permit,
+    Principal, ReplyTo,
+};
+use tenure_raft::{MemberId, Membership, Replica, Status, Stop};
 use tenure_store::{Point, Prepared, SyncReport};
-use tenure_types::{Revision, Term};
+use tenure_types::Revision;
 use tokio::sync::watch;
 
 use crate::edge::Outbox;
 use crate::figures::{Figures, Meters};
-use crate::lineage::Lineage;
 use crate::meter::Tally;
-use crate::os;
+use crate::os::{self, Clock};
 use crate::watch::Feed;
 
-/// Inputs waiting for the loop, at most; whoever sends more waits. Two turns' worth.
+/// Inputs waiting for the event loop, at most; a thread that sends more waits. Two turns' worth.
 pub(crate) const INBOX_MAX: usize = 16_384;
+/// A definite answer may come a little after the caller's time is over.
+const LAST_WORD: Duration = Duration::from_millis(150);
 
-/// Between two attempts to read while nobody leads.
-const READ_PAUSE: Duration = Duration::from_millis(20);
-
-/// What the loop is told.
+/// What the event loop is told.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are inputs")]
 pub(crate) enum Event {
     Input(Input),
-    Submit(Submission),
-    Read(Question),
+    Read { question: Question, principal: Principal, fresh: Fresh, deadline_us: u64 },
+    Admin { request: AdminRequest, principal: Principal, deadline_us: u64, done: AdminDone },
     Look(Box<dyn FnOnce(&Replica) + Send>),
     Freeze { done: Sender<FrozenState> },
-    Wish { wish: Wish, done: WishDone },
     Prepared(Prepared),
     Synced(SyncReport),
     Leave { done: Sender<()> },
     Die(End),
 }
 
-/// Why the loop has not taken an event at once.
+/// Why the event loop has not taken an event at once.
 pub(crate) enum NotTaken {
     /// Too many wait; here it is back.
     Full(Box<Event>),
-    /// The member has ended. Here it is back too: whoever waits for it is to be told.
+    /// The member has ended; here it is back, so that its caller can be told.
     Ended(Box<Event>),
 }
 
 impl NotTaken {
-    /// The event.
-    pub(crate) fn back(self) -> Event {
+    /// The event, and why it was not taken.
+    pub(crate) fn back(self) -> (Event, Failure) {
         match self {
-            Self::Full(event) | Self::Ended(event) => *event,
+            Self::Full(event) => (*event, Failure::Overloaded),
+            Self::Ended(event) => (*event, Failure::Stopping),
         }
-    }
-}
-
-/// Commands on their way into the loop.
-pub(crate) struct Submission {
-    pub(crate) requests: Vec<Bytes>,
-    pub(crate) patience_us: u64,
-    /// When they came, by [`os::now_us`].
-    pub(crate) at_us: u64,
-    pub(crate) done: Done,
-}
-
-impl Submission {
-    /// Commands that come now.
-    pub(crate) fn new(requests: Vec<Bytes>, patience_us: u64, done: Done) -> Self {
-        Self { requests, patience_us, at_us: os::now_us(), done }
     }
 }
 
 /// The state of a machine: up to which entry, at which level and revision.
 pub(crate) type FrozenState = (Point, u16, Revision, Frozen);
 
-/// Asked once the machine may be. Dropped if it may not.
-pub(crate) type Question = Box<dyn FnOnce(&Machine) + Send>;
+/// Asked once the machine may be, or told why it may not.
+pub(crate) type Question = Box<dyn FnOnce(Result<&Machine, Failure>) + Send>;
 
 /// Told what became of each command, in order.
-pub(crate) type Done = Box<dyn FnOnce(Vec<Result<Outcome, Undone>>) + Send>;
+pub(crate) type Done = Box<dyn FnOnce(Outcomes) + Send>;
 
-/// Told what became of a wish.
-pub(crate) type WishDone = Box<dyn FnOnce(Result<(), Why>) + Send>;
-
-/// Who leads, as this member knows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Lead {
-    /// In which term.
-    pub term: Term,
-    /// Who; nobody while there is an election.
-    pub by: Option<MemberId>,
-}
+/// Told what became of an admin request.
+pub(crate) type AdminDone = Box<dyn FnOnce(Result<(), Failure>) + Send>;
 
 /// A handle to one running member.
 #[derive(Clone)]
 pub struct Member {
     id: MemberId,
     lineage: Arc<Lineage>,
-    command_bytes_max: usize,
+    admission: Admission,
+    clock: Arc<dyn Clock>,
     inbox: SyncSender<Event>,
+    /// Rung when something was put into the inbox, for an event loop that is a task.
+    bell: Option<Arc<tokio::sync::Notify>>,
+    calls: Arc<Calls>,
     over: Arc<Over>,
     lead: Arc<watch::Sender<Lead>>,
     outbox: Arc<Outbox>,
@@ -112,9 +93,33 @@ pub struct Member {
     feed: Arc<Feed>,
     meters: Arc<Meters>,
     tally: Arc<Tally>,
-    /// Rung when something was put into the inbox; inside a test the loop is a task that listens for it.
-    #[cfg(feature = "virtual-time")]
-    pub(crate) bell: Arc<tokio::sync::Notify>,
+}
+
+/// Calls that wait for their answer.
+#[derive(Default)]
+pub(crate) struct Calls {
+    newest: AtomicU64,
+    waiting: Mutex<BTreeMap<CallId, Done>>,
+}
+
+impl Calls {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<CallId, Done>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, done: Done) -> CallId {
+        let call = CallId(self.newest.fetch_add(1, Ordering::Relaxed));
+        self.lock().insert(call, done);
+        call
+    }
+
+    /// Tells a call what became of its commands.
+    pub(crate) fn answer(&self, call: CallId, outcomes: Outcomes) {
+        let done = self.lock().remove(&call);
+        if let Some(done) = done {
+            done(outcomes);
+        }
+    }
 }
 
 /// Whether a member runs, and why not.
@@ -148,23 +153,6 @@ impl End {
     }
 }
 
-/// Why a command has no outcome.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Undone {
-    /// It had no effect and never will.
-    #[error("not done: {0}")]
-    NotDone(Why),
-    /// It had no effect: the log would not take it, here or at another member.
-    #[error("not done: a command has at most {bound} bytes")]
-    TooLarge {
-        /// The most there may be.
-        bound: u64,
-    },
-    /// It may have had an effect, or may still have one.
-    #[error("no answer, it may have happened")]
-    Unknown,
-}
-
 /// The member has ended, or could not answer in time. A question may be asked again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no quorum confirmed the leader in time")]
@@ -196,18 +184,22 @@ pub struct MemberStatus {
 }
 
 impl Member {
-    /// A member whose log takes commands of so many bytes.
+    /// A member that goes by this clock. `bell` is rung when something was put into its inbox.
     pub(crate) fn new(
         id: MemberId,
         lineage: Lineage,
-        command_bytes_max: usize,
+        clock: Arc<dyn Clock>,
+        bell: Option<Arc<tokio::sync::Notify>>,
     ) -> (Self, Receiver<Event>) {
         let (inbox, events) = sync_channel(INBOX_MAX);
         let member = Self {
             id,
             lineage: Arc::new(lineage),
-            command_bytes_max,
+            admission: Admission::default(),
+            clock,
             inbox,
+            bell,
+            calls: Arc::default(),
             over: Arc::default(),
             lead: Arc::new(watch::Sender::new(Lead::default())),
             outbox: Arc::default(),
@@ -215,8 +207,6 @@ impl Member {
             feed: Arc::default(),
             meters: Arc::default(),
             tally: Arc::default(),
-            #[cfg(feature = "virtual-time")]
-            bell: Arc::default(),
         };
         (member, events)
     }
@@ -231,82 +221,88 @@ impl Member {
         &self.lineage
     }
 
+    /// The member's clock.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.clock.now_us()
+    }
+
+    /// How long until a moment of the member's clock.
+    pub(crate) fn until(&self, moment_us: u64) -> Duration {
+        Duration::from_micros(moment_us.saturating_sub(self.now_us()))
+    }
+
+    /// The moment at which a time from now is over, by the member's clock.
+    pub(crate) fn deadline_us(&self, within: Duration) -> u64 {
+        self.now_us().saturating_add(os::micros(within))
+    }
+
+    /// The budget for requests in flight.
+    pub(crate) fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
     /// Submits commands in log form and waits for what becomes of each.
     ///
-    /// `patience` is how long they may wait for others before they are proposed. When `timeout`
-    /// passes, what is not answered is unknown: it may still happen.
-    pub fn submit(
+    /// `patience` is how long they may wait for others before they are proposed. What is not answered within
+    /// `timeout` is unknown: it may still happen.
+    pub fn submit(&self, requests: Vec<Bytes>, patience: Duration, timeout: Duration) -> Outcomes {
+        let commands = requests.len();
+        let (sender, receiver) = channel();
+        self.submit_then(requests, patience, timeout, move |outcomes| {
+            let _ = sender.send(outcomes);
+        });
+        match receiver.recv_timeout(timeout + LAST_WORD) {
+            Ok(outcomes) => outcomes,
+            Err(_) => vec![Err(Failure::Unknown); commands],
+        }
+    }
+
+    /// Submits commands and goes on; `done` is called on the event loop and must be quick.
+    pub fn submit_then(
         &self,
         requests: Vec<Bytes>,
         patience: Duration,
         timeout: Duration,
-    ) -> Vec<Result<Outcome, Undone>> {
-        let commands = requests.len();
-        let (sender, receiver) = channel();
-        let patience_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
-        self.submit_then(requests, patience_us, move |fates| {
-            let _ = sender.send(fates);
-        });
-        match receiver.recv_timeout(timeout) {
-            Ok(fates) => fates,
-            Err(_) => vec![Err(Undone::Unknown); commands],
-        }
+        done: impl FnOnce(Outcomes) + Send + 'static,
+    ) {
+        let (patience_us, deadline_us) = (os::micros(patience), self.deadline_us(timeout));
+        let event =
+            self.call(requests, patience_us, deadline_us, Permit::default(), Box::new(done));
+        let _ = self.inbox.send(event);
+        self.ring();
     }
 
-    /// Submits commands and goes on; `done` is called on the loop and must be quick.
-    pub fn submit_then(
+    /// The event by which commands without a session are submitted.
+    pub(crate) fn call(
         &self,
         requests: Vec<Bytes>,
         patience_us: u64,
-        done: impl FnOnce(Vec<Result<Outcome, Undone>>) + Send + 'static,
-    ) {
-        let bound = self.command_bytes_max;
-        if requests.iter().all(|request| request.len() <= bound) {
-            let done: Done = Box::new(done);
-            return self.tell(Event::Submit(Submission::new(requests, patience_us, done)));
-        }
-        // The others go on; what is too large is told with their answers.
-        let fits: Vec<bool> = requests.iter().map(|request| request.len() <= bound).collect();
-        let requests = requests.into_iter().filter(|request| request.len() <= bound).collect();
-        let too_large = Undone::TooLarge { bound: bound as u64 };
-        let done: Done = Box::new(move |fates: Vec<Result<Outcome, Undone>>| {
-            let mut fates = fates.into_iter();
-            let mut next = || fates.next().unwrap_or(Err(Undone::Unknown));
-            done(fits.iter().map(|fits| if *fits { next() } else { Err(too_large) }).collect());
-        });
-        self.tell(Event::Submit(Submission::new(requests, patience_us, done)));
+        deadline_us: u64,
+        permit: Permit,
+        done: Done,
+    ) -> Event {
+        let reply = ReplyTo::Call(self.calls.add(done));
+        let asked_at_us = self.now_us();
+        let batch = Batch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
+        Event::Input(Input::Submit(batch))
     }
 
-    /// Bytes of a command, at most. A larger one would be refused by a log, and stop its member.
-    pub(crate) fn command_bytes_max(&self) -> usize {
-        self.command_bytes_max
-    }
-
-    /// Asks the machine something that is not older than now, again and again until a quorum
-    /// confirms the leader or `timeout` passes.
+    /// Asks the machine something that is not older than now, unless no quorum confirms the leader within
+    /// `timeout`.
     pub fn read<T: Send + 'static>(
         &self,
         timeout: Duration,
-        ask: impl Fn(&Machine) -> T + Send + Sync + 'static,
+        ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<T, Gone> {
-        let until_us = os::now_us().saturating_add(timeout.as_micros().try_into().unwrap_or(0));
-        let ask = Arc::new(ask);
-        loop {
-            let (sender, receiver) = channel();
-            let ask = ask.clone();
-            self.tell(Event::Read(Box::new(move |machine| {
-                let _ = sender.send(ask(machine));
-            })));
-            // A read that fails is dropped, and its sender with it.
-            match receiver.recv_timeout(os::until(until_us)) {
-                Ok(answer) => return Ok(answer),
-                Err(RecvTimeoutError::Timeout) => return Err(Gone),
-                Err(RecvTimeoutError::Disconnected) if self.over.is() => return Err(Gone),
-                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(READ_PAUSE),
-            }
-            if os::now_us() >= until_us {
-                return Err(Gone);
-            }
+        let (sender, receiver) = channel();
+        let question: Question = Box::new(move |machine| {
+            let _ = sender.send(machine.map(ask));
+        });
+        let (principal, deadline_us) = (Principal::member(), self.deadline_us(timeout));
+        self.tell(Event::Read { question, principal, fresh: Fresh::Now, deadline_us });
+        match receiver.recv_timeout(timeout + LAST_WORD) {
+            Ok(answer) => answer.map_err(|_| Gone),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(Gone),
         }
     }
 
@@ -319,21 +315,14 @@ impl Member {
     }
 
     /// Wants something of the leader: other members, or another leader.
-    pub fn admin(&self, wish: Wish, timeout: Duration) -> Result<Result<(), Why>, Gone> {
+    pub fn admin(&self, request: AdminRequest, timeout: Duration) -> Result<(), Failure> {
         let (sender, receiver) = channel();
-        self.wish_then(wish, move |result| {
+        let (principal, deadline_us) = (Principal::member(), self.deadline_us(timeout));
+        let done: AdminDone = Box::new(move |result| {
             let _ = sender.send(result);
         });
-        receiver.recv_timeout(timeout).map_err(|_| Gone)
-    }
-
-    /// Wants something of the leader and goes on; `done` is called on the loop and must be quick.
-    pub(crate) fn wish_then(
-        &self,
-        wish: Wish,
-        done: impl FnOnce(Result<(), Why>) + Send + 'static,
-    ) {
-        self.tell(Event::Wish { wish, done: Box::new(done) });
+        self.tell(Event::Admin { request, principal, deadline_us, done });
+        receiver.recv_timeout(timeout + LAST_WORD).unwrap_or(Err(Failure::Unknown))
     }
 
     /// Who leads, and every change of it.
@@ -410,21 +399,46 @@ impl Member {
         self.over.why()
     }
 
-    /// Events to a member that has ended are dropped, and their senders with them.
+    /// Tells the event loop something. Events to a member that has ended are dropped, and their senders with them.
     pub(crate) fn tell(&self, event: Event) {
         let _ = self.inbox.send(event);
-        #[cfg(feature = "virtual-time")]
-        self.bell.notify_one();
+        self.ring();
     }
 
-    /// The same, for those who must not wait.
+    /// The same, for tasks that must not wait.
     pub(crate) fn try_tell(&self, event: Event) -> Result<(), NotTaken> {
-        #[cfg(feature = "virtual-time")]
-        self.bell.notify_one();
-        self.inbox.try_send(event).map_err(|error| match error {
+        let sent = self.inbox.try_send(event).map_err(|error| match error {
             TrySendError::Full(event) => NotTaken::Full(Box::new(event)),
             TrySendError::Disconnected(event) => NotTaken::Ended(Box::new(event)),
-        })
+        });
+        self.ring();
+        sent
+    }
+
+    /// Submits a batch for a task that must not wait. If the event loop does not take it, the batch is answered
+    /// at once: nothing was done.
+    pub(crate) fn try_submit(&self, event: Event) {
+        let Err(not_taken) = self.try_tell(event) else { return };
+        if let (Event::Input(Input::Submit(batch)), failure) = not_taken.back() {
+            let outcomes = vec![Err(failure); batch.requests.len()];
+            drop(batch.permit);
+            match batch.reply {
+                ReplyTo::Call(call) => self.calls.answer(call, outcomes),
+                ReplyTo::Session { session, batch } => {
+                    self.outbox.send(crate::edge::Delivery::Answers { session, batch, outcomes });
+                }
+            }
+        }
+    }
+
+    fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            bell.notify_one();
+        }
+    }
+
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     /// Where the loop leaves what watches shall hear of.

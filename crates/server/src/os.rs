@@ -1,16 +1,27 @@
-//! What does the machine we run on give us: time, randomness, open files?
+//! What the operating system gives a member: time, randomness, open files.
 
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The monotonic clock, in microseconds. It stands still while nobody runs.
-pub fn now_us() -> u64 {
-    #[cfg(feature = "virtual-time")]
-    if let Some(now_us) = crate::inside::now_us() {
-        return now_us;
+/// The clock that a member goes by.
+pub trait Clock: Send + Sync {
+    /// Microseconds since some moment; never goes back.
+    fn now_us(&self) -> u64;
+}
+
+/// The monotonic clock of the machine.
+pub struct Monotonic;
+
+impl Clock for Monotonic {
+    fn now_us(&self) -> u64 {
+        now_us()
     }
+}
+
+/// The monotonic clock, in microseconds. It stands still while the machine is suspended.
+pub fn now_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     let micros = u64::try_from(now.tv_nsec / 1_000).unwrap_or(0);
@@ -29,6 +40,11 @@ pub fn jittered(time: Duration) -> Duration {
     let half = time / 2;
     let span = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
     half + Duration::from_micros(random() % span)
+}
+
+/// A duration in microseconds.
+pub fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// How long until a moment of [`now_us`].

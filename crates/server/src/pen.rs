@@ -12,7 +12,6 @@ use tenure_store::{
 
 use crate::figures::{Meters, Sizes, Syncs};
 use crate::member::Event;
-use crate::say;
 use crate::writer::Writer;
 
 /// How often the disk is looked at, besides when a write finds it full.
@@ -152,7 +151,7 @@ impl Pen {
         self.meters.synced(synced.took);
         if synced.took >= SLOW {
             let took_ms = synced.took.as_millis();
-            say::warn("disk is slow", &[("sync_ms", &took_ms)]);
+            tracing::warn!(sync_ms = took_ms, "disk is slow");
         }
     }
 
@@ -174,7 +173,7 @@ impl Pen {
         let free_bytes = match self.log.room() {
             Ok(room) => room.on_disk,
             Err(error) => {
-                say::warn("cannot tell how much space is free", &[("cause", &error)]);
+                tracing::warn!(cause = %error, "cannot tell how much space is free");
                 return None;
             }
         };
@@ -197,12 +196,12 @@ impl Pen {
             return None;
         }
         match space {
-            Space::Short => say::warn(
-                "disk is nearly full",
-                &[("free_bytes", &free_bytes), ("effect", &"nothing may grow, the rest goes on")],
-            ),
+            Space::Short => {
+                let effect = "nothing may grow, the rest goes on";
+                tracing::warn!(free_bytes, effect, "disk is nearly full");
+            }
             Space::Enough => {
-                say::info("disk has room again", &[("free_bytes", &free_bytes)]);
+                tracing::info!(free_bytes, "disk has room again");
                 // A segment that found no room may find it now.
                 self.preparing = false;
                 self.prepare(inbox);
@@ -277,7 +276,7 @@ impl Pen {
         if !reserve.is_held() {
             return Err(WriteError::NoSpace);
         }
-        say::warn("disk is full, the reserve is given back", &[]);
+        tracing::warn!("disk is full, the reserve is given back");
         reserve.release().map_err(|_| WriteError::NoSpace)
     }
 }
@@ -289,7 +288,7 @@ fn prepare(preparation: Preparation, reserve: &Mutex<Reserve>, inbox: &SyncSende
             let _ = inbox.send(Event::Prepared(prepared));
         }
         // The log makes its own when it must, and says so if it cannot.
-        Err(error) => say::warn("cannot prepare a segment", &[("cause", &error)]),
+        Err(error) => tracing::warn!(cause = %error, "cannot prepare a segment"),
     }
     restore(reserve);
 }
@@ -298,7 +297,7 @@ fn prepare(preparation: Preparation, reserve: &Mutex<Reserve>, inbox: &SyncSende
 fn restore(reserve: &Mutex<Reserve>) {
     let mut reserve = reserve.lock().unwrap_or_else(PoisonError::into_inner);
     if let Err(error) = reserve.restore() {
-        say::warn("cannot hold space in reserve", &[("cause", &error)]);
+        tracing::warn!(cause = %error, "cannot hold space in reserve");
     }
 }
 
@@ -306,7 +305,7 @@ fn restore(reserve: &Mutex<Reserve>) {
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
     if let Err(error) = &started {
-        say::error("cannot start a thread", &[("thread", &name), ("cause", error)]);
+        tracing::error!(thread = name, cause = %error, "cannot start a thread");
     }
     started.is_ok()
 }

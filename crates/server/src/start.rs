@@ -2,18 +2,18 @@
 
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::Machine;
+use tenure_node::Node;
 use tenure_raft::{Config, Replica};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
-use crate::book::{self, Address, Card, Names, Preference};
 use crate::door::{Doors, Hosts};
 use crate::edge::Edge;
 use crate::error::StartError;
@@ -24,11 +24,11 @@ use crate::member::{End, Member};
 use crate::os;
 use crate::peer::{Door, Me, Net, Wire};
 use crate::pen::spawn;
-use crate::say;
 use crate::ticket::Keys;
 use crate::tls::Tls;
 use crate::turn::Loop;
 use crate::watch::Hub;
+use tenure_node::directory::{self, Address, Card, Names, Preference};
 
 /// How long a member may take to leave: the hand-over, and the last sync.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -163,7 +163,7 @@ impl Settings {
             ..names
         };
         for word in [&names.name, &names.members, &names.clients] {
-            if !book::is_word(word) {
+            if !directory::is_word(word) {
                 return Err(StartError::Word { word: word.clone() });
             }
         }
@@ -199,14 +199,13 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         // The others want to know who this is before there is a cluster.
         door = Some(Door::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
     }
-    let mut given = Vec::new();
     if let Some(cluster) = home.cluster() {
         founding::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
         if matches!(settings.entrance, Entrance::Join(_)) {
-            let pairs: [say::Pair<'_>; 2] = [("cluster", &cluster), ("join", &"not needed")];
-            say::info("this member belongs to its cluster already", &pairs);
+            let join = "not needed";
+            tracing::info!(%cluster, join, "this member belongs to its cluster already");
         }
-    } else if let Err(error) = enter(&mut home, &settings, &card, &wire, &mut given) {
+    } else if let Err(error) = enter(&mut home, &settings, &card, &wire) {
         door.inspect(|door: &Arc<Door>| door.close());
         return Err(error);
     }
@@ -215,7 +214,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let keys = Keys::open(&settings.data, &lineage).map_err(system("keep the key that signs"))?;
     let level_known = settings.level_known;
     let opened = home.load(level_known)?;
-    let founders = book::founders(&opened.boot.machine);
+    let founders = directory::founders(&opened.boot.machine);
     let voters = &opened.boot.members.voters;
     if settings.entrance == Entrance::Alone && voters.iter().any(|id| *id != card.id) {
         return Err(StartError::NotAlone { cluster, members: voters.len() });
@@ -240,17 +239,19 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let replica = Replica::new(config, opened.boot, os::random())?;
     // Beside a batch there is room for one command of half a segment.
     let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
-    let (member, events) = Member::new(card.id, lineage, command_bytes_max);
+    let (member, events) = Member::new(card.id, lineage, Arc::new(os::Monotonic), None);
+    let admission = member.admission().clone();
     let net = Net::new(level_known, member.clone(), wire.clone());
-    let given = given.into_iter().map(|card: Card| (card.id, card.names)).collect();
+    let given = opened.given.into_iter().map(|card| (card.id, card.names)).collect();
     net.learn(&given, replica.members());
     if let Some(door) = &door {
         let joiner = join::joiner(member.clone());
         door.admit(net.clone(), opened.snapshots.clone(), joiner);
     }
     let runtime = edge_runtime(settings.workers).map_err(system("start a thread"))?;
+    let node = Node::new(replica, tenure_node::Config { command_bytes_max, admission });
     let on = Loop {
-        replica,
+        node,
         pen: opened.pen,
         snapshots: opened.snapshots,
         net: net.clone(),
@@ -317,7 +318,7 @@ fn check_name(settings: &Settings, machine: &Machine, card: &Card) -> Result<(),
     let called = match fs::read_to_string(&file) {
         Ok(text) => Some(text.trim_end().to_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            book::read(machine).remove(&card.id).map(|known| known.name)
+            directory::read(machine).remove(&card.id).map(|known| known.name)
         }
         Err(source) => return Err(system("read what the member is called")(source)),
     };
@@ -330,21 +331,14 @@ fn check_name(settings: &Settings, machine: &Machine, card: &Card) -> Result<(),
 }
 
 /// Brings an empty directory into a cluster.
-fn enter(
-    home: &mut Home,
-    settings: &Settings,
-    card: &Card,
-    wire: &Wire,
-    given: &mut Vec<Card>,
-) -> Result<(), StartError> {
+fn enter(home: &mut Home, settings: &Settings, card: &Card, wire: &Wire) -> Result<(), StartError> {
     let stopped = || settings.stop.load(Ordering::Acquire);
     match &settings.entrance {
         Entrance::Alone => home.found(std::slice::from_ref(card)),
         Entrance::Bootstrap(listed) => home.found(&founding::agree(listed, card, wire, &stopped)?),
         Entrance::Join(seeds) => {
             let entered = join::enter(seeds, card, settings.level_known, wire, &stopped)?;
-            *given = entered.book;
-            home.join(entered.lineage)
+            home.join(entered.lineage, &entered.book)
         }
         Entrance::None => Err(StartError::NoEntrance),
     }
@@ -355,13 +349,21 @@ fn listen(
     flag: &'static str,
     exposed: bool,
 ) -> Result<(TcpListener, SocketAddr), StartError> {
-    if !exposed && !book::is_loopback(address) {
+    if !exposed && !is_loopback(address) {
         return Err(StartError::Exposed { address: address.to_owned() });
     }
     let failed = |source| StartError::Listen { address: address.to_owned(), flag, source };
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
+}
+
+/// Whether an address is reachable from this machine only. Names are resolved; one that cannot be is
+/// not.
+fn is_loopback(address: &str) -> bool {
+    let Ok(found) = address.to_socket_addrs() else { return false };
+    let found: Vec<SocketAddr> = found.collect();
+    !found.is_empty() && found.iter().all(|address| address.ip().is_loopback())
 }
 
 fn system(doing: &'static str) -> impl FnOnce(std::io::Error) -> StartError {

@@ -1,8 +1,8 @@
-//! How does one thread drive the replica?
+//! Drives one member's node on a thread of its own: the event loop.
 //!
-//! One turn: take what has arrived, read the clock, end the replica's turn, do what comes out. Sends
-//! leave before the one sync of the turn, so that other disks work while this one does. What became
-//! durable is told to the replica at once, in a further turn without sleep.
+//! One turn: take what has arrived, read the clock, end the node's turn, do what comes out. Sends leave before the one
+//! sync of the turn, so that other disks work while this one does. What became durable is told to the node at once, in a
+//! further turn without sleep.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,45 +10,32 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
 use tenure_core::outcome::Notice;
-use tenure_raft::{
-    Change, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved, Stop, Ticket, Why,
-    Wish,
-};
+use tenure_node::{Input, Node, Output, PeerMessage};
+use tenure_raft::{MemberId, Saved, Stop};
 use tenure_store::{DataDir, Fatal, SnapshotError, Snapshots, WriteError};
 use tenure_types::Revision;
 
-use crate::book;
+use crate::callers::{self, Callers, Counted};
 use crate::edge::Delivery;
-use crate::member::{End, Event, Lead, Member};
+use crate::member::{End, Event, Member};
 use crate::meter::Freed;
 use crate::os;
 use crate::peer::{Frame, Net};
 use crate::pen::{Pen, Where, spawn};
-use crate::prefer::{self, Chooser};
-use crate::say;
-use crate::waiting::{Seen, Waiting};
 
-/// A member that is to decide with the others is at most so many entries behind.
-const BEHIND_MAX: u64 = 1_000;
 /// Inputs taken in one turn, at most.
 const TAKEN_MAX: usize = 8_192;
 /// A log that was not written for so long is quiet, and is marked.
 const QUIET_US: u64 = 500_000;
-/// How often the address book is read again while the state changes.
-const BOOK_US: u64 = 500_000;
-/// How long a leader that leaves tries to hand over.
-const HAND_OVER_US: u64 = 2_000_000;
 /// How long the doors have to say that a member found damage.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// The ticket of wishes whose answer nobody waits for; others count from 1.
-const NOBODY: Ticket = Ticket(0);
 
 /// Called on the loop when the member ends by itself.
 pub(crate) type OnEnd = Box<dyn Fn(&End) + Send>;
 
 /// One member's loop and everything it owns.
 pub(crate) struct Loop {
-    pub(crate) replica: Replica,
+    pub(crate) node: Node,
     pub(crate) pen: Pen,
     pub(crate) snapshots: Snapshots,
     pub(crate) net: Arc<Net>,
@@ -62,15 +49,15 @@ pub(crate) struct Loop {
 /// What a loop knows from turn to turn.
 struct Driver {
     on: Loop,
-    waiting: Waiting,
+    callers: Callers,
     outputs: Vec<Output>,
     outgoing: BTreeMap<MemberId, Vec<Frame>>,
     written_at_us: u64,
-    book: Known,
     /// Watches were offered everything up to this revision.
     told: Revision,
-    leaving: Option<(u64, Vec<Sender<()>>)>,
-    chooser: Chooser,
+    /// Callers that wait for the member to end.
+    leaving: Vec<Sender<()>>,
+    may_end: bool,
     count: Count,
 }
 
@@ -83,29 +70,20 @@ struct Count {
     freed: Vec<Freed>,
 }
 
-/// The members and addresses that the links were last told.
-#[derive(Default)]
-struct Known {
-    members: Membership,
-    revision: Revision,
-    at_us: u64,
-}
-
 impl Loop {
     /// Runs until the member ends.
     pub(crate) fn run(self) {
         let guard = Guard { member: self.member.clone() };
         let driver = Driver {
             count: Count { from_index: self.pen.last_index(), begun: false, freed: Vec::new() },
-            told: self.replica.machine().revision(),
+            told: self.node.machine().revision(),
             on: self,
-            waiting: Waiting::default(),
+            callers: Callers::default(),
             outputs: Vec::new(),
             outgoing: BTreeMap::new(),
             written_at_us: 0,
-            book: Known::default(),
-            leaving: None,
-            chooser: Chooser::default(),
+            leaving: Vec::new(),
+            may_end: false,
         };
         driver.run();
         drop(guard);
@@ -120,7 +98,8 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            say::error("the member met a bug and stops", &[("effect", &"none is lost")]);
+            tracing::error!("panic in the event loop; stopping. No acknowledged command is lost");
+            crate::log::flush();
             self.member.over().end(End::Disk("a bug".into()));
             std::process::exit(1);
         }
@@ -130,9 +109,9 @@ impl Drop for Guard {
 impl Driver {
     fn run(mut self) {
         let end = self.turns();
-        self.waiting.end();
-        self.on.net.close();
         self.on.member.over().end(end.clone());
+        self.tell_callers();
+        self.on.net.close();
         self.on.member.outbox().send(Delivery::Notices(Vec::new()));
         self.on.member.feed().close();
         self.on.member.tally().close();
@@ -143,16 +122,27 @@ impl Driver {
         if end != End::Told {
             (self.on.on_end)(&end);
         }
-        let told = self.leaving.take();
+        let told = std::mem::take(&mut self.leaving);
         // The directory is free before anyone hears that it is.
         drop(self);
-        for done in told.into_iter().flat_map(|(_, done)| done) {
+        for done in told {
             let _ = done.send(());
         }
     }
 
+    /// Tells every caller that still waits that the member has ended.
+    fn tell_callers(&mut self) {
+        let mut outputs = Vec::new();
+        self.on.node.end(&mut outputs);
+        for output in outputs {
+            self.callers.perform(output, &self.on.node, &self.on.member);
+        }
+        while let Ok(event) = self.on.events.try_recv() {
+            callers::refuse(event, &self.on.member);
+        }
+    }
+
     fn turns(&mut self) -> End {
-        self.tell_book(true);
         self.on.pen.measure(self.on.member.meters().clone());
         self.on.pen.prepare(self.on.member.inbox());
         let mut wait = Duration::ZERO;
@@ -160,11 +150,13 @@ impl Driver {
             if let Err(end) = self.take(wait) {
                 return end;
             }
-            // After the last input was taken, never before: see `Replica::turn`.
+            // After the last input was taken, never before: see `Node::turn`.
             let now_us = os::now_us();
-            let machine = self.on.replica.machine();
+            let machine = self.on.node.machine();
             let before = (machine.clock_ms(), machine.next_due_ms());
-            let wake_at_us = self.on.replica.turn(now_us, &mut self.outputs);
+            let mut counted =
+                Counted { meters: self.on.member.meters(), freed: &mut self.count.freed };
+            let wake_at_us = self.on.node.turn(now_us, &mut self.outputs, &mut counted);
             self.count_late(before);
             let synced = match self.perform(now_us) {
                 Ok(synced) => synced,
@@ -172,13 +164,11 @@ impl Driver {
             };
             let inbox = self.on.member.inbox();
             if let Some(space) = self.on.pen.look(now_us, &self.on.snapshots, inbox) {
-                self.on.replica.handle(Input::Space(space));
+                self.on.node.handle(Input::Space(space));
             }
-            if self.may_leave(now_us) {
+            if self.may_end {
                 return self.last_words();
             }
-            self.tell_book(false);
-            self.choose_leader(now_us);
             wait = if synced { Duration::ZERO } else { os::until(wake_at_us) };
         }
     }
@@ -207,65 +197,35 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether a learner that is to decide with the others is too far behind for it: until it has
-    /// caught up, the majority would have one member less than it seems.
-    fn too_early(&self, wish: &Wish) -> Option<Why> {
-        let Wish::Change(changes) = wish else { return None };
-        let status = self.on.replica.status();
-        let behind = |change: &Change| match change {
-            Change::Promote(id) => {
-                let matched = *status.matched.get(id)?;
-                let behind = status.committed.saturating_sub(matched);
-                // One that has nothing yet may not be there at all, however short the log is.
-                (matched == 0 || behind > BEHIND_MAX).then_some(behind)
-            }
-            Change::AddLearner(_) | Change::Remove(_) => None,
-        };
-        let behind = changes.iter().filter_map(behind).max()?;
-        Some(Why::NotCaughtUp { behind })
-    }
-
     fn handle(&mut self, event: Event) -> Result<(), End> {
-        let input = match event {
-            Event::Input(input) => input,
-            Event::Submit(submission) => {
-                let Some((ticket, requests, patience_us)) = self.waiting.submit(submission) else {
-                    return Ok(());
-                };
-                if self.on.replica.leads() {
-                    self.on.member.meters().took(requests.len());
-                }
-                Input::Submit { ticket, requests, patience_us }
-            }
-            Event::Read(ask) => Input::Read { ticket: self.waiting.read(ask) },
-            Event::Wish { wish, done } => {
-                if let Some(why) = self.too_early(&wish) {
-                    done(Err(why));
-                    return Ok(());
-                }
-                Input::Admin { ticket: self.waiting.wish(done), wish }
-            }
-            Event::Look(ask) => {
-                ask(&self.on.replica);
+        let event = match self.callers.take(event) {
+            Ok(input) => {
+                self.on.node.handle(input);
                 return Ok(());
             }
+            Err(event) => event,
+        };
+        match event {
+            Event::Look(ask) => ask(self.on.node.replica()),
             Event::Freeze { done } => {
-                let _ = done.send(self.on.replica.freeze());
-                return Ok(());
+                let _ = done.send(self.on.node.freeze());
             }
             Event::Synced(report) => {
                 let durable = self.on.pen.finish(report).map_err(|fatal| fatal_end(&fatal))?;
-                let Some(number) = durable else { return Ok(()) };
-                Input::Persisted { number }
+                if let Some(number) = durable {
+                    self.on.node.handle(Input::Persisted { number });
+                }
             }
-            Event::Prepared(prepared) => return self.on.pen.adopt(prepared).map_err(write_end),
+            Event::Prepared(prepared) => self.on.pen.adopt(prepared).map_err(write_end)?,
             Event::Leave { done } => {
-                self.leave(done);
-                return Ok(());
+                self.leaving.push(done);
+                self.on.node.handle(Input::Leave);
             }
             Event::Die(end) => return Err(end),
-        };
-        self.on.replica.handle(input);
+            Event::Input(_) | Event::Read { .. } | Event::Admin { .. } => {
+                unreachable!("the node takes these")
+            }
+        }
         Ok(())
     }
 
@@ -277,43 +237,49 @@ impl Driver {
         let mut notices: Vec<Notice> = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
         for output in outputs.drain(..) {
+            let Some(output) = self.callers.perform(output, &self.on.node, &self.on.member) else {
+                continue;
+            };
             match output {
                 Output::Send { to, message } => self.send(to, &message),
                 Output::SendSnapshot { to, step } => {
                     if !self.on.net.send_snapshot(to, step, self.on.snapshots.clone()) {
                         let saved = Saved::No;
-                        self.on.replica.handle(Input::SnapshotSent { to, saved });
+                        self.on.node.handle(Input::SnapshotSent { to, saved });
                     }
                 }
                 Output::Persist(persist) => {
                     self.on.pen.write(&persist).map_err(write_end)?;
                     wrote = true;
                 }
-                Output::Answer { ticket, fate } => {
-                    let (meters, freed) = (self.on.member.meters(), &mut self.count.freed);
-                    self.waiting.answer(ticket, fate, &mut Seen { now_us, meters, freed });
+                Output::Notices(more) => {
+                    // In order with the answers before and after them.
+                    notices.extend(more.iter().cloned());
+                    self.on.member.outbox().put(Delivery::Notices(more));
                 }
-                Output::ReadReady { ticket } => {
-                    self.waiting.read_ready(ticket, self.on.replica.machine());
-                }
-                Output::ReadFailed { ticket } => self.waiting.read_failed(ticket),
-                Output::Changed { ticket, result } => self.waiting.changed(ticket, result),
-                Output::Notices(more) => notices.extend(more),
                 Output::Applied { point, .. } => applied = Some(point.index),
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let (snapshots, member) = (self.on.snapshots.clone(), self.on.member.clone());
                     let work = move || save(&snapshots, point, &meta, &frozen, &member);
                     if !spawn("tenure-snapshot", work) {
                         let saved = Saved::No;
-                        self.on.replica.handle(Input::SnapshotSaved { point, saved });
+                        self.on.node.handle(Input::SnapshotSaved { point, saved });
                     }
                 }
                 Output::CompactLog { to } => compact = Some(to),
-                Output::Led { term, by } => {
-                    self.on.member.set_lead(Lead { term, by });
-                    self.say_led(term.0, by);
+                Output::Led(lead) => {
+                    self.on.member.set_lead(lead);
+                    self.say_led(lead.term.0, lead.by);
                 }
+                Output::Directory { directory, members } => {
+                    self.on.net.learn(&directory, &members);
+                }
+                Output::MayEnd => self.may_end = true,
                 Output::Stop(stop) => return Err(End::Cluster(stop)),
+                Output::Answer { .. }
+                | Output::ReadReady { .. }
+                | Output::ReadFailed { .. }
+                | Output::AdminDone { .. } => unreachable!("callers take these"),
             }
         }
         self.outputs = outputs;
@@ -321,6 +287,8 @@ impl Driver {
         if let Some(index) = applied {
             self.offer(now_us, index, &notices);
         }
+        // Before the sync: only what is durable on a majority is applied and answered.
+        self.on.member.outbox().ring();
         let inbox = self.on.member.inbox();
         let durable =
             self.on.pen.sync(self.sync_where(), inbox).map_err(|fatal| fatal_end(&fatal))?;
@@ -329,15 +297,11 @@ impl Driver {
             self.on.pen.prepare(inbox);
         }
         if let Some(number) = durable {
-            self.on.replica.handle(Input::Persisted { number });
+            self.on.node.handle(Input::Persisted { number });
         }
         if let Some(to) = compact {
             self.on.pen.compact_to(to).map_err(write_end)?;
         }
-        if !notices.is_empty() {
-            self.on.member.outbox().put(Delivery::Notices(notices));
-        }
-        self.on.member.outbox().ring();
         Ok(durable.is_some())
     }
 
@@ -351,7 +315,7 @@ impl Driver {
             let freed = if notices.iter().any(granted) { &count.freed[..] } else { &[] };
             tally.leave(now_us, records, freed);
         });
-        member.feed().offer(&mut self.told, self.on.replica.machine(), counted);
+        member.feed().offer(&mut self.told, self.on.node.machine(), counted);
         count.freed.clear();
         if count.begun {
             member.meters().told(notices);
@@ -361,11 +325,11 @@ impl Driver {
 
     /// Notes by how much the first thing that ended by the clock in this turn was late.
     fn count_late(&self, (before_ms, due_ms): (u64, Option<u64>)) {
-        let now_ms = self.on.replica.machine().clock_ms();
+        let now_ms = self.on.node.machine().clock_ms();
         let Some(due_ms) = due_ms.filter(|due_ms| before_ms < now_ms && *due_ms <= now_ms) else {
             return;
         };
-        if self.on.replica.leads() {
+        if self.on.node.replica().leads() {
             self.on.member.meters().ended_late(now_ms - due_ms);
         }
     }
@@ -374,12 +338,11 @@ impl Driver {
     /// it does not wait for a slow one.
     fn sync_where(&self) -> Where {
         let slow = self.on.pen.is_slow();
-        if self.on.replica.leads() && slow { Where::Aside } else { Where::Here }
+        if self.on.node.replica().leads() && slow { Where::Aside } else { Where::Here }
     }
 
-    fn send(&mut self, to: MemberId, message: &Message) {
-        let entries = matches!(message, Message::Step(step) if step.kind == Kind::Append);
-        let frame = Frame::new(&message.encode(), entries);
+    fn send(&mut self, to: MemberId, message: &PeerMessage) {
+        let frame = Frame::new(&message.encode(), message.carries_entries());
         self.outgoing.entry(to).or_default().push(frame);
     }
 
@@ -387,7 +350,7 @@ impl Driver {
     fn flush(&mut self) {
         for (member, frames) in std::mem::take(&mut self.outgoing) {
             if !self.on.net.send(member, frames) {
-                self.on.replica.handle(Input::Unreachable { member });
+                self.on.node.handle(Input::Unreachable { member });
             }
         }
     }
@@ -400,62 +363,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Tells the links who the members are and where they live.
-    fn tell_book(&mut self, first: bool) {
-        let now_us = os::now_us();
-        let (members, machine) = (self.on.replica.members(), self.on.replica.machine());
-        let due = self.book.revision != machine.revision()
-            && now_us.saturating_sub(self.book.at_us) >= BOOK_US;
-        if first || due || *members != self.book.members {
-            self.on.net.learn(&book::read(machine), members);
-            let members = members.clone();
-            self.book = Known { members, revision: machine.revision(), at_us: now_us };
-        }
-    }
-
     fn say_led(&self, term: u64, by: Option<MemberId>) {
         match by {
-            Some(id) if id == self.on.replica.id() => say::info("leads", &[("term", &term)]),
-            Some(id) => say::info("follows", &[("leader", &id), ("term", &term)]),
-            None => say::info("nobody leads", &[("term", &term)]),
+            Some(id) if id == self.on.node.replica().id() => tracing::info!(term, "leads"),
+            Some(id) => tracing::info!(leader = %id, term, "follows"),
+            None => tracing::info!(term, "nobody leads"),
         }
-    }
-
-    /// Hands leadership to a member that is preferred, if one is and can take it.
-    fn choose_leader(&mut self, now_us: u64) {
-        if self.leaving.is_some() || !self.chooser.is_due(now_us) {
-            return;
-        }
-        let replica = &mut self.on.replica;
-        let (status, book) = (replica.status(), book::read(replica.machine()));
-        let members = replica.members();
-        if let Some(to) = self.chooser.look(now_us, replica.id(), &status, members, &book) {
-            say::info("hands leadership to a preferred member", &[("to", &to)]);
-            replica.handle(Input::Admin { ticket: NOBODY, wish: Wish::Transfer(to) });
-        }
-    }
-
-    fn leave(&mut self, done: Sender<()>) {
-        if let Some((_, waiting)) = &mut self.leaving {
-            waiting.push(done);
-            return;
-        }
-        let status = self.on.replica.status();
-        let voters = &self.on.replica.members().voters;
-        let near = |id: MemberId| voters.contains(&id) && self.on.net.is_linked(id);
-        let book = book::read(self.on.replica.machine());
-        let next = prefer::successor(&status, &book, near);
-        let mut until_us = 0;
-        if let Some(to) = next.filter(|_| status.leading) {
-            self.on.replica.handle(Input::Admin { ticket: NOBODY, wish: Wish::Transfer(to) });
-            until_us = os::now_us() + HAND_OVER_US;
-        }
-        self.leaving = Some((until_us, vec![done]));
-    }
-
-    fn may_leave(&self, now_us: u64) -> bool {
-        let Some((until_us, _)) = self.leaving else { return false };
-        now_us >= until_us || !self.on.replica.status().leading
     }
 
     fn last_words(&mut self) -> End {
@@ -463,7 +376,7 @@ impl Driver {
             Ok(()) => {
                 let index = self.on.pen.last_index();
                 let path = self.on.dir.path().display();
-                say::info("stopped", &[("last_index", &index), ("data", &path)]);
+                tracing::info!(last_index = index, data = %path, "stopped");
                 End::Told
             }
             Err(error) => write_end(error),
@@ -494,12 +407,12 @@ fn save(
     })();
     let saved = match written {
         Ok(id) => {
-            say::info("snapshot saved", &[("index", &point.index), ("bytes", &id.bytes)]);
+            tracing::info!(index = point.index, bytes = id.bytes, "snapshot saved");
             Saved::Yes
         }
         Err(SnapshotError::Fatal(fatal)) => return member.tell(Event::Die(fatal_end(&fatal))),
         Err(error) => {
-            say::warn("cannot save a snapshot", &[("cause", &chain(&error))]);
+            tracing::warn!(cause = chain(&error), "cannot save a snapshot");
             Saved::No
         }
     };

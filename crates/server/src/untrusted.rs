@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Request, RequestId};
+use tenure_node::PeerMessage;
 use tenure_wire::json::cluster::{AddMember, ChangeMember};
 use tenure_wire::json::election::{Campaign, Proclaim};
 use tenure_wire::json::lease::GrantLease;
@@ -17,10 +18,10 @@ use tenure_wire::json::session::ClientMessage;
 use tenure_wire::json::ticket::{AskTicket, RotateKey};
 use tenure_wire::{Failure, v1};
 
-use crate::book;
 use crate::door::http::SetLimits;
 use crate::door::{decode, http, ws};
 use crate::{peer, restore, ticket};
+use tenure_node::directory;
 
 /// A message of gRPC, of the kind that its first byte says, up to the command in the form of the log.
 pub fn grpc(bytes: &[u8]) {
@@ -101,8 +102,8 @@ pub fn query(text: &str) {
 /// A frame with commands, wishes or answers from another member.
 pub fn forwarded(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
-    if let Some(again) = peer::rewritten(&bytes) {
-        assert_eq!(again, bytes, "a frame has one form");
+    if let Some(read) = PeerMessage::decode(&bytes) {
+        assert_eq!(read.encode(), bytes, "a message has one form");
     }
 }
 
@@ -114,7 +115,11 @@ pub fn control(bytes: &[u8]) {
 
 /// A line of what members write down: names and addresses, keys that sign, epochs that were given away.
 pub fn line(text: &str) {
-    black_box((book::Card::parse(text), ticket::is_record(text), restore::is_ledger_line(text)));
+    black_box((
+        directory::Card::parse(text),
+        ticket::is_record(text),
+        restore::is_ledger_line(text),
+    ));
 }
 
 fn request(request: &v1::Request) {

@@ -155,6 +155,7 @@ fn step() -> Vec<u8> {
         reject: false,
         reject_hint: 0,
         context: bytes::Bytes::new(),
+        durable: tenure_store::Point::default(),
         entries: Vec::new(),
         snapshot: Some(Box::new(head)),
     })

@@ -14,12 +14,14 @@ use tenure_core::request::{
 };
 use tenure_core::{Compacted, Filter};
 use tenure_server::backup::{BackupError, TakeError, Verified, take};
-use tenure_server::restore::{Origin, Restored, Wanted, restore};
+use tenure_server::restore::{Origin, Restored, Stopped, Wanted, restore};
 use tenure_server::{Entrance, Member, Running, Settings, start};
 use tenure_types::{LeaseId, Mode, Refusal, Token};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const TTL_MS: u64 = 2_000;
+/// The longest ttl and the longest lock-delay that a new cluster allows.
+const UNKNOWN_MS: u64 = 3_600_000 + 60_000;
 const SEGMENT_BYTES: u32 = 256 * 1024;
 
 fn run(data: &Path) -> Running {
@@ -86,7 +88,7 @@ fn wanted(from: Origin, data: PathBuf) -> Wanted {
         epoch: None,
         above: None,
         ledger: None,
-        waive_quiet: false,
+        stopped: Stopped::ForMs(0),
         names: None,
         segment_bytes: SEGMENT_BYTES,
     }
@@ -109,9 +111,15 @@ fn nothing_is_granted_in_the_quiet_period_and_old_cursors_are_compacted() {
     let clock_ms = Verified::read(&file, tenure_core::LEVEL_MAX).unwrap().machine.clock_ms();
 
     let data = dir.path().join("second");
-    let restored = restore(&wanted(Origin::Backup(file.clone()), data.clone())).unwrap();
+    // Whoever got a lease after the backup may have it for as long as the limits allow.
+    let whole = restore(&wanted(Origin::Backup(file.clone()), dir.path().join("whole"))).unwrap();
+    assert_eq!(whole.quiet_ms, Some(UNKNOWN_MS));
+    // All clients were stopped for nearly so long.
+    let stopped = Stopped::ForMs(UNKNOWN_MS - TTL_MS);
+    let less = Wanted { stopped, ..wanted(Origin::Backup(file.clone()), data.clone()) };
+    let restored = restore(&less).unwrap();
     let quiet_ms = restored.quiet_ms.unwrap();
-    assert_eq!(quiet_ms, TTL_MS, "the longest ttl in the backup");
+    assert_eq!(quiet_ms, TTL_MS);
     let running = run(&data);
     let member = running.member.clone();
     assert_eq!(member.lineage(), &restored.lineage);
@@ -161,7 +169,7 @@ fn a_waived_quiet_period_grants_at_once_and_each_restore_is_a_life_of_its_own() 
     for life in 1..=3 {
         let data = dir.path().join(format!("life {life}"));
         let wanted = wanted(Origin::Backup(file.clone()), data.clone());
-        let restored = restore(&Wanted { waive_quiet: true, ..wanted }).unwrap();
+        let restored = restore(&Wanted { stopped: Stopped::ForGood, ..wanted }).unwrap();
         assert_eq!((restored.lineage.epoch.get(), restored.quiet_ms), (life, None));
         let running = run(&data);
         lease(&running.member, 1);
@@ -181,7 +189,7 @@ fn a_waived_quiet_period_grants_at_once_and_each_restore_is_a_life_of_its_own() 
     let restored = restore(&wanted).unwrap();
     assert_eq!(restored.before, lives[2].lineage);
     assert_eq!(restored.lineage.epoch.get(), 4);
-    assert_eq!(restored.quiet_ms, Some(TTL_MS));
+    assert_eq!(restored.quiet_ms, Some(UNKNOWN_MS));
 }
 
 #[test]

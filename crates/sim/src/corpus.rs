@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_core::codec::seal_entry;
 use tenure_core::outcome::Effects;
-use tenure_raft::{Kind, MemberId, Membership, Message, Promise, SnapshotHead, Step as RaftStep};
+use tenure_raft::{Kind, MemberId, Membership, Message, Observed, SnapshotHead, Step as RaftStep};
 use tenure_store::{Entry, Point};
 use tenure_types::{Epoch, Term};
 
@@ -77,9 +77,9 @@ impl Corpus {
                 Step::Empty { log_term } => (*log_term, None),
                 Step::Unreadable { log_term, payload } => (*log_term, Some(payload.clone())),
                 Step::Snapshot => continue,
-                Step::Restore { epoch, waive_quiet } => {
+                Step::Restore { epoch, stopped } => {
                     let epoch = Epoch::new(*epoch).expect("the generator draws small epochs");
-                    machine.restore(epoch, *waive_quiet);
+                    machine.restore(epoch, *stopped);
                     continue;
                 }
             };
@@ -125,6 +125,7 @@ fn messages() -> Vec<Vec<u8>> {
         reject: false,
         reject_hint: 0,
         context: Bytes::new(),
+        durable: Point { index: 40, term: 2 },
         entries: Vec::new(),
         snapshot: None,
     };
@@ -140,10 +141,18 @@ fn messages() -> Vec<Vec<u8>> {
         };
         [plain(kind), full]
     });
-    let promise = Promise { term: 3, index: 41, committed: 39 };
+    let observed = Observed {
+        term: 3,
+        vote: MemberId::new(2),
+        held_in: 3,
+        held: Point { index: 41, term: 3 },
+        committed: Point { index: 39, term: 2 },
+    };
     let others = [
         Message::Hello,
-        Message::Remember(promise),
+        Message::Remember(observed),
+        Message::Observed(MemberId::new(2).map(|id| (id, observed)).into_iter().collect()),
+        Message::Members(members.all()),
         Message::Short,
         Message::Hash { index: 1_000, hash: 7 },
     ];

@@ -7,13 +7,12 @@ use tenure_core::outcome::{Answer, Effects, Notice};
 use tenure_types::{Limit, Refusal};
 
 /// What no sequence can reach, and why.
-const UNREACHABLE: [(&str, &str); 3] = [
+const UNREACHABLE: [(&str, &str); 2] = [
     ("refusal TokensExhausted", "it takes 2^48 grants"),
     ("refusal WaitTimeout", "said by a door to one who waits, never by the machine"),
-    ("cause LevelRaised", "level 1 is the first and the highest"),
 ];
 
-const ANSWERS: [&str; 18] = [
+const ANSWERS: [&str; 19] = [
     "LeaseGranted",
     "Renewed",
     "Revoked",
@@ -32,6 +31,7 @@ const ANSWERS: [&str; 18] = [
     "LimitsSet",
     "Compacted",
     "LevelRaised",
+    "Abandoned",
 ];
 
 const REFUSALS: [&str; 29] = [
@@ -181,6 +181,7 @@ fn answer_name(answer: &Answer) -> &'static str {
         Answer::LimitsSet => "LimitsSet",
         Answer::Compacted { .. } => "Compacted",
         Answer::LevelRaised => "LevelRaised",
+        Answer::Abandoned { .. } => "Abandoned",
     }
 }
 

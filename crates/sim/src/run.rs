@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tenure_core::event::Batch;
 use tenure_core::outcome::Effects;
 use tenure_core::request::Request;
-use tenure_core::{Filter, Machine, codec};
+use tenure_core::{Filter, Machine, Stopped, codec};
 use tenure_types::{Epoch, Revision, Term};
 
 use crate::compare;
@@ -220,7 +220,7 @@ impl Runner {
                 self.entry(Term(*log_term), Some(payload), None, coverage)
             }
             Step::Snapshot => self.snapshot(),
-            Step::Restore { epoch, waive_quiet } => self.restore(*epoch, *waive_quiet),
+            Step::Restore { epoch, stopped } => self.restore(*epoch, *stopped),
         }
     }
 
@@ -332,18 +332,18 @@ impl Runner {
         Ok(())
     }
 
-    fn restore(&mut self, epoch: u16, waive_quiet: bool) -> Check {
+    fn restore(&mut self, epoch: u16, stopped: Stopped) -> Check {
         let Some(epoch) = Epoch::new(epoch) else { return Ok(()) };
-        let done = self.machine.restore(epoch, waive_quiet);
+        let done = self.machine.restore(epoch, stopped);
         let hash = self.machine.full_hash();
         let twin = std::iter::once((&mut self.twin, "S9"));
         let decoded = self.decoded.iter_mut().map(|machine| (machine, "S10"));
         for (machine, invariant) in twin.chain(decoded) {
-            if machine.restore(epoch, waive_quiet) != done || machine.full_hash() != hash {
+            if machine.restore(epoch, stopped) != done || machine.full_hash() != hash {
                 return Err(Violation::new(invariant, "restored to different states"));
             }
         }
-        let expected = self.model.restore(epoch, waive_quiet);
+        let expected = self.model.restore(epoch, stopped);
         if expected != done {
             let detail = format!("restore to {epoch:?}: machine {done}, model {expected}");
             return Err(Violation::new("model", detail));
@@ -360,7 +360,7 @@ impl Runner {
                 whole: true,
                 foreign: false,
             };
-            self.checks.restored(&self.machine, &seen)?;
+            self.checks.restored(&self.machine, &seen, stopped)?;
         }
         own_checks(&self.machine)?;
         compare::views(&self.view, &View::of_model(&self.model))

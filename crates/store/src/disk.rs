@@ -1,13 +1,12 @@
 //! What does the store need from a disk?
 //!
 //! Every byte this crate reads or writes goes through [`Disk`] and [`File`]. [`RealDisk`] is the one
-//! that ships; [`SimDisk`] loses, tears and spoils what a real disk may lose, tear and spoil. The
+//! that ships; `sim::SimDisk` (feature `sim`) loses, tears and spoils what a real disk may lose, tear and spoil. The
 //! code above cannot tell them apart.
 //!
 //! Names are relative to the data directory, with `/` between directory and file.
 //!
 //! [`RealDisk`]: crate::RealDisk
-//! [`SimDisk`]: crate::sim::SimDisk
 
 use std::{fmt, io, sync::Arc, time::Duration};
 

@@ -16,7 +16,7 @@
 //!
 //! let entries = [Entry { index: 1, term: 1, kind: 0, payload: "hello".into() }];
 //! let hard_state = Some(HardState { term: 1, vote: Some(3), commit: 0 });
-//! log.write(&Batch { entries: &entries, hard_state, snapshot: None })?;
+//! log.write(&Batch { entries: &entries, hard_state, ..Batch::default() })?;
 //! log.sync()?; // From here on, and not before, others may be told.
 //! # Ok(())
 //! # }
@@ -41,6 +41,7 @@ mod identity;
 mod log;
 mod real;
 mod reserve;
+#[cfg(feature = "sim")]
 pub mod sim;
 mod snapshot;
 
@@ -50,17 +51,18 @@ pub use error::{Damage, Fatal, OpenError, ReadError, Rejection, WriteError};
 pub use gauge::{Free, Gauge};
 pub use identity::{Identity, IdentityError};
 pub use log::{
-    Batch, Cut, Entry, HardState, Log, Options, Point, Position, Preparation, Prepared, Presence,
-    Recovered, Room, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SyncJob, SyncReport, Synced, Written,
+    Batch, Cause, Cut, Entry, HardState, Log, NOTES_BYTES_MAX, Options, Point, Position,
+    Preparation, Prepared, Presence, Recovered, Room, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+    SyncJob, SyncReport, Synced, Written,
 };
 #[cfg(mutants)]
 pub mod mutants {
     //! Planted bugs, to show that the checks would find them.
-    pub use crate::plant::{ALL, select};
+    pub use crate::plant::{ALL, IN_TESTS, select};
 }
 pub use real::RealDisk;
 pub use reserve::{RESERVE_BYTES_DEFAULT, Reserve};
 pub use snapshot::{
-    META_BYTES_MAX, RawSnapshot, SnapshotError, SnapshotId, SnapshotReader, SnapshotReceiver,
-    SnapshotWriter, Snapshots,
+    Appended, META_BYTES_MAX, RawSnapshot, SnapshotError, SnapshotId, SnapshotReader,
+    SnapshotReceiver, SnapshotWriter, Snapshots,
 };

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use support::{Run, State, check_snapshots, open, random_batch, run, run_from, write};
 use tenure_store::{
-    Batch, Disk, Snapshots,
+    Batch, Cause, Disk, Snapshots,
     sim::{Fault, FaultRates, Restart, Rng, SimDisk},
 };
 
@@ -45,7 +45,11 @@ fn recover(disk: &SimDisk, run: &Run, tally: &mut Tally) -> State {
     let (log, recovered) = open(disk).unwrap_or_else(|error| panic!("cannot open: {error:?}"));
     let found = State::of(&log);
     tally.recoveries += 1;
-    tally.tails_cut += u64::from(recovered.cut.is_some());
+    if let Some(cut) = recovered.cut {
+        tally.tails_cut += 1;
+        assert_eq!(cut.cause, Cause::Torn, "a crash tears and does not damage: {cut:?}");
+        assert!(cut.first_index <= recovered.last.index + 1);
+    }
     let at = run.states[run.durable..].iter().position(|state| *state == found);
     let Some(at) = at else {
         panic!("found {found:?}\nwhich is none of {:#?}", &run.states[run.durable..]);
@@ -67,7 +71,7 @@ fn check_after(disk: &SimDisk, found: State, rng: &mut Rng) {
     for _ in 0..3 {
         let now = run.states.last().unwrap().clone();
         let (entries, hard_state) = random_batch(rng, &now);
-        write(&mut log, &mut run, &Batch { snapshot: None, entries: &entries, hard_state })
+        write(&mut log, &mut run, &Batch { entries: &entries, hard_state, ..Batch::default() })
             .unwrap();
     }
     log.sync().unwrap();

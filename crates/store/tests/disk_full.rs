@@ -71,7 +71,7 @@ fn a_batch_refused_for_lack_of_space_never_appears_and_the_next_one_does() {
         let mut run = Run { states: vec![State::default()], durable: 0, finished: true };
         for _ in 0..40 {
             let (entries, hard_state) = random_batch(&mut rng, run.states.last().unwrap());
-            let batch = Batch { snapshot: None, entries: &entries, hard_state };
+            let batch = Batch { entries: &entries, hard_state, ..Batch::default() };
             match support::write(&mut log, &mut run, &batch) {
                 Ok(()) => {}
                 Err(WriteError::NoSpace) => {

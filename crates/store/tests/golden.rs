@@ -32,15 +32,15 @@ fn write_log(disk: &SimDisk) -> State {
     };
     let entries = [entry(1, 1, 0, "one"), entry(2, 1, 1, ""), entry(3, 1, 0, "three is replaced")];
     let hard_state = Some(HardState { term: 1, vote: Some(2), commit: 1 });
-    log.write(&Batch { snapshot: None, entries: &entries, hard_state }).unwrap();
+    log.write(&Batch { entries: &entries, hard_state, ..Batch::default() }).unwrap();
     log.sync().unwrap();
     let entries = [entry(3, 2, 0, "another three"), entry(4, 2, 255, "four")];
     let hard_state = Some(HardState { term: 2, vote: None, commit: 3 });
-    log.write(&Batch { snapshot: None, entries: &entries, hard_state }).unwrap();
+    log.write(&Batch { entries: &entries, hard_state, ..Batch::default() }).unwrap();
     log.compact_to(2).unwrap();
     let snapshot = Some(Point { index: 6, term: 3 });
     let entries = [entry(7, 3, 0, "seven")];
-    log.write(&Batch { snapshot, entries: &entries, hard_state: None }).unwrap();
+    log.write(&Batch { snapshot, entries: &entries, ..Batch::default() }).unwrap();
     log.mark().unwrap();
     State::of(&log)
 }

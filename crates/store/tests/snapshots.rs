@@ -1,4 +1,4 @@
-//! Are snapshots whole, found, kept, and received in pieces?
+//! Checks that snapshots are whole, found, kept, and received in pieces.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -6,10 +6,10 @@ mod support;
 
 use std::sync::Arc;
 
-use support::{check_snapshots, write_snapshot};
+use support::{check_snapshots, checks, write_snapshot};
 use tenure_store::{
     Point, RawSnapshot, SnapshotError, SnapshotId, SnapshotReceiver, Snapshots,
-    sim::{Restart, Rng, SimDisk},
+    sim::{Restart, Rng, SimDisk, Unreadable},
 };
 
 fn point(index: u64) -> Point {
@@ -198,4 +198,62 @@ fn what_does_not_belong_to_a_snapshot_is_refused_by_its_receiver() {
     assert_eq!(receiver.have(), 0);
     receiver.discard().unwrap();
     assert!(disk.files().is_empty());
+}
+
+#[test]
+fn a_damaged_snapshot_is_noticed_when_it_is_sent_and_set_aside() {
+    checks::a_damaged_snapshot_is_noticed_when_it_is_sent_and_set_aside();
+}
+
+#[test]
+fn repeated_and_misplaced_chunks_change_nothing() {
+    checks::repeated_and_misplaced_chunks_change_nothing();
+}
+
+#[test]
+fn a_transfer_that_crashes_goes_on_from_what_verifies() {
+    checks::a_transfer_that_crashes_goes_on_from_what_verifies();
+}
+
+#[test]
+fn a_part_that_never_reached_the_disk_is_written_again() {
+    checks::a_part_that_never_reached_the_disk_is_written_again();
+}
+
+#[test]
+fn a_snapshot_is_read_in_any_order_and_step() {
+    let disk = SimDisk::new(1);
+    let (file, id) = checks::large_snapshot(&disk, 70);
+    let raw = snapshots(&disk).raw(id).unwrap();
+    let mut rng = Rng::new(3);
+    for _ in 0..60 {
+        let (offset, max) = (rng.below(id.bytes + 10), rng.below(2_000_000));
+        let end = (offset + max).min(id.bytes).max(offset);
+        let expected = file.get(offset as usize..end as usize).unwrap_or_default();
+        assert_eq!(raw.read_at(offset, max as usize).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_read_for_a_moment_is_not_set_aside() {
+    let disk = SimDisk::new(1);
+    let (file, id) = checks::large_snapshot(&disk, 70);
+    let name = disk.files().pop().unwrap();
+    let raw = snapshots(&disk).raw(id).unwrap();
+    disk.make_unreadable(&name, 1_500_000..1_500_001, Unreadable::Once);
+    assert!(matches!(raw.read_at(1_400_000, 200_000), Err(SnapshotError::Io { .. })));
+    assert_eq!(raw.read_at(1_400_000, 200_000).unwrap(), file[1_400_000..1_600_000]);
+    assert_eq!(snapshots(&disk).latest().unwrap(), Some(id));
+}
+
+#[test]
+fn another_snapshot_at_the_same_point_is_not_set_aside_in_the_place_of_a_damaged_one() {
+    let disk = SimDisk::new(1);
+    let (_, id) = checks::large_snapshot(&disk, 70);
+    let raw = snapshots(&disk).raw(id).unwrap();
+    disk.flip_bit(&disk.files().pop().unwrap(), 1_000_000, 1);
+    write_snapshot(&snapshots(&disk), id.point).unwrap();
+    assert!(matches!(raw.read_at(900_000, 200_000), Err(SnapshotError::Corrupt { .. })));
+    assert_eq!(snapshots(&disk).damaged().unwrap(), []);
+    check_snapshots(&disk, id.point);
 }

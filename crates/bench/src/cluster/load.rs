@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{Command, Wait};
-use tenure_server::{Member, Undone, os};
+use tenure_server::{Failure, Member, os};
 use tenure_types::{Handle, Limit, Token};
 
 use crate::core::load::{acquire, encoded, new_lease, release};
@@ -36,7 +36,7 @@ struct Client {
 }
 
 /// Which client, and what it was told.
-type Answered = (usize, Vec<Result<Outcome, Undone>>);
+type Answered = (usize, Vec<Result<Outcome, Failure>>);
 
 /// What was seen in one measurement.
 pub(crate) struct Measured {
@@ -127,7 +127,7 @@ impl Clients {
         let request = Bytes::from(encoded(command));
         client.sent_at_us = os::now_us();
         let answered = self.answered.clone();
-        member.submit_then(vec![request], 0, move |fates| {
+        member.submit_then(vec![request], Duration::ZERO, PATIENCE, move |fates| {
             // Nobody listens any more once a measurement has failed.
             let _ = answered.send((at, fates));
         });

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
-use tenure_raft::{MemberId, Wish};
-use tenure_server::{Entrance, Member, Running, Settings, os};
+use tenure_raft::MemberId;
+use tenure_server::{AdminRequest, Entrance, Member, Running, Settings, os};
 
 /// How many members there are; the first leads.
 const MEMBERS: usize = 3;
@@ -115,7 +115,7 @@ pub(crate) fn follow(at: usize, dir: &Path, addresses: &[String]) -> Result<()> 
         let Some(to) = to else { bail!("`{line}` is no member") };
         if running.member.status()?.agreement.serving {
             // If it is refused or lost, the next line asks again.
-            let _ = running.member.admin(Wish::Transfer(to), Duration::from_secs(1));
+            let _ = running.member.admin(AdminRequest::Transfer(to), Duration::from_secs(1));
         }
     }
     Ok(())

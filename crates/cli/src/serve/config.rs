@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tenure_server::log::Level;
 use tenure_server::tls::{Files, Tls};
 use tenure_server::{Entrance, Preference, Settings, StartError};
 
@@ -31,6 +32,7 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("tls.key", None),
     ("tls.member_ca", None),
     ("tls.client_ca", None),
+    ("log.level", Some("info")),
 ];
 
 /// Those that are a host and a port.
@@ -130,6 +132,15 @@ impl Config {
         text.parse().ok().and_then(Preference::new).ok_or_else(|| {
             let text = format!("member.preference is `{text}`; try a number from 0 to 100");
             self.wrong("member.preference", text)
+        })
+    }
+
+    /// The least important lines that the log has.
+    pub(crate) fn log_level(&self) -> Result<Level, Failure> {
+        let Some(text) = self.get("log.level") else { return Ok(Level::default()) };
+        Level::parse(text).ok_or_else(|| {
+            let text = format!("log.level is `{text}`; try error, warn, info or debug");
+            self.wrong("log.level", text)
         })
     }
 
@@ -250,6 +261,7 @@ fn from_flags(flags: &Given) -> Vec<(&'static str, String, &'static str)> {
         ("tls.key", flags.tls_key.clone(), "--tls-key"),
         ("tls.member_ca", flags.tls_member_ca.clone(), "--tls-member-ca"),
         ("tls.client_ca", flags.tls_client_ca.clone(), "--tls-client-ca"),
+        ("log.level", flags.log_level.clone(), "--log-level"),
     ];
     values.into_iter().filter_map(|(name, value, flag)| Some((name, value?, flag))).collect()
 }
@@ -265,7 +277,8 @@ fn variable(name: &str) -> String {
 /// A variable of ours that means nothing is a typo, and would be missed.
 fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Failure> {
     for name in variables.keys() {
-        let ours = ["TENURE_MEMBER_", "TENURE_LISTEN_", "TENURE_CLUSTER_", "TENURE_TLS_"];
+        let ours =
+            ["TENURE_MEMBER_", "TENURE_LISTEN_", "TENURE_CLUSTER_", "TENURE_TLS_", "TENURE_LOG_"];
         let known = NAMES.iter().any(|(known, _)| variable(known) == *name);
         if ours.iter().any(|start| name.starts_with(start)) && !known {
             return Err(Failure::config(format!(
@@ -318,6 +331,11 @@ mod tests {
         let absent = gather(&flags, &half, "[tls]\nkey = \"k\"\n").unwrap();
         let error = absent.settings().err().unwrap();
         assert!(error.text.starts_with("cannot read \"c\": "), "{}", error.text);
+        let loud = gather(&flags, &[], "[log]\nlevel = \"loud\"\n").unwrap();
+        let error = loud.log_level().err().unwrap();
+        assert!(error.text.contains("x.toml: log.level is `loud`; try error, "), "{}", error.text);
+        let quiet = gather(&flags, &[("TENURE_LOG_LEVEL", "warn")], "").unwrap();
+        assert_eq!(quiet.log_level().ok(), Some(Level::Warn));
         let config = gather(&flags, &[("TENURE_CLUSTER_BOOTSTRAP", "a")], "").unwrap();
         assert!(config.settings().is_err());
     }

@@ -18,6 +18,7 @@ struct File {
     listen: ListenTable,
     cluster: ClusterTable,
     tls: TlsTable,
+    log: LogTable,
 }
 
 #[derive(Deserialize, Default)]
@@ -56,9 +57,15 @@ struct TlsTable {
     client_ca: Option<String>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct LogTable {
+    level: Option<String>,
+}
+
 /// The settings that stand in a file, by name.
 pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
-    let File { member, listen, cluster, tls } = toml::from_str(text).map_err(|error| {
+    let File { member, listen, cluster, tls, log } = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         Wrong { line, what: error.message().replace('\n', " ") }
     })?;
@@ -80,6 +87,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
         ("tls.key", tls.key),
         ("tls.member_ca", tls.member_ca),
         ("tls.client_ca", tls.client_ca),
+        ("log.level", log.level),
     ];
     Ok(values.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
 }

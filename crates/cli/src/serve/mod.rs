@@ -5,11 +5,11 @@ mod file;
 
 use clap::Args;
 use serde_json::json;
-use tenure_server::{Entrance, Settings, os, say, start};
+use tenure_server::{Entrance, Settings, log, os, start};
 
 use crate::exit::Exit;
 use crate::output::{self, Output};
-use crate::run::{Company, Failure, on_end, unstarted, wishes};
+use crate::run::{Company, Failure, install_log, on_end, unstarted, wishes};
 use config::Config;
 
 /// Flags of `tenure serve`.
@@ -93,6 +93,9 @@ struct Given {
     /// Allow addresses that other machines reach, without encryption
     #[arg(long)]
     insecure: bool,
+    /// Log what is at least so important: error, warn, info or debug [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
 }
 
 impl Serve {
@@ -106,6 +109,7 @@ impl Serve {
 pub(crate) fn check(flags: &Check) -> Result<Exit, Failure> {
     let config = Config::gather(&flags.given)?;
     config.settings()?;
+    config.log_level()?;
     match flags.output {
         Output::Text => output::out(&config.to_string()),
         Output::Json => config.objects().iter().for_each(output::object),
@@ -115,17 +119,19 @@ pub(crate) fn check(flags: &Check) -> Result<Exit, Failure> {
 
 /// Runs a member until somebody stops it.
 pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
-    let mut settings: Settings = Config::gather(&flags.given)?.settings()?;
-    match flags.output {
-        Some(Output::Json) => say::write_as(say::Form::Json),
-        Some(Output::Text) => say::write_as(say::Form::Text),
-        None => {}
-    }
+    let config = Config::gather(&flags.given)?;
+    let mut settings: Settings = config.settings()?;
+    let form = flags.output.map(|output| match output {
+        Output::Json => log::Form::Json,
+        Output::Text => log::Form::Text,
+    });
+    install_log(form, config.log_level()?)?;
     let wishes = wishes()?;
     os::raise_open_files();
     if flags.while_stdin {
         std::thread::spawn(|| {
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            log::flush();
             std::process::exit(0);
         });
     }
@@ -138,15 +144,7 @@ pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
     let running = start(settings).map_err(|error| unstarted(error, &data, Company::Unknown))?;
     let (member, cluster) = (running.member.id(), running.cluster.clone());
     let (clients, members) = (running.clients, running.members.unwrap_or(running.clients));
-    let pairs: [say::Pair<'_>; 6] = [
-        ("name", &name),
-        ("member", &member),
-        ("cluster", &cluster),
-        ("clients", &clients),
-        ("members", &members),
-        ("restart", &again),
-    ];
-    say::info("serving", &pairs);
+    tracing::info!(name, %member, cluster, %clients, %members, restart = again, "serving");
     if flags.form() == Output::Json {
         output::offer(&json!({
             "event": "ready", "name": name, "member": member.to_string(), "cluster": cluster,

@@ -6,6 +6,7 @@ mod common;
 mod faults;
 mod kill;
 mod leases;
+mod logging;
 mod members;
 mod namespaces;
 mod partitions;

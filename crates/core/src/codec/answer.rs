@@ -117,6 +117,10 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             out.put(floor.0);
         }
         Answer::LevelRaised => out.put_u8(18),
+        Answer::Abandoned { released } => {
+            out.put_u8(19);
+            out.put_u8(u8::from(*released));
+        }
     }
 }
 
@@ -157,6 +161,7 @@ fn get_answer(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
         16 => Answer::LimitsSet,
         17 => Answer::Compacted { floor: reader.revision()? },
         18 => Answer::LevelRaised,
+        19 => Answer::Abandoned { released: reader.flag()? },
         _ => return Err(Malformed),
     })
 }

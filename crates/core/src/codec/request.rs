@@ -4,12 +4,12 @@
 //! are what a repetition is recognised by.
 
 use alloc::vec::Vec;
-use tenure_types::{Handle, LeaseId, Limit};
+use tenure_types::{Handle, LeaseId, Limit, PlaceNumber};
 
 use super::{Malformed, Reader, Writer};
 use crate::request::{
-    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
-    Request, RequestId, Revoker, Urgency, Wait,
+    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease,
+    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait,
 };
 
 /// How a command that raises the level begins.
@@ -169,6 +169,10 @@ fn put_command(out: &mut Vec<u8>, command: &Command<'_>) {
             out.put_u8(RAISE_LEVEL);
             out.put(u64::from(*level));
         }
+        Command::Abandon(abandon) => {
+            out.put_u8(16);
+            put_abandon(out, abandon);
+        }
     }
 }
 
@@ -229,8 +233,36 @@ fn get_command<'a>(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
         }
         14 => Command::Compact { keep: reader.revision()? },
         RAISE_LEVEL => Command::RaiseLevel { level: reader.u16()? },
+        16 => Command::Abandon(get_abandon(reader)?),
         _ => return Err(Malformed),
     })
+}
+
+fn put_abandon(out: &mut Vec<u8>, abandon: &Abandon<'_>) {
+    match abandon.ask {
+        AskId::None => out.put_u8(0),
+        AskId::Seq { lease, seq } => {
+            out.put_u8(1);
+            put_lease_ref(out, lease);
+            out.put(seq);
+        }
+        AskId::Key(key) => {
+            out.put_u8(2);
+            out.put_bytes(key.as_bytes());
+        }
+    }
+    put_lease_ref(out, abandon.lease);
+    out.put(abandon.place.0);
+}
+
+fn get_abandon<'a>(reader: &mut Reader<'a>) -> Result<Abandon<'a>, Malformed> {
+    let ask = match reader.u8()? {
+        0 => AskId::None,
+        1 => AskId::Seq { lease: get_lease_ref(reader)?, seq: reader.number()? },
+        2 => AskId::Key(reader.text()?),
+        _ => return Err(Malformed),
+    };
+    Ok(Abandon { ask, lease: get_lease_ref(reader)?, place: PlaceNumber(reader.number()?) })
 }
 
 fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {

@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants};
 use crate::request::{Acquire, Ask, AskLease, NewLease, Wait};
 use crate::state::due::Kind;
-use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Terms};
+use crate::state::record::{Asks, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Terms};
 use crate::state::slab::Slot;
 
 /// A lease that asks, before anything is changed for it.
@@ -74,9 +74,11 @@ impl Machine {
                 Standing::Nothing => {}
                 Standing::Waits(place) => {
                     self.replace_limit(place, acquire.wait);
+                    self.count_ask(slot, self.places.at(place).number);
                     return Ok(self.queued_answer(place));
                 }
                 Standing::Holds(place, grants) => {
+                    self.count_ask(slot, place);
                     return Ok(self.acquired_answer(slot, place, grants));
                 }
             }
@@ -178,7 +180,8 @@ impl Machine {
             // Those who went before us may have taken the last tokens.
             self.check_tokens(asks)?;
             let lease = self.lease_for(who);
-            return Ok(self.grant_at_once(Asker { lease, terms: &terms }, asks));
+            let asker = Asker { lease, terms: &terms, asks: Asks::first(self.level) };
+            return Ok(self.grant_at_once(asker, asks));
         }
         let until_ms = match acquire.wait {
             Wait::No | Wait::Limit { ms: 0 } => return Err(self.not_now(blocked)),
@@ -190,7 +193,7 @@ impl Machine {
             self.check_limit(Limit::WaitersPerLock, u64::from(queue) + 1)?;
         }
         let lease = self.lease_for(who);
-        let asker = Asker { lease, terms: &terms };
+        let asker = Asker { lease, terms: &terms, asks: Asks::first(self.level) };
         let place = self.add_place(asker, asks, until_ms, acquire.independent);
         if let Err(deadlock) = self.check_deadlock(place) {
             self.unlink_place(place);

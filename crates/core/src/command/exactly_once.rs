@@ -10,7 +10,9 @@ use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
 use crate::request::{Command, LeaseRef, Request, RequestId};
 use crate::state::list::Link;
-use crate::state::record::{IN_LEASE, IN_ORDER, KeyRequest, Remembered, SeqRequest};
+use crate::state::record::{
+    AskRecord, Asks, IN_LEASE, IN_ORDER, KeyRequest, Remembered, SeqRequest,
+};
 use crate::state::slab::Slot;
 
 /// How many requests of one lease may be unanswered. Nothing is dropped for room, so this bounds
@@ -36,12 +38,12 @@ impl Machine {
     ) -> Result<Outcome, Refusal> {
         match request.id {
             RequestId::None => {
-                let result = self.run(&request.command);
+                let result = self.run(request);
                 Ok(self.dated(result))
             }
             RequestId::Seq { lease, seq, done } => {
                 let slot = self.live_lease(lease)?;
-                self.execute_numbered(slot, seq, done, &request.command, bytes)
+                self.execute_numbered(slot, seq, done, request, bytes)
             }
             RequestId::Key(key) => self.execute_keyed(request.principal, key, request, bytes),
         }
@@ -52,7 +54,7 @@ impl Machine {
         lease: Slot,
         seq: u64,
         done: u64,
-        command: &Command<'_>,
+        request: &Request<'_>,
         bytes: &[u8],
     ) -> Result<Outcome, Refusal> {
         self.forget_requests(lease, done);
@@ -63,27 +65,33 @@ impl Machine {
             return Err(Refusal::RequestStale);
         }
         let hash = request_hash(bytes);
-        let (before, found) = self.find_numbered(lease, seq);
+        let (_, found) = self.find_numbered(lease, seq);
         if let Some(found) = found
             && !mutant!("repeated_request_runs_again")
         {
-            let found = self.seq_requests.at(found);
-            if found.hash != hash {
+            let record = self.seq_requests.at(found);
+            if record.hash != hash {
                 return Err(Refusal::RequestConflict);
             }
-            return Ok(self.repeat(&found.answer));
+            let (ask, outcome) = (record.answer.ask(), self.repeat(&record.answer));
+            if let Some(counted) = ask.and_then(|ask| self.count_repeated(ask, &outcome)) {
+                self.seq_requests.at_mut(found).answer = Remembered::Ask(counted);
+            }
+            return Ok(outcome);
         }
         if seq > done.saturating_add(SEQ_WINDOW) {
             return Err(Refusal::RequestWindow { window: SEQ_WINDOW });
         }
-        let result = self.run(command);
-        if matches!(command, Command::Renew(_)) {
+        let result = self.run(request);
+        if matches!(request.command, Command::Renew(_)) {
             return Ok(self.dated(result));
         }
         // The command may have ended the lease; then there is nothing to remember it in.
         let alive = self.leases.get(lease).is_some_and(|lease| (lease.id, lease.created) == id);
         if alive && found.is_none() {
             let answer = self.remember(&result);
+            // Looked up now: the command may have made the machine forget its neighbours.
+            let (before, _) = self.find_numbered(lease, seq);
             let in_lease = Link::default();
             let slot = self.seq_requests.insert(SeqRequest { lease, seq, hash, answer, in_lease });
             let list = &mut self.leases.at_mut(lease).requests;
@@ -106,11 +114,15 @@ impl Machine {
         let hash = request_hash(bytes);
         let index = (Box::from(principal), name(key));
         if let Some(&found) = self.key_requests_by_key.get(&index) {
-            let found = self.key_requests.at(found);
-            if found.hash != hash {
+            let record = self.key_requests.at(found);
+            if record.hash != hash {
                 return Err(Refusal::RequestConflict);
             }
-            return Ok(self.repeat(&found.answer));
+            let (ask, outcome) = (record.answer.ask(), self.repeat(&record.answer));
+            if let Some(counted) = ask.and_then(|ask| self.count_repeated(ask, &outcome)) {
+                self.key_requests.at_mut(found).answer = Remembered::Ask(counted);
+            }
+            return Ok(outcome);
         }
         let requests = self.key_requests.len() as u64;
         self.check_limit(Limit::Requests, requests + 1)?;
@@ -119,7 +131,7 @@ impl Machine {
             let asked = self.key_request_bytes;
             return Err(Refusal::Limit { limit: Limit::RequestBytes, bound, asked });
         }
-        let result = self.run(&request.command);
+        let result = self.run(request);
         if matches!(request.command, Command::Renew(_)) {
             return Ok(self.dated(result));
         }
@@ -142,10 +154,15 @@ impl Machine {
         while let Some(first) = self.leases.at(lease).requests.first
             && self.seq_requests.at(first).seq <= done
         {
-            let list = &mut self.leases.at_mut(lease).requests;
-            list.remove::<IN_LEASE, _>(&mut self.seq_requests, first);
-            self.state_bytes -= self.seq_requests.remove(first).weight();
+            self.forget_numbered(lease, first);
         }
+    }
+
+    /// Forgets one request of a lease.
+    pub(super) fn forget_numbered(&mut self, lease: Slot, request: Slot) {
+        let list = &mut self.leases.at_mut(lease).requests;
+        list.remove::<IN_LEASE, _>(&mut self.seq_requests, request);
+        self.state_bytes -= self.seq_requests.remove(request).weight();
     }
 
     fn forget_old_keys(&mut self) {
@@ -154,16 +171,21 @@ impl Machine {
             if oldest.since_ms.saturating_add(REMEMBER_MS) >= self.clock_ms {
                 return;
             }
-            self.key_request_order.remove::<IN_ORDER, _>(&mut self.key_requests, first);
-            let gone = self.key_requests.remove(first);
-            self.key_request_bytes -= gone.weight();
-            self.key_requests_by_key.remove(&(gone.principal, gone.key));
+            self.forget_key(first);
         }
+    }
+
+    /// Forgets one idempotency key.
+    pub(super) fn forget_key(&mut self, request: Slot) {
+        self.key_request_order.remove::<IN_ORDER, _>(&mut self.key_requests, request);
+        let gone = self.key_requests.remove(request);
+        self.key_request_bytes -= gone.weight();
+        self.key_requests_by_key.remove(&(gone.principal, gone.key));
     }
 
     /// The record of a number, and the record that it stands or would stand behind. Numbers mostly
     /// grow, so the search goes from the end.
-    fn find_numbered(&self, lease: Slot, seq: u64) -> (Option<Slot>, Option<Slot>) {
+    pub(super) fn find_numbered(&self, lease: Slot, seq: u64) -> (Option<Slot>, Option<Slot>) {
         let mut at = self.leases.at(lease).requests.last;
         while let Some(slot) = at {
             let record = self.seq_requests.at(slot);
@@ -179,10 +201,9 @@ impl Machine {
     }
 
     fn remember(&self, result: &Result<Answer, Refusal>) -> Remembered {
-        let ask = |lease: &crate::outcome::LeaseGrant, place| Remembered::Ask {
-            lease: lease.id,
-            created: lease.created,
-            place,
+        let ask = |lease: &crate::outcome::LeaseGrant, place| {
+            let (lease, created, asks) = (lease.id, lease.created, Asks::first(self.level));
+            Remembered::Ask(AskRecord { lease, created, place, asks })
         };
         match result {
             Ok(Answer::Acquired(acquired)) => ask(&acquired.lease, acquired.place),
@@ -195,8 +216,8 @@ impl Machine {
     fn repeat(&self, answer: &Remembered) -> Outcome {
         match answer {
             Remembered::Outcome(outcome) => Outcome::clone(outcome),
-            Remembered::Ask { lease, created, place } => {
-                self.dated(Ok(self.ask_standing(*lease, *created, *place)))
+            Remembered::Ask(ask) => {
+                self.dated(Ok(self.ask_standing(ask.lease, ask.created, ask.place)))
             }
         }
     }
@@ -240,7 +261,7 @@ impl KeyRequest {
 impl Remembered {
     fn name_bytes(&self) -> u64 {
         match self {
-            Remembered::Ask { .. } => 0,
+            Remembered::Ask(_) => 0,
             Remembered::Outcome(outcome) => match &outcome.result {
                 Ok(answer) => answer.name_bytes(),
                 Err(refusal) => refusal.name_bytes(),

@@ -1,5 +1,6 @@
 //! What does each command do? One file per command or group of commands that share their rules.
 
+mod abandon;
 mod acquire;
 mod deadlock;
 mod end_due;
@@ -16,7 +17,7 @@ use tenure_types::{InvalidName, Limit, Name, Refusal};
 use crate::codec::decode_request;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
-use crate::request::{Command, LeaseRef};
+use crate::request::{Command, LEVEL_ABANDON, LeaseRef, Request};
 use crate::state::slab::Slot;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
@@ -37,6 +38,10 @@ impl Machine {
     /// Executes one request in log form.
     pub(crate) fn execute(&mut self, bytes: &[u8]) -> Outcome {
         let outcome = match decode_request(bytes) {
+            // As a build answers that does not know the command: it must change nothing.
+            Ok(Request { command: Command::Abandon(_), .. }) if self.level < LEVEL_ABANDON => {
+                Err(Refusal::Malformed)
+            }
             Ok(request) => self.execute_once(&request, bytes),
             Err(_) => Err(Refusal::Malformed),
         };
@@ -49,8 +54,8 @@ impl Machine {
     }
 
     /// Executes a command, whether or not it was executed before.
-    fn run(&mut self, command: &Command<'_>) -> Result<Answer, Refusal> {
-        let result = match command {
+    fn run(&mut self, request: &Request<'_>) -> Result<Answer, Refusal> {
+        let result = match &request.command {
             Command::GrantLease(lease) => self.grant_lease(lease),
             Command::Renew(leases) => self.renew(leases),
             Command::Revoke { lease, by } => self.revoke(*lease, *by),
@@ -70,6 +75,7 @@ impl Machine {
             Command::SetLimits(limits) => self.set_limits(limits),
             Command::Compact { keep } => self.compact(*keep),
             Command::RaiseLevel { level } => self.raise_level(*level),
+            Command::Abandon(abandon) => Ok(self.abandon(request.principal, abandon)),
         };
         self.finish();
         result

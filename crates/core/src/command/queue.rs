@@ -13,7 +13,7 @@ use crate::request::Purpose;
 use crate::state::due::Kind;
 use crate::state::list::{Link, List};
 use crate::state::record::{
-    Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Lock, Place, Terms, Wait,
+    Asks, Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Lock, Place, Terms, Wait,
 };
 use crate::state::slab::Slot;
 
@@ -28,6 +28,7 @@ pub(crate) const WAIT_BYTES: u64 = 32;
 pub(super) struct Asker<'a> {
     pub(super) lease: Slot,
     pub(super) terms: &'a Terms,
+    pub(super) asks: Asks,
 }
 
 impl Machine {
@@ -160,6 +161,7 @@ impl Machine {
             until_ms,
             terms: asker.terms.clone(),
             independent,
+            asks: asker.asks,
             in_lease: Link::default(),
         });
         let mut next = first;
@@ -243,7 +245,7 @@ impl Machine {
         let grants = waits
             .into_iter()
             .map(|(lock, mode)| {
-                let asker = Asker { lease: record.lease, terms: &record.terms };
+                let asker = Asker { lease: record.lease, terms: &record.terms, asks: record.asks };
                 self.grant_lock(lock, mode, asker, record.number)
             })
             .collect();
@@ -273,6 +275,7 @@ impl Machine {
             state: GrantState::Held(asker.lease),
             terms: asker.terms.clone(),
             mode: mode_now,
+            asks: asker.asks,
             in_lock: Link::default(),
             in_lease: Link::default(),
         });

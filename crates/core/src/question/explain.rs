@@ -27,6 +27,9 @@ pub struct Explained {
     pub chain: Chain,
     /// When the lock can be free.
     pub freed: Freed,
+    /// For how much longer nothing is granted because the cluster was restored, by the machine's
+    /// clock; nothing outside such a quiet period.
+    pub quiet_ms: Option<u64>,
 }
 
 /// Who waits for whom: each lease has the lock before it and waits for the lock after it.
@@ -86,7 +89,8 @@ impl Machine {
             behind = Some(place.number);
         }
         let lock = self.lock(lock)?;
-        Some(Explained { lock, ahead, own, chain: self.chain(slot), freed: self.freed(slot) })
+        let (chain, freed, quiet_ms) = (self.chain(slot), self.freed(slot), self.quiet_ms());
+        Some(Explained { lock, ahead, own, chain, freed, quiet_ms })
     }
 
     /// Follows the first holder of each lock to the lock that it waits for.

@@ -8,7 +8,7 @@ use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Revision, Token};
 use super::list::{Link, Linked, List};
 use super::slab::Slot;
 use crate::outcome::Outcome;
-use crate::request::Purpose;
+use crate::request::{LEVEL_ABANDON, Purpose};
 
 /// A client's standing, for a time.
 #[derive(Clone, Debug)]
@@ -121,8 +121,41 @@ pub(crate) struct Grant {
     pub(crate) state: GrantState,
     pub(crate) terms: Terms,
     pub(crate) mode: GrantMode,
+    pub(crate) asks: Asks,
     pub(crate) in_lock: Link,
     pub(crate) in_lease: Link,
+}
+
+/// How many asks rely on a place, its grants or a remembered request; those that were abandoned are
+/// taken off. An ask of a level that did not count them yet stays uncounted for ever, and so does
+/// one that more asks rely on than can be counted: it is given up by its holder or with its lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Asks(pub(crate) u32);
+
+impl Asks {
+    const UNCOUNTED: Asks = Asks(0);
+
+    /// The first ask, at this level.
+    pub(crate) fn first(level: u16) -> Self {
+        if level >= LEVEL_ABANDON { Asks(1) } else { Self::UNCOUNTED }
+    }
+
+    /// With one ask more.
+    pub(crate) fn more(self) -> Self {
+        match self {
+            Self::UNCOUNTED => Self::UNCOUNTED,
+            Asks(asks) => Asks(asks.wrapping_add(1)),
+        }
+    }
+
+    /// With one ask less; `None` if it was the last.
+    pub(crate) fn less(self) -> Option<Self> {
+        match self {
+            Self::UNCOUNTED => Some(Self::UNCOUNTED),
+            Asks(1) => None,
+            Asks(asks) => Some(Asks(asks - 1)),
+        }
+    }
 }
 
 /// How a grant is held.
@@ -172,6 +205,7 @@ pub(crate) struct Place {
     pub(crate) until_ms: Option<NonZeroU64>,
     pub(crate) terms: Terms,
     pub(crate) independent: bool,
+    pub(crate) asks: Asks,
     pub(crate) in_lease: Link,
 }
 
@@ -225,9 +259,30 @@ pub(crate) struct KeyRequest {
 #[derive(Clone, Debug)]
 pub(crate) enum Remembered {
     /// The present standing of a place.
-    Ask { lease: LeaseId, created: Revision, place: PlaceNumber },
+    Ask(AskRecord),
     /// What it was answered the first time.
     Outcome(Box<Outcome>),
+}
+
+/// A remembered ask that was granted or queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AskRecord {
+    pub(crate) lease: LeaseId,
+    /// The revision that created the lease.
+    pub(crate) created: Revision,
+    pub(crate) place: PlaceNumber,
+    /// How many asks came with this request id.
+    pub(crate) asks: Asks,
+}
+
+impl Remembered {
+    /// The ask, if it is one that was granted or queued.
+    pub(crate) fn ask(&self) -> Option<AskRecord> {
+        match self {
+            Remembered::Ask(ask) => Some(*ask),
+            Remembered::Outcome(_) => None,
+        }
+    }
 }
 
 macro_rules! linked {
@@ -265,6 +320,15 @@ linked! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn asks_that_cannot_be_counted_any_more_are_never_taken_for_the_last() {
+        assert_eq!(Asks::first(1), Asks::UNCOUNTED);
+        assert_eq!(Asks::first(1).more().less(), Some(Asks::UNCOUNTED));
+        assert_eq!(Asks::first(2).less(), None);
+        assert_eq!(Asks::first(2).more().less(), Some(Asks(1)));
+        assert_eq!(Asks(u32::MAX).more(), Asks::UNCOUNTED);
+    }
 
     #[test]
     fn records_stay_within_their_budget() {

@@ -2,10 +2,10 @@
 
 use tenure_core::codec::encode_request;
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
-    Request, RequestId, Revoker, Urgency, Wait,
+    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease,
+    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait,
 };
-use tenure_types::{LeaseId, Limit, Mode, Revision, Token};
+use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
 use super::stage::Stage;
 use super::words::{Words, number, span};
@@ -128,6 +128,16 @@ fn actor_command(
         "unlock" | "resign" => {
             let lock = words.at(2);
             send(request, Command::Release(Hold { lease, lock, token: current(lock) }));
+        }
+        // The ask of that place that came with idempotency key `of` or number `of-seq`.
+        "abandon" => {
+            let ask = match (words.option("of"), words.number("of-seq")) {
+                (Some(key), _) => AskId::Key(key),
+                (None, Some(seq)) => AskId::Seq { lease, seq },
+                (None, None) => AskId::None,
+            };
+            let place = PlaceNumber(words.number("place").expect("an ask has a place"));
+            send(request, Command::Abandon(Abandon { ask, lease, place }));
         }
         "leave" => send(request, Command::Leave { lease, lock: words.at(2) }),
         "downgrade" => {

@@ -50,6 +50,8 @@ fn show_answer(answer: &Answer) -> String {
         Answer::LimitsSet => String::from("set"),
         Answer::Compacted { floor } => format!("kept from {floor}"),
         Answer::LevelRaised => String::from("raised"),
+        Answer::Abandoned { released: true } => String::from("abandoned, given up"),
+        Answer::Abandoned { released: false } => String::from("abandoned"),
     }
 }
 

@@ -4,10 +4,10 @@ use tenure_core::Machine;
 use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::Effects;
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, Purpose, Put, Request,
-    RequestId, Revoker, Urgency, Wait,
+    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, Purpose,
+    Put, Request, RequestId, Revoker, Urgency, Wait,
 };
-use tenure_types::{LeaseId, Limit, Mode, Name, Revision, Term, Token};
+use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
 
 /// How many leases and locks of a state are used: all of a small one.
 const SHOWN_MAX: usize = 8;
@@ -91,6 +91,11 @@ fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Sho
             );
         }
         run(machine, Command::Stopped { lease: holder, created, lock, token });
+    }
+    for place in 0..4 {
+        let place = PlaceNumber(place);
+        let ask = AskId::Seq { lease, seq: place.0 };
+        run(machine, Command::Abandon(Abandon { ask, lease, place }));
     }
     run(machine, Command::Leave { lease, lock });
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tenure_core::codec::seal_entry;
 use tenure_core::outcome::{Answer, Effects, Grants, LeaseGrant, Notice};
 use tenure_core::request::LeaseRef;
-use tenure_core::{Frozen, Machine, SnapshotReader};
+use tenure_core::{Frozen, Machine, SnapshotReader, Stopped};
 use tenure_types::{Epoch, Handle, LeaseId, Term};
 
 use super::words::Words;
@@ -61,8 +61,12 @@ impl Stage {
             "restore" => {
                 let epoch = words.number("epoch").and_then(|epoch| u16::try_from(epoch).ok());
                 let epoch = epoch.and_then(Epoch::new).expect("an epoch");
-                let done = self.machine.restore(epoch, words.flag("waive"));
-                if self.twin.restore(epoch, words.flag("waive")) != done {
+                let stopped = match words.span("stopped") {
+                    _ if words.flag("waive") => Stopped::ForGood,
+                    known => Stopped::ForMs(known.unwrap_or(0)),
+                };
+                let done = self.machine.restore(epoch, stopped);
+                if self.twin.restore(epoch, stopped) != done {
                     return Err(String::from("a snapshot in between changes the restore"));
                 }
                 String::from(if done { "restored" } else { "refused" })

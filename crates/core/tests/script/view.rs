@@ -187,6 +187,9 @@ fn explain(explained: &Explained) -> String {
         Freed::IfSilentMs(ms) => format!("free in {} if silent", show_span(ms)),
         Freed::AtLatestMs(ms) => format!("free in {} at the latest", show_span(ms)),
     });
+    if let Some(ms) = explained.quiet_ms {
+        parts.push(format!("quiet for {}", show_span(ms)));
+    }
     parts.join("; ")
 }
 

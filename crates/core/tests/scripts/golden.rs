@@ -4,11 +4,11 @@
 
 use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
-    Request, RequestId, Revoker, Urgency, Wait,
+    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease,
+    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait,
 };
 use tenure_core::{Filter, Machine};
-use tenure_types::{Handle, LeaseId, Limit, Mode, Name, Revision, Term, Token};
+use tenure_types::{Handle, LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
 
 use crate::script::play;
 use crate::snapshots::EVERYTHING;
@@ -65,6 +65,39 @@ fn a_snapshot_whose_history_tells_who_took_things_away_is_read_and_written_as_ev
     let by: Vec<&str> = events.filter_map(|it| it.by.as_ref()).map(Name::as_str).collect();
     assert_eq!(by, ["ops@host", "eva"]);
 }
+
+#[test]
+fn an_entry_that_takes_asks_back_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/entry_abandon.hex"));
+    assert_eq!(hex(&write_entry(&commands_that_abandon())), hex(&bytes));
+    let entry = open_entry(&bytes).expect("the entry can be opened");
+    let read: Vec<Request<'_>> =
+        entry.map(|request| decode_request(request).expect("every request can be read")).collect();
+    assert_eq!(read, commands_that_abandon());
+}
+
+#[test]
+fn a_snapshot_of_a_state_that_counts_asks_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/snapshot_asks.hex"));
+    assert_eq!(hex(&play(COUNTED).machine.encode()), hex(&bytes));
+    let machine = Machine::decode(&bytes).expect("the snapshot can be read");
+    assert_eq!(hex(&machine.encode()), hex(&bytes));
+    assert_eq!(machine.level(), 2);
+    let stats = machine.stats();
+    assert_eq!((stats.leases, stats.grants, stats.places, stats.requests), (2, 3, 1, 3));
+}
+
+/// A hold from before asks were counted, one that two asks rely on, and a place that two rely on.
+const COUNTED: &str = "
+         0s  A lease 10s             granted
+         0s  B lease 10s             granted
+         1s  A lock first once=a     held token=1
+         2s  level 2                 raised
+         3s  A lock one two #1/0     held one token=2, two token=3
+         3s  A lock one two #1/0     held one token=2, two token=3
+         4s  B lock one once=b       queued ahead=0
+         5s  B lock one              queued ahead=0
+    ";
 
 /// A lock is forced, and a lease is revoked, by people with names.
 const TAKEN_BY: &str = "
@@ -187,6 +220,21 @@ fn commands_by() -> Vec<Request<'static>> {
     };
     let (cooling, now) = (Urgency::Cooling, Urgency::Now);
     let commands = [force(cooling), force(now), revoke(cooling), revoke(now)];
+    let request = |command| Request { principal: "ann", id: RequestId::None, command };
+    commands.into_iter().map(request).collect()
+}
+
+/// Asks taken back that came with every kind of id.
+fn commands_that_abandon() -> Vec<Request<'static>> {
+    let lease = LeaseRef::Id(id(1));
+    let handle = LeaseRef::Handle(Handle { slot: 3, generation: 70_000 });
+    let abandon =
+        |ask, lease, place| Command::Abandon(Abandon { ask, lease, place: PlaceNumber(place) });
+    let commands = [
+        abandon(AskId::None, handle, 1),
+        abandon(AskId::Seq { lease: handle, seq: 300 }, lease, 1 << 40),
+        abandon(AskId::Key("idem"), handle, 2),
+    ];
     let request = |command| Request { principal: "ann", id: RequestId::None, command };
     commands.into_iter().map(request).collect()
 }

@@ -5,6 +5,7 @@
 #[path = "../script/mod.rs"]
 mod script;
 
+mod abandoned;
 mod clock_and_terms;
 mod deadlock;
 mod elections;

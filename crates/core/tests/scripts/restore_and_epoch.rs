@@ -1,9 +1,9 @@
 //! What becomes of a backup when a new incarnation of the cluster starts from it?
 
-use tenure_core::Machine;
 use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::{Answer, Effects};
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
+use tenure_core::{Machine, Stopped};
 use tenure_types::{Epoch, Handle, LeaseId, Term};
 
 use crate::script::check;
@@ -54,21 +54,59 @@ fn every_token_and_revision_is_above_those_of_the_old_incarnation() {
 }
 
 #[test]
-fn nothing_is_granted_before_the_longest_old_lease_would_have_ended() {
+fn nothing_is_granted_before_the_longest_lease_there_can_be_and_its_delay_would_have_ended() {
+    // No lease of the backup lives longer than a minute. One that was granted after it may.
     check_backup(
         "
-         5s  restore epoch=1           restored
-         0s  A lock deploy try lease=10s  refused quiet (60s left)
-         0s  leases                    nothing
-         0s  A lock deploy lease=70s   queued ahead=0
-        10s  B lock other lease=70s    queued ahead=0
-        10s  C lock deploy lease=70s   queued ahead=1
-        20s  C lock third try          refused quiet (40s left)
-        59s  -                         -
-        59s  show deploy               nobody | A C
-        60s  -                         A held token=281474976710657; B held token=281474976710658
-        61s  A unlock deploy           released; C held token=281474976710659
-        62s  C lock third try          held token=281474976710660
+         5s  restore epoch=1              restored
+         0s  A lock deploy try lease=10s  refused quiet (3660s left)
+         0s  leases                       nothing
+         0s  A lock deploy lease=3600s    queued ahead=0
+        70s  B lock other lease=3600s     queued ahead=0
+        70s  C lock deploy lease=3600s    queued ahead=1
+        80s  C lock third try             refused quiet (3580s left)
+        80s  explain deploy               ahead A C; free in 3580s at the latest; quiet for 3580s
+      3500s  renew A B C                  renewed, renewed, renewed
+      3659s  -                            -
+      3659s  show deploy                  nobody | A C
+      3660s  -                            A held token=281474976710657; B held token=281474976710658
+      3661s  A unlock deploy              released; C held token=281474976710659
+      3662s  C lock third try             held token=281474976710660
+    ",
+    );
+}
+
+#[test]
+fn the_quiet_follows_the_limits_of_the_backup_and_what_is_older_than_they() {
+    check(
+        "
+         0s  limits ttl_max_ms=30000 lock_delay_ms=5000   set
+         0s  put k v                                      written version=1
+         5s  restore epoch=1                              restored
+         0s  A lock deploy try lease=10s                  refused quiet (35s left)
+    ",
+    );
+    check(
+        "
+         0s  A lease 120s                                 granted
+         0s  A lock deploy delay=20s                      held token=1
+         1s  limits ttl_max_ms=30000 lock_delay_ms=5000   set
+         5s  restore epoch=1                              restored
+         0s  B lock deploy try lease=10s                  refused quiet (140s left)
+    ",
+    );
+}
+
+#[test]
+fn the_operators_word_for_how_long_all_clients_have_stopped_shortens_the_quiet() {
+    check_backup(
+        "
+         5s  restore epoch=1 stopped=3600s  restored
+         0s  A lock deploy try lease=10s    refused quiet (60s left)
+        30s  restore epoch=2 stopped=3650s  restored
+         0s  A lock deploy try lease=10s    refused quiet (10s left)
+         0s  restore epoch=3 stopped=3660s  restored
+         0s  A lock deploy try lease=10s    held token=844424930131969
     ",
     );
 }
@@ -112,13 +150,13 @@ fn the_operator_may_waive_the_quiet() {
 }
 
 #[test]
-fn without_leases_in_the_backup_there_is_no_quiet() {
+fn a_backup_without_leases_needs_the_quiet_all_the_same() {
     check(
         "
-         0s  put k v                   written version=1
-         5s  restore epoch=1           restored
-         0s  due                       nothing
-         0s  A lock deploy lease=10s   held token=281474976710657
+         0s  put k v                      written version=1
+         5s  restore epoch=1              restored
+         0s  due                          3660s
+         0s  A lock deploy try lease=10s  refused quiet (3660s left)
     ",
     );
 }
@@ -192,15 +230,17 @@ fn limits_outlive_a_restore() {
 fn the_quiet_lasts_as_long_as_anything_in_the_backup_kept_others_out() {
     check(
         "
-         0s  A lease 10s                 granted
-         0s  A lock deploy delay=50s     held token=1
-         1s  force deploy token=1 now    forced, free in 50s; A lost deploy, forced
-         2s  A revoke                    revoked
-         2s  restore epoch=1             restored
-         0s  due                         51s
-         0s  B lock deploy lease=60s     queued ahead=0
-        48s  -                           -
-        49s  -                           B held token=281474976710657
+         0s  A lease 60s                                  granted
+         0s  A lock deploy delay=50s                      held token=1
+         1s  force deploy token=1                         forced, free in 59s; A lost deploy, forced
+         2s  limits ttl_max_ms=1000 lock_delay_ms=0       set
+         2s  A revoke                                     revoked
+         2s  restore epoch=1                              restored
+         0s  due                                          110s
+         0s  limits ttl_max_ms=3600000                    set
+         0s  B lock deploy lease=600s                     queued ahead=0
+       107s  -                                            -
+       108s  -                                            B held token=281474976710657
     ",
     );
 }
@@ -209,13 +249,12 @@ fn the_quiet_lasts_as_long_as_anything_in_the_backup_kept_others_out() {
 fn a_restore_during_the_quiet_of_another_does_not_shorten_it() {
     check(
         "
-         0s  A lease 60s                 granted
-         0s  restore epoch=1             restored
-        10s  -                           -
-        10s  restore epoch=2             restored
-         0s  due                         60s
-         0s  B lock deploy lease=60s     queued ahead=0
-        50s  -                           B held token=562949953421313
+         0s  restore epoch=1                              restored
+         0s  limits ttl_max_ms=60000 lock_delay_ms=0      set
+        10s  -                                            -
+        10s  restore epoch=2                              restored
+         0s  due                                          3660s
+         0s  B lock deploy try lease=60s                  refused quiet (3650s left)
     ",
     );
 }
@@ -243,7 +282,7 @@ fn a_handle_given_after_the_backup_means_no_lease_of_the_restored_cluster() {
     let mut machine = Machine::new(Epoch::default());
     let mut restored = Machine::decode(&machine.encode()).unwrap();
     let lost = lease(&mut machine, 1);
-    assert!(restored.restore(Epoch::new(1).unwrap(), true));
+    assert!(restored.restore(Epoch::new(1).unwrap(), Stopped::ForGood));
     let new = lease(&mut restored, 2);
     assert_eq!(lost.slot, new.slot, "the test needs the same slot");
     let renewed = answer(&mut restored, Command::Renew(vec![LeaseRef::Handle(lost)]));

@@ -131,7 +131,7 @@ fn restored(dir: &Path, backup: PathBuf) -> PathBuf {
         epoch: None,
         above: None,
         ledger: Some(dir.join("ledger")),
-        waive_quiet: true,
+        stopped: tenure_server::restore::Stopped::ForGood,
         names: None,
         segment_bytes: SEGMENT_BYTES,
     };

@@ -6,95 +6,51 @@ use super::{Replica, is_answer};
 use crate::engine;
 use crate::io::{Output, Persist, Stop};
 use crate::member::MemberId;
-use crate::message::{Kind, Message, Promise, Step};
+use crate::message::{Message, Step};
 
 /// Bytes that an entry needs in the log besides its payload, at most.
 const ENTRY_OVERHEAD: usize = 48;
 
 impl Replica {
     pub(super) fn hear(&mut self, from: MemberId, message: Message) {
+        if !self.hears(from) {
+            return;
+        }
         match message {
             Message::Step(step) => self.step(from, step),
             Message::Hash { index, hash } => self.hear_hash(from, index, hash),
-            Message::Hello => {
-                if let Some(promise) = self.contact.promises.get(&from) {
-                    let message = Message::Remember(*promise);
-                    self.first.push(Output::Send { to: from, message });
+            Message::Hello => self.answer_hello(from),
+            Message::Remember(observed) => {
+                if self.admits_observed(&observed) {
+                    self.hear_remember(from, &observed);
                 }
             }
-            Message::Remember(promise) => self.remember(promise),
             Message::Short => self.hear_short(from),
+            Message::Observed(all) => {
+                if all.iter().all(|(_, observed)| self.admits_observed(observed)) {
+                    self.hear_observed(from, all);
+                }
+            }
+            Message::Members(ids) => self.hear_members(ids),
         }
     }
 
     fn step(&mut self, from: MemberId, step: Step) {
+        if !self.admits(from, &step) || self.heartbeat_proves_loss(from, &step) {
+            return;
+        }
+        self.observe(from, &step);
+        if self.is_asking() {
+            // Whatever it answered would be a promise, and it may have broken some already.
+            self.known.dropped.early += 1;
+            return;
+        }
         if step.term == self.node.raft.term && is_answer(step.kind) {
             self.contact.now.push((from, step.term));
-            self.note_promise(from, &step);
-        }
-        if !self.admits(from, &step) {
-            return;
         }
         let message = engine::step_to(from, self.config.id, step);
         // What the engine refuses is as good as lost on the way.
         let _ = self.node.step(message);
-    }
-
-    /// Whether the engine may see it. It trusts its peers with more than a peer can promise.
-    fn admits(&mut self, from: MemberId, step: &Step) -> bool {
-        let last = self.node.raft.raft_log.last_index();
-        match step.kind {
-            // Beside it goes a file; the two come in together, through another door.
-            Kind::Snapshot => false,
-            Kind::Heartbeat if step.term >= self.node.raft.term && step.commit > last => {
-                // A leader names only what this member has acknowledged to it.
-                let acknowledged = step.commit;
-                self.stop(Stop::Forgot { acknowledged, last });
-                false
-            }
-            Kind::AppendAnswer if step.index > last => false,
-            // Until the snapshot is durable, the engine is not ready to campaign.
-            Kind::TimeoutNow => self.held.installing.is_none(),
-            Kind::Append | Kind::Heartbeat => from != self.config.id && step.term > 0,
-            _ => true,
-        }
-    }
-
-    /// Remembers what a follower has acknowledged to us, and reminds one that seems to know less.
-    fn note_promise(&mut self, from: MemberId, step: &Step) {
-        if step.kind != Kind::AppendAnswer || !self.leads() {
-            return;
-        }
-        let term = self.node.raft.term;
-        let committed = self.node.raft.raft_log.committed;
-        let promise = self.contact.promises.entry(from).or_default();
-        if step.reject {
-            if promise.term == term && step.reject_hint < promise.index {
-                // Ahead of the entries that the engine sends now: once they are there, nobody can
-                // tell that they were missing.
-                let message = Message::Remember(*promise);
-                self.first.push(Output::Send { to: from, message });
-            }
-            return;
-        }
-        let index = if promise.term == term { promise.index.max(step.index) } else { step.index };
-        let committed = promise.committed.max(index.min(committed));
-        *promise = Promise { term, index, committed };
-    }
-
-    /// Compares what others remember with what is here. A reminder may be old or needless; only
-    /// the comparison counts.
-    fn remember(&mut self, promise: Promise) {
-        let last = self.node.raft.raft_log.last_index();
-        let same_term = self.node.raft.term == promise.term && !self.leads();
-        let acknowledged = if self.node.raft.term < promise.term || same_term {
-            promise.index.max(promise.committed)
-        } else {
-            promise.committed
-        };
-        if last < acknowledged {
-            self.stop(Stop::Forgot { acknowledged, last });
-        }
     }
 
     /// Does what the engine wants done, until it wants nothing more.
@@ -111,9 +67,10 @@ impl Replica {
             let entries: Vec<_> =
                 ready.take_entries().into_iter().map(engine::entry_from).collect();
             self.node.mut_store().append(&entries);
-            let owed = self.owed.take();
-            let hard_state = ready.hs().map(engine::hard_state_from).or(owed);
-            let hard_state = hard_state.filter(|state| self.is_worth_writing(state, &entries));
+            let hard_state = self.hard_state_to_write(
+                ready.hs().map(engine::hard_state_from),
+                snapshot.is_some() || !entries.is_empty(),
+            );
             if let Some(state) = hard_state
                 && (state.term, state.vote) != self.voted
             {
@@ -134,7 +91,9 @@ impl Replica {
             let writes = writes.then(|| entries.iter().map(|entry| entry.payload.len()).sum());
             self.node.advance_append_async(ready);
             if writes.is_some() {
-                self.write(Persist { number, snapshot, entries, hard_state }, out);
+                self.promises.written_at_us = self.now_us;
+                let notes = self.notes();
+                self.write(Persist { number, snapshot, entries, hard_state, notes }, out);
             }
             if snapshot.is_some() {
                 self.held.installing = Some(number);
@@ -153,8 +112,8 @@ impl Replica {
     }
 
     /// Writes what a ready holds, in several batches if one would be too large for the log.
-    fn write(&self, whole: Persist, out: &mut Vec<Output>) {
-        let Persist { number, mut snapshot, entries, hard_state } = whole;
+    fn write(&mut self, whole: Persist, out: &mut Vec<Output>) {
+        let Persist { number: ready, mut snapshot, entries, hard_state, mut notes } = whole;
         let mut rest = entries;
         loop {
             let mut bytes = 0;
@@ -165,8 +124,8 @@ impl Replica {
             let len = fits.count().max(1).min(rest.len());
             let later = rest.split_off(len);
             let is_last = later.is_empty();
-            // Until all of it is written, only what came before it can be durable.
-            let number = if is_last { number } else { number - 1 };
+            // Only the last of them makes the ready durable.
+            let number = self.held.next_number(is_last.then_some(ready));
             // Nothing is committed that is not there yet.
             let hard_state = hard_state.map(|state| match rest.last() {
                 Some(last) if !is_last => {
@@ -176,16 +135,38 @@ impl Replica {
             });
             let entries = std::mem::replace(&mut rest, later);
             let snapshot = snapshot.take();
-            out.push(Output::Persist(Persist { number, snapshot, entries, hard_state }));
+            let notes = notes.take();
+            out.push(Output::Persist(Persist { number, snapshot, entries, hard_state, notes }));
             if is_last {
                 return;
             }
         }
     }
 
-    fn is_worth_writing(&self, state: &HardState, entries: &[tenure_store::Entry]) -> bool {
-        let _ = (state, entries);
-        !(mutant!("vote_not_durable") && entries.is_empty())
+    /// The hard state that a ready must write. One that differs in the commit index only waits for the
+    /// next write: a commit index that is lost is found again by the next leader, from the entries.
+    ///
+    /// It must not be written without a sync of its own either. Whatever this member sends later, its
+    /// answers to heartbeats too, would wait behind that write; and a leader that probes waits for such
+    /// an answer before it sends the entries that would bring the next sync. Each waits for the other.
+    fn hard_state_to_write(&mut self, new: Option<HardState>, writes: bool) -> Option<HardState> {
+        let state = new.or(self.owed.take())?;
+        let votes = (state.term, state.vote) != self.voted;
+        if votes && !writes && mutant!("vote_not_durable") {
+            return None;
+        }
+        self.owed = Some(state).filter(|_| !votes && !writes);
+        Some(state).filter(|_| votes || writes)
+    }
+
+    /// Writes what waits for the next write now: the commit index, and what is new about others.
+    pub(super) fn write_owed(&mut self, out: &mut Vec<Output>) {
+        let (hard_state, notes) = (self.owed.take(), self.notes());
+        if hard_state.is_some() || notes.is_some() {
+            let number = self.held.next_number(None);
+            out.push(Output::Persist(Persist { number, hard_state, notes, ..Persist::default() }));
+        }
+        self.promises.written_at_us = self.now_us;
     }
 
     /// Stops this member; the reason leaves with the next turn.

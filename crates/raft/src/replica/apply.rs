@@ -71,10 +71,6 @@ impl Replica {
         if !self.members.contains(from) || !index.is_multiple_of(self.config.hash_every) {
             return;
         }
-        // Whoever has applied an entry has it on its disk, and it is committed: everybody who hears of
-        // it remembers, not only the leader to whom it was acknowledged.
-        let promise = self.contact.promises.entry(from).or_default();
-        promise.committed = promise.committed.max(index);
         self.hashes.note(index, from, hash);
         if self.hashes.differs(index, self.config.id, &self.members) {
             self.stop(Stop::Diverged { index });
@@ -91,6 +87,7 @@ impl Replica {
         let result = match applied {
             Ok(state) => {
                 self.members = engine::members_from(&state, &self.members);
+                self.members_changed();
                 Ok(())
             }
             Err(_) => Err(Why::Impossible),
@@ -105,6 +102,14 @@ impl Replica {
         if self.members.retired.contains(&self.config.id) {
             self.stop(Stop::Removed);
         }
+    }
+
+    /// Other members count from now on: tells them who belongs to the cluster.
+    pub(super) fn members_changed(&mut self) {
+        self.settle_known();
+        self.promises.observed.retain(&self.members);
+        let message = Message::Members(self.members.all());
+        to_all(&self.members, self.config.id, &message, &mut self.first);
     }
 
     /// An ordinary entry stands where a change was proposed: the engine refused it.

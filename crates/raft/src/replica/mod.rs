@@ -1,38 +1,44 @@
 //! What does one member know, and how is it driven?
 
 mod admin;
+mod admit;
 mod agree;
 mod apply;
 mod level;
 mod persist;
 mod propose;
+mod rollback;
 mod snapshot;
 mod space;
 mod turn;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use raft::{Config as EngineConfig, RawNode, ReadOnlyOption, StateRole};
 use tenure_core::outcome::Effects;
 use tenure_core::{Frozen, Machine};
-use tenure_store::{Entry, HardState, Point};
+use tenure_store::{Cut, Entry, HardState, Point};
 use tenure_types::{Revision, Term};
 
 use crate::clock::LeaseClock;
 use crate::config::{
-    APPLY_BYTES_MAX, Config, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, GREETINGS, HEARTBEAT_TICKS,
+    APPLY_BYTES_MAX, Config, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, HEARTBEAT_TICKS,
     MESSAGE_BYTES_MAX, MESSAGES_IN_FLIGHT_MAX, UNCOMMITTED_BYTES_MAX,
 };
 use crate::hashes::Hashes;
 use crate::io::{Input, Output, Saved, Ticket};
 use crate::member::{MemberId, Membership};
-use crate::message::{Kind, Message, Promise};
+use crate::message::{Kind, Message};
+use crate::observed::Observations;
 use crate::pending::Pending;
 use crate::reads::Reads;
 use crate::recent::Recent;
+pub use admit::Dropped;
+use admit::Known;
 use persist::Held;
 use propose::Queue;
-use snapshot::Arrived;
+use rollback::Promises;
+use snapshot::{Arrived, Schedule};
 use space::Shortage;
 
 /// What a member starts from: a snapshot, and the log after it.
@@ -50,6 +56,15 @@ pub struct Boot {
     pub entries: Vec<Entry>,
     /// The hard state of the log.
     pub hard_state: HardState,
+    /// The notes of the log: what this member remembers of the others.
+    pub notes: Vec<u8>,
+    /// What was cut from the end of the log when it was opened. A torn write was promised to nobody,
+    /// but damage to the newest batch looks the same. A member with others asks them what it had
+    /// promised, as at every start; the only voter goes on with what is left.
+    pub cut: Option<Cut>,
+    /// Members that are known besides those in `members`: those that an operator has named to a
+    /// member that joins. Messages of all others are dropped.
+    pub given: BTreeSet<MemberId>,
 }
 
 /// Why a member cannot start.
@@ -66,6 +81,9 @@ pub enum BootError {
         /// Where the snapshot is.
         applied: u64,
     },
+    /// The notes in the log cannot be read.
+    #[error("what the log says about other members is malformed")]
+    Notes,
     /// The engine refuses.
     #[error("cannot start: {reason}")]
     Engine {
@@ -96,11 +114,17 @@ pub struct Replica {
     rng: Rng,
     election: Election,
     contact: Contact,
+    promises: Promises,
+    known: Known,
+    cut: Option<Cut>,
+    schedule: Schedule,
     saving: Option<Point>,
+    /// The log shall drop the entries up to this one.
+    compact_to: Option<u64>,
     saving_members: Membership,
     arrived: Option<Arrived>,
     applied_bytes: u64,
-    /// The hard state was raised at the start and must be written once.
+    /// A hard state whose commit index alone is new: it rides with the next write.
     owed: Option<HardState>,
     /// The newest term and vote written.
     voted: (u64, Option<u64>),
@@ -111,8 +135,6 @@ pub struct Replica {
     now_us: u64,
     effects: Effects,
     stopped: bool,
-    greetings_left: u32,
-    greet_at_us: u64,
     /// What leaves before anything else of the next turn: who hears that it has forgotten something
     /// must hear it before anyone tells it again.
     first: Vec<Output>,
@@ -133,8 +155,6 @@ struct Contact {
     heard_us: BTreeMap<MemberId, u64>,
     /// Heard since the last turn, in which term.
     now: Vec<(MemberId, u64)>,
-    /// What each has acknowledged to us, over all our terms, or has said that it has applied.
-    promises: BTreeMap<MemberId, Promise>,
 }
 
 /// A small generator whose numbers follow from its seed (SplitMix64).
@@ -168,12 +188,20 @@ pub struct Status {
     pub silent_us: BTreeMap<MemberId, u64>,
     /// Whether no change of members is under way and leadership is not being handed over.
     pub settled: bool,
+    /// Whether this member still waits to be told what it has promised, and so takes no part.
+    pub asking: bool,
+    /// What was cut from the end of its log when it started.
+    pub cut: Option<Cut>,
+    /// How many messages were dropped unread.
+    pub dropped: Dropped,
 }
 
 impl Replica {
     /// A member as it was when it stopped. `entropy` is fresh and unpredictable at each start.
     pub fn new(config: Config, boot: Boot, entropy: u64) -> Result<Self, BootError> {
-        let Boot { mut machine, mut applied, members, base, entries, mut hard_state } = boot;
+        let Boot { mut machine, mut applied, members, base, entries, mut hard_state, .. } = boot;
+        let observed = Observations::decode(&boot.notes).map_err(|_| BootError::Notes)?;
+        let known = Known { given: boot.given, ..Known::default() };
         machine.know_level(config.level_known);
         let last = entries.last().map_or(base.index, |entry| entry.index);
         if base > applied || last < applied.index {
@@ -229,8 +257,13 @@ impl Replica {
                 drawn_for: (0, StateRole::Leader, 0),
             },
             contact: Contact::default(),
+            promises: Promises::new(observed),
+            known,
+            cut: boot.cut,
             shortage: Shortage::default(),
+            schedule: Schedule::default(),
             saving: None,
+            compact_to: None,
             saving_members: Membership::default(),
             arrived: None,
             applied_bytes: 0,
@@ -242,12 +275,12 @@ impl Replica {
             now_us: 0,
             effects: Effects::default(),
             stopped: false,
-            greetings_left: GREETINGS,
-            greet_at_us: 0,
             first: Vec::new(),
             config,
         };
         replica.settle_election();
+        replica.draw_snapshot();
+        replica.settle_asking();
         Ok(replica)
     }
 
@@ -279,9 +312,8 @@ impl Replica {
                 self.node.report_snapshot(to.get(), status);
             }
             Input::Knows { member, level } => self.hear_level(member, level),
-            Input::Linked { member } => {
-                self.first.push(Output::Send { to: member, message: Message::Hello });
-            }
+            Input::Linked { member } => self.linked(member),
+            Input::Known { ids } => self.known.given = ids,
             Input::Unreachable { member } => self.node.report_unreachable(member.get()),
             Input::Space(space) => self.set_space(space),
             Input::Admin { ticket, wish } => self.admin(ticket, wish),
@@ -344,12 +376,22 @@ impl Replica {
                 && !self.members.is_joint()
                 && !raft.has_pending_conf()
                 && raft.lead_transferee.is_none(),
+            asking: self.is_asking(),
+            cut: self.cut,
+            dropped: self.known.dropped,
         }
     }
 
     /// Whether it leads, as far as it knows.
     pub fn leads(&self) -> bool {
         self.node.raft.state == StateRole::Leader
+    }
+
+    /// A new link: both ends may know what the other does not.
+    fn linked(&mut self, to: MemberId) {
+        let message = Message::Members(self.members.all());
+        self.first.push(Output::Send { to, message: Message::Hello });
+        self.first.push(Output::Send { to, message });
     }
 
     fn term(&self) -> Term {

@@ -11,6 +11,10 @@ use crate::message::{Kind, Message, Step};
 #[derive(Debug, Default)]
 pub(super) struct Held {
     waiting: VecDeque<Waiting>,
+    /// The number of the newest write.
+    written: u64,
+    /// Which write makes which ready of the engine durable.
+    readies: VecDeque<(u64, u64)>,
     /// Written, not reported: number and bytes.
     unsynced: VecDeque<(u64, usize)>,
     unsynced_bytes: usize,
@@ -29,6 +33,23 @@ struct Waiting {
 }
 
 impl Held {
+    /// The number of the next write, after which this ready of the engine is durable.
+    pub(super) fn next_number(&mut self, ready: Option<u64>) -> u64 {
+        self.written += 1;
+        self.readies.extend(ready.map(|ready| (self.written, ready)));
+        self.written
+    }
+
+    /// Everything up to this write is durable: up to which ready of the engine that is.
+    fn durable(&mut self, written: u64) -> Option<u64> {
+        let mut newest = None;
+        while let Some(&(_, ready)) = self.readies.front().filter(|front| front.0 <= written) {
+            self.readies.pop_front();
+            newest = Some(ready);
+        }
+        newest
+    }
+
     pub(super) fn unsynced(&self) -> usize {
         self.unsynced.len()
     }
@@ -98,6 +119,7 @@ impl Held {
 
 impl Replica {
     pub(super) fn persisted(&mut self, number: u64) {
+        let Some(number) = self.held.durable(number) else { return };
         let through = self.held.release(number);
         self.node.on_persist_ready(through);
         self.tell_engine_applied();
@@ -121,7 +143,8 @@ impl Replica {
         }
     }
 
-    pub(super) fn send(&mut self, to: MemberId, step: Step, out: &mut Vec<Output>) {
+    pub(super) fn send(&mut self, to: MemberId, mut step: Step, out: &mut Vec<Output>) {
+        self.complete(&mut step);
         out.push(match step.kind {
             Kind::Snapshot => Output::SendSnapshot { to, step },
             _ => Output::Send { to, message: Message::Step(step) },

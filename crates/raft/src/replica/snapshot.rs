@@ -1,13 +1,17 @@
-//! When is the state written as a whole, and when is it replaced?
+//! Decides when the state is written as a whole, and replaces it by one that has arrived.
 
 use tenure_core::Machine;
 use tenure_store::Point;
 
 use super::Replica;
+use crate::config::{Config, SNAPSHOT_PAUSE_US};
 use crate::engine;
 use crate::io::{Output, Saved};
 use crate::member::{MemberId, Membership};
-use crate::message::{Kind, Step};
+use crate::message::Step;
+
+/// Moments between which the next snapshot is drawn.
+const JITTER_PARTS: u64 = 256;
 
 /// A state that has arrived, until the engine says whether it wants it.
 pub(super) struct Arrived {
@@ -16,16 +20,58 @@ pub(super) struct Arrived {
     members: Membership,
 }
 
+/// When the next snapshot is due.
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    /// Drawn anew for each snapshot, in parts of 256: members of a cluster apply the same bytes, and
+    /// must not all write their state at the same moment.
+    jitter: u64,
+    /// Not before this: the last one failed, or the disk is short of space and the last one was not
+    /// long ago.
+    not_before_us: u64,
+    /// Bytes of entries that the snapshot being saved stands for.
+    saving_bytes: u64,
+}
+
 impl Replica {
-    /// Asks for a snapshot once enough has been applied since the last.
+    /// Draws how far the next snapshot is from the usual moment.
+    pub(super) fn draw_snapshot(&mut self) {
+        self.schedule.jitter = self.rng.next() % JITTER_PARTS;
+    }
+
+    /// Whether enough has been applied since the last snapshot. Writing a state costs as much as
+    /// writing its size in entries, so a large one is written less often.
+    fn is_snapshot_due(&self, since: u64) -> bool {
+        let half = |whole: u64| {
+            let drawn = u128::from(whole / 2) * u128::from(self.schedule.jitter);
+            u64::try_from(drawn / u128::from(JITTER_PARTS)).unwrap_or(u64::MAX)
+        };
+        let Config { snapshot_bytes, snapshot_entries, .. } = self.config;
+        let stats = self.machine.stats();
+        let state = stats.history_bytes + stats.record_bytes + self.machine.state_bytes();
+        let bytes = snapshot_bytes - half(snapshot_bytes);
+        let entries = snapshot_entries - half(snapshot_entries);
+        since >= entries || self.applied_bytes >= bytes.max(state.saturating_add(half(state)))
+    }
+
+    /// Asks for a snapshot once enough has been applied since the last, or a member needs one, or this
+    /// member's disk is short of the space that the entries take.
     pub(super) fn want_snapshot(&mut self, out: &mut Vec<Output>) {
         let since = self.applied.index - self.node.store().snapshot_point().index;
-        let enough = self.applied_bytes >= self.config.snapshot_bytes
-            || since >= self.config.snapshot_entries
-            || since > 0 && self.node.store().take_wanted();
-        if !enough || self.saving.is_some() || self.held.installing.is_some() {
+        if since == 0 || self.saving.is_some() || self.held.installing.is_some() {
             return;
         }
+        let wanted = self.node.store().take_wanted();
+        let rested = self.now_us >= self.schedule.not_before_us;
+        let short = self.is_short();
+        if !wanted && !(rested && (short || self.is_snapshot_due(since))) {
+            return;
+        }
+        if short {
+            self.schedule.not_before_us = self.now_us.saturating_add(SNAPSHOT_PAUSE_US);
+        }
+        self.schedule.saving_bytes = self.applied_bytes;
+        self.draw_snapshot();
         let mut point = self.applied;
         if mutant!("snapshot_behind_state") {
             point.index -= 1;
@@ -40,13 +86,28 @@ impl Replica {
         out.push(Output::SaveSnapshot { point, meta, frozen });
     }
 
+    /// Lets the log drop what a snapshot stands for.
+    pub(super) fn compact(&mut self, out: &mut Vec<Output>) {
+        if let Some(to) = self.compact_to.take() {
+            // The log drops only what it knows to be committed.
+            self.write_owed(out);
+            out.push(Output::CompactLog { to });
+        }
+    }
+
     pub(super) fn snapshot_saved(&mut self, point: Point, saved: Saved) {
         if self.saving != Some(point) {
             return;
         }
         self.saving = None;
         let members = std::mem::take(&mut self.saving_members);
-        if saved == Saved::No || point <= self.node.store().snapshot_point() {
+        if saved == Saved::No {
+            // What it stood for is still only in the log.
+            self.applied_bytes += self.schedule.saving_bytes;
+            self.schedule.not_before_us = self.now_us.saturating_add(SNAPSHOT_PAUSE_US);
+            return;
+        }
+        if point <= self.node.store().snapshot_point() {
             return;
         }
         // The log is kept from the snapshot before on: if the newest turns out to be damaged, that
@@ -54,7 +115,7 @@ impl Replica {
         let to = self.node.store().snapshot_point().index;
         self.node.mut_store().set_snapshot(point, members);
         if self.node.mut_store().compact(to) {
-            self.refused.push(Output::CompactLog { to });
+            self.compact_to = Some(to);
         }
     }
 
@@ -65,16 +126,26 @@ impl Replica {
         machine: Box<Machine>,
         members: Membership,
     ) {
-        let Some(head) = &step.snapshot else { return };
-        // One at a time: the engine is told again later.
-        if step.kind != Kind::Snapshot || self.held.installing.is_some() {
+        if !self.hears(from) || !self.admits_snapshot(from, &step, &members) {
             return;
         }
-        self.arrived = Some(Arrived { point: head.point, machine, members });
+        let Some(head) = &step.snapshot else { return };
+        self.observe(from, &step);
+        // One at a time: the engine is told again later.
+        if self.held.installing.is_some() || self.is_asking() {
+            return;
+        }
+        let point = head.point;
         let message = engine::step_to(from, self.config.id, step);
         let _ = self.node.step(message);
-        if self.node.snap().is_none() {
-            self.arrived = None;
+        let wanted = self.node.snap().map(|snapshot| snapshot.get_metadata());
+        match wanted.map(|meta| Point { index: meta.index, term: meta.term }) {
+            None => self.arrived = None,
+            Some(wanted) if wanted == point => {
+                self.arrived = Some(Arrived { point, machine, members });
+            }
+            // One from a stale leader came behind a newer one, which the engine keeps.
+            Some(_) => {}
         }
     }
 
@@ -86,6 +157,7 @@ impl Replica {
         self.machine = *arrived.machine;
         self.machine.know_level(self.config.level_known);
         self.members = arrived.members;
+        self.members_changed();
         self.applied = point;
         self.applied_bytes = 0;
         self.node.mut_store().reset(point, self.members.clone());

@@ -26,6 +26,11 @@ impl Replica {
         self.shortage.here = space == Space::Short;
     }
 
+    /// Whether this member's own disk is short of space.
+    pub(super) fn is_short(&self) -> bool {
+        self.shortage.here
+    }
+
     pub(super) fn hear_short(&mut self, from: MemberId) {
         if self.members.contains(from) {
             let until_us = self.now_us.saturating_add(SHORT_KEPT_US);

@@ -1,10 +1,9 @@
 //! What happens in one turn of the loop?
 
-use super::{Replica, to_all};
+use super::Replica;
 use crate::clock::Rest;
-use crate::config::{GREET_US, TICK_US};
+use crate::config::TICK_US;
 use crate::io::Output;
-use crate::message::Message;
 
 impl Replica {
     /// Ends a turn: does everything that the inputs taken so far call for. `now_us` is the member's
@@ -19,7 +18,7 @@ impl Replica {
             self.now_us = before_us;
         }
         if !self.stopped {
-            self.greet(out);
+            self.ask_others(out);
             out.append(&mut self.first);
             self.tick(out);
             self.follow_term(out);
@@ -36,6 +35,9 @@ impl Replica {
                 self.send_free(out);
                 self.want_snapshot(out);
                 self.follow_term(out);
+                self.pass_on(out);
+                self.compact(out);
+                self.write_at_checkpoint(out);
             }
         }
         out.append(&mut self.refused);
@@ -55,16 +57,6 @@ impl Replica {
             .max(self.now_us)
     }
 
-    /// Tells the others that this member has started: they may remember what it has forgotten. More
-    /// than once, because links need time, and messages get lost.
-    fn greet(&mut self, out: &mut Vec<Output>) {
-        if self.greetings_left > 0 && self.now_us >= self.greet_at_us {
-            self.greetings_left -= 1;
-            self.greet_at_us = self.now_us.saturating_add(GREET_US);
-            to_all(&self.members, self.config.id, &Message::Hello, out);
-        }
-    }
-
     /// One tick at most: a loop that was late has missed the others, and so have its elections.
     fn tick(&mut self, out: &mut Vec<Output>) {
         let due_us = *self.next_tick_us.get_or_insert(self.now_us.saturating_add(TICK_US));
@@ -74,6 +66,9 @@ impl Replica {
         let in_step = due_us.saturating_add(TICK_US);
         let next_us = if in_step > self.now_us { in_step } else { self.now_us + TICK_US };
         self.next_tick_us = Some(next_us);
+        if self.is_asking() {
+            return;
+        }
         if self.members.sole_voter() == Some(self.config.id) {
             // It wins at once and needs its log durable before that.
             self.pump(out);

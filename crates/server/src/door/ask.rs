@@ -9,7 +9,7 @@ use tenure_wire::{Failure, v1};
 
 use super::session::{IN_FLIGHT_MAX, REQUESTS_MAX};
 use super::{MESSAGE_BYTES_MAX, decode, encode};
-use crate::edge::{self, Edge, Fresh, WITHIN};
+use crate::edge::{Edge, Fresh, WITHIN};
 
 /// Records in one page of a list, at most, and if the caller does not say.
 const PAGE_MAX: usize = 1_000;
@@ -29,7 +29,7 @@ pub(crate) fn fresh(stale: bool) -> Fresh {
 }
 
 /// The newest revision, if one that a watch shall start at lies beyond the next: nobody could wait for it knowingly.
-pub(crate) async fn beyond(edge: &Edge, from: Revision) -> Result<Option<Revision>, edge::Failure> {
+pub(crate) async fn beyond(edge: &Edge, from: Revision) -> Result<Option<Revision>, Failure> {
     let (newest, ()) = edge.read(Fresh::Stale, WITHIN, |_| ()).await?;
     if from <= newest.next() {
         return Ok(None);
@@ -155,7 +155,7 @@ pub(crate) async fn welcome(edge: &Edge, hello: &v1::Hello) -> Result<v1::Welcom
     let ask = move |machine: &Machine| {
         let leases = named.iter().filter_map(|lease| machine.lease(*lease));
         let leases: Vec<_> = leases.filter_map(|view| encode::lease_view(&view).lease).collect();
-        let name = crate::book::read(machine).remove(&me).map(|names| names.name);
+        let name = tenure_node::directory::read(machine).remove(&me).map(|names| names.name);
         (leases, name, machine.epoch().get(), machine.level())
     };
     let (revision, (leases, name, epoch, level)) =
@@ -195,6 +195,6 @@ pub(crate) fn told(failure: Failure) -> v1::Error {
 }
 
 /// A failure of the edge, as it is sent.
-pub(crate) fn failed(failure: crate::edge::Failure) -> v1::Error {
-    told(failure.into())
+pub(crate) fn failed(failure: Failure) -> v1::Error {
+    told(failure)
 }

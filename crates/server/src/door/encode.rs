@@ -68,9 +68,10 @@ fn done(answer: &Answer, told: Told) -> Wire {
             Wire::Deleted(v1::DeleteResponse { header: None, existed: *existed })
         }
         // A session has no command that is answered so.
-        Answer::LimitsSet | Answer::Compacted { .. } | Answer::LevelRaised => {
-            Wire::Error((&tenure_wire::Failure::Internal).into())
-        }
+        Answer::LimitsSet
+        | Answer::Compacted { .. }
+        | Answer::LevelRaised
+        | Answer::Abandoned { .. } => Wire::Error((&tenure_wire::Failure::Internal).into()),
     }
 }
 

@@ -4,8 +4,8 @@ use tenure_raft::MemberId;
 use tenure_types::Revision;
 use tenure_wire::{convert, v1};
 
-use crate::book;
 use crate::edge::Edge;
+use tenure_node::directory;
 
 /// The cluster's id as a number: the first half of it.
 pub(crate) fn cluster_id(cluster: &str) -> u64 {
@@ -33,8 +33,8 @@ impl Edge {
     }
 
     /// How a member is called and where it is found.
-    pub(crate) async fn names(&self, id: MemberId) -> Option<book::Names> {
-        let ask = move |machine: &tenure_core::Machine| book::read(machine).remove(&id);
+    pub(crate) async fn names(&self, id: MemberId) -> Option<directory::Names> {
+        let ask = move |machine: &tenure_core::Machine| directory::read(machine).remove(&id);
         self.read(crate::edge::Fresh::Stale, crate::edge::WITHIN, ask).await.ok()?.1
     }
 }

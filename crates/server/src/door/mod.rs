@@ -30,9 +30,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::edge::{Edge, deadline_us};
+use crate::edge::Edge;
 use crate::os;
-use crate::say;
 use crate::tls::Tls;
 use addresses::{Addresses, Counted};
 use first::{First, Rewound};
@@ -113,7 +112,7 @@ impl Doors {
 
     /// Waits until everybody has been told and is gone, but not for long.
     pub(crate) fn emptied(&self) {
-        let until_us = deadline_us(LEAVE);
+        let until_us = os::now_us() + os::micros(LEAVE);
         while self.room.available_permits() < CONNECTIONS_MAX && os::now_us() < until_us {
             std::thread::sleep(EMPTIED);
         }
@@ -220,7 +219,7 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, most likely: give others time to close some.
-                say::warn("cannot accept a connection", &[("cause", &error)]);
+                tracing::warn!(cause = %error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }

@@ -13,6 +13,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, LeaseGrant, Notice, Outcome};
 use tenure_core::request::{Command, LeaseRef, Request};
+use tenure_node::{Lead, Permit};
 use tenure_types::{Handle, LeaseId, PlaceNumber, Refusal, Revision};
 use tenure_wire::{Failure, convert, v1};
 use tokio::task::JoinSet;
@@ -21,9 +22,7 @@ use tokio::time::{Instant, Sleep};
 use super::encode::{self, Told};
 use super::{ask, decode};
 use crate::edge::{self, Edge, Mail, Principal, Session};
-use crate::member::{Lead, Undone};
 use crate::meter::{Class, Door};
-use crate::os;
 
 /// Requests unanswered on one session, waits for locks not counted.
 pub(crate) const IN_FLIGHT_MAX: usize = 1_024;
@@ -100,6 +99,7 @@ struct Gathered {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     pending: Vec<Pending>,
+    permit: Permit,
 }
 
 impl Talk {
@@ -154,7 +154,7 @@ impl Talk {
                     if !self.questions.is_empty() =>
                 {
                     self.in_flight -= 1;
-                    self.served(Class::Read, asked_at_us, os::now_us());
+                    self.served(Class::Read, asked_at_us, self.edge.now_us());
                     out.answers.push(answer);
                 }
                 request = from.next(), if self.in_flight < IN_FLIGHT_MAX => match request {
@@ -205,7 +205,7 @@ impl Talk {
         S: Stream<Item = Result<v1::SessionRequest, Unread>> + Unpin,
     {
         let (mut urgent, mut renewals) = (Gathered::default(), Gathered::default());
-        let now_us = os::now_us();
+        let now_us = self.edge.now_us();
         let mut message = first;
         loop {
             if let Some(hello) = message.hello.take()
@@ -232,7 +232,8 @@ impl Talk {
                 };
                 out.answers.push(answer(request.id, None, v1::answer::Result::Error(error)));
             }
-            if self.in_flight >= IN_FLIGHT_MAX {
+            // Answers that wait to be sent count too: a client that asks nonsense waits for them like any other.
+            if self.in_flight + out.answers.len() >= IN_FLIGHT_MAX {
                 break;
             }
             match from.next().now_or_never() {
@@ -315,7 +316,6 @@ impl Talk {
             return Ok(());
         }
         let command = decode::command(request, &self.client)?;
-        self.edge.admit(&self.who, &command).map_err(Failure::from)?;
         let id = decode::request_id(request, &command)?;
         let told = match &command {
             Command::Acquire(ask)
@@ -332,8 +332,18 @@ impl Talk {
             }
             _ => urgent,
         };
-        encode_request(&Request { principal: self.who.name(), id, command }, &mut heap.bytes);
+        let before = heap.bytes.len();
+        let whole = Request { principal: self.who.name(), id, command };
+        encode_request(&whole, &mut heap.bytes);
+        match self.edge.admit(&self.who, &whole.command, heap.bytes.len() - before) {
+            Ok(permit) => heap.permit.join(permit),
+            Err(failure) => {
+                heap.bytes.truncate(before);
+                return Err(failure);
+            }
+        }
         heap.ends.push(heap.bytes.len());
+        self.in_flight += 1;
         let within_us = u64::try_from(within(request.deadline_ms).as_micros()).unwrap_or(u64::MAX);
         heap.pending.push(Pending {
             id: request.id,
@@ -356,7 +366,7 @@ impl Talk {
     }
 
     fn send(&mut self, gathered: Gathered, patience_us: u64) {
-        let Gathered { bytes, ends, pending } = gathered;
+        let Gathered { bytes, ends, pending, permit } = gathered;
         let Some(last_us) = pending.iter().map(|it| it.deadline_us).max() else { return };
         let bytes = Bytes::from(bytes);
         let mut start = 0;
@@ -364,21 +374,20 @@ impl Talk {
             ends.iter().map(|end| bytes.slice(std::mem::replace(&mut start, *end)..*end));
         let requests = requests.collect();
         self.newest += 1;
-        self.in_flight += pending.len();
         self.set_alarm(&pending);
         self.batches.insert(self.newest, pending);
-        self.session.submit(self.newest, requests, patience_us, last_us);
+        self.session.submit(self.newest, requests, patience_us, last_us, permit);
     }
 
     fn take_mail(&mut self, mail: Vec<Mail>, out: &mut v1::SessionResponse) {
-        let now_us = os::now_us();
+        let now_us = self.edge.now_us();
         for letter in mail {
             match letter {
-                Mail::Answers { batch, fates } => {
+                Mail::Answers { batch, outcomes } => {
                     let pending = self.batches.remove(&batch).unwrap_or_default();
-                    for (pending, fate) in pending.into_iter().zip(fates) {
+                    for (pending, outcome) in pending.into_iter().zip(outcomes) {
                         self.served(pending.class, pending.asked_at_us, now_us);
-                        self.answered(&pending, fate, out);
+                        self.answered(&pending, outcome, out);
                     }
                 }
                 Mail::Notice(notice) => self.noticed(notice, out),
@@ -393,10 +402,10 @@ impl Talk {
     fn answered(
         &mut self,
         pending: &Pending,
-        fate: Result<Outcome, Undone>,
+        outcome: Result<Outcome, tenure_node::Failure>,
         out: &mut v1::SessionResponse,
     ) {
-        if let Ok(Outcome { result: Ok(result), .. }) = &fate {
+        if let Ok(Outcome { result: Ok(result), .. }) = &outcome {
             match result {
                 Answer::Queued(queued) => {
                     self.places.insert((queued.lease.handle, queued.place), pending.id);
@@ -411,17 +420,15 @@ impl Talk {
             return;
         }
         self.in_flight -= 1;
-        out.answers.push(match fate {
+        out.answers.push(match outcome {
             Ok(outcome) => {
                 out.revision = out.revision.max(convert::revision(outcome.revision));
                 let result = encode::answer(&outcome, pending.told);
                 answer(pending.id, Some(outcome.revision), result)
             }
-            Err(undone) => {
-                let failure = match undone {
-                    Undone::Unknown => pending.unknown(os::now_us()),
-                    undone => self.edge.failure(undone).into(),
-                };
+            Err(failure) => {
+                let waited_us = self.edge.now_us().saturating_sub(pending.asked_at_us);
+                let failure = self.edge.failure(failure, Duration::from_micros(waited_us));
                 answer(pending.id, None, v1::answer::Result::Error((&failure).into()))
             }
         });
@@ -508,7 +515,7 @@ impl Talk {
 
     fn set_alarm(&mut self, pending: &[Pending]) {
         let Some(soonest_us) = pending.iter().map(Pending::given_up_at_us).min() else { return };
-        let at = Instant::now() + os::until(soonest_us);
+        let at = Instant::now() + self.edge.until(soonest_us);
         if !self.alarmed || at < self.alarm.deadline() {
             self.alarm.as_mut().reset(at);
             self.alarmed = true;
@@ -517,7 +524,7 @@ impl Talk {
 
     /// Answers requests whose time is over. What becomes of them later interests nobody.
     fn give_up(&mut self, out: &mut v1::SessionResponse) {
-        let now_us = os::now_us();
+        let now_us = self.edge.now_us();
         let mut soonest_us: Option<u64> = None;
         for pending in self.batches.values_mut().flatten().filter(|it| !it.answered) {
             let at = pending.given_up_at_us();
@@ -532,7 +539,7 @@ impl Talk {
         }
         self.alarmed = soonest_us.is_some();
         if let Some(at) = soonest_us {
-            self.alarm.as_mut().reset(Instant::now() + os::until(at));
+            self.alarm.as_mut().reset(Instant::now() + self.edge.until(at));
         }
     }
 }

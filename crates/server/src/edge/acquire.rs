@@ -1,19 +1,20 @@
-//! How does a door without a stream wait for a lock?
+//! Waits for a lock on behalf of a caller that has no session.
 //!
-//! A task of its own asks, waits and, if the caller goes away or its time is over, leaves the queue. What
-//! was granted at that very moment is given back: nobody was told that they hold it.
+//! A task of its own asks and waits. If the caller goes away, or its time is over, before it was told of a grant or a
+//! place, the task takes its ask back ([`Command::Abandon`]). The log decides what that means: the caller may have repeated
+//! its ask and been told of the same grant through another task.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_core::outcome::{Acquired, Answer, Grants, Notice, Outcome, Queued};
-use tenure_core::request::{Acquire, Command, Hold, LeaseRef, RequestId};
-use tenure_types::{Refusal, Revision};
+use tenure_core::outcome::{Acquired, Answer, Notice, Outcome, Queued};
+use tenure_core::request::{Abandon, Acquire, AskId, Command, LeaseRef, RequestId};
+use tenure_node::{Outcomes, Permit};
+use tenure_types::{Handle, PlaceNumber, Refusal, Revision};
 use tokio::sync::oneshot;
 
 use super::outbox::Mail;
-use super::{Edge, Failure, LAST_WORD, Principal, Session, WITHIN, deadline_us, encode};
-use crate::member::Undone;
+use super::{Edge, Failure, LAST_WORD, Principal, Session, WITHIN, encode};
 
 /// How long a caller without a stream waits for its turn, and what happens then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +31,8 @@ pub(crate) struct Turn {
 struct Asking {
     edge: Edge,
     who: Principal,
-    lock: String,
+    /// The idempotency key that the ask has.
+    key: Option<String>,
     turn: Turn,
     session: Session,
 }
@@ -45,31 +47,31 @@ impl Edge {
         acquire: Acquire<'_>,
         turn: Turn,
     ) -> Result<Outcome, Failure> {
-        let Some(lock) = acquire.locks.as_slice().first().map(|ask| ask.lock.to_owned()) else {
-            return self.call(who, id, Command::Acquire(acquire), turn.within).await;
+        let key = match id {
+            RequestId::Key(key) => Some(key.to_owned()),
+            RequestId::None | RequestId::Seq { .. } => None,
         };
-        let command = Command::Acquire(acquire);
-        self.admit(who, &command)?;
-        let request = encode(who, id, command);
+        let (request, permit) = self.admitted(who, id, Command::Acquire(acquire))?;
         let session = self.session();
-        let asking = Asking { edge: self.clone(), who: who.clone(), lock, turn, session };
+        let asking = Asking { edge: self.clone(), who: who.clone(), key, turn, session };
         let (done, outcome) = oneshot::channel();
-        self.runtime().spawn(asking.run(request, done));
-        outcome.await.unwrap_or(Err(Failure::Unknown))
+        self.runtime().spawn(asking.run(request, permit, done));
+        let waited_ms = super::millis(turn.within);
+        outcome.await.unwrap_or(Err(Failure::UnknownOutcome { waited_ms }))
     }
 }
 
 type Done = oneshot::Sender<Result<Outcome, Failure>>;
 
 impl Asking {
-    async fn run(self, request: Bytes, mut done: Done) {
+    async fn run(self, request: Bytes, permit: Permit, mut done: Done) {
         let within = self.turn.within;
-        self.session.submit(1, vec![request], 0, deadline_us(within));
+        self.session.submit(1, vec![request], 0, self.edge.deadline_us(within), permit);
         let mut early = Vec::new();
         let answer = tokio::time::timeout(within + LAST_WORD, self.answer(&mut early)).await;
-        let answer = answer.unwrap_or(Err(Undone::Unknown));
+        let answer = answer.unwrap_or(Err(tenure_node::Failure::Unknown));
         let outcome = match answer {
-            Err(undone) => Err(self.edge.failure(undone)),
+            Err(failure) => Err(self.edge.failure(failure, within)),
             Ok(Outcome { result: Ok(Answer::Queued(queued)), revision }) => {
                 self.queued(queued, revision, early, &mut done).await
             }
@@ -78,21 +80,22 @@ impl Asking {
         if let Err(Ok(Outcome { result: Ok(Answer::Acquired(acquired)), .. })) = done.send(outcome)
             && !self.turn.keep
         {
-            self.give_back(&LeaseRef::Handle(acquired.lease.handle), &acquired.grants).await;
+            // If this fails too, the lease's end gives the lock back.
+            let _ = self.abandon(acquired.lease.handle, acquired.place).await;
         }
     }
 
     /// The answer to the ask; notices that come with it are kept.
-    async fn answer(&self, early: &mut Vec<Mail>) -> Result<Outcome, Undone> {
+    async fn answer(&self, early: &mut Vec<Mail>) -> Result<Outcome, tenure_node::Failure> {
         loop {
             let mut mail = self.session.mail().await.into_iter();
             while let Some(letter) = mail.next() {
                 match letter {
-                    Mail::Answers { fates, .. } => {
+                    Mail::Answers { outcomes, .. } => {
                         early.extend(mail);
-                        return fates.into_iter().next().unwrap_or(Err(Undone::Unknown));
+                        return first(outcomes);
                     }
-                    Mail::Closed => return Err(Undone::Unknown),
+                    Mail::Closed => return Err(tenure_node::Failure::Unknown),
                     Mail::Notice(_) => early.push(letter),
                 }
             }
@@ -107,29 +110,20 @@ impl Asking {
         done: &mut Done,
     ) -> Result<Outcome, Failure> {
         let wait = self.turn.wait;
-        let ended = tokio::select! {
+        tokio::select! {
             outcome = self.turn_comes(&queued, early) => return outcome,
-            () = tokio::time::sleep(wait) => Some(Refusal::WaitTimeout),
-            () = done.closed() => None,
+            () = tokio::time::sleep(wait) => {}
+            () = done.closed() => {}
         };
         if self.turn.keep {
             return Ok(Outcome { revision, result: Ok(Answer::Queued(queued)) });
         }
-        let lease = LeaseRef::Handle(queued.lease.handle);
-        let leave = Command::Leave { lease, lock: &self.lock };
-        let request = encode(&self.who, RequestId::None, leave);
-        let left = self.edge.run(request, 0, WITHIN).await?;
-        match (left.result, ended) {
-            // It came at the last moment, and the caller is still there.
-            (Ok(Answer::AlreadyHeld(grants)), _) => {
-                let acquired = Acquired { lease: queued.lease, place: queued.place, grants };
-                Ok(Outcome { revision: left.revision, result: Ok(Answer::Acquired(acquired)) })
-            }
-            (Err(Refusal::LeaseNotFound), _) => {
-                Ok(Outcome { revision: left.revision, result: Err(Refusal::LeaseNotFound) })
-            }
-            _ => Ok(Outcome { revision: left.revision, result: Err(Refusal::WaitTimeout) }),
-        }
+        let abandoned = self.abandon(queued.lease.handle, queued.place).await?;
+        let refusal = match abandoned.result {
+            Err(Refusal::LeaseNotFound) => Refusal::LeaseNotFound,
+            _ => Refusal::WaitTimeout,
+        };
+        Ok(Outcome { revision: abandoned.revision, result: Err(refusal) })
     }
 
     async fn turn_comes(&self, queued: &Queued, early: Vec<Mail>) -> Result<Outcome, Failure> {
@@ -139,7 +133,10 @@ impl Asking {
                 let notice = match letter {
                     Mail::Notice(notice) => notice,
                     Mail::Answers { .. } => continue,
-                    Mail::Closed => return Err(Failure::Unknown),
+                    Mail::Closed => {
+                        let waited_ms = super::millis(self.turn.wait);
+                        return Err(Failure::UnknownOutcome { waited_ms });
+                    }
                 };
                 if let Some((revision, result)) = concerns(notice, queued) {
                     return Ok(Outcome { revision, result });
@@ -149,14 +146,12 @@ impl Asking {
         }
     }
 
-    async fn give_back(&self, lease: &LeaseRef, grants: &Grants) {
-        for grant in grants.as_slice() {
-            let Ok(lock) = str::from_utf8(grant.lock.as_bytes()) else { continue };
-            let release = Command::Release(Hold { lease: *lease, lock, token: grant.token });
-            let request = encode(&self.who, RequestId::None, release);
-            // If this fails too, the lease's end gives the lock back.
-            let _ = self.edge.run(request, 0, WITHIN).await;
-        }
+    /// Takes the ask back, once: no caller was told of its answer.
+    async fn abandon(&self, lease: Handle, place: PlaceNumber) -> Result<Outcome, Failure> {
+        let ask = self.key.as_deref().map_or(AskId::None, AskId::Key);
+        let abandon = Abandon { ask, lease: LeaseRef::Handle(lease), place };
+        let request = encode(&self.who, RequestId::None, Command::Abandon(abandon));
+        self.edge.run(request, Permit::default(), 0, WITHIN).await
     }
 }
 
@@ -173,4 +168,8 @@ fn concerns(notice: Notice, queued: &Queued) -> Option<(Revision, Result<Answer,
         Notice::LeaseEnded { revision, .. } => Some((revision, Err(Refusal::LeaseNotFound))),
         _ => None,
     }
+}
+
+fn first(outcomes: Outcomes) -> Result<Outcome, tenure_node::Failure> {
+    outcomes.into_iter().next().unwrap_or(Err(tenure_node::Failure::Unknown))
 }

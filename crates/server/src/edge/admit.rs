@@ -1,72 +1,36 @@
-//! May this caller do this, now?
+//! Authorises commands and admits them against the member's budget.
 //!
-//! Every command of every door passes [`Edge::admit`]: first whether the caller is allowed to, then
-//! whether there is room for it.
+//! Every command of every API passes [`Edge::admitted`] or [`Edge::admit`]: first whether the caller may run it, then
+//! whether there is room for it. What is admitted is counted at that moment.
 
-use tenure_core::request::Command;
+use bytes::Bytes;
+use tenure_core::request::{Command, RequestId};
+use tenure_node::{Permit, Principal, authorise, weight};
 
-use super::load::{RETRY_AFTER_MS, Weight};
-use super::{Edge, Failure};
-use crate::book;
-
-/// Who asks, as the door knows them.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Principal {
-    name: String,
-}
-
-impl Principal {
-    /// Somebody without credentials.
-    pub(crate) fn anyone() -> Self {
-        Self::default()
-    }
-
-    /// Its name; empty for somebody without credentials.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-}
+use super::{Edge, Failure, RETRY_AFTER_MS, encode};
 
 impl Edge {
-    /// Whether a command may go on its way.
-    pub(crate) fn admit(&self, who: &Principal, command: &Command<'_>) -> Result<(), Failure> {
-        authorise(who, command)?;
-        self.charge(command)
+    /// Admits a command that takes so many bytes in the form of the log.
+    pub(crate) fn admit(
+        &self,
+        who: &Principal,
+        command: &Command<'_>,
+        bytes: usize,
+    ) -> Result<Permit, Failure> {
+        authorise(who.name(), command).map_err(|_| Failure::PermissionDenied { verb: "admin" })?;
+        let permit = self.member().admission().admit(weight(command), bytes as u64);
+        permit.ok_or(Failure::Overloaded { retry_after_ms: RETRY_AFTER_MS })
     }
 
-    /// Whether there is room for a command.
-    fn charge(&self, command: &Command<'_>) -> Result<(), Failure> {
-        if self.inner.load.has_room(weight(command)) {
-            return Ok(());
-        }
-        Err(Failure::Overloaded { retry_after_ms: RETRY_AFTER_MS })
-    }
-}
-
-/// Whether a caller may do something. Without credentials everybody may do everything, but for what is
-/// the cluster's own.
-fn authorise(_who: &Principal, command: &Command<'_>) -> Result<(), Failure> {
-    let key = match command {
-        Command::Put(put) => put.key,
-        Command::Delete { key, .. } => key,
-        _ => return Ok(()),
-    };
-    if key.starts_with(book::RESERVED) {
-        let why = format!("keys below `{}` are the cluster's own", book::RESERVED);
-        return Err(Failure::Forbidden { why });
-    }
-    Ok(())
-}
-
-fn weight(command: &Command<'_>) -> Weight {
-    match command {
-        Command::Renew(_)
-        | Command::Revoke { .. }
-        | Command::Release(_)
-        | Command::Leave { .. }
-        | Command::Downgrade(_)
-        | Command::Stopped { .. }
-        | Command::Delete { .. } => Weight::Keeps,
-        _ => Weight::Asks,
+    /// A command in the form of the log, admitted.
+    pub(super) fn admitted(
+        &self,
+        who: &Principal,
+        id: RequestId<'_>,
+        command: Command<'_>,
+    ) -> Result<(Bytes, Permit), Failure> {
+        let request = encode(who, id, command.clone());
+        let permit = self.admit(who, &command, request.len())?;
+        Ok((request, permit))
     }
 }

@@ -1,4 +1,4 @@
-//! How do members come, go and lead, whichever member is asked?
+//! Adds, promotes and removes members and transfers leadership, whichever member is asked.
 //!
 //! Every change goes to the leader, from here or over a link, and is waited for. Before one, this member
 //! makes sure that it knows everything that was agreed on, so that what is refused is refused for a reason
@@ -7,15 +7,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_core::request::{Command, Expect, RequestId};
-use tenure_raft::{Change, MemberId, Membership, Replica, Status, Stop, Why, Wish};
+use tenure_core::request::{Command, Expect, Put};
+use tenure_node::AdminRequest;
+use tenure_node::directory::{self, Card, Names};
+use tenure_raft::{Change, MemberId, Membership, Replica, Status, Stop, Why};
 use tenure_wire::{Failure, v1};
 use tokio::sync::oneshot;
 
-use super::{Edge, Fresh, Principal, deadline_us, encode, read};
-use crate::book::{self, Card, Names};
+use super::{Edge, Fresh, Principal};
 use crate::member::{End, Event, NotTaken};
-use crate::os;
+
+/// Between two attempts while another change of members is under way.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How long the leader has for its word on a change, at least.
 const ANSWERED: Duration = Duration::from_millis(150);
@@ -50,7 +53,7 @@ impl Edge {
                 Err(_) => Err(Failure::Deadline),
             },
             Err(NotTaken::Full(_)) => {
-                Err(Failure::Overloaded { retry_after_ms: super::load::RETRY_AFTER_MS })
+                Err(Failure::Overloaded { retry_after_ms: super::RETRY_AFTER_MS })
             }
             Err(NotTaken::Ended(_)) => Err(self.farewell()),
         }
@@ -61,7 +64,7 @@ impl Edge {
         self.look(|replica| Cluster {
             members: replica.members().clone(),
             status: replica.status(),
-            book: book::read(replica.machine()),
+            book: directory::read(replica.machine()),
         })
         .await
     }
@@ -79,13 +82,13 @@ impl Edge {
 
     /// Adds a member that follows: first its address, so that everyone can reach it.
     pub(crate) async fn add(&self, card: &Card, within: Duration) -> Result<(), v1::Error> {
-        let until_us = deadline_us(within);
+        let until_us = self.deadline_us(within);
         for (field, word) in [
             ("name", &card.names.name),
             ("member_address", &card.names.members),
             ("client_address", &card.names.clients),
         ] {
-            if !book::is_word(word) {
+            if !directory::is_word(word) {
                 let problem = "is missing, too long, or has spaces".to_owned();
                 return Err(Failure::InvalidField { field, problem }.into());
             }
@@ -101,10 +104,17 @@ impl Edge {
             return Err(Failure::MemberExists { member: card.names.name.clone() }.into());
         }
         if members.retired.contains(&card.id) {
-            return Err(super::Failure::NotDone(Why::Retired).into());
+            return Err(self.rejected(Why::Retired).into());
         }
-        let put = book::put(&book::key(card.id), &card.names.to_string());
-        let outcome = self.run(put.into(), 0, os::until(until_us)).await?;
+        let (key, value) = (directory::key(card.id), card.names.to_string());
+        let put = Put {
+            key: &key,
+            value: value.as_bytes(),
+            lease: None,
+            expect: Expect::Any,
+            guard: None,
+        };
+        let outcome = self.run_own(Command::Put(put), self.until(until_us)).await?;
         outcome.result.map_err(|refusal| v1::Error::from(&refusal))?;
         self.change(Change::AddLearner(card.id), until_us).await
     }
@@ -118,7 +128,7 @@ impl Edge {
         if !members.contains(id) {
             return Err(Failure::MemberNotFound { member: id.to_string() }.into());
         }
-        self.change(Change::Promote(id), deadline_us(within)).await
+        self.change(Change::Promote(id), self.deadline_us(within)).await
     }
 
     /// Removes a member for ever, then its address. One that leads hands over first. Tells how the cluster is then,
@@ -128,7 +138,7 @@ impl Edge {
         id: MemberId,
         within: Duration,
     ) -> Result<Cluster, v1::Error> {
-        let until_us = deadline_us(within);
+        let until_us = self.deadline_us(within);
         let mut before = self.view_now(within).await?;
         let members = &mut before.members;
         if !members.contains(id) {
@@ -139,7 +149,7 @@ impl Edge {
         }
         loop {
             if self.lead().by == Some(id) {
-                self.transfer(None, os::until(until_us)).await?;
+                self.transfer(None, self.until(until_us)).await?;
             }
             let Err(error) = self.change(Change::Remove(id), until_us).await else { break };
             // One that removes itself may end before it hears that it is done.
@@ -151,17 +161,16 @@ impl Edge {
                 break;
             }
             // It may have been elected again meanwhile.
-            if self.lead().by != Some(id) || os::until(until_us) < ANSWERED {
+            if self.lead().by != Some(id) || self.until(until_us) < ANSWERED {
                 return Err(error);
             }
         }
-        let key = book::key(id);
+        let key = directory::key(id);
         let delete = Command::Delete { key: &key, expect: Expect::Any, guard: None };
-        let request = encode(&Principal::anyone(), RequestId::None, delete);
         if id != self.member().id() {
             // An address that stays in the book does no harm: nobody dials one who is no member.
-            let _ = self.run(request, 0, os::until(until_us)).await;
-            if let Ok(now) = self.view_now(os::until(until_us)).await {
+            let _ = self.run_own(delete, self.until(until_us)).await;
+            if let Ok(now) = self.view_now(self.until(until_us)).await {
                 return Ok(now);
             }
         }
@@ -178,7 +187,7 @@ impl Edge {
         to: Option<MemberId>,
         within: Duration,
     ) -> Result<MemberId, v1::Error> {
-        let until_us = deadline_us(within);
+        let until_us = self.deadline_us(within);
         let before = self.lead().by;
         let is_done = |by: Option<MemberId>| match to {
             Some(_) => by == to,
@@ -186,7 +195,7 @@ impl Edge {
         };
         let mut lead = self.member().lead();
         loop {
-            let cluster = self.view_now(os::until(until_us)).await?;
+            let cluster = self.view_now(self.until(until_us)).await?;
             let heir = match to {
                 None => self.heir(&cluster)?,
                 Some(id) if !cluster.members.voters.contains(&id) => {
@@ -197,17 +206,19 @@ impl Edge {
             if let Some(by) = self.lead().by.filter(|by| is_done(Some(*by))) {
                 return Ok(by);
             }
-            if let Err(failure) = self.wish(Wish::Transfer(heir), os::until(until_us)).await
+            let request = AdminRequest::Transfer(heir);
+            if let Err(failure) =
+                self.admin(&Principal::anyone(), request, self.until(until_us)).await
                 && !is_done(self.lead().by)
             {
-                return Err(failure.into());
+                return Err(self.failure(failure, within).into());
             }
-            let soon = os::until(until_us).min(HANDED_OVER);
+            let soon = self.until(until_us).min(HANDED_OVER);
             let leads = lead.wait_for(|lead| is_done(lead.by));
             match tokio::time::timeout(soon, leads).await.map(|led| led.map(|lead| lead.by)) {
                 Ok(Ok(by)) => return Ok(by.unwrap_or(heir)),
                 Ok(Err(_)) => return Err(self.farewell().into()),
-                Err(_) if os::until(until_us).is_zero() => return Err(waited(within).into()),
+                Err(_) if self.until(until_us).is_zero() => return Err(waited(within).into()),
                 Err(_) => {}
             }
         }
@@ -225,17 +236,19 @@ impl Edge {
     /// Makes one change, and waits while another one ends.
     async fn change(&self, change: Change, until_us: u64) -> Result<(), v1::Error> {
         loop {
-            let wish = Wish::Change(vec![change]);
-            let result = self.wish(wish, os::until(until_us)).await;
-            match result {
+            let request = AdminRequest::Change(vec![change]);
+            let within = self.until(until_us);
+            match self.admin(&Principal::anyone(), request, within).await {
                 // A leader that has just begun says so too. Asked once more without time for the answer, one could
                 // not tell that nothing was done.
-                Err(super::Failure::NotDone(Why::ChangeUnderWay))
-                    if os::until(until_us) > ANSWERED =>
+                Err(tenure_node::Failure::Rejected(Why::ChangeUnderWay))
+                    if self.until(until_us) > ANSWERED =>
                 {
-                    tokio::time::sleep(read::PAUSE).await;
+                    tokio::time::sleep(PAUSE).await;
                 }
-                result => return result.map_err(Into::into),
+                result => {
+                    return result.map_err(|failure| self.failure(failure, within).into());
+                }
             }
         }
     }

@@ -1,52 +1,41 @@
-//! How does what the loop has for sessions reach them?
+//! Carries what the event loop has for sessions to their mailboxes.
 //!
-//! The loop and the links put deliveries into one box, in the order in which things became true, and
-//! ring once per turn. One task empties the box and spreads its content: it alone knows which session
-//! wants to hear of which lease. So a lease is attached by the very answer that names it, before any
-//! later notice can come.
+//! The event loop puts deliveries into one box, in the order in which things became true, and rings once per turn. One
+//! task empties the box and routes its content ([`tenure_node::Router`]): it alone knows which session wants to hear of
+//! which lease.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure_core::outcome::{Acquired, Answer, Notice, Outcome, Queued};
+use tenure_core::outcome::Notice;
 use tenure_core::request::LeaseRef;
+use tenure_node::{Mail as Routed, Outcomes, Router, SessionId};
 use tenure_types::Handle;
 use tokio::sync::Notify;
 
-use crate::member::{Event, Member, Undone};
+use crate::member::{Event, Member};
 
-/// How much of a reason is told with a loss, in bytes; all of it is in the history. Thousands may be told at once.
-const REASON_MAX: usize = 256;
 /// A session that has more than this waiting to be taken is not reading, and is closed.
 const MAIL_MAX: usize = 65_536;
-/// Routes are swept of leases that have ended when so many were added since the last time, at least.
-const SWEEP_MIN: usize = 1_024;
-/// Leases looked at on the loop in one go.
+/// Leases looked at on the event loop in one go.
 const SWEEP_PART: usize = 4_096;
-
-/// Which session.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Key(u64);
-
-/// What became of the commands of one batch, in order.
-pub(crate) type Fates = Vec<Result<Outcome, Undone>>;
 
 /// Something for a session, or about which session wants what.
 pub(crate) enum Delivery {
-    Answers { session: Key, batch: u64, fates: Fates },
+    Answers { session: SessionId, batch: u64, outcomes: Outcomes },
     Notices(Vec<Notice>),
-    Open { session: Key, mailbox: Arc<Mailbox> },
-    Attach { session: Key, leases: Vec<Handle> },
+    Open { session: SessionId, mailbox: Arc<Mailbox> },
+    Attach { session: SessionId, leases: Vec<Handle> },
     Ended(Vec<Handle>),
-    Close(Key),
+    Close(SessionId),
 }
 
 /// What a session finds in its mailbox.
 pub(crate) enum Mail {
     Answers {
         batch: u64,
-        fates: Fates,
+        outcomes: Outcomes,
     },
     Notice(Notice),
     /// It did not read, or the member ends. Nothing follows.
@@ -59,7 +48,7 @@ pub(crate) struct Outbox {
     items: Mutex<Vec<Delivery>>,
     filled: AtomicBool,
     bell: Notify,
-    /// Whether anybody empties it.
+    /// Whether a task empties it.
     attended: AtomicBool,
     newest: AtomicU64,
 }
@@ -87,14 +76,14 @@ impl Outbox {
     }
 
     /// Begins a session.
-    pub(crate) fn open(&self) -> (Key, Arc<Mailbox>) {
-        let session = Key(self.newest.fetch_add(1, Ordering::Relaxed));
+    pub(crate) fn open(&self) -> (SessionId, Arc<Mailbox>) {
+        let session = SessionId(self.newest.fetch_add(1, Ordering::Relaxed));
         let mailbox = Arc::new(Mailbox::default());
         self.send(Delivery::Open { session, mailbox: mailbox.clone() });
         (session, mailbox)
     }
 
-    /// From now on somebody runs [`spread`].
+    /// From now on a task runs [`route`].
     pub(crate) fn attend(&self) {
         self.attended.store(true, Ordering::Release);
     }
@@ -131,149 +120,81 @@ impl Mailbox {
         waiting
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Mail>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Mail>> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Leaves of a long reason what a message of thousands has room for.
-fn shorten(notice: &mut Notice) {
-    let (Notice::Lost { word: Some(word), .. } | Notice::LeaseEnded { word: Some(word), .. }) =
-        notice
-    else {
-        return;
-    };
-    if let Some(reason) = &mut word.reason
-        && reason.len() > REASON_MAX
-    {
-        let most = REASON_MAX - "…".len();
-        let end = (0..=most).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or(0);
-        *reason = format!("{}…", &reason[..end]).into();
-    }
-}
-
 /// Empties the outbox for as long as the member runs.
-pub(crate) async fn spread(outbox: Arc<Outbox>, member: Member) {
-    let mut routes = Routes::default();
+pub(crate) async fn route(outbox: Arc<Outbox>, member: Member) {
+    let mut sessions = Sessions::default();
     loop {
         outbox.bell.notified().await;
         let items =
             std::mem::take(&mut *outbox.items.lock().unwrap_or_else(PoisonError::into_inner));
         for item in items {
-            routes.deliver(item);
+            sessions.deliver(item);
         }
-        routes.sweep(&member, &outbox);
+        sessions.sweep(&member, &outbox);
         if member.over().is() {
-            return routes.close();
+            return sessions.close();
         }
     }
 }
 
-/// Which session wants to hear of which lease.
+/// The open sessions of a member.
 #[derive(Default)]
-struct Routes {
-    sessions: BTreeMap<Key, Reader>,
-    leases: BTreeMap<Handle, Vec<Key>>,
-    added: usize,
+struct Sessions {
+    router: Router,
+    mailboxes: BTreeMap<SessionId, Arc<Mailbox>>,
 }
 
-struct Reader {
-    mailbox: Arc<Mailbox>,
-    leases: BTreeSet<Handle>,
-}
-
-impl Routes {
+impl Sessions {
     fn deliver(&mut self, item: Delivery) {
-        match item {
-            Delivery::Answers { session, batch, fates } => {
-                for fate in &fates {
-                    if let Some(lease) = lease_of(fate) {
-                        self.attach(session, lease);
-                    }
-                }
-                self.put(session, Mail::Answers { batch, fates });
+        let mut unread = Vec::new();
+        let Self { router, mailboxes } = self;
+        let mut put = |session: SessionId, mail: Routed| {
+            let Some(mailbox) = mailboxes.get(&session) else { return };
+            let mail = match mail {
+                Routed::Answers { batch, outcomes } => Mail::Answers { batch, outcomes },
+                Routed::Notice(notice) => Mail::Notice(notice),
+            };
+            if mailbox.put(mail) > MAIL_MAX {
+                unread.push(session);
             }
-            Delivery::Notices(notices) => notices.into_iter().for_each(|it| self.notify(it)),
+        };
+        match item {
+            Delivery::Answers { session, batch, outcomes } => {
+                router.answer(session, batch, outcomes, &mut put);
+            }
+            Delivery::Notices(notices) => {
+                notices.into_iter().for_each(|notice| router.notify(notice, &mut put));
+            }
             Delivery::Open { session, mailbox } => {
-                self.sessions.insert(session, Reader { mailbox, leases: BTreeSet::new() });
+                router.open(session);
+                mailboxes.insert(session, mailbox);
             }
             Delivery::Attach { session, leases } => {
-                leases.into_iter().for_each(|lease| self.attach(session, lease));
+                leases.into_iter().for_each(|lease| router.attach(session, lease));
             }
-            Delivery::Ended(leases) => leases.iter().for_each(|lease| self.forget(*lease)),
-            Delivery::Close(session) => self.remove(session),
-        }
-    }
-
-    fn attach(&mut self, session: Key, lease: Handle) {
-        let Some(reader) = self.sessions.get_mut(&session) else { return };
-        let listening = self.leases.entry(lease).or_default();
-        if !listening.contains(&session) {
-            listening.push(session);
-            reader.leases.insert(lease);
-            self.added += 1;
-        }
-    }
-
-    fn notify(&mut self, mut notice: Notice) {
-        shorten(&mut notice);
-        let (lease, last) = match &notice {
-            Notice::Granted { lease, .. }
-            | Notice::Lost { lease, .. }
-            | Notice::WaitEnded { lease, .. } => (*lease, false),
-            Notice::LeaseEnded { lease, .. } => (*lease, true),
-        };
-        let Some(listening) = self.leases.get(&lease) else { return };
-        match &listening[..] {
-            [one] => self.put(*one, Mail::Notice(notice)),
-            several => {
-                let several = several.to_vec();
-                several.iter().for_each(|to| self.put(*to, Mail::Notice(notice.clone())));
+            Delivery::Ended(leases) => leases.iter().for_each(|lease| router.forget(*lease)),
+            Delivery::Close(session) => {
+                router.close(session);
+                mailboxes.remove(&session);
             }
         }
-        if last {
-            self.forget(lease);
-        }
-    }
-
-    fn put(&mut self, session: Key, mail: Mail) {
-        let Some(reader) = self.sessions.get(&session) else { return };
-        if reader.mailbox.put(mail) > MAIL_MAX {
-            reader.mailbox.put(Mail::Closed);
-            self.remove(session);
-        }
-    }
-
-    fn remove(&mut self, session: Key) {
-        let Some(reader) = self.sessions.remove(&session) else { return };
-        for lease in reader.leases {
-            if let Some(listening) = self.leases.get_mut(&lease) {
-                listening.retain(|other| *other != session);
-                if listening.is_empty() {
-                    self.leases.remove(&lease);
-                }
+        for session in unread {
+            self.router.close(session);
+            if let Some(mailbox) = self.mailboxes.remove(&session) {
+                mailbox.put(Mail::Closed);
             }
         }
     }
 
-    fn forget(&mut self, lease: Handle) {
-        for session in self.leases.remove(&lease).into_iter().flatten() {
-            if let Some(reader) = self.sessions.get_mut(&session) {
-                reader.leases.remove(&lease);
-            }
-        }
-    }
-
-    /// Leases that their own clients revoke end without a notice: asks the loop which are gone.
+    /// Asks the event loop which leases are gone. If it has no time for it now, the next sweep will do.
     fn sweep(&mut self, member: &Member, outbox: &Arc<Outbox>) {
-        if self.added < SWEEP_MIN.max(self.leases.len() / 2) {
-            return;
-        }
-        self.added = 0;
-        let all: Vec<Handle> = self.leases.keys().copied().collect();
-        for part in all.chunks(SWEEP_PART) {
+        for part in self.router.sweep().unwrap_or_default().chunks(SWEEP_PART) {
             let (part, outbox) = (part.to_vec(), outbox.clone());
-            // If the loop has no time for it now, the next sweep will do.
             let _ = member.try_tell(Event::Look(Box::new(move |replica| {
                 let machine = replica.machine();
                 let gone = |lease: &Handle| !machine.has_lease(LeaseRef::Handle(*lease));
@@ -283,42 +204,8 @@ impl Routes {
     }
 
     fn close(self) {
-        for reader in self.sessions.into_values() {
-            reader.mailbox.put(Mail::Closed);
+        for mailbox in self.mailboxes.into_values() {
+            mailbox.put(Mail::Closed);
         }
-    }
-}
-
-fn lease_of(fate: &Result<Outcome, Undone>) -> Option<Handle> {
-    match fate.as_ref().ok()?.result.as_ref().ok()? {
-        Answer::LeaseGranted(lease)
-        | Answer::Acquired(Acquired { lease, .. })
-        | Answer::Queued(Queued { lease, .. }) => Some(lease.handle),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tenure_core::event::Cause;
-    use tenure_core::outcome::Word;
-    use tenure_types::Revision;
-
-    use super::*;
-
-    #[test]
-    fn a_long_reason_is_told_in_part() {
-        let lost = |reason: &str| {
-            let word = Some(Box::new(Word { by: None, reason: Some(reason.into()) }));
-            let lease = Handle { slot: 1, generation: 1 };
-            let mut notice =
-                Notice::LeaseEnded { lease, revision: Revision(1), cause: Cause::Revoked, word };
-            shorten(&mut notice);
-            let Notice::LeaseEnded { word: Some(word), .. } = notice else { unreachable!() };
-            word.reason.unwrap().into_string()
-        };
-        assert_eq!(lost("stuck"), "stuck");
-        let told = lost(&"é".repeat(4_000));
-        assert!(told.len() <= REASON_MAX && told.ends_with("é…"), "{told}");
     }
 }

@@ -1,31 +1,32 @@
-//! What does one connection's stream of commands need of the edge?
+//! One client's stream of commands, answers and notices, as the APIs use it.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tenure_node::{Batch, Input, Permit, ReplyTo, SessionId};
 use tenure_types::Handle;
 
 use super::Edge;
-use super::outbox::{Delivery, Key, Mail, Mailbox};
-use super::submit::{Batch, Reply};
+use super::outbox::{Delivery, Mail, Mailbox};
+use crate::member::Event;
 
-/// One client's stream of commands, answers and notices. Dropping it ends it; its leases live on.
+/// One session. Dropping it ends it; its leases live on.
 pub(crate) struct Session {
     edge: Edge,
-    key: Key,
+    session: SessionId,
     mailbox: Arc<Mailbox>,
 }
 
 impl Edge {
     /// Begins a session.
     pub(crate) fn session(&self) -> Session {
-        let (key, mailbox) = self.member().outbox().open();
-        Session { edge: self.clone(), key, mailbox }
+        let (session, mailbox) = self.member().outbox().open();
+        Session { edge: self.clone(), session, mailbox }
     }
 }
 
 impl Session {
-    /// Sends commands on their way, in log form. They were admitted. Their answers come in one
+    /// Sends commands on their way, in log form. They were admitted under `permit`. Their answers come in one
     /// [`Mail::Answers`] with the number of the batch, in order.
     pub(crate) fn submit(
         &self,
@@ -33,14 +34,19 @@ impl Session {
         requests: Vec<Bytes>,
         patience_us: u64,
         deadline_us: u64,
+        permit: Permit,
     ) {
-        let reply = Reply::Session { session: self.key, batch };
-        self.edge.submit(Batch { requests, patience_us, deadline_us, reply });
+        let member = self.edge.member();
+        let reply = ReplyTo::Session { session: self.session, batch };
+        let asked_at_us = member.now_us();
+        let batch = Batch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
+        member.try_submit(Event::Input(Input::Submit(batch)));
     }
 
     /// Wants to hear of these leases too. Those that an answer names are attached by it.
     pub(crate) fn attach(&self, leases: Vec<Handle>) {
-        self.edge.member().outbox().send(Delivery::Attach { session: self.key, leases });
+        let session = self.session;
+        self.edge.member().outbox().send(Delivery::Attach { session, leases });
     }
 
     /// Waits for mail and takes all of it. Safe to cancel.
@@ -51,6 +57,6 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.edge.member().outbox().send(Delivery::Close(self.key));
+        self.edge.member().outbox().send(Delivery::Close(self.session));
     }
 }

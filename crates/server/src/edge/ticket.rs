@@ -7,8 +7,7 @@ use tenure_core::request::{Hold, LeaseRef};
 use tenure_types::{Refusal, Revision, Token};
 use tenure_wire::{Failure, v1};
 
-use super::{Edge, Fresh, deadline_us};
-use crate::os;
+use super::{Edge, Fresh, Permit};
 use crate::ticket::{self, Keys, OVERLAP_MS, OVERLAP_MS_MAX, RecordKey, Records, SigningKey};
 
 /// While there is no quorum, whoever asks for the keys waits so long before it is given those known here.
@@ -38,7 +37,7 @@ impl Edge {
         token: Token,
         within: Duration,
     ) -> Result<Signed, v1::Error> {
-        let until_us = deadline_us(within);
+        let until_us = self.deadline_us(within);
         let life = self.member().lineage().clone();
         loop {
             let key = self.keys().current();
@@ -47,7 +46,7 @@ impl Edge {
                 let held = machine.holding(&Hold { lease, lock: &name, token });
                 (held, Records::read(machine).signs(&of, record))
             };
-            let read = self.read(Fresh::Now, os::until(until_us), ask).await;
+            let read = self.read(Fresh::Now, self.until(until_us), ask).await;
             let (revision, (held, known)) = read?;
             let grant = held.map_err(|refusal| v1::Error::from(&refusal))?;
             if known {
@@ -64,15 +63,15 @@ impl Edge {
         &self,
         within: Duration,
     ) -> Result<v1::TicketKeysResponse, v1::Error> {
-        let until_us = deadline_us(within.min(KEYS_WITHIN));
+        let until_us = self.deadline_us(within.min(KEYS_WITHIN));
         let own = self.record_key(&self.keys().current());
         let life = self.member().lineage();
-        let mut seen = self.records(Fresh::Now, os::until(until_us)).await;
+        let mut seen = self.records(Fresh::Now, self.until(until_us)).await;
         let missing = |(_, records, _): &(Revision, Records, u64)| !records.signs(life, own);
         if seen.as_ref().is_ok_and(missing)
             && self.publish(&self.keys().current(), OVERLAP_MS, until_us).await.is_ok()
         {
-            seen = self.records(Fresh::Now, os::until(until_us)).await;
+            seen = self.records(Fresh::Now, self.until(until_us)).await;
         }
         let (revision, records, clock_ms) = match seen {
             Ok(seen) => seen,
@@ -99,7 +98,7 @@ impl Edge {
         overlap_ms: Option<u64>,
         within: Duration,
     ) -> Result<(Revision, String), v1::Error> {
-        let until_us = deadline_us(within);
+        let until_us = self.deadline_us(within);
         let overlap_ms = overlap_ms.unwrap_or(OVERLAP_MS);
         if overlap_ms > OVERLAP_MS_MAX {
             let problem = format!("is at most {OVERLAP_MS_MAX}: 30 days");
@@ -107,7 +106,7 @@ impl Edge {
         }
         // Whoever cannot make a new key known keeps the old one.
         let drawn = SigningKey::draw();
-        let (_, records, clock_ms) = self.records(Fresh::Now, os::until(until_us)).await?;
+        let (_, records, clock_ms) = self.records(Fresh::Now, self.until(until_us)).await?;
         let retires_ms = clock_ms.saturating_add(overlap_ms);
         let (life, trial) = (self.member().lineage(), self.record_key(&drawn));
         records.with(life, trial, retires_ms, clock_ms).map_err(|_| too_many())?;
@@ -134,15 +133,15 @@ impl Edge {
         let (life, own) = (self.member().lineage(), self.record_key(key));
         loop {
             let (revision, records, clock_ms) =
-                self.records(Fresh::Now, os::until(until_us)).await?;
+                self.records(Fresh::Now, self.until(until_us)).await?;
             if records.signs(life, own) {
                 return Ok(revision);
             }
             let retires_ms = clock_ms.saturating_add(overlap_ms);
             let records = records.with(life, own, retires_ms, clock_ms).map_err(|_| too_many())?;
-            match self.write_keys(&records, os::until(until_us)).await {
+            match self.write_keys(&records, self.until(until_us)).await {
                 // Another member has written: read again.
-                Err(error) if error.reason == "COMPARE_FAILED" && os::now_us() < until_us => {}
+                Err(error) if error.reason == "COMPARE_FAILED" && self.now_us() < until_us => {}
                 written => return written,
             }
         }
@@ -164,7 +163,7 @@ impl Edge {
         records: &Records,
         within: Duration,
     ) -> Result<Revision, v1::Error> {
-        let outcome = self.run(records.write(), 0, within).await?;
+        let outcome = self.run(records.write(), Permit::default(), 0, within).await?;
         outcome.result.map_err(|refusal: Refusal| v1::Error::from(&refusal))?;
         Ok(outcome.revision)
     }

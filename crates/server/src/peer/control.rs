@@ -10,8 +10,8 @@ use tenure_raft::MemberId;
 use tenure_store::{Point, SnapshotId};
 
 use super::frame;
-use crate::book::{self, Card, Names};
-use crate::lineage::Lineage;
+use tenure_node::Lineage;
+use tenure_node::directory::{self, Card, Names};
 
 /// Who this member is, to whoever asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -173,8 +173,8 @@ impl Hello {
     fn from(fields: &BTreeMap<&str, &str>) -> Option<Self> {
         Some(Self {
             lineage: Lineage::parse(|name| fields.get(name).copied())?,
-            from: book::parse_id(fields.get("from")?)?,
-            to: book::parse_id(fields.get("to")?)?,
+            from: directory::parse_id(fields.get("from")?)?,
+            to: directory::parse_id(fields.get("to")?)?,
             level: fields.get("level")?.parse().ok()?,
         })
     }
@@ -206,7 +206,7 @@ mod tests {
     use tenure_types::Epoch;
 
     use super::*;
-    use crate::lineage::Incarnation;
+    use tenure_node::Incarnation;
 
     #[test]
     fn what_is_said_reads_back() {
@@ -215,7 +215,7 @@ mod tests {
             name: "a".into(),
             members: "h:1".into(),
             clients: "h:2".into(),
-            preference: crate::book::Preference::default(),
+            preference: tenure_node::directory::Preference::default(),
         };
         let card = Card { id: id(0xfe), names };
         let (epoch, incarnation) = (Epoch::new(3).unwrap(), Incarnation(9));

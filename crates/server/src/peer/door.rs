@@ -12,11 +12,10 @@ use tenure_store::Snapshots;
 
 use super::control::{Control, Join, Me};
 use super::net::Net;
-use super::said::Said;
 use super::wire::{ANSWER_US, Wire};
+use crate::log::Limiter;
 use crate::os;
 use crate::pen::spawn;
-use crate::say;
 
 /// Connections at once: links, snapshots and questions of every member that could be.
 const CONNECTIONS_MAX: usize = 1_024;
@@ -36,7 +35,7 @@ pub(crate) struct Door {
     inside: OnceLock<Inside>,
     address: SocketAddr,
     wire: Wire,
-    said: Said,
+    limiter: Limiter,
     connections: AtomicUsize,
     unknown: Mutex<Unknown>,
     closed: AtomicBool,
@@ -66,7 +65,7 @@ impl Door {
             inside: OnceLock::new(),
             address: listener.local_addr()?,
             wire,
-            said: Said::default(),
+            limiter: Limiter::default(),
             connections: AtomicUsize::new(0),
             unknown: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -100,8 +99,7 @@ impl Door {
         let listens = self.listens.lock().unwrap_or_else(PoisonError::into_inner);
         if listens.recv_timeout(CLOSE) == Err(RecvTimeoutError::Timeout) {
             let waited = format!("{CLOSE:?}");
-            let pairs: [say::Pair<'_>; 2] = [("address", &self.address), ("waited", &waited)];
-            say::warn("the members' port is not free yet", &pairs);
+            tracing::warn!(address = %self.address, waited, "the members' port is not free yet");
         }
     }
 
@@ -136,7 +134,10 @@ impl Door {
     fn answer(&self, socket: TcpStream, number: u64) -> io::Result<()> {
         let from = socket.peer_addr()?.ip();
         let mut stream = self.wire.accept(socket).inspect_err(|error| {
-            self.said.once("a connection was refused", ("from", &from), &error.to_string());
+            let (message, why) = ("a connection was refused", error.to_string());
+            if let Some(pass) = self.limiter.pass(message, from, &why) {
+                tracing::warn!(%from, why, suppressed = pass.suppressed, "{message}");
+            }
         })?;
         let asked = Control::read(&mut stream)?;
         self.unknown().leave(number);
@@ -170,8 +171,12 @@ impl Door {
                 };
                 // The cluster may have taken its time to agree.
                 stream.limit(Some(os::now_us() + ANSWER_US))?;
-                if let Control::Refused(why) = &answer {
-                    say::warn("a member was not added", &[("card", &join.card), ("why", why)]);
+                let message = "a member was not added";
+                if let Control::Refused(why) = &answer
+                    && let Some(pass) = self.limiter.pass(message, from, why)
+                {
+                    let (card, suppressed) = (&join.card, pass.suppressed);
+                    tracing::warn!(%card, why, suppressed, "{message}");
                 }
                 answer.write(&mut stream)
             }

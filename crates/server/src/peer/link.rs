@@ -6,16 +6,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use tenure_raft::{Input, MemberId, Message};
+use tenure_node::{Input, LinkId, PeerMessage};
+use tenure_raft::MemberId;
 
-use super::forward;
 use super::frame::{self, FRAME_BYTES_MAX, Frame};
 use super::net::Net;
 use super::stream::{Outgoing, Stream};
-use crate::book::Address;
 use crate::member::Event;
 use crate::os;
 use crate::pen::spawn;
+use tenure_node::directory::Address;
 
 /// Bytes waiting for a connection, at most. Entries beyond are dropped, and sent again later.
 const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -100,7 +100,12 @@ impl Link {
             let max = if frame.entries { QUEUE_BYTES_MAX } else { URGENT_BYTES_MAX };
             if connection.bytes + frame.bytes.len() > max && connection.bytes > 0 {
                 all = false;
-                continue;
+                if frame.entries {
+                    continue;
+                }
+                // Answers and votes are not sent again. The other end must know that they are lost.
+                let _ = connection.socket.shutdown(Shutdown::Both);
+                break;
             }
             connection.bytes += frame.bytes.len();
             connection.queue.push(frame.bytes);
@@ -141,6 +146,7 @@ impl Link {
         self: &Arc<Self>,
         mut stream: Stream,
         dialled: Dialled,
+        level: u16,
         net: &Arc<Net>,
     ) -> io::Result<()> {
         stream.limit(None)?;
@@ -151,12 +157,14 @@ impl Link {
         let Some(generation) = self.attach(socket.try_clone()?, dialled, net.member.id()) else {
             return Ok(());
         };
-        net.member.tell(Event::Input(Input::Linked { member: self.id }));
+        // What the other end knows can change only with its process, and so with its connection.
+        let (member, id) = (self.id, LinkId(generation));
+        net.member.tell(Event::Input(Input::Linked { member, link: id, level }));
         let link = self.clone();
         let writes = spawn("tenure-link-out", move || link.write(writer, generation));
         let result = if writes { self.read(stream, net) } else { Ok(()) };
         self.detach(generation);
-        net.forwards.lost(self.id);
+        net.member.tell(Event::Input(Input::Unlinked { member, link: id }));
         result
     }
 
@@ -173,16 +181,10 @@ impl Link {
         let mut from = BufReader::with_capacity(256 * 1024, stream);
         loop {
             let bytes = frame::read(&mut from, FRAME_BYTES_MAX)?;
-            match forward::decode(&bytes) {
-                Some(Some(forwarded)) => forward::take(net, self.id, forwarded),
-                Some(None) => return Err(io::ErrorKind::InvalidData.into()),
-                None => {
-                    let message = Message::decode(&bytes)
-                        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-                    // Waits while the loop has more than it can take; the sender feels it then.
-                    net.member.tell(Event::Input(Input::Message { from: self.id, message }));
-                }
-            }
+            let message =
+                PeerMessage::decode(&bytes).ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
+            // Waits while the event loop has more than it can take; the sender feels it then.
+            net.member.tell(Event::Input(Input::Peer { from: self.id, message }));
             if net.member.over().is() {
                 return Ok(());
             }

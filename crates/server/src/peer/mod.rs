@@ -7,18 +7,15 @@
 
 mod control;
 mod door;
-mod forward;
 mod frame;
 mod link;
 mod net;
-mod said;
 mod snapshot;
 mod stream;
 mod wire;
 
 pub(crate) use control::{Control, Join, Me};
 pub(crate) use door::{Door, Joiner};
-pub(crate) use forward::rewritten;
 pub(crate) use frame::Frame;
 pub(crate) use net::Net;
 pub(crate) use wire::Wire;

@@ -6,20 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_raft::{Input, MemberId, Membership};
+use tenure_raft::{MemberId, Membership};
 use tenure_wire::v1;
 
 use super::control::{Control, Hello};
-use super::forward::Forwards;
 use super::frame::Frame;
 use super::link::{Dialled, Link};
-use super::said::Said;
 use super::stream::Stream;
 use super::wire::Wire;
-use crate::book::{Address, Names};
-use crate::member::{Event, Member};
+use crate::log::Limiter;
+use crate::member::Member;
 use crate::os;
 use crate::pen::spawn;
+use tenure_node::directory::{Address, Names};
 
 /// Pauses between two attempts to reach a member, before jitter.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -34,20 +33,16 @@ pub(crate) struct Net {
     /// Up to which level this member knows the machine's rules.
     pub(super) level: u16,
     pub(super) member: Member,
-    pub(crate) forwards: Forwards,
     links: Mutex<BTreeMap<MemberId, Arc<Link>>>,
     /// What the book says of each member: its name is what its certificate must have.
     names: Mutex<BTreeMap<MemberId, Names>>,
     pub(super) wire: Wire,
-    said: Said,
+    limiter: Limiter,
     /// To whom a snapshot is on its way.
     pub(super) sending: Mutex<BTreeSet<MemberId>>,
     /// One snapshot arrives at a time.
     pub(super) receiving: Mutex<()>,
     closed: AtomicBool,
-    /// The other members, where all live in one process and need no links.
-    #[cfg(feature = "virtual-time")]
-    pub(crate) inside: Mutex<BTreeMap<MemberId, Member>>,
 }
 
 impl Net {
@@ -55,16 +50,13 @@ impl Net {
         Arc::new(Self {
             level,
             member,
-            forwards: Forwards::default(),
             links: Mutex::default(),
             names: Mutex::default(),
             wire,
-            said: Said::default(),
+            limiter: Limiter::default(),
             sending: Mutex::default(),
             receiving: Mutex::default(),
             closed: AtomicBool::new(false),
-            #[cfg(feature = "virtual-time")]
-            inside: Mutex::default(),
         })
     }
 
@@ -96,17 +88,7 @@ impl Net {
 
     /// Whether there is a connection to a member.
     pub(crate) fn is_linked(&self, id: MemberId) -> bool {
-        #[cfg(feature = "virtual-time")]
-        if self.inside(id).is_some() {
-            return true;
-        }
         self.links().get(&id).is_some_and(|link| link.is_connected())
-    }
-
-    /// Another member of the same process.
-    #[cfg(feature = "virtual-time")]
-    pub(super) fn inside(&self, id: MemberId) -> Option<Member> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
     /// Where a member lives, as far as this one knows.
@@ -136,14 +118,7 @@ impl Net {
             self.say_once("a connection was refused", hello.from, why);
             return Err(io::Error::other(why));
         }
-        self.hear_level(hello);
-        self.link(hello.from).serve(stream, Dialled::There, self)
-    }
-
-    /// What the other end knows can change only with its process, and so with its connection.
-    fn hear_level(&self, hello: &Hello) {
-        let (member, level) = (hello.from, hello.level);
-        self.member.tell(Event::Input(Input::Knows { member, level }));
+        self.link(hello.from).serve(stream, Dialled::There, hello.level, self)
     }
 
     /// Ends every link.
@@ -156,8 +131,10 @@ impl Net {
         self.closed.load(Ordering::Acquire)
     }
 
-    pub(super) fn say_once(&self, message: &str, member: MemberId, why: &str) {
-        self.said.once(message, ("member", &member), why);
+    pub(super) fn say_once(&self, message: &'static str, member: MemberId, why: &str) {
+        if let Some(pass) = self.limiter.pass(message, member, why) {
+            tracing::warn!(%member, why, suppressed = pass.suppressed, "{message}");
+        }
     }
 
     /// Whether a link to this member may be added. Each has a thread, so those of strangers that are not
@@ -216,9 +193,8 @@ impl Net {
                 if let Some(why) = self.objection(&hello, &stream) {
                     return Err(io::Error::other(why));
                 }
-                self.hear_level(&hello);
                 // How it ends says nothing that the next attempt would not.
-                let _ = link.serve(stream, Dialled::Here, self);
+                let _ = link.serve(stream, Dialled::Here, hello.level, self);
                 Ok(())
             }
             Control::Refused(why) => Err(io::Error::other(why)),
@@ -244,7 +220,8 @@ impl Net {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    fn learn_names(&self, book: &BTreeMap<MemberId, Names>) {
+    /// Learns how members are called and where their clients find them.
+    pub(crate) fn learn_names(&self, book: &BTreeMap<MemberId, Names>) {
         // Whoever was added by hand is called by its id until it tells its name.
         let told = book.iter().filter(|(id, names)| names.name != id.to_string());
         let told = told.map(|(id, names)| (*id, names.clone()));

@@ -8,7 +8,8 @@ use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use tenure_core::BadSnapshot;
-use tenure_raft::{Input, LoadError, MemberId, Message, Saved, Step, Stop};
+use tenure_node::Input;
+use tenure_raft::{LoadError, MemberId, Message, Saved, Step, Stop};
 use tenure_store::{SnapshotError, SnapshotId, Snapshots};
 
 use super::control::{Control, Hello};
@@ -18,7 +19,6 @@ use super::stream::Stream;
 use crate::member::{End, Event};
 use crate::os;
 use crate::pen::spawn;
-use crate::say;
 use crate::turn::chain;
 
 /// Why a snapshot that was sent here cannot be used.
@@ -55,13 +55,12 @@ impl Net {
             };
             let saved = match sent {
                 Ok(id) => {
-                    let pairs: [say::Pair<'_>; 3] =
-                        [("to", &to), ("index", &id.point.index), ("bytes", &id.bytes)];
-                    say::info("snapshot sent", &pairs);
+                    let (index, bytes) = (id.point.index, id.bytes);
+                    tracing::info!(%to, index, bytes, "snapshot sent");
                     Saved::Yes
                 }
                 Err(error) => {
-                    say::warn("cannot send a snapshot", &[("to", &to), ("cause", &error)]);
+                    tracing::warn!(%to, cause = %error, "cannot send a snapshot");
                     Saved::No
                 }
             };
@@ -129,7 +128,7 @@ impl Net {
             }
             Err(Unusable::Store(error)) => {
                 let cause = chain(&error);
-                say::warn("cannot receive a snapshot", &[("from", &hello.from), ("cause", &cause)]);
+                tracing::warn!(from = %hello.from, cause, "cannot receive a snapshot");
                 Control::Refused(cause).write(stream)
             }
         }
@@ -167,7 +166,7 @@ impl Net {
                 error => io(io::Error::other(chain(&error))).into(),
             })?;
         machine.reseed_names(os::random());
-        say::info("snapshot received", &[("index", &id.point.index), ("bytes", &id.bytes)]);
+        tracing::info!(index = id.point.index, bytes = id.bytes, "snapshot received");
         let machine = Box::new(machine);
         let received = Input::SnapshotReceived { from, step, machine, members };
         self.member.tell(Event::Input(received));

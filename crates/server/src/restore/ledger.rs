@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use tenure_types::Epoch;
 
 use super::RestoreError;
-use crate::lineage::{Incarnation, Lineage};
+use tenure_node::{Incarnation, Lineage};
 
 /// A ledger has a line of some 60 bytes for each restore there ever was; more is not one.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;

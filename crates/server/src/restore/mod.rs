@@ -3,7 +3,7 @@
 //! A cluster of one is made in an empty directory; others join it. It keeps its id and its keys. What
 //! makes it safe that holders of the former life may still be at work: the epoch is higher than any
 //! before, so every new token is above every old one; all leases are ended; and nothing is granted
-//! before the longest of them would have run out.
+//! before the longest lease that a client can have, and the longest lock-delay, would have run out.
 
 mod error;
 mod ledger;
@@ -19,12 +19,13 @@ use tenure_raft::MemberId;
 use tenure_types::{Epoch, Revision, Term, Token};
 
 use crate::backup::Verified;
-use crate::book::{self, Names};
 use crate::home::{Home, Sizes};
-use crate::lineage::{Incarnation, Lineage};
 pub use error::RestoreError;
 use ledger::Ledger;
 pub(crate) use ledger::is_ledger_line;
+pub use tenure_core::Stopped;
+use tenure_node::directory::{self, Names};
+use tenure_node::{Incarnation, Lineage};
 
 /// Where a survivor's log and snapshots are copied to, below the new directory.
 const SCRATCH: &str = "copied";
@@ -56,8 +57,8 @@ pub struct Wanted {
     pub above: Option<Token>,
     /// The ledger, if it is not beside what is restored.
     pub ledger: Option<PathBuf>,
-    /// Grants locks at once: whoever held one before is known to have stopped.
-    pub waive_quiet: bool,
+    /// How long the clients of the former life are known to have stopped, all of them.
+    pub stopped: Stopped,
     /// What the member will be called and where it will live, if that is known already.
     pub names: Option<Names>,
     /// Size of log segments.
@@ -121,13 +122,16 @@ pub fn restore(wanted: &Wanted) -> Result<Restored, RestoreError> {
     let path = wanted.ledger.clone().unwrap_or_else(|| Ledger::beside(beside));
     let mut ledger = Ledger::open(&path, &before.cluster)?;
     let epoch = choose_epoch(wanted, before.epoch, &ledger)?;
-    let lineage =
-        Lineage { cluster: before.cluster.clone(), epoch, incarnation: Incarnation::draw() };
+    let lineage = Lineage {
+        cluster: before.cluster.clone(),
+        epoch,
+        incarnation: Incarnation::draw(crate::os::random),
+    };
     ledger.append(&lineage)?;
     let written_down = ledger.is_closed().is_none().then(|| ledger.path().to_owned());
     let member = Home::draw_member();
     let Source { mut machine, index, unsure, .. } = source;
-    if !machine.restore(epoch, wanted.waive_quiet) {
+    if !machine.restore(epoch, wanted.stopped) {
         return Err(RestoreError::EpochTooLow { epoch, least: before.epoch.get() + 1 });
     }
     rewrite_book(&mut machine, member, wanted.names.as_ref());
@@ -184,7 +188,7 @@ fn choose_epoch(wanted: &Wanted, before: Epoch, ledger: &Ledger) -> Result<Epoch
 
 fn check_names(names: Option<&Names>) -> Result<(), RestoreError> {
     let words = names.into_iter().flat_map(|names| [&names.name, &names.members, &names.clients]);
-    match words.into_iter().find(|word| !book::is_word(word)) {
+    match words.into_iter().find(|word| !directory::is_word(word)) {
         Some(word) => Err(crate::StartError::Word { word: word.clone() }.into()),
         None => Ok(()),
     }
@@ -204,10 +208,10 @@ fn check_empty(data: &Path) -> Result<(), RestoreError> {
 
 /// Takes the former members out of the address book, and puts the new one in.
 fn rewrite_book(machine: &mut Machine, member: MemberId, names: Option<&Names>) {
-    let keys = book::read(machine).into_keys().map(book::key);
+    let keys = directory::read(machine).into_keys().map(directory::key);
     let mut requests: Vec<Vec<u8>> = keys.map(|key| delete(&key)).collect();
     // If it is refused, for want of room, the member does it again when it starts.
-    requests.extend(names.map(|names| book::put(&book::key(member), &names.to_string())));
+    requests.extend(names.map(|names| directory::put(&directory::key(member), &names.to_string())));
     let term = Term(tenure_raft::FIRST.term);
     let entry = seal_entry(term, 0, requests.iter().map(Vec::as_slice));
     machine.apply(term, Some(&entry), &mut Effects::default());

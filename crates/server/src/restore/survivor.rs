@@ -14,8 +14,8 @@ use tenure_store::{DataDir, Disk, Identity, Log, Options, Presence, RealDisk, Sn
 
 use super::{RestoreError, Source};
 use crate::error::StartError;
-use crate::lineage::{Incarnation, Lineage};
 use crate::os;
+use tenure_node::{Incarnation, Lineage};
 
 /// Reads the newest state that a member's directory holds; `scratch` is made, used and removed.
 pub(super) fn read(path: &Path, scratch: &Path, known: u16) -> Result<Source, RestoreError> {

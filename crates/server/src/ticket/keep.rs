@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::SigningKey;
-use crate::lineage::Lineage;
-use crate::say;
+use tenure_node::Lineage;
 
 /// Below the data directory: one file, for its owner alone.
 const DIR: &str = "tickets";
@@ -78,7 +77,7 @@ fn read(path: &Path, life: &Lineage) -> io::Result<Option<SigningKey>> {
             None => "it is damaged, or of another life of the cluster".to_owned(),
         }
     };
-    say::warn("the key that signs tickets is replaced", &[("cause", &why)]);
+    tracing::warn!(cause = why, "the key that signs tickets is replaced");
     Ok(None)
 }
 
@@ -122,7 +121,7 @@ mod tests {
     use tenure_types::Epoch;
 
     use super::*;
-    use crate::lineage::Incarnation;
+    use tenure_node::Incarnation;
 
     fn life(incarnation: u64) -> Lineage {
         let epoch = Epoch::new(2).unwrap();

@@ -15,7 +15,7 @@ use serde::Serialize;
 use tenure_core::view::HolderView;
 use tenure_types::Mode;
 
-use crate::lineage::Lineage;
+use tenure_node::Lineage;
 
 pub(crate) use keep::Keys;
 pub(crate) use key::SigningKey;

@@ -12,9 +12,9 @@ use tenure_raft::MemberId;
 use tenure_types::{Epoch, Revision};
 
 use super::key::{KeyId, PublicKey};
-use crate::book;
 use crate::edge::{Principal, encode};
-use crate::lineage::{Incarnation, Lineage};
+use tenure_node::directory;
+use tenure_node::{Incarnation, Lineage};
 
 /// Where they are.
 const KEY: &str = "tenure/ticket-keys";
@@ -55,7 +55,7 @@ impl Record {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let mut next = || words.next();
-        let member = book::parse_id(next()?)?;
+        let member = directory::parse_id(next()?)?;
         let epoch = Epoch::new(next()?.parse().ok()?)?;
         let incarnation = Incarnation::parse(next()?)?;
         let public = PublicKey::parse(next()?)?;
@@ -162,7 +162,7 @@ impl Records {
         }
         let expect = self.written.map_or(Expect::Absent, Expect::Modified);
         let put = Put { key: KEY, value: text.as_bytes(), lease: None, expect, guard: None };
-        encode(&Principal::anyone(), RequestId::None, Command::Put(put))
+        encode(&Principal::member(), RequestId::None, Command::Put(put))
     }
 }
 

@@ -9,8 +9,6 @@ use tenure_raft::Replica;
 
 use super::{OVERLAP_MS, Record, RecordKey, Records};
 use crate::edge::{Edge, WITHIN};
-use crate::os;
-use crate::say;
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -30,7 +28,7 @@ pub(crate) async fn tend(edge: Edge) {
             (Records::read(machine), machine.clock_ms(), replica.members().clone())
         };
         let Ok((records, clock_ms, members)) = edge.look(look).await else { continue };
-        let (life, now_us) = (edge.member().lineage(), os::now_us());
+        let (life, now_us) = (edge.member().lineage(), edge.now_us());
         let left_ms =
             |record: &Record| record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms));
         let counted = records.good(life, clock_ms);
@@ -51,7 +49,7 @@ pub(crate) async fn tend(edge: Edge) {
         // Somebody else may have written, or lead: then there is a next time.
         if edge.write_keys(&tended, WITHIN).await.is_ok() {
             let count = tended.good(life, clock_ms).count();
-            say::info("keys that sign tickets were retired", &[("keys", &count)]);
+            tracing::info!(keys = count, "keys that sign tickets were retired");
         }
     }
 }

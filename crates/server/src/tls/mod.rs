@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::{ClientConfig, ServerConfig};
 
-use crate::say;
 pub use dial::Dialled;
 pub(crate) use dial::host_of;
 pub(crate) use verify::dns_names;
@@ -202,15 +201,12 @@ impl Tls {
         if seen != loaded.seen && loaded.refused.as_ref() != Some(&seen) {
             match load::configs(&self.files) {
                 Ok(now) => {
-                    say::info("certificates were read again", &[("cert", &shown(&self.files))]);
+                    tracing::info!(cert = %shown(&self.files), "certificates were read again");
                     *loaded = Loaded { seen, refused: None, now };
                 }
                 Err(error) => {
                     let why = crate::turn::chain(&error);
-                    say::warn(
-                        "new certificates cannot be used; the old ones stay",
-                        &[("why", &why)],
-                    );
+                    tracing::warn!(why, "new certificates cannot be used; the old ones stay");
                     loaded.refused = Some(seen);
                 }
             }

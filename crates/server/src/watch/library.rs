@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{Compacted, Machine, Most, Records};
+use tenure_node::{Failure, Fresh, Principal};
 use tenure_types::Revision;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, oneshot};
@@ -22,6 +23,8 @@ const PART: Most = Most { revisions: 1_024, bytes: 256 * 1024 };
 /// How many parts may be on their way at the same time: so many, at most, are copied in one turn.
 const PARTS: usize = 4;
 
+/// How long a quorum may take to confirm the leader before a watch asks again.
+const WITHIN: Duration = Duration::from_secs(2);
 /// Before an inbox that is full is tried again.
 const FULL: Duration = Duration::from_millis(1);
 
@@ -89,13 +92,17 @@ impl Wanted {
 }
 
 async fn ask_now(member: &Member, to: Vec<oneshot::Sender<Revision>>) -> Result<(), Ended> {
-    let answer = move |machine: &Machine| {
-        let revision = machine.revision();
-        for to in to {
-            let _ = to.send(revision);
+    // A read that fails drops the senders, and each watch asks again.
+    let question = Box::new(move |machine: Result<&Machine, Failure>| {
+        if let Ok(machine) = machine {
+            let revision = machine.revision();
+            for to in to {
+                let _ = to.send(revision);
+            }
         }
-    };
-    tell(member, Event::Read(Box::new(answer))).await
+    });
+    let (principal, deadline_us) = (Principal::anyone(), member.deadline_us(WITHIN));
+    tell(member, Event::Read { question, principal, fresh: Fresh::Now, deadline_us }).await
 }
 
 async fn ask_part(

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
-use tenure_server::restore::{Origin, Wanted, restore};
+use tenure_server::restore::{Origin, Stopped, Wanted, restore};
 use tenure_server::{Entrance, Running, Settings, backup, start};
 use tenure_store::{Disk, File};
 use tenure_types::Epoch;
@@ -170,7 +170,8 @@ async fn quiet(seen: &mut Seen) {
     std::fs::write(&file, bytes).unwrap();
     before.stop();
     // Tokens of the 32nd epoch and later are more than a number of JSON can be trusted with.
-    for (name, epoch, waive_quiet) in [("quiet", 40, false), ("waived", 41, true)] {
+    let quiet = [("quiet", 40, Stopped::ForMs(0)), ("waived", 41, Stopped::ForGood)];
+    for (name, epoch, stopped) in quiet {
         let data = dir.path().join(name);
         let wanted = Wanted {
             from: Origin::Backup(file.clone()),
@@ -179,13 +180,13 @@ async fn quiet(seen: &mut Seen) {
             epoch: Epoch::new(epoch),
             above: None,
             ledger: None,
-            waive_quiet,
+            stopped,
             names: None,
             segment_bytes: SEGMENT_BYTES,
         };
         restore(&wanted).unwrap();
         let running = run(Settings { entrance: Entrance::None, ..settings(&data) });
-        if waive_quiet {
+        if stopped == Stopped::ForGood {
             token_too_large(seen, &running).await;
         } else {
             for (number, door) in DOORS.iter().enumerate() {

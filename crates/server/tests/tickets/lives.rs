@@ -60,7 +60,7 @@ fn a_restore_makes_every_ticket_of_before_worthless() {
             above: None,
             // Each beside a ledger of its own, as if nobody knew of the other one.
             ledger: Some(dir.path().join(format!("{name}.ledger"))),
-            waive_quiet: true,
+            stopped: tenure_server::restore::Stopped::ForGood,
             names: None,
             segment_bytes: SEGMENT_BYTES,
         });

@@ -48,6 +48,8 @@ pub(super) enum Event {
     Watch { watcher: usize },
     /// Something fails, or heals.
     Nemesis,
+    /// A disk is put back to what it was.
+    RollBack { node: usize },
 }
 
 /// Events in the order of their moments, and of their making at the same moment.

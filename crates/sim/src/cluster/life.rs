@@ -26,7 +26,9 @@ impl World {
             ..Config::new(self.nodes[node].id)
         };
         let entropy = self.rng.u64(..);
-        if let Err(error) = self.nodes[node].start(config, entropy) {
+        // Whoever starts a member that joins names those it belongs to.
+        let given = self.members.all();
+        if let Err(error) = self.nodes[node].start(config, given, entropy) {
             self.nodes[node].process = None;
             self.say(|| format!("{node} does not start: {error:#}"));
             ensure(!error.to_string().contains(CUT_SHORT), "S8", || format!("{node}: {error}"))?;

@@ -44,11 +44,13 @@ enum Kind {
     Replace,
     Transfer,
     RollBack,
+    LoseNewest,
+    Forge,
     /// Something above the log.
     Above(Trouble),
 }
 
-const ALL: [Kind; 21] = [
+const ALL: [Kind; 23] = [
     Kind::Heal,
     Kind::Partition,
     Kind::Isolate,
@@ -70,6 +72,8 @@ const ALL: [Kind; 21] = [
     Kind::Replace,
     Kind::Transfer,
     Kind::RollBack,
+    Kind::LoseNewest,
+    Kind::Forge,
 ];
 
 impl Nemesis {
@@ -82,11 +86,25 @@ impl Nemesis {
         Self { kinds, pause_us: rng.u64(200..3000) * MS, healed: false, quiet_until_us: 0 }
     }
 
+    /// Nothing else fails before this.
+    pub(super) fn quiet_until(&mut self, at_us: u64) {
+        self.quiet_until_us = self.quiet_until_us.max(at_us);
+    }
+
     /// One voter with learners, whose power fails often: it elects itself, so nobody but its disk
     /// remembers in which terms it has led.
     pub(super) fn lonely() -> Self {
         let kinds = vec![Kind::Add, Kind::PowerLoss, Kind::PowerLoss, Kind::CrashAll, Kind::Heal];
         Self { kinds, pause_us: 800 * MS, healed: false, quiet_until_us: 0 }
+    }
+
+    /// Disks that go back, of leaders and followers, between elections and crashes; new members take
+    /// the place of those that are lost by it.
+    pub(super) fn forgetful() -> Self {
+        let mut kinds = vec![Kind::RollBack; 8];
+        kinds.extend([Kind::LoseNewest, Kind::Kill, Kind::CrashLeader, Kind::Transfer]);
+        kinds.extend([Kind::Isolate, Kind::Heal, Kind::Heal, Kind::Replace, Kind::Replace]);
+        Self { kinds, pause_us: 600 * MS, healed: false, quiet_until_us: 0 }
     }
 }
 
@@ -152,7 +170,12 @@ impl World {
             Kind::Remove => self.remove(),
             Kind::Replace => self.replace(),
             Kind::Transfer => self.transfer(),
-            Kind::RollBack => self.roll_back(node),
+            Kind::RollBack => {
+                let leader = self.leader().filter(|_| self.rng.bool());
+                self.roll_back(leader.unwrap_or(node));
+            }
+            Kind::LoseNewest => self.lose_newest(node),
+            Kind::Forge => self.forge_step(node),
             Kind::Above(trouble) => self.make_trouble(trouble, node)?,
         }
         self.watch_links();
@@ -220,58 +243,6 @@ impl World {
             target.stalled.for_us += for_us;
             self.tally.count(kind);
         }
-    }
-
-    /// Starts a follower from what its disk was some time ago, while everything else is well: then
-    /// others can tell it that it has forgotten.
-    fn roll_back(&mut self, node: usize) {
-        let id = self.nodes[node].id;
-        let all_up = self.members.all().iter().all(|id| {
-            self.at(*id).is_some_and(|node| {
-                let node = &self.nodes[node];
-                node.is_up() && !node.damaged && node.paused_until_us <= self.now_us
-            })
-        });
-        let is_voter = self.members.voters.contains(&id) && self.members.voters.len() >= 3;
-        let leader = self.leader();
-        if !all_up || !is_voter || self.members.is_joint() || leader == Some(node) {
-            return;
-        }
-        let Some(process) = &self.nodes[node].process else { return };
-        let durable = process.pen.durable;
-        let Some((old, old_durable)) = self.nodes[node].old_disk.take() else {
-            let old = self.nodes[node].disk.fork(self.rng.u64(..));
-            old.restart(Restart::PowerLostAll);
-            self.nodes[node].old_disk = Some((old, durable));
-            return;
-        };
-        let served = leader.and_then(|leader| self.nodes[leader].process.as_ref());
-        let knows = served.is_some_and(|process| {
-            let status = process.replica().status();
-            status.serving && status.matched.get(&id).is_some_and(|index| *index > old_durable)
-        });
-        if !knows {
-            return;
-        }
-        self.tally.count("rolled_back");
-        self.network.calm();
-        self.end(node, Restart::ProcessKilled);
-        let target = &mut self.nodes[node];
-        target.disk = old;
-        target.damaged = true;
-        target.must_stop = Some(self.now_us + 5 * S);
-        self.queue.push(self.now_us + MS, Event::Start { node });
-        self.nemesis.quiet_until_us = self.now_us + 6 * S;
-    }
-
-    fn check_rolled_back(&self) -> Check {
-        for node in &self.nodes {
-            let overdue = node.must_stop.is_some_and(|by_us| by_us < self.now_us) && node.is_up();
-            super::oracle::ensure(!overdue, "S8", || {
-                format!("{} has forgotten what it acknowledged, and serves", node.id)
-            })?;
-        }
-        Ok(())
     }
 
     /// Leaves every disk some room, but less than the state may grow into.

@@ -1,5 +1,6 @@
 //! Holds one simulated member: its disk, its clock, and the process if it runs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -8,11 +9,12 @@ use tenure_core::{Frozen, Machine};
 use tenure_node::{Admission, Config as NodeConfig, Input, Node, Output, Permit};
 use tenure_raft::{Config, MemberId, Membership, Replica};
 use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{Log, Options, Point, Reserve, SnapshotId, Snapshots};
+use tenure_store::{Cut, Log, Options, Point, Reserve, SnapshotId, Snapshots};
 
 use super::desk::Desk;
 use super::oracle::{Stalled, first_state};
 use super::pen::{Pen, RESERVE_BYTES};
+use super::rollback::{GoingBack, OldDisk};
 
 /// Small segments, so that rolling over happens in every run.
 pub(super) const SEGMENT_BYTES: u32 = 32 * 1024;
@@ -47,8 +49,12 @@ pub(super) struct Member {
     /// What even a damaged log proves: durable before the last sync, and so marked by what that made
     /// durable.
     proven: u64,
-    /// What its disk was like some time ago, and how far it went.
-    pub(super) old_disk: Option<(SimDisk, u64)>,
+    /// What its disk was like some time ago.
+    pub(super) old_disk: Option<OldDisk>,
+    /// Its disk is about to be put back.
+    pub(super) going_back: Option<GoingBack>,
+    /// Its newest batch was damaged: it may have lost what it acknowledged.
+    pub(super) may_forget: bool,
     /// It was started from an old disk, and must notice by then.
     pub(super) must_stop: Option<u64>,
 }
@@ -88,6 +94,8 @@ impl Member {
             damaged: false,
             proven: 0,
             old_disk: None,
+            going_back: None,
+            may_forget: false,
             must_stop: None,
         }
     }
@@ -108,15 +116,22 @@ impl Member {
 
     /// Lays down the first state of the cluster.
     pub(super) fn found(&self, members: &Membership) -> Result<()> {
-        let (mut log, snapshots) = self.open(0)?;
+        let (mut log, snapshots, _) = self.open(0)?;
         tenure_raft::found(&mut log, &snapshots, &first_state(), members)?;
         Ok(())
     }
 
     /// Starts the process.
-    pub(super) fn start(&mut self, config: Config, entropy: u64) -> Result<()> {
-        let (mut log, snapshots) = self.open(entropy)?;
-        let boot = tenure_raft::load(&mut log, &snapshots, first_state())?;
+    pub(super) fn start(
+        &mut self,
+        config: Config,
+        given: BTreeSet<MemberId>,
+        entropy: u64,
+    ) -> Result<()> {
+        let (mut log, snapshots, cut) = self.open(entropy)?;
+        let mut boot = tenure_raft::load(&mut log, &snapshots, first_state())?;
+        boot.cut = cut;
+        boot.given = given;
         let seen = boot.applied;
         let replica = Replica::new(config, boot, entropy)?;
         let reserve = Reserve::open(Arc::new(self.disk.clone()), RESERVE_BYTES)?;
@@ -153,7 +168,7 @@ impl Member {
         self.process.is_some()
     }
 
-    fn open(&self, salt: u64) -> Result<(Log, Snapshots)> {
+    fn open(&self, salt: u64) -> Result<(Log, Snapshots, Option<Cut>)> {
         let options = Options { segment_bytes: SEGMENT_BYTES, salt, ..Options::default() };
         let (log, recovered) = Log::open(Arc::new(self.disk.clone()), options)?;
         if self.damaged && recovered.cut.is_some() {
@@ -161,9 +176,11 @@ impl Member {
             if last < proven && self.must_stop.is_none() {
                 bail!("{CUT_SHORT} {last}, {proven} was durable");
             }
-            bail!("a damaged log was cut");
+            if !self.may_forget {
+                bail!("a damaged log was cut");
+            }
         }
-        Ok((log, Snapshots::open(Arc::new(self.disk.clone()))?))
+        Ok((log, Snapshots::open(Arc::new(self.disk.clone()))?, recovered.cut))
     }
 }
 

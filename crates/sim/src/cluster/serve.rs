@@ -174,7 +174,7 @@ impl World {
         let target = &self.nodes[node];
         let expected = match reason {
             Stop::Removed => true,
-            Stop::Forgot { .. } => target.must_stop.is_some(),
+            Stop::Forgot { .. } => target.must_stop.is_some() || target.may_forget,
             _ => false,
         };
         self.end(node, Restart::ProcessKilled);

@@ -32,6 +32,13 @@ const KINDS: &[&str] = &[
     "flip_in_log",
     "flip_in_snapshot",
     "rolled_back",
+    "rolled_back_leader",
+    "rolled_back_under_another",
+    "newest_lost",
+    // Forged messages.
+    "forged_by_stranger",
+    "forged_by_removed",
+    "forged_term",
     // Clocks.
     "clock_rate",
     // Members and snapshots.

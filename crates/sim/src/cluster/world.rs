@@ -117,6 +117,9 @@ impl World {
             world.nemesis = Nemesis::lonely();
             world.slow_sync = 500;
         }
+        if size >= 3 && world.rng.u8(0..6) == 0 {
+            world.nemesis = Nemesis::forgetful();
+        }
         (0..size).for_each(|_| {
             world.new_node();
         });
@@ -239,6 +242,10 @@ impl World {
             Event::Client { client } => self.client_acts(client),
             Event::Watch { watcher } => self.watch(watcher),
             Event::Nemesis => self.strike(),
+            Event::RollBack { node } => {
+                self.go_back(node);
+                Ok(())
+            }
         }
     }
 

@@ -110,7 +110,7 @@ pub(super) fn request(made: &mut Generator, view: &View) -> OwnedRequest {
         }
         15 => OwnedCommand::Compact { keep: Revision(u64::MAX - made.rng.u64(..2)) },
         16 => OwnedCommand::RaiseLevel {
-            level: *[0, 2, u16::MAX].get(made.rng.usize(..3)).unwrap_or(&0),
+            level: *[0, 3, u16::MAX].get(made.rng.usize(..3)).unwrap_or(&0),
         },
         _ => {
             // Too long a reason, or nobody who could be.

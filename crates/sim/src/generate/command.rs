@@ -3,7 +3,7 @@
 //! Most commands are about what is there now; a share of them is late, and names what was there.
 
 use tenure_core::request::{LeaseRef, Purpose, Urgency, Wait};
-use tenure_types::{HolderState, LeaseId, Limit, Mode, Revision, Token};
+use tenure_types::{HolderState, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
 use super::memory::{PastGrant, pick};
 use super::step::{
@@ -29,6 +29,23 @@ pub(super) fn request(made: &mut Generator, view: &View, kind: Kind) -> OwnedReq
     }
     let command = command(made, view, kind);
     let mut request = OwnedRequest::plain(command);
+    if kind == Kind::Abandon
+        && let OwnedCommand::Abandon { ask, place, .. } = &request.command
+        && let Some(past) = made.memory.asks.iter().find(|it| it.place == *place && it.id == *ask)
+    {
+        request.principal = past.principal.clone();
+        // Mostly without an id: one that has been taken back once is taken back once more.
+        if made.rng.u32(..6) > 0 {
+            return request;
+        }
+        // A number of the lease leaves the principal as it is.
+        let principal = std::mem::take(&mut request.principal);
+        identify(made, view, &mut request);
+        if !matches!(request.id, OwnedId::Key(_)) {
+            request.principal = principal;
+        }
+        return request;
+    }
     if made.rng.u32(..100) < made.swarm.ids {
         identify(made, view, &mut request);
     }
@@ -71,11 +88,32 @@ fn command(made: &mut Generator, view: &View, kind: Kind) -> OwnedCommand {
             let span = view.revision.0.saturating_sub(view.floor.0) + 3;
             OwnedCommand::Compact { keep: Revision(view.floor.0 + made.rng.u64(..span)) }
         }
-        Kind::RaiseLevel => OwnedCommand::RaiseLevel { level: 1 },
+        Kind::RaiseLevel => OwnedCommand::RaiseLevel { level: made.rng.u16(1..=2) },
+        Kind::Abandon => abandon(made, view),
         Kind::Acquire | Kind::Retry | Kind::Absurd | Kind::Raw => {
             OwnedCommand::Acquire(acquire(made, view))
         }
     }
+}
+
+/// An ask taken back: mostly one that was answered, sometimes with a part of another one.
+fn abandon(made: &mut Generator, view: &View) -> OwnedCommand {
+    let past = pick(&mut made.rng, &made.memory.asks).cloned();
+    let Some(past) = past else {
+        let (lease, place) = (lease_ref(made, view), PlaceNumber(1));
+        return OwnedCommand::Abandon { ask: OwnedId::None, lease, place };
+    };
+    let by_handle = made.rng.u32(..100) < made.swarm.handles;
+    let (id, handle) = past.lease;
+    let mut lease = if by_handle { LeaseRef::Handle(handle) } else { LeaseRef::Id(id) };
+    let (mut ask, mut place) = (past.id, past.place);
+    match made.rng.u32(..30) {
+        0 => lease = lease_ref(made, view),
+        1 => place = PlaceNumber(place.0 + 1),
+        2 => ask = OwnedId::None,
+        _ => {}
+    }
+    OwnedCommand::Abandon { ask, lease, place }
 }
 
 /// An earlier request again: as it was, or with something changed.

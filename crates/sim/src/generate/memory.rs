@@ -4,9 +4,9 @@
 
 use fastrand::Rng;
 use tenure_core::outcome::{Answer, Effects, LeaseGrant};
-use tenure_types::{Handle, LeaseId, Revision, Token};
+use tenure_types::{Handle, LeaseId, PlaceNumber, Revision, Token};
 
-use super::step::{Item, OwnedRequest, Step};
+use super::step::{Item, OwnedId, OwnedRequest, Step};
 use crate::observe::View;
 
 /// How much of the past is kept: enough to be late, little enough to meet the present.
@@ -25,6 +25,19 @@ pub(super) struct PastGrant {
     pub created: Revision,
 }
 
+/// An ask that was granted or queued.
+#[derive(Clone, Debug)]
+pub(super) struct PastAsk {
+    /// Who asked.
+    pub principal: String,
+    /// With which request id.
+    pub id: OwnedId,
+    /// For which lease.
+    pub lease: (LeaseId, Handle),
+    /// Where.
+    pub place: PlaceNumber,
+}
+
 /// What the generator remembers.
 #[derive(Default)]
 pub(super) struct Memory {
@@ -34,6 +47,8 @@ pub(super) struct Memory {
     pub leases: Vec<(LeaseId, Revision, Handle)>,
     /// Requests worth repeating: those with an id, and asks.
     pub requests: Vec<OwnedRequest>,
+    /// Asks, the newest last; one that was answered twice stands here twice.
+    pub asks: Vec<PastAsk>,
     /// For each lease, the next number of its requests.
     pub seqs: Vec<(LeaseId, Revision, u64)>,
     /// The next key of a request.
@@ -53,6 +68,7 @@ impl Memory {
                 }
             }
         }
+        self.learn_asks(step, effects);
         for outcome in &effects.outcomes {
             match &outcome.result {
                 Ok(Answer::LeaseGranted(lease)) => self.learn_lease(lease),
@@ -75,6 +91,25 @@ impl Memory {
                     );
                 }
             }
+        }
+    }
+
+    fn learn_asks(&mut self, step: &Step, effects: &Effects) {
+        let Step::Entry { items, .. } = step else { return };
+        for (item, outcome) in items.iter().zip(&effects.outcomes) {
+            let Item::Request(request) = item else { continue };
+            let (lease, place) = match &outcome.result {
+                Ok(Answer::Acquired(acquired)) => (&acquired.lease, acquired.place),
+                Ok(Answer::Queued(queued)) => (&queued.lease, queued.place),
+                _ => continue,
+            };
+            let ask = PastAsk {
+                principal: request.principal.clone(),
+                id: request.id.clone(),
+                lease: (lease.id, lease.handle),
+                place,
+            };
+            push(&mut self.asks, ask);
         }
     }
 

@@ -10,7 +10,9 @@ pub mod step;
 mod swarm;
 
 use fastrand::Rng;
+use tenure_core::Stopped;
 use tenure_core::outcome::Effects;
+use tenure_types::Limit;
 
 pub use step::{Item, OwnedRequest, Step};
 
@@ -58,10 +60,16 @@ impl Generator {
         if self.left == 0 {
             return None;
         }
-        if std::mem::take(&mut self.first) && self.swarm.tight {
-            let limits = command::tight_limits(self, view);
-            let request = OwnedRequest::plain(step::OwnedCommand::SetLimits(limits));
-            return Some(self.entry(vec![Item::Request(Box::new(request))]));
+        if std::mem::take(&mut self.first) {
+            let mut commands = Vec::new();
+            if self.swarm.newest {
+                commands.push(step::OwnedCommand::RaiseLevel { level: tenure_core::LEVEL_MAX });
+            }
+            if self.swarm.tight {
+                commands.push(step::OwnedCommand::SetLimits(command::tight_limits(self, view)));
+            }
+            let item = |command| Item::Request(Box::new(OwnedRequest::plain(command)));
+            return Some(self.entry(commands.into_iter().map(item).collect()));
         }
         let roll = self.rng.u32(..1_000);
         let swarm = &self.swarm;
@@ -122,7 +130,17 @@ impl Generator {
         self.term += 1;
         // Now and then an epoch that is not above the present one, which changes nothing.
         let epoch = if self.rng.u32(..6) == 0 { self.epoch } else { self.epoch + 1 };
-        Step::Restore { epoch, waive_quiet: self.rng.u32(..3) == 0 }
+        // The whole quiet period is longer than most sequences: mostly its end is near.
+        let limits = [Limit::TtlMaxMs, Limit::LockDelayMs].map(|limit| view.limits.get(limit));
+        let stopped = match self.rng.u32(..4) {
+            0 => Stopped::ForGood,
+            1 => Stopped::ForMs(0),
+            _ => {
+                let whole: u64 = limits.into_iter().sum();
+                Stopped::ForMs(whole.saturating_sub(self.rng.u64(..8_000)))
+            }
+        };
+        Step::Restore { epoch, stopped }
     }
 
     /// Moves the leader's count.

@@ -3,12 +3,13 @@
 //! Requests borrow from the bytes they were read from; these own theirs, so that a failing sequence
 //! can be run again with some of its steps left out.
 
+use tenure_core::Stopped;
 use tenure_core::codec;
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
-    Request, RequestId, Revoker, Urgency, Wait,
+    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease,
+    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait,
 };
-use tenure_types::{LeaseId, Limit, Mode, Revision, Token};
+use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
 /// One step.
 #[derive(Clone, Debug)]
@@ -42,8 +43,8 @@ pub enum Step {
     Restore {
         /// Of this epoch.
         epoch: u16,
-        /// Whether locks are granted at once.
-        waive_quiet: bool,
+        /// How long the clients before it are known to have stopped.
+        stopped: Stopped,
     },
 }
 
@@ -232,6 +233,11 @@ pub enum OwnedCommand {
     RaiseLevel {
         level: u16,
     },
+    Abandon {
+        ask: OwnedId,
+        lease: LeaseRef,
+        place: PlaceNumber,
+    },
 }
 
 impl OwnedRequest {
@@ -296,6 +302,15 @@ impl OwnedCommand {
             OwnedCommand::SetLimits(limits) => Command::SetLimits(limits.clone()),
             OwnedCommand::Compact { keep } => Command::Compact { keep: *keep },
             OwnedCommand::RaiseLevel { level } => Command::RaiseLevel { level: *level },
+            OwnedCommand::Abandon { ask, lease, place } => Command::Abandon(Abandon {
+                ask: match ask {
+                    OwnedId::None => AskId::None,
+                    OwnedId::Seq { lease, seq, .. } => AskId::Seq { lease: *lease, seq: *seq },
+                    OwnedId::Key(key) => AskId::Key(key),
+                },
+                lease: *lease,
+                place: *place,
+            }),
         }
     }
 }

@@ -25,6 +25,7 @@ pub(super) enum Kind {
     SetLimits,
     Compact,
     RaiseLevel,
+    Abandon,
     /// An earlier request again.
     Retry,
     /// Something no client would send.
@@ -33,7 +34,7 @@ pub(super) enum Kind {
     Raw,
 }
 
-const KINDS: [(Kind, u32); 18] = [
+const KINDS: [(Kind, u32); 19] = [
     (Kind::GrantLease, 12),
     (Kind::Renew, 12),
     (Kind::Revoke, 4),
@@ -49,6 +50,7 @@ const KINDS: [(Kind, u32); 18] = [
     (Kind::SetLimits, 3),
     (Kind::Compact, 2),
     (Kind::RaiseLevel, 1),
+    (Kind::Abandon, 12),
     (Kind::Retry, 10),
     (Kind::Absurd, 4),
     (Kind::Raw, 2),
@@ -105,6 +107,8 @@ pub(super) struct Swarm {
     pub batch: usize,
     /// Whether the first entry sets limits that are soon hit.
     pub tight: bool,
+    /// Whether the cluster is raised to the newest level at its beginning.
+    pub newest: bool,
     /// Whether a count may be the largest there is, which ends all time.
     pub end_of_time: bool,
     /// Whether long silences happen, after which keys of requests are forgotten.
@@ -186,6 +190,7 @@ impl Swarm {
             restores: if rng.u32(..3) == 0 { rng.u32(5..40) } else { 0 },
             batch: rng.usize(1..=4),
             tight: rng.u32(..3) == 0,
+            newest: rng.u32(..4) > 0,
             end_of_time: rng.u32(..60) == 0,
             silences: rng.u32(..6) == 0,
         }

@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use tenure_core::Stopped;
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{AskLease, Command, Request, RequestId, Revoker, Urgency};
-use tenure_types::{HolderState, LeaseId, Mode, Name, PlaceNumber, Revision, Token};
+use tenure_types::{HolderState, LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Token};
 
 use super::Handles;
 use super::handle::LeaseKey;
@@ -72,6 +73,8 @@ pub struct Ledger {
     pub queues: BTreeMap<Name, VecDeque<(PlaceNumber, LeaseId)>>,
     /// Until when nothing may be granted after a restore; too long rather than too short.
     pub quiet_until: u64,
+    /// Until when nothing may be granted after a restore; too short rather than too long.
+    pub quiet_least: u64,
     /// Leases that a renewal with a request id named in this entry: it renewed them, or it was a
     /// repetition and did not.
     pub maybe_renewed: BTreeSet<LeaseId>,
@@ -180,7 +183,8 @@ impl Ledger {
     }
 
     /// Ends everything, as a restore does.
-    pub fn restored(&mut self, seen: &Seen<'_>) {
+    pub fn restored(&mut self, seen: &Seen<'_>, stopped: Stopped) {
+        self.restored_least(seen, stopped);
         let longest = self.leases.values().map(|lease| lease.ttl).max().unwrap_or(0);
         // A grant that keeps others out does so through a restore, and so does an earlier restore.
         let kept_out = seen.before.locks.iter().flat_map(|lock| &lock.holders);
@@ -189,12 +193,34 @@ impl Ledger {
             HolderState::Cooling { left_ms } | HolderState::Delayed { left_ms } => left_ms,
         });
         let longest = kept_out.fold(longest.max(self.doubtful_ttl), u64::max);
-        self.quiet_until = self.quiet_until.max(seen.after.clock.saturating_add(longest));
+        // Whatever the delay of a grant was, it is not longer than any lock-delay can be.
+        let delay = *Limit::LockDelayMs.range().end();
+        let unknown = seen.before.limits.get(Limit::TtlMaxMs);
+        let longest = longest.max(unknown).saturating_add(delay);
+        let clock = seen.after.clock;
+        let most = longest.max(self.quiet_until.saturating_sub(clock));
+        self.quiet_until = match stopped {
+            Stopped::ForMs(ms) if ms < most => clock.saturating_add(most - ms),
+            _ => 0,
+        };
         let ended = std::mem::take(&mut self.leases);
         self.ended.extend(ended.iter().map(|(id, known)| (*id, known.created)));
         self.doubtful_ttl = 0;
         self.grants.clear();
         self.queues.clear();
+    }
+
+    /// Until when nothing may be granted at the least: a lease that nobody here knows of may be as
+    /// long as the limits allowed.
+    fn restored_least(&mut self, seen: &Seen<'_>, stopped: Stopped) {
+        let clock = seen.after.clock;
+        let limits = &seen.before.limits;
+        let unknown = limits.get(Limit::TtlMaxMs) + limits.get(Limit::LockDelayMs);
+        let earlier = self.quiet_least.saturating_sub(clock);
+        self.quiet_least = match stopped {
+            Stopped::ForGood => 0,
+            Stopped::ForMs(ms) => deadline(clock, unknown.max(earlier).saturating_sub(ms)),
+        };
     }
 
     /// After events were lost: what is not shown has ended, unless it may only be due.

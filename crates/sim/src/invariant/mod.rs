@@ -3,6 +3,7 @@
 //! Each file checks one group of the numbered invariants. They share a [`Ledger`]: the state as
 //! anybody could keep it who reads only answers and events.
 
+mod abandon;
 mod exclusion;
 mod handle;
 mod history;
@@ -15,7 +16,7 @@ mod queue;
 mod time;
 mod token;
 
-use tenure_core::Machine;
+use tenure_core::{Machine, Stopped};
 
 pub use handle::Handles;
 pub use ledger::Ledger;
@@ -47,6 +48,7 @@ pub struct Checks {
     ledger: Ledger,
     tokens: token::Tokens,
     once: once::Once,
+    asks: abandon::Asks,
     steps: u64,
 }
 
@@ -60,14 +62,16 @@ impl Checks {
             notice::check(seen, handles)?;
         } else {
             self.tokens.catch_up(seen);
+            self.asks.catch_up(seen);
+            self.once.catch_up(&self.ledger, handles, seen);
         }
         self.views(machine, seen)
     }
 
     /// Checks what a restore made of the state. It has no events.
-    pub fn restored(&mut self, machine: &Machine, seen: &Seen<'_>) -> Check {
+    pub fn restored(&mut self, machine: &Machine, seen: &Seen<'_>, stopped: Stopped) -> Check {
         self.steps += 1;
-        self.ledger.restored(seen);
+        self.ledger.restored(seen, stopped);
         if !seen.after.leases.is_empty() || !seen.after.locks.is_empty() {
             return Err(Violation::new("S5", "a lease or lock survived the restore"));
         }
@@ -84,6 +88,7 @@ impl Checks {
                 queue::before_command(ledger, handles, request, outcome)?;
                 self.once.command(ledger, handles, request, part.moved)?;
             }
+            self.asks.command(&part)?;
             for event in part.events {
                 let ledger = &self.ledger;
                 self.tokens.event(event, seen.epoch)?;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tenure_core::request::{Request, RequestId};
+use tenure_core::request::{Abandon, AskId, Command, Request, RequestId};
 
 use super::handle::LeaseKey;
 use super::{Check, Handles, Ledger, Violation};
+use crate::observe::Seen;
 
 /// For how long a key of a request is remembered, by the rules.
 const REMEMBERED_MS: u64 = 600_000;
@@ -26,6 +27,9 @@ impl Once {
         request: &Request<'_>,
         moved: bool,
     ) -> Check {
+        if let Command::Abandon(abandon) = &request.command {
+            self.forget(ledger, handles, request.principal, abandon);
+        }
         if !moved {
             return Ok(());
         }
@@ -50,6 +54,36 @@ impl Once {
                     }
                     _ => Ok(()),
                 }
+            }
+        }
+    }
+
+    /// Looks for asks taken back in an entry whose events are not all known.
+    pub(super) fn catch_up(&mut self, ledger: &Ledger, handles: &Handles, seen: &Seen<'_>) {
+        for request in seen.requests.iter().flatten() {
+            if let Command::Abandon(abandon) = &request.command {
+                self.forget(ledger, handles, request.principal, abandon);
+            }
+        }
+    }
+
+    /// An ask that was taken back may run again.
+    fn forget(
+        &mut self,
+        ledger: &Ledger,
+        handles: &Handles,
+        principal: &str,
+        abandon: &Abandon<'_>,
+    ) {
+        match abandon.ask {
+            AskId::None => {}
+            AskId::Seq { lease, seq } => {
+                if let Some(lease) = handles.resolve(ledger, lease) {
+                    self.seqs.remove(&(lease, seq));
+                }
+            }
+            AskId::Key(key) => {
+                self.keys.remove(&(principal.to_owned(), key.to_owned()));
             }
         }
     }

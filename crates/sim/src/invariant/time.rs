@@ -11,6 +11,11 @@ use crate::observe::{Part, Seen};
 
 /// Ends come neither too early nor without their pause.
 pub(super) fn event(ledger: &Ledger, part: &Part<'_>, event: &Event) -> Check {
+    if event.cause == Cause::Granted && ledger.clock < ledger.quiet_least {
+        let until = ledger.quiet_least;
+        let detail = format!("{event:?} at {}, and it is quiet until {until}", ledger.clock);
+        return Err(Violation::new("T2", detail));
+    }
     match (&event.subject, event.token) {
         (Subject::Lease(id), _) if event.cause == Cause::Expired => match ledger.leases.get(id) {
             Some(known) if known.deadline > ledger.clock => {

@@ -63,6 +63,7 @@ impl Model {
             },
             created: self.this_revision(),
             since_ms: self.clock_ms,
+            asks: self.first_ask(),
         };
         let blocking = self.first_blocking(&place);
         if blocking.is_none() && !self.is_quiet() {
@@ -151,13 +152,18 @@ impl Model {
                     Patience::Until(until_ms) => place.wait_until_ms = Some(until_ms),
                 }
             }
+            self.count_ask(number);
             return Some(Ok(self.standing(lease, number)));
         }
         None
     }
 
     /// The grants of one place that are held, in the order of names.
-    fn held_of_place(&self, lease: LeaseId, number: PlaceNumber) -> Vec<(Name, super::Grant)> {
+    pub(super) fn held_of_place(
+        &self,
+        lease: LeaseId,
+        number: PlaceNumber,
+    ) -> Vec<(Name, super::Grant)> {
         self.held_by(lease).into_iter().filter(|(_, grant)| grant.place == number).collect()
     }
 

@@ -5,6 +5,7 @@
 //! it beside the page and compare sentence by sentence. It shares nothing with the real machine but
 //! the public types: a mistake would have to be made twice to stay hidden.
 
+mod abandon;
 mod ask;
 mod deadlock;
 mod due;
@@ -21,6 +22,7 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tenure_core::Stopped;
 use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Effects, Notice};
 use tenure_core::request::{Command, Purpose, Request};
@@ -36,7 +38,10 @@ use state::later;
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level the rules know.
-const LEVEL_MAX: u16 = 1;
+const LEVEL_MAX: u16 = 2;
+
+/// The level from which on asks are counted and can be taken back.
+const LEVEL_COUNTED: u16 = 2;
 
 /// Limits that may be set by one command.
 const LIMITS_PER_COMMAND: usize = 32;
@@ -136,6 +141,8 @@ struct Grant {
     lock_delay_ms: u64,
     max_hold_ms: Option<u64>,
     max_hold_due_ms: Option<u64>,
+    /// How many asks rely on it; `None` if they were not counted when it was asked for.
+    asks: Option<u64>,
 }
 
 /// Whether a grant is its holder's.
@@ -162,6 +169,8 @@ struct Place {
     wait_until_ms: Option<u64>,
     created: Revision,
     since_ms: u64,
+    /// How many asks rely on it; `None` if they were not counted when it was asked for.
+    asks: Option<u64>,
 }
 
 /// A key and its value.
@@ -233,6 +242,11 @@ impl Model {
         for request in entry.requests {
             let verdict = match request {
                 None => Err(Refusal::Malformed),
+                Some(Request { command: Command::Abandon(_), .. })
+                    if self.level < LEVEL_COUNTED =>
+                {
+                    Err(Refusal::Malformed)
+                }
                 Some(request) => self.run_once(request, handle_of),
             };
             self.finish_step();
@@ -244,21 +258,16 @@ impl Model {
     }
 
     /// What a restore makes of the state; `false`, and no change, unless the epoch is a newer one.
-    pub fn restore(&mut self, epoch: Epoch, waive_quiet: bool) -> bool {
+    pub fn restore(&mut self, epoch: Epoch, stopped: Stopped) -> bool {
         if epoch <= self.epoch {
             return false;
         }
-        let mut ends: Vec<u64> =
-            self.leases.values().map(|lease| later(self.clock_ms, lease.ttl_ms)).collect();
-        for grant in self.locks.values().flat_map(|lock| &lock.grants) {
-            if let GrantState::Cooling { until_ms } | GrantState::Delayed { until_ms } = grant.state
-            {
-                ends.push(until_ms);
-            }
-        }
-        ends.extend(self.quiet_until_ms);
-        ends.retain(|until_ms| *until_ms > self.clock_ms && !waive_quiet);
-        self.quiet_until_ms = ends.into_iter().max();
+        let longest_ms = match stopped {
+            Stopped::ForGood => 0,
+            Stopped::ForMs(ms) => self.longest_unsure_ms().saturating_sub(ms),
+        };
+        let until_ms = later(self.clock_ms, longest_ms);
+        self.quiet_until_ms = (until_ms > self.clock_ms).then_some(until_ms);
         self.leases.clear();
         self.places.clear();
         self.locks.clear();
@@ -271,6 +280,29 @@ impl Model {
         self.clock_term = Term(0);
         self.base_ms = self.clock_ms;
         true
+    }
+
+    /// For how long somebody of the former incarnation may keep others out.
+    fn longest_unsure_ms(&self) -> u64 {
+        let mut ttl_ms = self.limits.get(Limit::TtlMaxMs);
+        let mut delay_ms = self.limits.get(Limit::LockDelayMs);
+        let mut ends = Vec::from_iter(self.quiet_until_ms);
+        for lease in self.leases.values() {
+            ttl_ms = ttl_ms.max(lease.ttl_ms);
+        }
+        for grant in self.locks.values().flat_map(|lock| &lock.grants) {
+            delay_ms = delay_ms.max(grant.lock_delay_ms);
+            match grant.state {
+                GrantState::Held => {}
+                GrantState::Cooling { until_ms } => {
+                    ends.push(until_ms.saturating_add(grant.lock_delay_ms));
+                }
+                GrantState::Delayed { until_ms } => ends.push(until_ms),
+            }
+        }
+        let left_ms = |until_ms: u64| until_ms.saturating_sub(self.clock_ms);
+        let ends = ends.into_iter().map(left_ms);
+        ends.fold(ttl_ms + delay_ms, u64::max)
     }
 
     /// The clock.
@@ -329,7 +361,7 @@ impl Model {
     }
 
     /// Runs a command that is known not to be a repetition.
-    fn run(&mut self, command: &Command<'_>, handle_of: HandleOf<'_>) -> Verdict {
+    fn run(&mut self, principal: &str, command: &Command<'_>, handle_of: HandleOf<'_>) -> Verdict {
         match command {
             Command::GrantLease(new) => self.grant_lease(new),
             Command::Renew(leases) => self.renew(leases, handle_of),
@@ -350,6 +382,7 @@ impl Model {
             Command::SetLimits(limits) => self.set_limits(limits),
             Command::Compact { keep } => self.compact(*keep),
             Command::RaiseLevel { level } => self.raise_level(*level),
+            Command::Abandon(abandon) => self.abandon(principal, abandon, handle_of),
         }
     }
 

@@ -17,18 +17,20 @@ const REMEMBERED_MS: u64 = 600_000;
 pub(super) struct Record {
     /// The command as text; the model compares commands where the machine compares hashes.
     command: String,
-    result: Verdict,
+    pub(super) result: Verdict,
     /// The revision after it.
     revision: Revision,
+    /// How many asks came with this id; `None` if they were not counted then.
+    pub(super) asks: Option<u64>,
 }
 
 /// A request that came with a key.
 #[derive(Clone)]
 pub(super) struct KeyRecord {
-    principal: String,
-    key: String,
+    pub(super) principal: String,
+    pub(super) key: String,
     at_ms: u64,
-    record: Record,
+    pub(super) record: Record,
 }
 
 impl KeyRecord {
@@ -80,9 +82,9 @@ impl Model {
     /// Runs a request, or repeats its answer.
     pub(super) fn run_once(&mut self, request: &Request<'_>, handle_of: HandleOf<'_>) -> Verdict {
         match request.id {
-            RequestId::None => self.run(&request.command, handle_of),
+            RequestId::None => self.run(request.principal, &request.command, handle_of),
             RequestId::Seq { lease, seq, done } => {
-                self.run_seq(lease, seq, done, &request.command, handle_of)
+                self.run_seq(lease, seq, done, request, handle_of)
             }
             RequestId::Key(key) => {
                 self.run_key(request.principal, key, &request.command, handle_of)
@@ -95,9 +97,10 @@ impl Model {
         lease: LeaseRef,
         seq: u64,
         done: u64,
-        command: &Command<'_>,
+        request: &Request<'_>,
         handle_of: HandleOf<'_>,
     ) -> Verdict {
+        let command = &request.command;
         let id = self.live(lease, handle_of)?;
         let lease = self.leases.get_mut(&id).expect("a live lease exists");
         lease.done = lease.done.max(done);
@@ -107,12 +110,19 @@ impl Model {
             return Err(Refusal::RequestStale);
         }
         if let Some(record) = lease.records.get(&seq).cloned() {
-            return self.repeat(&record, command);
+            let verdict = self.repeat(&record, command);
+            if self.count_repeated(&verdict)
+                && let Some(record) =
+                    self.leases.get_mut(&id).and_then(|it| it.records.get_mut(&seq))
+            {
+                record.asks = record.asks.map(|asks| asks + 1);
+            }
+            return verdict;
         }
         if seq > done.saturating_add(WINDOW) {
             return Err(Refusal::RequestWindow { window: WINDOW });
         }
-        let result = self.run(command, handle_of);
+        let result = self.run(request.principal, command, handle_of);
         let record = self.record(command, &result);
         if let Some(lease) = self.leases.get_mut(&id)
             && lease.created == created
@@ -134,10 +144,15 @@ impl Model {
         self.within(Limit::NameBytes, principal.len() as u64)?;
         let clock_ms = self.clock_ms;
         self.key_records.retain(|record| clock_ms - record.at_ms <= REMEMBERED_MS);
-        let mut known = self.key_records.iter();
-        let found = known.find(|record| record.principal == principal && record.key == key);
-        if let Some(record) = found.map(|record| record.record.clone()) {
-            return self.repeat(&record, command);
+        let same = |record: &KeyRecord| record.principal == principal && record.key == key;
+        if let Some(at) = self.key_records.iter().position(same) {
+            let record = self.key_records[at].record.clone();
+            let verdict = self.repeat(&record, command);
+            if self.count_repeated(&verdict) {
+                let asks = &mut self.key_records[at].record.asks;
+                *asks = asks.map(|asks| asks + 1);
+            }
+            return verdict;
         }
         let (number, bound) = (self.key_records.len() as u64, self.limits.get(Limit::Requests));
         if number >= bound {
@@ -148,7 +163,7 @@ impl Model {
         if asked >= bound {
             return Err(Refusal::Limit { limit: Limit::RequestBytes, bound, asked });
         }
-        let result = self.run(command, handle_of);
+        let result = self.run(principal, command, handle_of);
         if matches!(command, Command::Renew(_)) {
             return result;
         }
@@ -161,9 +176,22 @@ impl Model {
         result
     }
 
+    /// Counts a repeated ask that was told how it stands; whether it was.
+    fn count_repeated(&mut self, verdict: &Verdict) -> bool {
+        // Only asks are answered so.
+        let (Ok(Answer::Acquired(Acquired { place, .. }))
+        | Ok(Answer::Queued(Queued { place, .. }))) = verdict
+        else {
+            return false;
+        };
+        self.count_ask(*place);
+        true
+    }
+
     fn record(&self, command: &Command<'_>, result: &Verdict) -> Record {
         let revision = if self.events.is_empty() { self.revision } else { self.this_revision() };
-        Record { command: as_text(command), result: result.clone(), revision }
+        let asks = self.first_ask();
+        Record { command: as_text(command), result: result.clone(), revision, asks }
     }
 
     /// The answer to a request that was made before.

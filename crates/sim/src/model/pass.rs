@@ -80,6 +80,7 @@ impl Model {
                 lock_delay_ms: place.lock_delay_ms,
                 max_hold_ms: place.max_hold_ms,
                 max_hold_due_ms: due,
+                asks: place.asks,
             };
             let value = (!place.metadata.is_empty()).then(|| place.metadata.clone().into());
             let event = held_event(Cause::Granted, lock, &grant);

@@ -9,6 +9,7 @@
 //! next, so only the newest can have a torn tail. Each record says how far its segment was durable
 //! when it was written, which lets recovery tell a torn tail from damage; see `recover`.
 
+mod cut;
 #[cfg(test)]
 mod hostile;
 mod prepare;
@@ -29,18 +30,20 @@ use std::{
     time::Duration,
 };
 
+pub use cut::{Cause, Cut};
 pub use prepare::{Preparation, Prepared};
-pub use recover::{Cut, Recovered};
+pub use recover::Recovered;
 pub use segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use types::{
-    Batch, Entry, HardState, Options, Point, Position, Presence, Room, Synced, Written,
+    Batch, Entry, HardState, NOTES_BYTES_MAX, Options, Point, Position, Presence, Room, Synced,
+    Written,
 };
 
 use crate::{
     Fatal, OpenError, Rejection, WriteError,
     disk::{Disk, File, is_full, write_zeros},
 };
-use record::{Encoder, HEADER_BYTES, Record, START_BYTES};
+use record::{Encoder, HEADER_BYTES, Record, START_BYTES, entry_bytes};
 use segment::{DIR, FIRST_RECORD, Segment};
 use types::capacity;
 use view::{Slot, View};
@@ -100,7 +103,8 @@ impl Log {
     pub fn write(&mut self, batch: &Batch<'_>) -> Result<Written, WriteError> {
         self.check_running()?;
         self.view.check(batch).map_err(WriteError::Rejected)?;
-        let max = capacity(self.options.segment_bytes);
+        let notes = batch.notes.unwrap_or(&self.view.notes).len().max(self.view.notes.len());
+        let max = capacity(self.options.segment_bytes).saturating_sub(copy_bytes(notes));
         let bytes = match batch.bytes() {
             Some(bytes) if bytes <= max => bytes,
             found => {
@@ -116,7 +120,8 @@ impl Log {
         let mut places = Vec::with_capacity(batch.entries.len());
         let parts = usize::from(batch.snapshot.is_some())
             + batch.entries.len()
-            + usize::from(batch.hard_state.is_some());
+            + usize::from(batch.hard_state.is_some())
+            + usize::from(batch.notes.is_some());
         let written = self.append(|encoder| {
             let mut left = parts;
             let mut push = |record: &Record<'_>| {
@@ -125,6 +130,9 @@ impl Log {
             };
             if let Some(point) = batch.snapshot {
                 push(&Record::Snapshot(point));
+            }
+            if let Some(notes) = batch.notes {
+                push(&Record::Notes(notes));
             }
             for Entry { index, term, kind, payload } in batch.entries {
                 let (index, term, kind) = (*index, *term, *kind);
@@ -167,7 +175,9 @@ impl Log {
         self.check_running()?;
         // A segment that was sealed since was synced then.
         if report.through.segment == self.active().number {
-            self.tail.durable = self.tail.durable.max(report.through.offset);
+            let through =
+                if mutant!("late_sync_covers_all") { self.tail.end } else { report.through.offset };
+            self.tail.durable = self.tail.durable.max(through);
         }
         Ok(Synced { through: self.durable(), took })
     }
@@ -240,6 +250,11 @@ impl Log {
         self.view.hard_state
     }
 
+    /// The notes as of the last batch written that had any.
+    pub fn notes(&self) -> &[u8] {
+        &self.view.notes
+    }
+
     /// The point that the log starts after.
     pub fn base(&self) -> Point {
         self.view.base
@@ -299,7 +314,8 @@ impl Log {
     }
 
     fn free_in_active(&self) -> u32 {
-        let start = if self.tail.started { 0 } else { START_BYTES };
+        let copy = copy_bytes(self.view.notes.len());
+        let start = if self.tail.started { 0 } else { START_BYTES + copy };
         (self.active().bytes - HEADER_BYTES).saturating_sub(self.tail.end + start)
     }
 
@@ -344,6 +360,10 @@ impl Log {
             let (base, last) = (self.view.base, self.view.last());
             let hard_state = self.view.hard_state;
             encoder.push(&Record::Start { base, last, hard_state }, true);
+            if !self.view.notes.is_empty() {
+                // The segment that has them may be dropped before the next notes are written.
+                encoder.push(&Record::Notes(&self.view.notes), true);
+            }
         }
         push(&mut encoder);
         let (end, previous) = (encoder.offset(), encoder.previous);
@@ -384,6 +404,9 @@ impl Log {
         if let Some(state) = batch.hard_state {
             self.view.set_hard_state(state).expect(checked);
         }
+        if let Some(notes) = batch.notes {
+            self.view.notes = notes.to_vec();
+        }
     }
 
     /// Removes the segments that no entry needs, oldest first and each for good before the next, so
@@ -405,6 +428,11 @@ impl Log {
         }
         Ok(())
     }
+}
+
+/// What a new segment needs for its copy of the notes.
+fn copy_bytes(notes: usize) -> u32 {
+    if notes == 0 { 0 } else { entry_bytes(notes).unwrap_or(u32::MAX) }
 }
 
 impl Tail {

@@ -19,6 +19,7 @@
 
 use std::ops::Range;
 
+use super::types::NOTES_BYTES_MAX;
 use crate::{HardState, Point};
 
 /// Length of a header, and so of a record without a body.
@@ -49,6 +50,8 @@ pub(crate) enum Record<'a> {
     Durable { filler: u32 },
     /// The stream goes on in the next segment, which exists.
     Seal { next: u64 },
+    /// The notes from here on.
+    Notes(&'a [u8]),
 }
 
 /// What a header says about its place in the stream, once its checksum has been verified.
@@ -64,6 +67,15 @@ pub(crate) struct Header {
     body_checksum: u32,
     index: u64,
     term: u64,
+}
+
+/// What a header says of a record whose body may be unreadable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// An entry.
+    Entry(Point),
+    /// The term of a hard state.
+    Term(u64),
 }
 
 /// Appends records of one segment to a buffer, each chained to the one before.
@@ -94,6 +106,11 @@ pub(crate) fn entry_bytes(payload: usize) -> Option<u32> {
     padded(HEADER_BYTES.checked_add(u32::try_from(payload).ok()?)?)
 }
 
+/// Length on disk of notes, or nothing if they cannot be written at all.
+pub(crate) fn notes_bytes(notes: &[u8]) -> Option<u32> {
+    if notes.len() > NOTES_BYTES_MAX { None } else { entry_bytes(notes.len()) }
+}
+
 pub(crate) fn padded(length: u32) -> Option<u32> {
     length.checked_next_multiple_of(ALIGN)
 }
@@ -111,6 +128,7 @@ impl Record<'_> {
             Self::Compact(_) => 5,
             Self::Durable { .. } => 6,
             Self::Seal { .. } => 7,
+            Self::Notes(_) => 8,
         }
     }
 
@@ -119,7 +137,7 @@ impl Record<'_> {
             Self::Start { last: point, .. } | Self::Snapshot(point) | Self::Compact(point) => point,
             Self::Entry { index, term, .. } => Point { index, term },
             Self::HardState(state) => Point { index: state.commit, term: state.term },
-            Self::Durable { .. } => Point::default(),
+            Self::Durable { .. } | Self::Notes(_) => Point::default(),
             Self::Seal { next } => Point { index: next, term: 0 },
         }
     }
@@ -153,6 +171,7 @@ impl Encoder<'_> {
                 put_vote(self.buffer, hard_state.vote);
             }
             Record::Entry { payload, .. } => self.buffer.extend_from_slice(payload),
+            Record::Notes(notes) => self.buffer.extend_from_slice(notes),
             Record::HardState(state) => put_vote(self.buffer, state.vote),
             Record::Durable { filler } => {
                 self.buffer.resize(self.buffer.len() + *filler as usize, 0);
@@ -199,9 +218,24 @@ impl Header {
         (is_ours && header[17] <= ENDS_BATCH && header[19] == 0).then_some(found)
     }
 
+    /// What the header of an entry or a hard state names, whether or not its body is whole.
+    pub(crate) fn named(&self) -> Option<Named> {
+        let point = Point { index: self.index, term: self.term };
+        match self.kind {
+            2 => Some(Named::Entry(point)),
+            3 => Some(Named::Term(self.term)),
+            _ => None,
+        }
+    }
+
+    /// Where the record ends, if its length is possible.
+    pub(crate) fn end(&self, offset: u32) -> Option<u32> {
+        offset.checked_add(padded(self.length)?)
+    }
+
     /// Reads what the record says, if its body is whole, and where the next record starts.
     pub(crate) fn record<'a>(&self, segment: &'a [u8], offset: u32) -> Option<(Record<'a>, u32)> {
-        let end = offset.checked_add(padded(self.length)?)?;
+        let end = self.end(offset)?;
         let body_at = offset.checked_add(HEADER_BYTES)?;
         let body = segment.get(body_at as usize..end as usize)?;
         if crc32c::crc32c(body) != self.body_checksum {
@@ -240,6 +274,7 @@ impl Header {
                 Record::Durable { filler: self.length - HEADER_BYTES }
             }
             (7, 0) => Record::Seal { next: self.index },
+            (8, 0..=NOTES_BYTES_MAX) => Record::Notes(body),
             _ => return None,
         };
         Some(record)
@@ -281,7 +316,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const RECORDS: [Record<'static>; 8] = [
+    const RECORDS: [Record<'static>; 9] = [
         Record::Start {
             base: Point { index: 3, term: 1 },
             last: Point { index: 9, term: 2 },
@@ -294,6 +329,7 @@ mod tests {
         Record::Compact(Point { index: 41, term: 3 }),
         Record::Durable { filler: 24 },
         Record::Seal { next: 2 },
+        Record::Notes(b"remember"),
     ];
 
     fn encoded(seed: u32) -> (Vec<u8>, Vec<Placed>) {

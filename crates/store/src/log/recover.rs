@@ -1,4 +1,4 @@
-//! What did the last run leave, and may it be trusted?
+//! Reads what the last run left, and decides how much of it may be trusted.
 //!
 //! The stream is read from the oldest segment on. It ends at the last whole batch that chains to
 //! the one before. What follows is either a torn tail, which nobody was told about and which is cut,
@@ -7,8 +7,9 @@
 //! is unreadable there was durable; so does any record in a later segment, since a segment is sealed
 //! and synced before the next is written.
 //!
-//! The newest batch has no mark after it, so damage to it looks like a torn write: it is cut, and
-//! reported. [`Log::mark`] closes that gap when the log is quiet.
+//! The newest batch has no mark after it, so no mark tells damage to it from a torn write: it is cut,
+//! and [`Cut`] says which entries it held and what the bytes look like. [`Log::mark`] closes that gap
+//! when the log is quiet.
 //!
 //! Before the log is handed out, the tail is made true: bytes after the last mark are written again
 //! and synced (so is a seal that nothing follows), because after a failed sync the kernel may show
@@ -25,6 +26,7 @@ use bytes::Bytes;
 
 use super::{
     Log, Options, Presence, Tail,
+    cut::Cut,
     prepare::mix,
     record::{ALIGN, Header, Placed, Record},
     segment::{self, BadSegment, DIR, FIRST_RECORD, Segment, TEMPORARY_SUFFIX},
@@ -50,17 +52,6 @@ pub struct Recovered {
     pub records: u64,
     /// What was cut from the end, if anything was.
     pub cut: Option<Cut>,
-}
-
-/// A tail that was written and never became durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cut {
-    /// The segment it was in.
-    pub segment: u64,
-    /// Where it began.
-    pub offset: u64,
-    /// Its length, up to the last byte that was not zero.
-    pub bytes: u64,
 }
 
 /// The stream as far as it has been read.
@@ -110,7 +101,9 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Log, Recove
     if !stream.view.is_complete() {
         return Err(stream.corrupt(numbers[0], FIRST_RECORD, Damage::Gap));
     }
-    let cut = found.settle()?;
+    found.settle()?;
+    let cut = Cut::find(&found.active, &found.image, found.end.offset, stream.view.last_index());
+    let cut = if mutant!("cut_batch_not_said") { None } else { cut };
     let Found { sealed: mut segments, active, end, next, .. } = found;
     let next = settle_next(&*disk, next, options.segment_bytes)?;
     disk.sync_dir(DIR).map_err(failed("sync", DIR))?;
@@ -331,6 +324,7 @@ impl Stream {
                 view.compact(point)?;
             }
             Record::Durable { .. } => {}
+            Record::Notes(notes) => view.notes = notes.to_vec(),
             Record::Seal { next } => {
                 if next != segment.number + 1 || batch_end > segment.bytes {
                     return Err(Impossible);
@@ -344,7 +338,7 @@ impl Stream {
 
 impl Found {
     /// Makes true on disk what was read from it.
-    fn settle(&self) -> Result<Option<Cut>, OpenError> {
+    fn settle(&self) -> Result<(), OpenError> {
         if let (false, Some((image, end)), Some(segment)) =
             (self.end.started, &self.last_sealed, self.sealed.back())
         {
@@ -377,12 +371,7 @@ fn search(image: &[u8], segment: &Segment, from: u32, above: u32) -> Option<u32>
 }
 
 /// Makes the last segment hold the stream up to its end, durably, and zeros after it.
-fn settle(
-    segment: &Segment,
-    image: &[u8],
-    durable: u32,
-    end: u32,
-) -> Result<Option<Cut>, OpenError> {
+fn settle(segment: &Segment, image: &[u8], durable: u32, end: u32) -> Result<(), OpenError> {
     let name = segment::name(segment.number);
     let failed = || failed("settle", &name);
     if durable < end {
@@ -395,8 +384,7 @@ fn settle(
         write_zeros(&*segment.file, u64::from(end), length).map_err(failed())?;
     }
     segment.file.sync().map_err(failed())?;
-    let cut = Cut { segment: segment.number, offset: u64::from(end), bytes: length };
-    Ok((length > 0).then_some(cut))
+    Ok(())
 }
 
 /// Keeps a segment prepared by an earlier run if it is of the size wanted now.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    record::{HEADER_BYTES, Record, START_BYTES, entry_bytes},
+    record::{HEADER_BYTES, Record, START_BYTES, entry_bytes, notes_bytes},
     segment::{FIRST_RECORD, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN},
 };
 use crate::OpenError;
@@ -61,7 +61,14 @@ pub struct Batch<'a> {
     pub entries: &'a [Entry],
     /// The hard state after the entries.
     pub hard_state: Option<HardState>,
+    /// Takes the place of the notes written before: at most [`NOTES_BYTES_MAX`] bytes, whose meaning
+    /// is the caller's.
+    pub notes: Option<&'a [u8]>,
 }
+
+/// Bytes of notes, at most: every segment begins with a copy of them, and the smallest segment must
+/// have room for batches beside it.
+pub const NOTES_BYTES_MAX: usize = 2 * 1024;
 
 /// A batch that is in the log and durable once [`Log::durable`](crate::Log::durable) has reached its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,8 +137,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The most bytes a batch may need on disk: what an empty segment takes. An entry needs its
-    /// payload, 40 bytes, and up to 7 of padding.
+    /// The most bytes a batch may need on disk: what an empty segment takes, less the copy of the
+    /// notes that it begins with if there are any. An entry needs its payload, 40 bytes, and up to 7
+    /// of padding.
     pub fn batch_bytes_max(&self) -> u64 {
         u64::from(capacity(self.segment_bytes))
     }
@@ -157,6 +165,7 @@ impl Batch<'_> {
         for entry in self.entries {
             bytes = bytes.checked_add(entry_bytes(entry.payload.len())?)?;
         }
+        bytes = bytes.checked_add(self.notes.map_or(Some(0), notes_bytes)?)?;
         bytes.checked_add(if self.hard_state.is_some() { Record::HARD_STATE_BYTES } else { 0 })
     }
 }

@@ -26,6 +26,7 @@ pub(crate) struct Slot {
 pub(crate) struct View {
     pub(crate) hard_state: HardState,
     pub(crate) base: Point,
+    pub(crate) notes: Vec<u8>,
     /// Index of the first slot. After recovery always the one after `base`; during it, later ones
     /// mean that the entries between were in segments that are gone.
     first: u64,
@@ -41,6 +42,7 @@ impl View {
         Self {
             hard_state: HardState::default(),
             base: Point::default(),
+            notes: Vec::new(),
             first: 1,
             slots: VecDeque::new(),
             cached_from: 1,
@@ -288,7 +290,7 @@ mod tests {
     fn what_a_correct_member_never_writes_is_refused() {
         let view = view(5, 3);
         let refuse = |entries: &[Entry], hard_state, snapshot| {
-            view.check(&Batch { entries, hard_state, snapshot }).unwrap_err()
+            view.check(&Batch { entries, hard_state, snapshot, notes: None }).unwrap_err()
         };
         let state = |term, vote, commit| Some(HardState { term, vote, commit });
         assert!(matches!(refuse(&[entry(7, 2)], None, None), Rejection::Gap { expected: 6, .. }));
@@ -306,7 +308,7 @@ mod tests {
         let shorter = [entry(4, 3)];
         let state = state(3, Some(9), 4);
         assert!(
-            view.check(&Batch { entries: &shorter, hard_state: state, snapshot: None }).is_ok()
+            view.check(&Batch { entries: &shorter, hard_state: state, ..Batch::default() }).is_ok()
         );
     }
 

@@ -1,4 +1,4 @@
-//! Which faults does the simulated disk know, and when do they happen?
+//! Names the faults of the simulated disk and draws when they happen.
 
 /// One way in which a disk fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,42 @@ pub enum Fault {
     NoSpace,
     /// A sync took far longer than usual.
     SlowSync,
+    /// A read failed.
+    ReadError,
+    /// A write landed at another place, of the same file or of another.
+    MisdirectedWrite,
+    /// A sector holds what it held before a write that a sync reported as durable.
+    StaleSector,
+    /// A bit of what was durable changed while a process used the disk.
+    DamageWhileRunning,
+    /// The newest write that was durable is damaged.
+    DamagedNewestBatch,
+    /// A sync reported success and made nothing durable.
+    LyingSync,
+    /// A sync ended after later writes had begun, and did not make those durable.
+    OverlappingSync,
+    /// An operation was refused because the file system was mounted read-only.
+    ReadOnly,
+    /// An operation failed because the whole device did.
+    DeviceError,
+}
+
+/// How a whole disk fails, until it is told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outage {
+    /// The file system was mounted again read-only: reads go on, changes and syncs fail.
+    ReadOnly,
+    /// Every operation fails, reads too.
+    Device,
+}
+
+/// How long a range of a file cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unreadable {
+    /// The next read of it fails, later ones succeed.
+    Once,
+    /// Every read of it fails.
+    Always,
 }
 
 /// How often faults happen by themselves, from 0.0 (never) to 1.0 (every time).
@@ -34,6 +70,16 @@ pub struct FaultRates {
     pub no_space: f64,
     /// Chance that a sync is slow.
     pub slow_sync: f64,
+    /// Chance that a read fails.
+    pub read_error: f64,
+    /// Chance that a write lands elsewhere.
+    pub misdirected_write: f64,
+    /// Chance that a sync leaves one sector as it was, and reports success.
+    pub stale_sector: f64,
+    /// Chance that a read or a change of the disk is accompanied by a flipped bit somewhere.
+    pub damage_while_running: f64,
+    /// Chance that a sync does nothing, and reports success.
+    pub lying_sync: f64,
 }
 
 /// A small generator whose numbers follow from its seed (SplitMix64).
@@ -47,11 +93,20 @@ impl FaultRates {
             Fault::SyncError => self.sync_error,
             Fault::NoSpace => self.no_space,
             Fault::SlowSync => self.slow_sync,
+            Fault::ReadError => self.read_error,
+            Fault::MisdirectedWrite => self.misdirected_write,
+            Fault::StaleSector => self.stale_sector,
+            Fault::DamageWhileRunning => self.damage_while_running,
+            Fault::LyingSync => self.lying_sync,
             Fault::PowerLoss
             | Fault::LostWrite
             | Fault::TornWrite
             | Fault::LostDirectoryChange
-            | Fault::BitFlip => 0.0,
+            | Fault::BitFlip
+            | Fault::DamagedNewestBatch
+            | Fault::OverlappingSync
+            | Fault::ReadOnly
+            | Fault::DeviceError => 0.0,
         }
     }
 }

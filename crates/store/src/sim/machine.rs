@@ -1,15 +1,16 @@
-//! What happens to a simulated disk during one operation, and between two runs?
+//! Carries out the operations of a simulated disk with their faults, and what a restart leaves.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::{self, ErrorKind},
+    ops::Range,
     time::Duration,
 };
 
 use super::{
     Restart,
-    content::Content,
-    fault::{Fault, FaultRates, Rng},
+    content::{Content, SECTOR},
+    fault::{Fault, FaultRates, Outage, Rng, Unreadable},
 };
 
 /// How long a sync takes when nothing is wrong, and when it is slow.
@@ -48,6 +49,15 @@ pub(super) struct Inner {
     pub(super) operations: u64,
     pub(super) power_off_at: Option<u64>,
     pub(super) is_off: bool,
+    /// Larger for every write.
+    pub(super) stamp: u64,
+    pub(super) outage: Option<Outage>,
+    /// Whether syncs report success and do nothing.
+    pub(super) lying: bool,
+    /// Ranges of files, by inode, that cannot be read.
+    pub(super) unreadable: Vec<(u64, Range<u64>, Unreadable)>,
+    /// The next sync covers only writes up to this stamp: it began then.
+    pub(super) sync_began: Option<u64>,
 }
 
 pub(super) fn no_power() -> io::Error {
@@ -75,11 +85,18 @@ impl Inner {
             operations: 0,
             power_off_at: None,
             is_off: false,
+            stamp: 0,
+            outage: None,
+            lying: false,
+            unreadable: Vec::new(),
+            sync_began: None,
         }
     }
 
     pub(super) fn count(&mut self, fault: Fault, times: u64) {
-        *self.counts.entry(fault).or_default() += times;
+        if times > 0 {
+            *self.counts.entry(fault).or_default() += times;
+        }
     }
 
     pub(super) fn new_inode(&mut self) -> u64 {
@@ -87,15 +104,39 @@ impl Inner {
         self.next_inode
     }
 
+    pub(super) fn next_stamp(&mut self) -> u64 {
+        self.stamp += 1;
+        self.stamp
+    }
+
     /// Whether this fault happens now, because it was planned or by chance.
     pub(super) fn suffers(&mut self, fault: Fault) -> bool {
+        let suffers = self.draws(fault);
+        self.count(fault, u64::from(suffers));
+        suffers
+    }
+
+    /// Whether this fault is tried now. The caller counts it if it has an effect.
+    fn draws(&mut self, fault: Fault) -> bool {
         if let Some(at) = self.planned.iter().position(|planned| *planned == fault) {
             self.planned.remove(at);
-        } else if !self.rng.chance(self.rates.of(fault)) {
-            return false;
+            return true;
         }
+        self.rng.chance(self.rates.of(fault))
+    }
+
+    /// Fails what an outage makes fail.
+    pub(super) fn check_outage(&mut self, changes: bool) -> io::Result<()> {
+        let (fault, error) = match self.outage {
+            Some(Outage::ReadOnly) if changes => (
+                Fault::ReadOnly,
+                io::Error::from_raw_os_error(rustix::io::Errno::ROFS.raw_os_error()),
+            ),
+            Some(Outage::Device) => (Fault::DeviceError, io_error()),
+            _ => return Ok(()),
+        };
         self.count(fault, 1);
-        true
+        Err(error)
     }
 
     /// Counts one operation and tells whether the power fails during it.
@@ -103,6 +144,8 @@ impl Inner {
         if self.is_off || boot != self.boot {
             return Err(no_power());
         }
+        self.check_outage(true)?;
+        self.rot();
         let cut = self.power_off_at == Some(self.operations);
         self.operations += 1;
         if cut {
@@ -143,10 +186,11 @@ impl Inner {
         bytes: &[u8],
     ) -> io::Result<()> {
         let cut = self.begin(boot)?;
+        let stamp = self.next_stamp();
         if self.suffers(Fault::WriteError) {
             let some = self.rng.below(bytes.len() as u64 + 1);
             let some = usize::try_from(some).unwrap_or(0);
-            self.content(inode)?.write(offset, &bytes[..some]);
+            self.content(inode)?.write(offset, &bytes[..some], stamp);
             return Err(io_error());
         }
         let size = self.content(inode)?.size();
@@ -161,7 +205,13 @@ impl Inner {
             fits = bytes.len() as u64 / 2;
         }
         let fits = usize::try_from(fits).unwrap_or(0);
-        self.content(inode)?.write(offset, &bytes[..fits]);
+        let misdirected = !cut && !full && self.draws(Fault::MisdirectedWrite);
+        if misdirected && self.misdirect(inode, offset, bytes) {
+            self.count(Fault::MisdirectedWrite, 1);
+            self.content(inode)?.grow(offset + bytes.len() as u64, stamp);
+            return Ok(());
+        }
+        self.content(inode)?.write(offset, &bytes[..fits], stamp);
         match (cut, full) {
             (true, _) => Err(no_power()),
             (false, true) => Err(no_space()),
@@ -170,6 +220,7 @@ impl Inner {
     }
 
     pub(super) fn sync(&mut self, inode: u64, boot: u64) -> io::Result<Duration> {
+        let through = self.sync_began.take().unwrap_or(u64::MAX);
         if self.begin(boot)? {
             return Err(no_power());
         }
@@ -177,12 +228,106 @@ impl Inner {
             self.content(inode)?.forget_pending();
             return Err(io_error());
         }
-        self.content(inode)?.sync();
+        if self.lying || self.draws(Fault::LyingSync) {
+            let lied = self.content(inode)?.is_pending();
+            self.count(Fault::LyingSync, u64::from(lied));
+            return Ok(SYNC_TOOK);
+        }
+        if self.draws(Fault::StaleSector) {
+            let mut rng = Rng::new(self.rng.next());
+            let stale = self.content(inode)?.forget_one(&mut rng);
+            self.count(Fault::StaleSector, u64::from(stale));
+        }
+        let left = self.content(inode)?.sync(through);
+        self.count(Fault::OverlappingSync, u64::from(left));
         Ok(if self.suffers(Fault::SlowSync) { SLOW_SYNC_TOOK } else { SYNC_TOOK })
+    }
+
+    pub(super) fn read(
+        &mut self,
+        inode: u64,
+        boot: u64,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
+        if self.is_off || boot != self.boot {
+            return Err(no_power());
+        }
+        self.check_outage(false)?;
+        self.rot();
+        let end = offset.saturating_add(buffer.len() as u64);
+        let meets = |(of, range, _): &(u64, Range<u64>, Unreadable)| {
+            *of == inode && range.start < end && offset < range.end
+        };
+        if let Some(at) = self.unreadable.iter().position(meets) {
+            if self.unreadable[at].2 == Unreadable::Once {
+                self.unreadable.remove(at);
+            }
+            self.count(Fault::ReadError, 1);
+            return Err(io_error());
+        }
+        if self.suffers(Fault::ReadError) {
+            return Err(io_error());
+        }
+        self.content(inode)?.read(offset, buffer)
+    }
+
+    /// Puts bytes at another place than the one they were meant for: at the same offset inside a
+    /// sector, of this file or of another. Tells whether there was one and it changed.
+    fn misdirect(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> bool {
+        let others: Vec<u64> = self.files.keys().copied().filter(|other| *other != inode).collect();
+        let elsewhere = !others.is_empty() && self.rng.below(3) == 0;
+        let target = if elsewhere {
+            let at = usize::try_from(self.rng.below(others.len() as u64)).unwrap_or(0);
+            others[at]
+        } else {
+            inode
+        };
+        let inside = offset % SECTOR;
+        let size = self.files.get(&target).map_or(0, Content::size);
+        let Some(room) = size.checked_sub(inside + bytes.len() as u64) else { return false };
+        let to = self.rng.below(room / SECTOR + 1) * SECTOR + inside;
+        (target, to) != (inode, offset)
+            && self.files.get_mut(&target).is_some_and(|content| content.overwrite(to, bytes))
+    }
+
+    /// Flips a bit of a file that is there, if that fault happens now.
+    fn rot(&mut self) {
+        if !self.draws(Fault::DamageWhileRunning) {
+            return;
+        }
+        let inodes: Vec<u64> = self.inodes().collect();
+        let at = usize::try_from(self.rng.below(inodes.len() as u64)).unwrap_or(0);
+        let Some(inode) = inodes.get(at).copied() else { return };
+        self.damage(inode, None, Fault::DamageWhileRunning);
+    }
+
+    /// Flips a random bit of a file, inside a range if one is given, and tells which byte it was in.
+    pub(super) fn damage(
+        &mut self,
+        inode: u64,
+        range: Option<Range<u64>>,
+        fault: Fault,
+    ) -> Option<u64> {
+        let size = self.files.get(&inode).map_or(0, Content::size);
+        let range = range.unwrap_or(0..size);
+        let offset = range.start + self.rng.below(range.end.saturating_sub(range.start));
+        let bit = u8::try_from(self.rng.below(8)).unwrap_or(0);
+        let flipped = self.files.get_mut(&inode).is_some_and(|content| content.flip(offset, bit));
+        self.count(fault, u64::from(flipped));
+        flipped.then_some(offset)
+    }
+
+    fn inodes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.names.values().filter_map(|node| match node {
+            Node::File(inode) => Some(*inode),
+            Node::Dir => None,
+        })
     }
 
     pub(super) fn restart(&mut self, how: Restart) {
         self.boot += 1;
+        self.sync_began = None;
         self.is_off = false;
         self.power_off_at = None;
         if how == Restart::ProcessKilled {
@@ -213,11 +358,7 @@ impl Inner {
         }
         self.count(Fault::LostWrite, lost);
         self.count(Fault::TornWrite, torn);
-        let named: BTreeSet<u64> = self
-            .names
-            .values()
-            .filter_map(|node| if let Node::File(inode) = node { Some(*inode) } else { None })
-            .collect();
+        let named: BTreeSet<u64> = self.inodes().collect();
         self.files.retain(|inode, _| named.contains(inode));
     }
 }

@@ -1,4 +1,4 @@
-//! What could a disk do to us?
+//! A disk in memory that fails in every way that the store must survive.
 //!
 //! [`SimDisk`] keeps files in memory and remembers, for each 512-byte sector, what has lasted and
 //! what was only written. When the power fails, each unsynced sector keeps any one of the versions
@@ -9,8 +9,12 @@
 //! Everything follows from the seed and the calls made, so a run can be repeated exactly.
 
 mod content;
+mod damage;
 mod fault;
 mod machine;
+mod started;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +24,8 @@ use std::{
 };
 
 use content::Content;
-pub use fault::{Fault, FaultRates, Rng};
+pub use fault::{Fault, FaultRates, Outage, Rng, Unreadable};
+pub use started::StartedSync;
 
 use crate::disk::{Disk, File};
 use machine::{Change, Inner, Node, io_error, no_power, no_space, parent};
@@ -127,48 +132,6 @@ impl SimDisk {
         inner.files.get(&inode).map(Content::bytes)
     }
 
-    /// Puts a durable file in place, with its directory: what a stranger may have left there.
-    pub fn plant(&self, name: &str, bytes: &[u8]) {
-        let mut inner = self.lock();
-        if let Some((dir, _)) = name.rsplit_once('/') {
-            inner.names.insert(dir.into(), Node::Dir);
-            inner.durable_names.insert(dir.into(), Node::Dir);
-        }
-        let inode = inner.new_inode();
-        inner.files.insert(inode, Content::durable(bytes));
-        inner.names.insert(name.into(), Node::File(inode));
-        inner.durable_names.insert(name.into(), Node::File(inode));
-    }
-
-    /// Removes a file for good, behind everyone's back.
-    pub fn erase(&self, name: &str) {
-        let mut inner = self.lock();
-        inner.names.remove(name);
-        inner.durable_names.remove(name);
-    }
-
-    /// Flips one bit for good. Returns whether that byte exists.
-    pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) -> bool {
-        let mut inner = self.lock();
-        let Some(Node::File(inode)) = inner.names.get(name).copied() else { return false };
-        let flipped =
-            inner.files.get_mut(&inode).is_some_and(|content| content.flip(offset, bit % 8));
-        if flipped {
-            inner.count(Fault::BitFlip, 1);
-        }
-        flipped
-    }
-
-    /// Flips a random bit of a file and tells which byte it was in.
-    pub fn flip_random_bit(&self, name: &str) -> Option<u64> {
-        let size = self.contents(name)?.len() as u64;
-        let (offset, bit) = {
-            let mut inner = self.lock();
-            (inner.rng.below(size.max(1)), inner.rng.below(8))
-        };
-        self.flip_bit(name, offset, u8::try_from(bit).unwrap_or(0)).then_some(offset)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         lock(&self.inner)
     }
@@ -194,10 +157,11 @@ impl Disk for SimDisk {
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
-        let inner = self.lock();
+        let mut inner = self.lock();
         if inner.is_off {
             return Err(no_power());
         }
+        inner.check_outage(false)?;
         if !dir.is_empty() && inner.names.get(dir) != Some(&Node::Dir) {
             return Err(ErrorKind::NotFound.into());
         }
@@ -209,10 +173,11 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let inner = self.lock();
+        let mut inner = self.lock();
         if inner.is_off {
             return Err(no_power());
         }
+        inner.check_outage(false)?;
         let Some(Node::File(inode)) = inner.names.get(name).copied() else {
             return Err(ErrorKind::NotFound.into());
         };
@@ -257,6 +222,11 @@ impl Disk for SimDisk {
         if inner.begin(boot)? {
             return Err(no_power());
         }
+        if inner.lying {
+            let lied = inner.changes.iter().any(|change| change.is_in(dir));
+            inner.count(Fault::LyingSync, u64::from(lied));
+            return Ok(());
+        }
         let (mut synced, mut rest) = (Vec::new(), Vec::new());
         for change in std::mem::take(&mut inner.changes) {
             if change.is_in(dir) { synced.push(change) } else { rest.push(change) }
@@ -280,11 +250,7 @@ impl File for SimFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let mut inner = lock(&self.inner);
-        if inner.is_off || inner.boot != self.boot {
-            return Err(no_power());
-        }
-        inner.content(self.inode)?.read(offset, buffer)
+        lock(&self.inner).read(self.inode, self.boot, offset, buffer)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -302,87 +268,12 @@ impl File for SimFile {
             inner.count(Fault::NoSpace, 1);
             return Err(no_space());
         }
-        inner.content(self.inode)?.grow(size);
+        let stamp = inner.next_stamp();
+        inner.content(self.inode)?.grow(size, stamp);
         if cut { Err(no_power()) } else { Ok(()) }
     }
 
     fn sync(&self) -> io::Result<Duration> {
         lock(&self.inner).sync(self.inode, self.boot)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written(disk: &SimDisk) -> Arc<dyn File> {
-        let file = disk.create("a").unwrap();
-        file.write_at(0, &[1; 2048]).unwrap();
-        file
-    }
-
-    #[test]
-    fn a_synced_file_without_a_synced_name_is_lost() {
-        let disk = SimDisk::new(1);
-        written(&disk).sync().unwrap();
-        disk.restart(Restart::PowerLostAll);
-        assert!(disk.files().is_empty());
-        assert_eq!(disk.counts()[&Fault::LostDirectoryChange], 1);
-    }
-
-    #[test]
-    fn what_was_synced_survives_and_the_rest_is_torn_at_sectors() {
-        let disk = SimDisk::new(2);
-        let file = written(&disk);
-        file.sync().unwrap();
-        disk.sync_dir("").unwrap();
-        file.write_at(100, &[2; 1900]).unwrap();
-        disk.restart(Restart::PowerLostSome);
-        assert!(file.sync().is_err(), "a file of an earlier run no longer works");
-        let found = disk.contents("a").unwrap();
-        assert_eq!(found[..100], [1; 100]);
-        for sector in found[512..1536].chunks(SECTOR_BYTES) {
-            assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is whole");
-        }
-    }
-
-    #[test]
-    fn a_failed_sync_leaves_pages_that_look_fine_until_the_power_fails() {
-        let disk = SimDisk::new(3);
-        let file = written(&disk);
-        disk.sync_dir("").unwrap();
-        disk.plan(Fault::SyncError);
-        assert!(file.sync().is_err());
-        assert!(file.sync().is_ok(), "the second sync lies");
-        assert_eq!(disk.contents("a").unwrap(), [1; 2048]);
-        disk.restart(Restart::PowerLostAll);
-        assert!(disk.contents("a").unwrap().is_empty());
-    }
-
-    #[test]
-    fn a_full_disk_takes_what_fits_and_says_so() {
-        let disk = SimDisk::new(4);
-        disk.set_capacity(Some(1000));
-        let file = disk.create("a").unwrap();
-        let error = file.write_at(0, &[1; 2048]).unwrap_err();
-        assert!(crate::disk::is_full(&error));
-        assert_eq!((file.size().unwrap(), disk.free_bytes().unwrap()), (1000, 0));
-        disk.remove("a").unwrap();
-        assert_eq!(disk.free_bytes().unwrap(), 1000);
-    }
-
-    #[test]
-    fn the_same_seed_and_calls_end_in_the_same_bytes() {
-        let run = || {
-            let disk = SimDisk::new(5);
-            disk.set_rates(FaultRates { slow_sync: 0.5, ..FaultRates::default() });
-            let file = written(&disk);
-            disk.sync_dir("").unwrap();
-            let took: Vec<_> = (0..8).map(|_| file.sync().unwrap()).collect();
-            file.write_at(0, &[7; 2048]).unwrap();
-            disk.restart(Restart::PowerLostSome);
-            (took, disk.contents("a"), disk.counts())
-        };
-        assert_eq!(run(), run());
     }
 }

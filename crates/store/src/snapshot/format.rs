@@ -1,4 +1,4 @@
-//! How does a snapshot look on disk?
+//! Encodes and verifies the parts of a snapshot file.
 //!
 //! ```text
 //! header   8 bytes "tenursnp", u32 format, u32 length of meta, u64 index, u64 term, meta, u32 checksum
@@ -116,23 +116,39 @@ pub(super) fn read_chunk(
     offset: u64,
     chunk: u64,
 ) -> Result<Option<Bytes>, Bad> {
+    let whole = read_whole_chunk(file, header, offset, chunk)?;
+    Ok(whole.map(|bytes| bytes.slice(CHUNK_HEADER_BYTES..)))
+}
+
+/// The length of the chunk at an offset with its header, unverified; nothing if the footer lies there.
+pub(super) fn chunk_length(file: &dyn File, offset: u64) -> Result<Option<usize>, Bad> {
     let mut length = [0; 4];
     read(file, offset, &mut length)?;
-    let length = u32::from_le_bytes(length) as usize;
-    if length == 0 {
-        return Ok(None);
+    match u32::from_le_bytes(length) as usize {
+        0 => Ok(None),
+        length if length > CHUNK_BYTES_MAX => Err(Bad::Corrupt(offset)),
+        length => Ok(Some(CHUNK_HEADER_BYTES + length)),
     }
-    if length > CHUNK_BYTES_MAX {
-        return Err(Bad::Corrupt(offset));
-    }
-    let mut bytes = vec![0; CHUNK_HEADER_BYTES + length];
+}
+
+/// Reads the chunk at an offset with its header, or nothing if the footer lies there.
+pub(super) fn read_whole_chunk(
+    file: &dyn File,
+    header: &Header,
+    offset: u64,
+    chunk: u64,
+) -> Result<Option<Bytes>, Bad> {
+    let Some(length) = chunk_length(file, offset)? else { return Ok(None) };
+    let mut bytes = vec![0; length];
     read(file, offset, &mut bytes)?;
-    let found = word(&bytes, 4);
-    let data = Bytes::from(bytes).slice(CHUNK_HEADER_BYTES..);
-    if found != chunk_checksum(header.checksum, chunk, &data) {
+    let data = &bytes[CHUNK_HEADER_BYTES..];
+    // The second read of the length counts: the first one only says how much to read.
+    if word(&bytes, 0) as usize != data.len()
+        || word(&bytes, 4) != chunk_checksum(header.checksum, chunk, data)
+    {
         return Err(Bad::Corrupt(offset));
     }
-    Ok(Some(data))
+    Ok(Some(bytes.into()))
 }
 
 pub(super) fn footer(snapshot: u32, footer: Footer) -> [u8; FOOTER_BYTES] {

@@ -1,10 +1,13 @@
-//! Which snapshots are complete, and which one is the newest?
+//! Keeps a member's snapshots: which ones are complete, which one is the newest, which are damaged.
 //!
 //! A snapshot is written under a temporary name and gets its real one when it is whole and synced,
 //! so a crash leaves no half of one. The newest two are kept: if the newest turns out to be damaged,
-//! the one before may still do, as long as the log reaches back to it.
+//! the one before may still do, as long as the log reaches back to it. A snapshot whose body turns out to
+//! be damaged is set aside under another name, so that it is neither sent nor counted; it is removed
+//! when a snapshot at its point or later is complete.
 
 mod format;
+mod raw;
 mod read;
 mod receive;
 mod write;
@@ -12,8 +15,9 @@ mod write;
 use std::{io, sync::Arc};
 
 pub use format::META_BYTES_MAX;
-pub use read::{RawSnapshot, SnapshotReader};
-pub use receive::SnapshotReceiver;
+pub use raw::RawSnapshot;
+pub use read::SnapshotReader;
+pub use receive::{Appended, SnapshotReceiver};
 pub use write::SnapshotWriter;
 
 use crate::{
@@ -26,6 +30,8 @@ const DIR: &str = "snapshots";
 const SUFFIX: &str = ".snap";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 const PART_SUFFIX: &str = ".part";
+/// Follows the name of a snapshot that was set aside.
+const DAMAGED_SUFFIX: &str = ".damaged";
 
 /// How many complete snapshots stay.
 const KEPT: usize = 2;
@@ -96,6 +102,12 @@ pub enum SnapshotError {
         expected: u64,
         /// Where the bytes given belong.
         found: u64,
+    },
+    /// Bytes were received again and are not those that were received first.
+    #[error("received other bytes for offset {offset} than before")]
+    Conflict {
+        /// Where the bytes given belong.
+        offset: u64,
     },
     /// More or fewer bytes were received than the id promises.
     #[error("received {found} of {expected} bytes")]
@@ -187,7 +199,31 @@ impl Snapshots {
 
     /// Opens a snapshot to send its bytes as they are.
     pub fn raw(&self, id: SnapshotId) -> Result<RawSnapshot, SnapshotError> {
-        self.read(id).map(SnapshotReader::into_raw)
+        self.read(id).map(|reader| reader.into_raw(self.clone()))
+    }
+
+    /// Reads the whole snapshot and verifies it. If it is damaged, it is set aside, durably: it is no
+    /// longer among [`Snapshots::complete`], and the member must write another one.
+    pub fn verify(&self, id: SnapshotId) -> Result<(), SnapshotError> {
+        let verified = self.read(id).and_then(SnapshotReader::verify);
+        // Another snapshot at the same point is not this one, and may be good.
+        let is_this = || !self.check(&name(id.point), id.point).is_ok_and(|found| found != id);
+        if matches!(verified, Err(SnapshotError::Corrupt { .. })) && is_this() {
+            let from = path(&name(id.point));
+            let to = format!("{from}{DAMAGED_SUFFIX}");
+            self.disk.rename(&from, &to).map_err(failed("set aside", &from))?;
+            self.disk.sync_dir(DIR).map_err(failed("sync", DIR))?;
+        }
+        verified
+    }
+
+    /// The points of the snapshots that were set aside and not replaced yet, newest first.
+    pub fn damaged(&self) -> Result<Vec<Point>, SnapshotError> {
+        let mut found: Vec<Point> =
+            self.names()?.iter().filter_map(|name| damaged_point(name)).collect();
+        found.sort_unstable();
+        found.reverse();
+        Ok(found)
     }
 
     /// Begins or goes on to receive a snapshot. Others half received are given up.
@@ -197,11 +233,13 @@ impl Snapshots {
 
     /// Removes all but the newest complete ones. A damaged one goes once it is older than those.
     fn retain_newest(&self) -> Result<(), SnapshotError> {
-        let Some(oldest_kept) = self.complete()?.get(KEPT - 1).map(|id| id.point) else {
-            return Ok(());
-        };
+        let complete = self.complete()?;
+        let newest = complete.first().map(|id| id.point);
+        let oldest_kept = complete.get(KEPT - 1).map(|id| id.point);
         for name in self.names()? {
-            if point(&name).is_some_and(|point| point < oldest_kept) {
+            let is_old = point(&name).is_some_and(|point| Some(point) < oldest_kept);
+            let is_replaced = damaged_point(&name).is_some_and(|point| Some(point) <= newest);
+            if is_old || is_replaced {
                 self.remove(&name)?;
             }
         }
@@ -281,6 +319,11 @@ fn point(file_name: &str) -> Option<Point> {
     let number = |text| u64::from_str_radix(text, 16).ok();
     let point = Point { index: number(index)?, term: number(term)? };
     (name(point) == file_name).then_some(point)
+}
+
+/// The point in the name of a snapshot that was set aside; nothing if it is another file.
+fn damaged_point(file_name: &str) -> Option<Point> {
+    point(file_name.strip_suffix(DAMAGED_SUFFIX)?)
 }
 
 fn failed<'a>(doing: &'static str, name: &'a str) -> impl FnOnce(io::Error) -> SnapshotError + 'a {

@@ -1,11 +1,11 @@
-//! How is a snapshot read?
+//! Reads a snapshot to build the state from it.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::{
-    SnapshotError, SnapshotId, bad_at, failed,
+    RawSnapshot, SnapshotError, SnapshotId, Snapshots, bad_at,
     format::{self, CHUNK_HEADER_BYTES, FOOTER_BYTES, Footer, Header},
 };
 use crate::{Point, disk::File};
@@ -23,14 +23,6 @@ pub struct SnapshotReader {
     footer: Footer,
     offset: u64,
     seen: Footer,
-}
-
-/// The bytes of a snapshot's file, to be sent to another member. Its checksums travel with them.
-#[derive(Debug)]
-pub struct RawSnapshot {
-    name: String,
-    file: Arc<dyn File>,
-    id: SnapshotId,
 }
 
 impl SnapshotReader {
@@ -86,22 +78,14 @@ impl SnapshotReader {
         Ok(Some(data))
     }
 
-    pub(super) fn into_raw(self) -> RawSnapshot {
-        RawSnapshot { name: self.name, file: self.file, id: self.id }
-    }
-}
-
-impl RawSnapshot {
-    /// Which snapshot this is.
-    pub fn id(&self) -> SnapshotId {
-        self.id
+    /// Reads what is left, and tells whether the whole is what was written.
+    pub(super) fn verify(mut self) -> Result<(), SnapshotError> {
+        while self.next_chunk()?.is_some() {}
+        Ok(())
     }
 
-    /// Up to `max` bytes from an offset; none at the end.
-    pub fn read_at(&self, offset: u64, max: usize) -> Result<Bytes, SnapshotError> {
-        let left = usize::try_from(self.id.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; left.min(max)];
-        self.file.read_at(offset, &mut bytes).map_err(failed("read", &self.name))?;
-        Ok(bytes.into())
+    pub(super) fn into_raw(self, snapshots: Snapshots) -> RawSnapshot {
+        let Self { name, file, id, header, footer, .. } = self;
+        RawSnapshot::new(snapshots, name, file, id, header, footer)
     }
 }

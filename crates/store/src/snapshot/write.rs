@@ -1,4 +1,4 @@
-//! How is a snapshot written?
+//! Writes a snapshot chunk by chunk and makes it complete.
 
 use std::sync::Arc;
 

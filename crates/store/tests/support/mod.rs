@@ -1,7 +1,10 @@
-//! What should a log hold after a run, told by the simplest model that could be right?
+//! Tells what a log should hold after a run, by the simplest model that could be right.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub(crate) mod checks;
+pub(crate) mod program;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -164,7 +167,7 @@ fn attempt(disk: &Arc<dyn Disk>, seed: u64, steps: usize, run: &mut Run) -> Resu
         match rng.below(20) {
             0..=9 => {
                 let (entries, hard_state) = random_batch(&mut rng, &now);
-                write(&mut log, run, &Batch { snapshot: None, entries: &entries, hard_state })?;
+                write(&mut log, run, &Batch { entries: &entries, hard_state, ..Batch::default() })?;
             }
             10..=14 => {
                 log.sync()?;
@@ -200,7 +203,7 @@ fn attempt(disk: &Arc<dyn Disk>, seed: u64, steps: usize, run: &mut Run) -> Resu
                             .flatten(),
                         commit: point.index,
                     });
-                    let batch = Batch { snapshot: Some(point), entries: &[], hard_state };
+                    let batch = Batch { snapshot: Some(point), hard_state, ..Batch::default() };
                     write(&mut log, run, &batch)?;
                     compact(&mut log, run, point.index)?;
                 }

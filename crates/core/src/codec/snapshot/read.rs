@@ -172,21 +172,32 @@ impl SnapshotReader {
         if section != Section::End {
             self.hasher.update(whole);
         }
+        let level = self.machine.level;
         match section {
             Section::Head if first => self.head(&mut reader)?,
             Section::Head => return Err(BadSnapshot::Malformed),
             Section::Vacant => self.vacant(&mut reader)?,
-            Section::Leases => records(&mut reader, &mut self.machine.leases, &self.vacant[0])?,
-            Section::Locks => records(&mut reader, &mut self.machine.locks, &self.vacant[1])?,
-            Section::Grants => records(&mut reader, &mut self.machine.grants, &self.vacant[2])?,
-            Section::Places => records(&mut reader, &mut self.machine.places, &self.vacant[3])?,
-            Section::Waits => records(&mut reader, &mut self.machine.waits, &self.vacant[4])?,
-            Section::Keys => records(&mut reader, &mut self.machine.keys, &self.vacant[5])?,
+            Section::Leases => {
+                records(&mut reader, level, &mut self.machine.leases, &self.vacant[0])?
+            }
+            Section::Locks => {
+                records(&mut reader, level, &mut self.machine.locks, &self.vacant[1])?
+            }
+            Section::Grants => {
+                records(&mut reader, level, &mut self.machine.grants, &self.vacant[2])?
+            }
+            Section::Places => {
+                records(&mut reader, level, &mut self.machine.places, &self.vacant[3])?
+            }
+            Section::Waits => {
+                records(&mut reader, level, &mut self.machine.waits, &self.vacant[4])?
+            }
+            Section::Keys => records(&mut reader, level, &mut self.machine.keys, &self.vacant[5])?,
             Section::SeqRequests => {
-                records(&mut reader, &mut self.machine.seq_requests, &self.vacant[6])?;
+                records(&mut reader, level, &mut self.machine.seq_requests, &self.vacant[6])?;
             }
             Section::KeyRequests => {
-                records(&mut reader, &mut self.machine.key_requests, &self.vacant[7])?;
+                records(&mut reader, level, &mut self.machine.key_requests, &self.vacant[7])?;
             }
             Section::KeyRequestOrder => {
                 while !reader.is_empty() {
@@ -293,6 +304,7 @@ fn next_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn records<T: Record + Clone>(
     reader: &mut Reader<'_>,
+    level: u16,
     slab: &mut Slab<T>,
     vacant: &Vacant,
 ) -> Result<(), BadSnapshot> {
@@ -303,7 +315,7 @@ fn records<T: Record + Clone>(
         if slot.index() > slab.len() + vacant.order.len() {
             return Err(BadSnapshot::Inconsistent);
         }
-        if !slab.place(slot, T::get(reader)?) {
+        if !slab.place(slot, T::get(reader, level)?) {
             return Err(BadSnapshot::Inconsistent);
         }
     }

@@ -55,8 +55,9 @@ impl Machine {
             if self.names.find(&self.locks, lock.name.as_bytes()).is_some() {
                 return Err(BadSnapshot::Inconsistent);
             }
-            self.names.insert(&self.locks, slot);
+            self.names.insert_unordered(&self.locks, slot);
         }
+        self.names.settle_all(&self.locks);
         Ok(())
     }
 

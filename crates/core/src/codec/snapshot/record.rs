@@ -8,19 +8,21 @@ use tenure_types::{Epoch, Limit, Limits, PlaceNumber, Revision, Term, Token};
 use crate::codec::request::get_lease_id;
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::Machine;
-use crate::request::Purpose;
+use crate::request::{LEVEL_ABANDON, Purpose};
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{Link, List};
 use crate::state::record::{
-    Grant, GrantMode, GrantState, Key, KeyRequest, Lease, Lock, Over, Phase, Place, Remembered,
-    SeqRequest, Terms, Wait,
+    AskRecord, Asks, Grant, GrantMode, GrantState, Key, KeyRequest, Lease, Lock, Over, Phase,
+    Place, Remembered, SeqRequest, Terms, Wait,
 };
 use crate::state::slab::Slot;
 
-/// A record that can be written and read. Links are derived: reading leaves them empty.
+/// A record that can be written and read. Links are derived: reading leaves them empty. The level of
+/// the state decides which parts a record has, so that members of several versions write the same
+/// bytes as long as they apply by the same rules.
 pub(super) trait Record: Sized {
-    fn put(&self, out: &mut Vec<u8>);
-    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed>;
+    fn put(&self, out: &mut Vec<u8>, level: u16);
+    fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed>;
 }
 
 /// The numbers of the state that are no records.
@@ -151,7 +153,7 @@ fn get_optional_time(reader: &mut Reader<'_>) -> Result<Option<u64>, Malformed> 
 }
 
 impl Record for Lease {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>, _level: u16) {
         out.put(self.id.get());
         out.put(self.created.0);
         out.put(self.generation);
@@ -163,7 +165,7 @@ impl Record for Lease {
         out.put(if mutant!("requests_not_in_snapshot") { 0 } else { self.done });
     }
 
-    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn get(reader: &mut Reader<'_>, _level: u16) -> Result<Self, Malformed> {
         Ok(Lease {
             id: get_lease_id(reader)?,
             created: reader.revision()?,
@@ -187,7 +189,7 @@ impl Record for Lease {
 }
 
 impl Record for Lock {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>, _level: u16) {
         out.put_name(&self.name);
         out.put(self.created.0);
         out.put(self.modified.0);
@@ -195,7 +197,7 @@ impl Record for Lock {
         out.put(u64::from(self.slots.map_or(0, NonZeroU32::get)));
     }
 
-    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn get(reader: &mut Reader<'_>, _level: u16) -> Result<Self, Malformed> {
         Ok(Lock {
             name: reader.name()?,
             created: reader.revision()?,
@@ -209,7 +211,7 @@ impl Record for Lock {
 }
 
 impl Record for Grant {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>, level: u16) {
         put_slot(out, self.lock);
         out.put(self.token.get());
         out.put(self.place.0);
@@ -236,9 +238,10 @@ impl Record for Grant {
                 out.put(u64::from(slot));
             }
         }
+        put_asks(out, self.asks, level);
     }
 
-    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed> {
         Ok(Grant {
             lock: get_slot(reader)?,
             token: reader.token()?,
@@ -262,6 +265,7 @@ impl Record for Grant {
                 2 => GrantMode::Slot(reader.u32()?),
                 _ => return Err(Malformed),
             },
+            asks: get_asks(reader, level)?,
             in_lock: Link::default(),
             in_lease: Link::default(),
         })
@@ -269,7 +273,7 @@ impl Record for Grant {
 }
 
 impl Record for Place {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>, level: u16) {
         out.put(self.number.0);
         put_slot(out, self.lease);
         out.put(self.created.0);
@@ -277,9 +281,10 @@ impl Record for Place {
         out.put_optional(self.until_ms.map(NonZeroU64::get));
         put_terms(out, &self.terms);
         out.put_u8(u8::from(self.independent));
+        put_asks(out, self.asks, level);
     }
 
-    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed> {
         let number = PlaceNumber(reader.number()?);
         let lease = get_slot(reader)?;
         Ok(Place {
@@ -295,19 +300,20 @@ impl Record for Place {
             },
             terms: get_terms(reader)?,
             independent: reader.flag()?,
+            asks: get_asks(reader, level)?,
             in_lease: Link::default(),
         })
     }
 }
 
 impl Record for Wait {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>, _level: u16) {
         put_slot(out, self.place);
         put_slot(out, self.lock);
         out.put_mode(self.mode);
     }
 
-    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn get(reader: &mut Reader<'_>, _level: u16) -> Result<Self, Malformed> {
         Ok(Wait {
             place: get_slot(reader)?,
             lock: get_slot(reader)?,
@@ -319,7 +325,7 @@ impl Record for Wait {
 }
 
 impl Record for Key {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>, _level: u16) {
         out.put_name(&self.name);
         out.put_bytes(&self.value);
         out.put(self.created.0);
@@ -328,7 +334,7 @@ impl Record for Key {
         out.put_optional(self.lease.map(|lease| u64::from(lease.number())));
     }
 
-    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn get(reader: &mut Reader<'_>, _level: u16) -> Result<Self, Malformed> {
         Ok(Key {
             name: reader.name()?,
             value: Box::from(reader.bytes()?),
@@ -348,40 +354,40 @@ impl Record for Key {
 }
 
 impl Record for SeqRequest {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>, level: u16) {
         put_slot(out, self.lease);
         out.put(self.seq);
         out.put_raw(&self.hash.to_le_bytes());
-        put_remembered(out, &self.answer);
+        put_remembered(out, &self.answer, level);
     }
 
-    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed> {
         Ok(SeqRequest {
             lease: get_slot(reader)?,
             seq: reader.number()?,
             hash: get_u64(reader)?,
-            answer: get_remembered(reader)?,
+            answer: get_remembered(reader, level)?,
             in_lease: Link::default(),
         })
     }
 }
 
 impl Record for KeyRequest {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>, level: u16) {
         out.put_bytes(self.principal.as_bytes());
         out.put_name(&self.key);
         out.put_raw(&self.hash.to_le_bytes());
         out.put(self.since_ms);
-        put_remembered(out, &self.answer);
+        put_remembered(out, &self.answer, level);
     }
 
-    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed> {
         Ok(KeyRequest {
             principal: Box::from(reader.text()?),
             key: reader.name()?,
             hash: get_u64(reader)?,
             since_ms: get_time(reader)?,
-            answer: get_remembered(reader)?,
+            answer: get_remembered(reader, level)?,
             in_order: Link::default(),
         })
     }
@@ -416,13 +422,25 @@ fn get_terms(reader: &mut Reader<'_>) -> Result<Terms, Malformed> {
     if terms.is_plain() { Err(Malformed) } else { Ok(terms) }
 }
 
-fn put_remembered(out: &mut Vec<u8>, answer: &Remembered) {
+/// Asks are counted from a level on, and written from there on.
+fn put_asks(out: &mut Vec<u8>, asks: Asks, level: u16) {
+    if level >= LEVEL_ABANDON {
+        out.put(u64::from(asks.0));
+    }
+}
+
+fn get_asks(reader: &mut Reader<'_>, level: u16) -> Result<Asks, Malformed> {
+    if level >= LEVEL_ABANDON { Ok(Asks(reader.u32()?)) } else { Ok(Asks::first(level)) }
+}
+
+fn put_remembered(out: &mut Vec<u8>, answer: &Remembered, level: u16) {
     match answer {
-        Remembered::Ask { lease, created, place } => {
+        Remembered::Ask(ask) => {
             out.put_u8(0);
-            out.put(lease.get());
-            out.put(created.0);
-            out.put(place.0);
+            out.put(ask.lease.get());
+            out.put(ask.created.0);
+            out.put(ask.place.0);
+            put_asks(out, ask.asks, level);
         }
         Remembered::Outcome(outcome) => {
             out.put_u8(1);
@@ -431,13 +449,14 @@ fn put_remembered(out: &mut Vec<u8>, answer: &Remembered) {
     }
 }
 
-fn get_remembered(reader: &mut Reader<'_>) -> Result<Remembered, Malformed> {
+fn get_remembered(reader: &mut Reader<'_>, level: u16) -> Result<Remembered, Malformed> {
     match reader.u8()? {
-        0 => Ok(Remembered::Ask {
+        0 => Ok(Remembered::Ask(AskRecord {
             lease: get_lease_id(reader)?,
             created: reader.revision()?,
             place: PlaceNumber(reader.number()?),
-        }),
+            asks: get_asks(reader, level)?,
+        })),
         1 => Ok(Remembered::Outcome(Box::new(get_outcome(reader)?))),
         _ => Err(Malformed),
     }

@@ -126,7 +126,8 @@ impl Frozen {
 
 impl Source<'_> {
     fn write(&self, sink: &mut dyn FnMut(&[u8])) -> u128 {
-        let mut frames = Frames { sink, hasher: Xxh3Default::new(), frame: Vec::new() };
+        let level = self.head.level;
+        let mut frames = Frames { sink, level, hasher: Xxh3Default::new(), frame: Vec::new() };
         frames.send(MAGIC);
         frames.section(Section::Head, |out| put_head(out, &self.head, self.limits));
         self.write_vacant(&mut frames);
@@ -178,6 +179,8 @@ impl Source<'_> {
 /// Cuts what is written into frames and hashes them.
 struct Frames<'a> {
     sink: &'a mut dyn FnMut(&[u8]),
+    /// The level of the state, which decides the form of its records.
+    level: u16,
     hasher: Xxh3Default,
     frame: Vec<u8>,
 }
@@ -233,9 +236,10 @@ impl Frames<'_> {
     }
 
     fn records<T: Record>(&mut self, section: Section, slab: &Slab<T>) {
+        let level = self.level;
         self.many(section, slab.iter(), |out, (slot, record)| {
             out.put(u64::from(slot.number()));
-            record.put(out);
+            record.put(out, level);
         });
     }
 

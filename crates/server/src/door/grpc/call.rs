@@ -15,7 +15,7 @@ use v1::answer::Result as Wire;
 
 use crate::door::decode;
 use crate::door::encode::{self, Told};
-use crate::edge::{self, Edge, Principal, Turn, WITHIN};
+use crate::edge::{Edge, Principal, Turn, WITHIN};
 
 /// Metadata: makes a request safe to repeat.
 const KEY: &str = "idempotency-key";
@@ -97,7 +97,7 @@ impl Call {
     /// Runs a command.
     pub(super) async fn outcome(&self, command: Command<'_>) -> Result<Outcome, Status> {
         let called = self.edge.call(&self.who, self.id(), command, self.within()).await;
-        called.map_err(|failure| self.failed(failure))
+        called.map_err(told)
     }
 
     /// Acquires locks, waiting for the turn. A caller that goes away, or whose time is over, leaves the
@@ -107,16 +107,16 @@ impl Call {
         acquire: Acquire<'_>,
         wait_ms: Option<u64>,
     ) -> Result<Outcome, Status> {
-        if wait_ms == Some(0) {
-            return self.outcome(Command::Acquire(acquire)).await;
-        }
         let wait = wait_ms.map_or(UNLIMITED, Duration::from_millis).min(UNLIMITED);
         let deadline = self.deadline.unwrap_or(UNLIMITED);
         let turn = Turn { wait: wait.min(deadline), within: self.within(), keep: false };
         let acquired = self.edge.acquire(&self.who, self.id(), acquire, turn);
         match tokio::time::timeout(deadline, acquired).await {
-            Ok(outcome) => outcome.map_err(|failure| self.failed(failure)),
-            Err(_) => Err(self.failed(edge::Failure::Unknown)),
+            Ok(outcome) => outcome.map_err(told),
+            Err(_) => {
+                let waited_ms = self.within().as_millis().try_into().unwrap_or(u64::MAX);
+                Err(told(Failure::UnknownOutcome { waited_ms }))
+            }
         }
     }
 
@@ -133,17 +133,6 @@ impl Call {
             answer => {
                 pick(header, answer).map(Response::new).ok_or_else(|| told(Failure::Internal))
             }
-        }
-    }
-
-    /// A failure of the edge as a status.
-    pub(super) fn failed(&self, failure: edge::Failure) -> Status {
-        match failure {
-            edge::Failure::Unknown => {
-                let waited_ms = self.within().as_millis().try_into().unwrap_or(u64::MAX);
-                told(Failure::UnknownOutcome { waited_ms })
-            }
-            failure => told(failure),
         }
     }
 }

@@ -8,9 +8,9 @@ use tenure_wire::{Failure, v1};
 use tonic::{Request, Response, Status};
 
 use super::call::{Call, told};
-use crate::book::{Card, Names, Preference};
 use crate::door::decode;
 use crate::edge::{Cluster, Edge};
+use tenure_node::directory::{Card, Names, Preference};
 
 /// A request that was passed on more often has gone in circles.
 const HOPS_MAX: u32 = 5;

@@ -95,7 +95,7 @@ impl v1::election_service_server::ElectionService for Elections {
         let name = ask::name(&it.name, "name").map_err(ask::told)?;
         let shown = move |machine: &Machine| leadership(machine, &name);
         let read = self.edge.read(ask::fresh(it.stale), call.within(), shown).await;
-        let (revision, leader) = read.map_err(|failure| call.failed(failure))?;
+        let (revision, leader) = read.map_err(super::call::told)?;
         Ok(Response::new(v1::LeaderResponse { header: Some(self.edge.header(revision)), leader }))
     }
 

@@ -38,7 +38,6 @@ use tonic::{Code, Status};
 use super::MESSAGE_BYTES_MAX;
 use crate::edge::Edge;
 use crate::meter::{Class, Door};
-use crate::os;
 
 /// What a member runs.
 const SOFTWARE: &str = concat!("tenure ", env!("CARGO_PKG_VERSION"));
@@ -88,10 +87,10 @@ pub(super) fn refused(failure: Failure) -> Response {
 
 /// Lets nothing but gRPC in, and nothing but our errors out.
 async fn guard(State(edge): State<Edge>, request: Request, next: Next) -> Response {
-    let (began_us, class) = (os::now_us(), Class::of_call(request.uri().path()));
+    let (began_us, class) = (edge.now_us(), Class::of_call(request.uri().path()));
     let response = pass(request, next).await;
     if let Some(class) = class {
-        edge.asked().served(Door::Grpc, class, os::now_us().saturating_sub(began_us));
+        edge.asked().served(Door::Grpc, class, edge.now_us().saturating_sub(began_us));
     }
     let reason = response.headers().get(status::REASON).and_then(|reason| reason.to_str().ok());
     if let Some(reason) = reason {

@@ -14,7 +14,7 @@ use tenure_wire::{Failure, v1};
 use utoipa::IntoParams;
 
 use super::Http;
-use super::answer::{Refused, failed, json_with};
+use super::answer::{Refused, json_with};
 use super::call::{request_id, within};
 use super::span::Span;
 use crate::door::encode::Told;
@@ -78,7 +78,7 @@ impl Http {
         self.outlives(&acquire, patience.wait(), within).await?;
         let turn = Turn { wait: patience.wait(), within, keep: patience.keep() };
         let outcome = self.edge.acquire(&self.who(), request_id(key), acquire, turn).await;
-        let outcome = outcome.map_err(|failure| failed(failure, within))?;
+        let outcome = outcome.map_err(Refused::from)?;
         let header = self.header(outcome.revision);
         became(&outcome, told).map(|became| (header, became))
     }

@@ -1,7 +1,5 @@
 //! How does an answer look, and how a refusal?
 
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
@@ -10,8 +8,6 @@ use serde::Serialize;
 use tenure_types::Refusal;
 use tenure_wire::json::error::ErrorBody;
 use tenure_wire::{Failure, v1};
-
-use crate::edge;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// What a member said a moment ago is no answer to the same question now.
@@ -69,17 +65,6 @@ impl IntoResponse for Refused {
         }
         response.extensions_mut().insert(reason);
         response
-    }
-}
-
-/// What became of a call that has no outcome.
-pub(super) fn failed(failure: edge::Failure, within: Duration) -> Refused {
-    match failure {
-        edge::Failure::Unknown => {
-            let waited_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
-            Failure::UnknownOutcome { waited_ms }.into()
-        }
-        other => Failure::from(other).into(),
     }
 }
 

@@ -11,9 +11,9 @@ use super::call::{Call, within};
 use super::leases::Timeout;
 use super::limits::Nothing;
 use super::{Http, Refused};
-use crate::book::{Card, Names, Preference};
 use crate::door::{decode, grpc};
 use crate::edge::Cluster;
+use tenure_node::directory::{Card, Names, Preference};
 
 const AT: &str = "/v1/cluster/members/";
 

@@ -11,8 +11,8 @@ use super::Http;
 use super::answer::{Answered, json};
 use super::call::Call;
 use super::limits::Nothing;
-use crate::book;
 use crate::door::grpc;
+use tenure_node::directory;
 
 /// How one member is: its part in the agreement, its state, its disk. Its own view, which needs nobody else.
 #[derive(Serialize, ToSchema)]
@@ -96,7 +96,7 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
         let cluster = crate::edge::Cluster {
             members: replica.members().clone(),
             status: replica.status(),
-            book: book::read(machine),
+            book: directory::read(machine),
         };
         (cluster, own)
     });

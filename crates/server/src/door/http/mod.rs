@@ -41,7 +41,6 @@ use tenure_wire::json::Header;
 use crate::door::grpc;
 use crate::edge::{Edge, Fresh, Principal};
 use crate::meter::Door;
-use crate::os;
 
 use answer::Refused;
 pub(crate) use guard::Hosts;
@@ -113,7 +112,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
 
 /// What every request passes first: is it for us, and how long did it take?
 async fn enter(State(http): State<Http>, request: Request, next: Next) -> Response {
-    let began_us = os::now_us();
+    let began_us = http.edge.now_us();
     let class = metrics::class(request.method(), request.uri().path());
     let response = if http.hosts.admit(&request) {
         next.run(request).await
@@ -121,7 +120,7 @@ async fn enter(State(http): State<Http>, request: Request, next: Next) -> Respon
         Refused::from(Failure::HostNotAllowed).into_response()
     };
     let asked = http.edge.asked();
-    asked.served(Door::Http, class, os::now_us().saturating_sub(began_us));
+    asked.served(Door::Http, class, http.edge.now_us().saturating_sub(began_us));
     if let Some(answer::Reason(reason)) = response.extensions().get() {
         asked.refused(Door::Http, reason);
     }
@@ -193,7 +192,7 @@ impl Http {
         within: Duration,
     ) -> Result<(Header, Answer), Refused> {
         let outcome = self.edge.call(&self.who(), id, command, within).await;
-        let outcome = outcome.map_err(|failure| answer::failed(failure, within))?;
+        let outcome = outcome.map_err(answer::Refused::from)?;
         let done = outcome.result.map_err(|refusal| Refused::from(&refusal))?;
         Ok((self.header(outcome.revision), done))
     }
@@ -206,7 +205,7 @@ impl Http {
         ask: impl Fn(&tenure_core::Machine) -> T + Send + Sync + 'static,
     ) -> Result<(Header, T), Refused> {
         let read = self.edge.read(fresh, within, ask).await;
-        let (revision, found) = read.map_err(|failure| answer::failed(failure, within))?;
+        let (revision, found) = read.map_err(answer::Refused::from)?;
         Ok((self.header(revision), found))
     }
 }

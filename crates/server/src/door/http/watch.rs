@@ -136,7 +136,7 @@ async fn reachable(http: &Http, from: Revision) -> Result<(), Refused> {
         return Err(Failure::Compacted { floor }.into());
     }
     let beyond = ask::beyond(&http.edge, from).await;
-    match beyond.map_err(|failure| answer::failed(failure, WITHIN))? {
+    match beyond.map_err(answer::Refused::from)? {
         Some(newest) => Err((&Refusal::FutureRevision { asked: from, newest }).into()),
         None => Ok(()),
     }

@@ -24,7 +24,6 @@ use super::Heard;
 use crate::door::Seat;
 use crate::edge::{Edge, Fresh, Mail, Principal, Turn, WITHIN};
 use crate::meter::{Class, Door};
-use crate::os;
 
 /// Locks that one connection may wait for or hold through it.
 const LOCKS_MAX: usize = 1_024;
@@ -78,9 +77,9 @@ async fn take(
         Ok(line) => line,
         Err(failure) => return Some(refused(edge, &(&failure).into())),
     };
-    let began_us = os::now_us();
+    let began_us = edge.now_us();
     let served = move |edge: &Edge, class| {
-        let took_us = os::now_us().saturating_sub(began_us);
+        let took_us = edge.now_us().saturating_sub(began_us);
         edge.asked().served(Door::LockSocket, class, took_us);
     };
     let whose = (line.client_id.clone(), line.key.clone());
@@ -118,8 +117,8 @@ async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Err
     loop {
         let outcome = match attempt(edge, &who, line, lease).await {
             Ok(outcome) => outcome,
-            Err(forbidden @ crate::edge::Failure::Forbidden { .. }) => {
-                return Err(told(forbidden.into()));
+            Err(forbidden @ Failure::PermissionDenied { .. }) => {
+                return Err(told(forbidden));
             }
             // Nobody leads, or the answer was lost: the lease finds its place again.
             Err(_) => {
@@ -156,7 +155,7 @@ async fn attempt(
     who: &Principal,
     line: &PlainRequest,
     lease: LeaseId,
-) -> Result<Outcome, crate::edge::Failure> {
+) -> Result<Outcome, Failure> {
     let new = NewLease { id: lease, ttl_ms: ttl_ms(line), client: &line.client_id, metadata: &[] };
     let granted = edge.call(who, RequestId::None, Command::GrantLease(new), WITHIN).await?;
     match &granted.result {
@@ -193,11 +192,7 @@ async fn attempt(
     }
 }
 
-async fn is_theirs(
-    edge: &Edge,
-    lease: LeaseId,
-    client: &str,
-) -> Result<bool, crate::edge::Failure> {
+async fn is_theirs(edge: &Edge, lease: LeaseId, client: &str) -> Result<bool, Failure> {
     let client = client.to_owned();
     let ask = move |machine: &Machine| {
         let view = machine.lease(LeaseRef::Id(lease));

@@ -28,8 +28,8 @@ use tokio::sync::Mutex;
 use super::Http;
 use super::answer::Answered;
 use crate::edge::Edge;
-use crate::member::Lead;
 use crate::meter::Class;
+use tenure_node::Lead;
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// How long whoever wants figures waits for the member's loop.

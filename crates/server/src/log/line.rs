@@ -1,23 +1,12 @@
-//! What does a member tell those who watch it?
-//!
-//! One line per event on stderr: text for a terminal, JSON for anything else.
+//! Formats one event as a line: text for a terminal, JSON for anything else.
 
-use std::fmt::{Display, Write as _};
-use std::io::{IsTerminal, Write, stderr};
-use std::sync::OnceLock;
+use std::fmt::Write as _;
 
 use rustix::time::{ClockId, clock_gettime};
+use tracing::Level;
 
-/// How much somebody should care.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Level {
-    /// It is good to know.
-    Info,
-    /// Something is not as it should be, and the member goes on.
-    Warn,
-    /// The member cannot go on.
-    Error,
-}
+/// Bytes of one value that are kept: the names and causes in it may be of any length.
+const VALUE_BYTES_MAX: usize = 4096;
 
 /// How lines are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,65 +17,36 @@ pub enum Form {
     Json,
 }
 
-static FORM: OnceLock<Form> = OnceLock::new();
+/// The name of a field and its value.
+pub(super) type Pair = (&'static str, String);
 
-/// Chooses how lines are written from here on; whoever chose first, or said something, is obeyed.
-pub fn write_as(form: Form) {
-    let _ = FORM.set(form);
-}
-
-/// A name and what it is.
-pub type Pair<'a> = (&'a str, &'a dyn Display);
-
-/// Says something that is good to know.
-pub fn info(message: &str, pairs: &[Pair<'_>]) {
-    say(Level::Info, message, pairs);
-}
-
-/// Says that something is not as it should be.
-pub fn warn(message: &str, pairs: &[Pair<'_>]) {
-    say(Level::Warn, message, pairs);
-}
-
-/// Says that the member cannot go on.
-pub fn error(message: &str, pairs: &[Pair<'_>]) {
-    say(Level::Error, message, pairs);
-}
-
-fn say(level: Level, message: &str, pairs: &[Pair<'_>]) {
-    let usual = || if stderr().is_terminal() { Form::Text } else { Form::Json };
-    let form = *FORM.get_or_init(usual);
+/// The line of an event that happens now.
+pub(super) fn format(form: Form, level: Level, message: &str, pairs: &[Pair]) -> String {
     // Only for people who read it: no decision depends on the wall clock.
     let now = clock_gettime(ClockId::Realtime);
     let (seconds, millis) = (now.tv_sec, now.tv_nsec / 1_000_000);
-    let line = if form == Form::Text {
-        let day = seconds.rem_euclid(86_400);
-        let (hour, minute, second) = (day / 3600, day / 60 % 60, day % 60);
-        let level = match level {
-            Level::Info => "INFO ",
-            Level::Warn => "WARN ",
-            Level::Error => "ERROR",
-        };
-        let time = format!("{hour:02}:{minute:02}:{second:02}.{millis:03}");
-        as_text(&format!("{time} {level} {message}"), pairs)
-    } else {
-        let level = match level {
-            Level::Info => "info",
-            Level::Warn => "warn",
-            Level::Error => "error",
-        };
-        as_json(&date(seconds, millis), level, message, pairs)
-    };
-    // Nobody to tell is no reason to stop.
-    let _ = stderr().lock().write_all(line.as_bytes());
+    match form {
+        Form::Text => {
+            let day = seconds.rem_euclid(86_400);
+            let (hour, minute, second) = (day / 3600, day / 60 % 60, day % 60);
+            let time = format!("{hour:02}:{minute:02}:{second:02}.{millis:03}");
+            as_text(&format!("{time} {:5} {message}", level.as_str()), pairs)
+        }
+        Form::Json => {
+            let level = level.as_str().to_ascii_lowercase();
+            as_json(&date(seconds, millis), &level, message, pairs)
+        }
+    }
 }
 
-fn as_text(start: &str, pairs: &[Pair<'_>]) -> String {
+fn as_text(start: &str, pairs: &[Pair]) -> String {
     let mut line = String::from(start);
     for (at, (name, value)) in pairs.iter().enumerate() {
-        let value = value.to_string();
+        let value = shortened(value);
         let space = if at == 0 { "  " } else { " " };
-        if value.contains([' ', '"', '\n']) || value.is_empty() {
+        // A peer chooses some of these: no control character may reach a terminal.
+        let plain = |c: char| c != ' ' && c != '"' && !c.is_control();
+        if value.is_empty() || !value.chars().all(plain) {
             let _ = write!(line, "{space}{name}={value:?}");
         } else {
             let _ = write!(line, "{space}{name}={value}");
@@ -95,16 +55,21 @@ fn as_text(start: &str, pairs: &[Pair<'_>]) -> String {
     line + "\n"
 }
 
-fn as_json(time: &str, level: &str, message: &str, pairs: &[Pair<'_>]) -> String {
+fn as_json(time: &str, level: &str, message: &str, pairs: &[Pair]) -> String {
     let mut line = format!("{{\"time\":\"{time}\",\"level\":\"{level}\",\"message\":");
     put_json(&mut line, message);
     for (name, value) in pairs {
         line.push(',');
         put_json(&mut line, name);
         line.push(':');
-        put_json(&mut line, &value.to_string());
+        put_json(&mut line, shortened(value));
     }
     line + "}\n"
+}
+
+fn shortened(value: &str) -> &str {
+    let end = (0..=VALUE_BYTES_MAX.min(value.len())).rev().find(|at| value.is_char_boundary(*at));
+    &value[..end.unwrap_or(0)]
 }
 
 /// A moment of the wall clock, in UTC.
@@ -152,10 +117,17 @@ mod tests {
 
     #[test]
     fn lines_are_text_or_json() {
-        let pairs: [Pair<'_>; 2] = [("lock", &"a \"b\""), ("token", &7)];
+        let pairs = [("lock", "a \"b\"".to_owned()), ("token", "7".to_owned())];
         assert_eq!(as_text("x", &pairs), "x  lock=\"a \\\"b\\\"\" token=7\n");
         let line = as_json("1.000", "info", "x\ty", &pairs);
         let start = "{\"time\":\"1.000\",\"level\":\"info\",\"message\":\"x\\u0009y\",";
         assert_eq!(line, format!("{start}\"lock\":\"a \\\"b\\\"\",\"token\":\"7\"}}\n"));
+    }
+    #[test]
+    fn values_are_bounded_and_cannot_move_the_cursor() {
+        let pairs = [("why", "\u{1b}[2J".to_owned())];
+        assert_eq!(as_text("x", &pairs), "x  why=\"\\u{1b}[2J\"\n");
+        let pairs = [("why", "ä".repeat(VALUE_BYTES_MAX))];
+        assert_eq!(as_text("", &pairs).len(), "  why=\n".len() + VALUE_BYTES_MAX);
     }
 }

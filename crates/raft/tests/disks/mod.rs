@@ -1,0 +1,321 @@
+//! Members in memory whose disks can be copied, put back and stuck, over links that can be cut.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use tenure_core::Machine;
+use tenure_core::codec::encode_request;
+use tenure_core::request::{Command, NewLease, Request, RequestId};
+use tenure_raft::{
+    Boot, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Persist, Replica,
+    Status, Step, Stop, Ticket,
+};
+use tenure_store::{Entry, HardState, Point};
+use tenure_types::{Epoch, LeaseId};
+
+const STEP_US: u64 = 5_000;
+const FIRST: Point = Point { index: 1, term: 1 };
+
+/// What a disk holds.
+#[derive(Clone, Default)]
+pub(crate) struct Disk {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) hard_state: HardState,
+    pub(crate) notes: Vec<u8>,
+}
+
+impl Disk {
+    fn write(&mut self, persist: Persist) {
+        assert!(persist.snapshot.is_none(), "logs are short here");
+        if let Some(first) = persist.entries.first() {
+            self.entries.retain(|entry| entry.index < first.index);
+        }
+        self.entries.extend(persist.entries);
+        self.hard_state = persist.hard_state.unwrap_or(self.hard_state);
+        self.notes = persist.notes.unwrap_or(std::mem::take(&mut self.notes));
+    }
+}
+
+struct Member {
+    replica: Option<Replica>,
+    inputs: Vec<Input>,
+    durable: Disk,
+    written: Vec<Persist>,
+    stuck: bool,
+    stopped: Option<Stop>,
+    answers: Vec<(Ticket, Fate)>,
+    sent: Vec<Step>,
+}
+
+pub(crate) struct Cluster {
+    members: Vec<Member>,
+    voters: Membership,
+    cuts: BTreeSet<(usize, usize)>,
+    now_us: u64,
+    starts: u64,
+    tickets: u64,
+}
+
+pub(crate) fn id(number: usize) -> MemberId {
+    MemberId::new(number as u64 + 1).unwrap()
+}
+
+fn at(id: MemberId) -> usize {
+    usize::try_from(id.get() - 1).unwrap()
+}
+
+impl Cluster {
+    pub(crate) fn new(size: usize) -> Self {
+        let hard_state = HardState { term: 1, vote: None, commit: 1 };
+        let member = || Member {
+            replica: None,
+            inputs: Vec::new(),
+            durable: Disk { hard_state, ..Disk::default() },
+            written: Vec::new(),
+            stuck: false,
+            stopped: None,
+            answers: Vec::new(),
+            sent: Vec::new(),
+        };
+        let mut cluster = Self {
+            members: (0..size).map(|_| member()).collect(),
+            voters: Membership::of_voters((0..size).map(id)),
+            cuts: BTreeSet::new(),
+            now_us: 1_000_000,
+            starts: 0,
+            tickets: 0,
+        };
+        (0..size).for_each(|number| cluster.start(number));
+        cluster
+    }
+
+    pub(crate) fn start(&mut self, number: usize) {
+        self.starts += 1;
+        let disk = self.members[number].durable.clone();
+        let boot = Boot {
+            machine: Machine::new(Epoch::default()),
+            applied: FIRST,
+            members: self.voters.clone(),
+            base: FIRST,
+            entries: disk.entries,
+            hard_state: disk.hard_state,
+            notes: disk.notes,
+            cut: None,
+            given: BTreeSet::new(),
+        };
+        let config = Config { snapshot_entries: u64::MAX, ..Config::new(id(number)) };
+        let replica = Replica::new(config, boot, self.starts * 7919 + 77).unwrap();
+        let member = &mut self.members[number];
+        member.replica = Some(replica);
+        member.inputs.clear();
+        member.sent.clear();
+        member.stopped = None;
+    }
+
+    /// Ends a process and loses what was not durable.
+    pub(crate) fn kill(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        (member.replica, member.stuck) = (None, false);
+        member.written.clear();
+    }
+
+    pub(crate) fn disk(&self, number: usize) -> Disk {
+        self.members[number].durable.clone()
+    }
+
+    pub(crate) fn replace_disk(&mut self, number: usize, disk: Disk) {
+        self.members[number].durable = disk;
+    }
+
+    /// From now on its disk makes nothing durable.
+    pub(crate) fn stick(&mut self, number: usize) {
+        self.members[number].stuck = true;
+    }
+
+    pub(crate) fn cut(&mut self, one: usize, other: usize) {
+        self.cuts.extend([(one, other), (other, one)]);
+    }
+
+    pub(crate) fn isolate(&mut self, one: usize) {
+        (0..self.members.len())
+            .filter(|other| *other != one)
+            .for_each(|other| self.cut(one, other));
+    }
+
+    pub(crate) fn heal(&mut self) {
+        self.cuts.clear();
+    }
+
+    pub(crate) fn run_ms(&mut self, ms: u64) {
+        (0..ms * 1_000 / STEP_US).for_each(|_| self.step());
+    }
+
+    pub(crate) fn step(&mut self) {
+        self.now_us += STEP_US;
+        let mut sent = Vec::new();
+        for number in 0..self.members.len() {
+            self.turn(number, &mut sent);
+        }
+        for (from, to, message) in sent {
+            let known = to < self.members.len() && !self.cuts.contains(&(from, to));
+            if known && self.members[to].replica.is_some() {
+                self.hand(to, from, message);
+            }
+        }
+    }
+
+    fn turn(&mut self, number: usize, sent: &mut Vec<(usize, usize, Message)>) {
+        let member = &mut self.members[number];
+        let Some(replica) = &mut member.replica else { return };
+        member.inputs.drain(..).for_each(|input| replica.handle(input));
+        if !member.stuck {
+            for persist in std::mem::take(&mut member.written) {
+                let number = persist.number;
+                member.durable.write(persist);
+                replica.handle(Input::Persisted { number });
+            }
+        }
+        let mut outputs = Vec::new();
+        replica.turn(self.now_us, &mut outputs);
+        for output in outputs {
+            match output {
+                Output::Send { to, message } => {
+                    let bytes = Bytes::from(message.encode());
+                    let message = Message::decode(&bytes).unwrap();
+                    if let Message::Step(step) = &message {
+                        member.sent.push(step.clone());
+                    }
+                    sent.push((number, at(to), message));
+                }
+                Output::Persist(persist) => member.written.push(persist),
+                Output::Answer { ticket, fate } => member.answers.push((ticket, fate)),
+                Output::Stop(stop) => member.stopped = Some(stop),
+                Output::SendSnapshot { .. } | Output::SaveSnapshot { .. } => {
+                    panic!("logs are short here")
+                }
+                _ => {}
+            }
+        }
+        if member.stopped.is_some() {
+            member.replica = None;
+        }
+    }
+
+    /// A message arrives at `to`, as if from `from`.
+    pub(crate) fn hand(&mut self, to: usize, from: usize, message: Message) {
+        self.hand_from(to, id(from), message);
+    }
+
+    pub(crate) fn hand_from(&mut self, to: usize, from: MemberId, message: Message) {
+        self.members[to].inputs.push(Input::Message { from, message });
+    }
+
+    pub(crate) fn input(&mut self, to: usize, input: Input) {
+        self.members[to].inputs.push(input);
+    }
+
+    pub(crate) fn leader(&self) -> Option<usize> {
+        let serves = |at: &usize| {
+            let replica = self.members[*at].replica.as_ref();
+            replica.is_some_and(|replica| replica.status().serving)
+        };
+        let leads = (0..self.members.len()).filter(serves);
+        leads.max_by_key(|at| self.term(*at))
+    }
+
+    /// Makes this member lead; gives its number.
+    pub(crate) fn elect(&mut self, number: usize) -> usize {
+        for _ in 0..20 {
+            self.run_ms(1_000);
+            match self.leader() {
+                Some(leader) if leader == number => return leader,
+                Some(leader) => {
+                    let wish = tenure_raft::Wish::Transfer(id(number));
+                    self.input(leader, Input::Admin { ticket: Ticket(0), wish });
+                }
+                None => {}
+            }
+        }
+        panic!("{number} does not lead");
+    }
+
+    pub(crate) fn elect_among(&mut self, some: &[usize]) -> usize {
+        for _ in 0..20 {
+            self.run_ms(500);
+            if let Some(leader) = self.leader().filter(|leader| some.contains(leader)) {
+                return leader;
+            }
+        }
+        panic!("none of {some:?} leads");
+    }
+
+    pub(crate) fn transfer(&mut self, leader: usize, to: usize) {
+        let wish = tenure_raft::Wish::Transfer(id(to));
+        self.input(leader, Input::Admin { ticket: Ticket(0), wish });
+    }
+
+    pub(crate) fn remove(&mut self, leader: usize, number: usize) {
+        let wish = tenure_raft::Wish::Change(vec![tenure_raft::Change::Remove(id(number))]);
+        self.input(leader, Input::Admin { ticket: Ticket(0), wish });
+    }
+
+    /// Submits commands, one entry each.
+    pub(crate) fn submit(&mut self, number: usize, commands: u64) {
+        for _ in 0..commands {
+            self.tickets += 1;
+            let id = LeaseId::new(self.tickets).unwrap();
+            let lease = NewLease { id, ttl_ms: 600_000, client: "client", metadata: b"" };
+            let mut bytes = Vec::new();
+            let command = Command::GrantLease(lease);
+            encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+            let (ticket, requests) = (Ticket(self.tickets), vec![Bytes::from(bytes)]);
+            self.input(number, Input::Submit { ticket, requests, patience_us: 0 });
+            self.step();
+        }
+    }
+
+    /// Submits commands and waits until all are applied.
+    pub(crate) fn write(&mut self, number: usize, commands: u64) {
+        self.submit(number, commands);
+        let last = Ticket(self.tickets);
+        for _ in 0..200 {
+            self.step();
+            let mut answers = self.members[number].answers.iter();
+            if answers.any(|(ticket, fate)| *ticket == last && matches!(fate, Fate::Applied(_))) {
+                return;
+            }
+        }
+        panic!("{number} did not commit; stopped: {:?}", self.members[number].stopped);
+    }
+
+    pub(crate) fn replica(&self, number: usize) -> &Replica {
+        self.members[number].replica.as_ref().expect("it is up")
+    }
+
+    pub(crate) fn status(&self, number: usize) -> Status {
+        self.replica(number).status()
+    }
+
+    pub(crate) fn term(&self, number: usize) -> u64 {
+        self.status(number).term.0
+    }
+
+    pub(crate) fn stopped(&self, number: usize) -> Option<&Stop> {
+        self.members[number].stopped.as_ref()
+    }
+
+    /// Steps that it has sent since its start and that promise something.
+    pub(crate) fn answers_of(&self, number: usize) -> Vec<Kind> {
+        self.members[number].sent.iter().map(|step| step.kind).collect()
+    }
+
+    /// The last heartbeat that the leader has sent to a follower that has acknowledged something.
+    pub(crate) fn heartbeat(&mut self) -> Step {
+        self.run_ms(100);
+        let leader = self.leader().expect("somebody leads");
+        let beats = |step: &&Step| step.kind == Kind::Heartbeat && step.commit > 0;
+        self.members[leader].sent.iter().rfind(beats).cloned().expect("it beats")
+    }
+}

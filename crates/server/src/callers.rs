@@ -1,0 +1,126 @@
+//! Gives clients what a node has for them: answers, notices, reads, results of admin requests.
+
+use std::collections::BTreeMap;
+
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_node::{AdminId, Failure, Input, Node, Observer, Output, ReadId, ReplyTo};
+
+use crate::edge::Delivery;
+use crate::figures::Meters;
+use crate::member::{AdminDone, Event, Member, Question};
+use crate::meter::Freed;
+
+/// Callers that wait at one member, beside sessions and calls.
+#[derive(Default)]
+pub(crate) struct Callers {
+    newest: u64,
+    reads: BTreeMap<ReadId, Question>,
+    admins: BTreeMap<AdminId, AdminDone>,
+}
+
+impl Callers {
+    /// Turns an event into an input of the node; gives back an event that is none.
+    pub(crate) fn take(&mut self, event: Event) -> Result<Input, Event> {
+        self.newest += 1;
+        Ok(match event {
+            Event::Input(input) => input,
+            Event::Read { question, principal, fresh, deadline_us } => {
+                let read = ReadId(self.newest);
+                self.reads.insert(read, question);
+                Input::Read { read, principal, fresh, deadline_us }
+            }
+            Event::Admin { request, principal, deadline_us, done } => {
+                let admin = AdminId(self.newest);
+                self.admins.insert(admin, done);
+                Input::Admin { admin, principal, request, deadline_us }
+            }
+            other => return Err(other),
+        })
+    }
+
+    /// Does what an output wants for a client; gives back an output that is for something else.
+    pub(crate) fn perform(
+        &mut self,
+        output: Output,
+        node: &Node,
+        member: &Member,
+    ) -> Option<Output> {
+        match output {
+            Output::Answer { to: ReplyTo::Session { session, batch }, outcomes } => {
+                member.outbox().put(Delivery::Answers { session, batch, outcomes });
+            }
+            Output::Answer { to: ReplyTo::Call(call), outcomes } => {
+                member.calls().answer(call, outcomes);
+            }
+            Output::ReadReady { read } => self.read(read, |question| question(Ok(node.machine()))),
+            Output::ReadFailed { read, failure } => {
+                self.read(read, |question| question(Err(failure)));
+            }
+            Output::AdminDone { admin, result } => {
+                if let Some(done) = self.admins.remove(&admin) {
+                    done(result);
+                }
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    fn read(&mut self, read: ReadId, ask: impl FnOnce(Question)) {
+        if let Some(question) = self.reads.remove(&read) {
+            ask(question);
+        }
+    }
+}
+
+/// Answers an event that will not be taken any more.
+pub(crate) fn refuse(event: Event, member: &Member) {
+    match event {
+        Event::Read { question, .. } => question(Err(Failure::Stopping)),
+        Event::Admin { done, .. } => done(Err(Failure::Stopping)),
+        Event::Input(Input::Submit(batch)) => {
+            let outcomes = vec![Err(Failure::Stopping); batch.requests.len()];
+            match batch.reply {
+                ReplyTo::Call(call) => member.calls().answer(call, outcomes),
+                ReplyTo::Session { session, batch } => {
+                    member.outbox().put(Delivery::Answers { session, batch, outcomes });
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Counts what a node does.
+pub(crate) struct Counted<'a> {
+    pub(crate) meters: &'a Meters,
+    /// Commands that may have made room for others.
+    pub(crate) freed: &'a mut Vec<Freed>,
+}
+
+impl Observer for Counted<'_> {
+    fn took(&mut self, commands: usize) {
+        self.meters.took(commands);
+    }
+
+    fn applied(&mut self, now_us: u64, asked_at_us: u64, outcomes: &[Outcome]) {
+        self.meters.committed(now_us.saturating_sub(asked_at_us));
+        for outcome in outcomes {
+            match &outcome.result {
+                Ok(Answer::Renewed(leases)) => {
+                    self.meters.renewed(leases.iter().flatten().count() as u64);
+                }
+                Ok(
+                    Answer::Released
+                    | Answer::Revoked
+                    | Answer::Left
+                    | Answer::Stopped
+                    | Answer::Forced { .. }
+                    | Answer::Abandoned { .. }
+                    | Answer::Downgraded { .. },
+                ) => self.freed.push(Freed { revision: outcome.revision, asked_at_us }),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Holds the lines that are not written yet, in a bounded queue that one thread drains.
+//!
+//! The lock is held for a push or a pop and never while a line is written, so [`Queue::push`] does not wait for the
+//! sink. When the queue is full, new lines are dropped until half of it is written; then one line says how many.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Write};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+
+use super::line::{self, Form};
+
+/// Bytes that wait at most: some 5,000 lines, more than any burst that was seen, and small beside a member.
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// How long the writer waits before it tries a sink again that does not block and is full.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The lines on their way from those who log to the sink.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// A line was pushed.
+    pushed: Condvar,
+    /// Everything is written.
+    drained: Condvar,
+    form: Form,
+    bytes_max: usize,
+    dropped: Counter,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Item>,
+    bytes: usize,
+    /// Lines are dropped until there is room again.
+    full: bool,
+    /// Lines that were dropped and that no line has reported.
+    unreported: u64,
+    /// The writer has taken an item and has not written it yet.
+    writing: bool,
+}
+
+/// What the writer takes.
+enum Item {
+    Line(String),
+    /// So many lines were dropped here.
+    Gap(u64),
+}
+
+impl Queue {
+    pub(super) fn new(form: Form, dropped: Counter) -> Self {
+        Self::with_room(form, dropped, BYTES_MAX)
+    }
+
+    fn with_room(form: Form, dropped: Counter, bytes_max: usize) -> Self {
+        let (state, pushed, drained) = Default::default();
+        Self { state, pushed, drained, form, bytes_max, dropped }
+    }
+
+    /// Queues a line, or drops and counts it if there is no room. Never waits for the sink.
+    pub(super) fn push(&self, line: String) {
+        let mut state = self.state();
+        if state.full || state.bytes + line.len() > self.bytes_max {
+            // One long line alone does not shut out the short ones behind it.
+            state.full = state.bytes > self.bytes_max / 2;
+            state.unreported += 1;
+            self.dropped.inc();
+            return;
+        }
+        state.report_gap();
+        state.bytes += line.len();
+        state.waiting.push_back(Item::Line(line));
+        drop(state);
+        self.pushed.notify_one();
+    }
+
+    /// Waits until everything is written, for no longer than this; returns whether it is.
+    pub(super) fn flush(&self, within: Duration) -> bool {
+        let busy = |state: &mut State| state.writing || !state.waiting.is_empty();
+        let waited = self.drained.wait_timeout_while(self.state(), within, busy);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Writes every line from now on, for ever: the work of the log writer thread.
+    pub(super) fn write_to(&self, mut sink: impl Write) {
+        loop {
+            let item = self.take();
+            let written = match &item {
+                Item::Line(line) => write(&mut sink, line),
+                Item::Gap(lines) => {
+                    let pairs = [("lines", lines.to_string())];
+                    let message = "log lines were dropped: stderr was not read fast enough";
+                    write(
+                        &mut sink,
+                        &line::format(self.form, tracing::Level::WARN, message, &pairs),
+                    )
+                }
+            };
+            if written.is_err() {
+                self.put_back(&item);
+            }
+        }
+    }
+
+    /// Waits for the next item.
+    fn take(&self) -> Item {
+        let mut state = self.state();
+        state.writing = false;
+        loop {
+            if let Some(item) = state.waiting.pop_front() {
+                if let Item::Line(line) = &item {
+                    state.bytes -= line.len();
+                }
+                if state.full && state.bytes <= self.bytes_max / 2 {
+                    state.full = false;
+                    // Behind what waited when the first of them was dropped.
+                    state.report_gap();
+                }
+                state.writing = true;
+                return item;
+            }
+            self.drained.notify_all();
+            state = self.pushed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What the sink refused is lost, and counted: the reader of a pipe has gone, or a disk is full.
+    fn put_back(&self, item: &Item) {
+        let mut state = self.state();
+        state.unreported += match item {
+            Item::Line(_) => {
+                self.dropped.inc();
+                1
+            }
+            Item::Gap(lines) => *lines,
+        };
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn report_gap(&mut self) {
+        if self.unreported > 0 {
+            self.waiting.push_back(Item::Gap(std::mem::take(&mut self.unreported)));
+        }
+    }
+}
+
+/// Writes all of a line, also to a pipe that another process has made non-blocking.
+fn write(sink: &mut impl Write, line: &str) -> io::Result<()> {
+    let mut rest = line.as_bytes();
+    while !rest.is_empty() {
+        match sink.write(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
+            Err(error) => return Err(error),
+        }
+    }
+    sink.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    /// A sink that takes a line only when the test allows it, as a pipe that is read by hand.
+    struct Pipe {
+        allowed: Receiver<io::Result<()>>,
+        written: Sender<String>,
+    }
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.allowed.recv().unwrap_or_else(|_| Err(ErrorKind::BrokenPipe.into()))?;
+            let _ = self.written.send(String::from_utf8(bytes.to_vec()).unwrap());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Bench {
+        queue: Arc<Queue>,
+        dropped: Counter,
+        allow: Sender<io::Result<()>>,
+        written: Receiver<String>,
+    }
+
+    fn bench(bytes_max: usize) -> Bench {
+        let dropped = Counter::default();
+        let queue = Arc::new(Queue::with_room(Form::Text, dropped.clone(), bytes_max));
+        let ((allow, allowed), (write, written)) = (channel(), channel());
+        let writer = queue.clone();
+        std::thread::spawn(move || writer.write_to(Pipe { allowed, written: write }));
+        Bench { queue, dropped, allow, written }
+    }
+
+    impl Bench {
+        fn push(&self, lines: &[&str]) {
+            lines.iter().for_each(|line| self.queue.push((*line).to_owned()));
+        }
+
+        /// Waits until the writer has taken a line and hangs in the sink.
+        fn hangs(&self) {
+            while !(self.queue.state().writing && self.queue.state().waiting.is_empty()) {
+                std::thread::yield_now();
+            }
+        }
+
+        fn reads(&self) -> String {
+            self.allow.send(Ok(())).unwrap();
+            self.written.recv_timeout(DEADLINE).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_sink_that_never_drains_holds_nobody_up() {
+        let it = bench(BYTES_MAX);
+        let line = "x".repeat(100);
+        // Far more than there is room for. With a sink that blocks its callers this would not end.
+        (0..100_000).for_each(|_| it.queue.push(line.clone()));
+        let room = (BYTES_MAX / 100 + 1) as u64;
+        let dropped = it.dropped.get();
+        assert!((100_000 - room..100_000).contains(&dropped), "{dropped}");
+        assert!(!it.queue.flush(Duration::from_millis(10)), "a flush ends in time");
+    }
+
+    #[test]
+    fn what_was_dropped_is_counted_and_said_once_where_it_is_missing() {
+        let it = bench(4);
+        it.push(&["0"]);
+        it.hangs();
+        it.push(&["1", "2", "3", "4", "dropped", "dropped too"]);
+        assert_eq!(it.dropped.get(), 2);
+        assert_eq!(it.reads(), "0");
+        it.push(&["5"]);
+        assert_eq!(it.dropped.get(), 3, "it is more than half full");
+        assert_eq!(it.reads(), "1");
+        assert_eq!(it.reads(), "2");
+        assert_eq!(it.reads(), "3");
+        assert_eq!(it.reads(), "4");
+        let gap = it.reads();
+        assert!(
+            gap.contains(" WARN  log lines were dropped") && gap.ends_with(" lines=3\n"),
+            "{gap}"
+        );
+        it.push(&["6"]);
+        assert_eq!(it.reads(), "6");
+        assert!(it.queue.flush(DEADLINE));
+        assert_eq!(it.dropped.get(), 3);
+    }
+
+    #[test]
+    fn a_line_that_never_fits_keeps_no_other_out() {
+        let it = bench(4);
+        it.push(&["too long", "ok"]);
+        assert_eq!(it.dropped.get(), 1);
+        assert!(it.reads().ends_with(" lines=1\n"));
+        assert_eq!(it.reads(), "ok");
+    }
+
+    #[test]
+    fn lines_that_the_sink_refuses_are_counted_and_said_when_it_takes_some_again() {
+        let it = bench(100);
+        it.push(&["lost"]);
+        it.allow.send(Err(ErrorKind::StorageFull.into())).unwrap();
+        assert!(it.queue.flush(DEADLINE));
+        assert_eq!(it.dropped.get(), 1);
+        it.push(&["kept"]);
+        assert!(it.reads().ends_with(" lines=1\n"));
+        assert_eq!(it.reads(), "kept");
+    }
+
+    #[test]
+    fn a_sink_that_would_block_gets_the_whole_line_later() {
+        let it = bench(100);
+        it.push(&["line"]);
+        it.allow.send(Err(ErrorKind::WouldBlock.into())).unwrap();
+        assert_eq!(it.reads(), "line");
+        assert_eq!(it.dropped.get(), 0);
+    }
+}

@@ -1,0 +1,61 @@
+//! Forges messages: from ids that are no members, from members that were removed, and with terms that
+//! cannot be. None of them may have any effect.
+
+use bytes::Bytes;
+use tenure_core::codec::seal_entry;
+use tenure_node::{Input, PeerMessage};
+use tenure_raft::{Kind, MemberId, Message, Step};
+use tenure_store::{Entry, Point};
+use tenure_types::Term;
+
+use super::world::World;
+
+impl World {
+    /// Hands a forged message to a member: an append of the next term, as a new leader would send it, or
+    /// a heartbeat whose term leaves no room for another.
+    pub(super) fn forge_step(&mut self, node: usize) {
+        let Some(process) = &self.nodes[node].process else { return };
+        let status = process.replica().status();
+        let (last, term) = (status.last, status.term.0);
+        let removed = self.members.retired.iter().next_back().copied();
+        let stranger = MemberId::new(u64::MAX - 7).expect("it is not zero");
+        let (from, kind) = match self.rng.u8(0..3) {
+            0 => (Some(stranger), "forged_by_stranger"),
+            1 => (removed, "forged_by_removed"),
+            _ => (status.leader.filter(|_| !status.leading), "forged_term"),
+        };
+        let Some(from) = from else { return };
+        let beat = step(Kind::Heartbeat, u64::MAX - 1);
+        let next = Term(term + 1);
+        let payload = Bytes::from(seal_entry(next, 0, std::iter::empty::<&[u8]>()));
+        let entry = Entry { index: last.index + 1, term: next.0, kind: 0, payload };
+        let append = Step {
+            index: last.index,
+            log_term: last.term,
+            commit: last.index + 1,
+            entries: vec![entry],
+            ..step(Kind::Append, next.0)
+        };
+        self.tally.count(kind);
+        let message = Message::Step(if kind == "forged_term" { beat } else { append });
+        let boot = self.nodes[node].boot;
+        self.give(node, boot, Input::Peer { from, message: PeerMessage::Raft(message) });
+    }
+}
+
+fn step(kind: Kind, term: u64) -> Step {
+    Step {
+        kind,
+        term,
+        log_term: 0,
+        index: 0,
+        commit: 0,
+        commit_term: 0,
+        reject: false,
+        reject_hint: 0,
+        context: Bytes::new(),
+        durable: Point::default(),
+        entries: Vec::new(),
+        snapshot: None,
+    }
+}

@@ -1,0 +1,172 @@
+//! Puts disks back to what they were, and checks that their members notice.
+//!
+//! A copy of a disk is taken, the cluster goes on, and later the member is started from the copy. It has
+//! then forgotten promises, and must stop. That can be asked of it only if a member that remembers is
+//! up and can be reached when it starts, so the fault comes in two steps: first the network calms down,
+//! and the others have time to hear of the newest promises; then the disk goes back. What cannot be
+//! noticed is listed in `docs/internals/rollback.md`.
+
+use tenure_raft::MemberId;
+use tenure_store::sim::{Restart, SimDisk};
+use tenure_store::{Log, Options, Presence};
+
+use super::event::Event;
+use super::oracle::ensure;
+use super::world::World;
+use super::{MS, S};
+use crate::invariant::Check;
+
+/// How long the others have to hear of the newest promises: some heartbeats.
+const SETTLE_US: u64 = 300 * MS;
+/// How long a member may serve from a disk that went back.
+const NOTICE_US: u64 = 5 * S;
+
+/// A disk as it was some time ago.
+pub(super) struct OldDisk {
+    disk: SimDisk,
+    term: u64,
+    last: u64,
+}
+
+/// A disk that is about to go back.
+#[derive(Clone, Copy)]
+pub(super) struct GoingBack {
+    pub(super) boot: u64,
+    /// What the member had promised when the network calmed down.
+    term: u64,
+    durable: u64,
+}
+
+impl World {
+    /// Copies a member's disk, or begins to put the copy back that was taken before.
+    pub(super) fn roll_back(&mut self, node: usize) {
+        if !self.can_notice(node) {
+            return;
+        }
+        let Some(process) = &self.nodes[node].process else { return };
+        let (term, durable) = (process.replica().status().term.0, process.pen.durable);
+        if self.nodes[node].old_disk.is_none() {
+            self.nodes[node].old_disk = self.copy_disk(node);
+            return;
+        }
+        self.network.calm();
+        let boot = self.nodes[node].boot;
+        self.nodes[node].going_back = Some(GoingBack { boot, term, durable });
+        self.nemesis.quiet_until(self.now_us + SETTLE_US + 2 * S);
+        self.queue.push(self.now_us + SETTLE_US, Event::RollBack { node });
+    }
+
+    /// Puts a disk back, if the others must know by now that it has forgotten something.
+    pub(super) fn go_back(&mut self, node: usize) {
+        let Some(going) = self.nodes[node].going_back.take() else { return };
+        if self.nemesis.healed || going.boot != self.nodes[node].boot || !self.can_notice(node) {
+            return;
+        }
+        let Some(leader) = self.leader() else { return };
+        if !self.have_heard(node, leader, going) {
+            return;
+        }
+        let Some(old) = self.nodes[node].old_disk.take() else { return };
+        let forgets = old.term < going.term || old.term == going.term && old.last < going.durable;
+        if !forgets {
+            self.nodes[node].old_disk = Some(old);
+            return;
+        }
+        self.tally.count(if leader == node { "rolled_back_leader" } else { "rolled_back" });
+        self.say(|| format!("{node} goes back to term {} and index {}", old.term, old.last));
+        self.end(node, Restart::ProcessKilled);
+        let target = &mut self.nodes[node];
+        target.disk = old.disk;
+        target.damaged = true;
+        let mut starts_us = self.now_us + MS;
+        if self.rng.bool() {
+            // The cluster has another leader before the member is back, at times without its memory.
+            starts_us += 3 * S;
+            if leader != node && self.rng.bool() {
+                self.tally.count("rolled_back_under_another");
+                self.end(leader, Restart::ProcessKilled);
+                self.queue.push(self.now_us + 2 * S, Event::Start { node: leader });
+            }
+        }
+        self.nodes[node].must_stop = Some(starts_us + NOTICE_US);
+        self.queue.push(starts_us, Event::Start { node });
+        self.nemesis.quiet_until(starts_us + NOTICE_US + S);
+    }
+
+    /// Damages the newest batch of a follower's log, which is then cut as if it had been torn. The
+    /// follower may have lost what it had acknowledged, or nothing at all.
+    pub(super) fn lose_newest(&mut self, node: usize) {
+        if !self.can_notice(node) || self.leader().is_none_or(|leader| leader == node) {
+            return;
+        }
+        self.network.calm();
+        self.end(node, Restart::ProcessKilled);
+        let disk = &self.nodes[node].disk;
+        let log = disk.files().into_iter().filter(|file| file.starts_with("log")).max();
+        let flipped = log.and_then(|file| disk.flip_random_bit(&file));
+        if flipped.is_some() {
+            self.tally.count("newest_lost");
+            self.nodes[node].damaged = true;
+            self.nodes[node].may_forget = true;
+        }
+        self.queue.push(self.now_us + MS, Event::Start { node });
+        self.nemesis.quiet_until(self.now_us + 2 * S);
+    }
+
+    /// S8: a member that has forgotten what it promised does not serve.
+    pub(super) fn check_rolled_back(&self) -> Check {
+        for node in &self.nodes {
+            let overdue = node.must_stop.is_some_and(|by_us| by_us < self.now_us) && node.is_up();
+            ensure(!overdue, "S8", || {
+                format!("{} has forgotten what it promised, and serves", node.id)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether every member is there that could remember, and none is lost already.
+    fn can_notice(&self, node: usize) -> bool {
+        let id = self.nodes[node].id;
+        let is_well = |id: &MemberId| {
+            self.at(*id).is_some_and(|at| {
+                let node = &self.nodes[at];
+                node.is_up() && !node.damaged && node.paused_until_us <= self.now_us
+            })
+        };
+        let members = self.members.all();
+        self.members.voters.contains(&id)
+            && self.members.voters.len() >= 3
+            && !self.members.is_joint()
+            && members.iter().all(is_well)
+    }
+
+    /// Whether others have heard of what the member had promised: they follow it, or the leader has its
+    /// acknowledgement.
+    fn have_heard(&self, node: usize, leader: usize, going: GoingBack) -> bool {
+        let id = self.nodes[node].id;
+        let status = |at: usize| self.nodes[at].process.as_ref().map(|it| it.replica().status());
+        let Some(leading) = status(leader).filter(|status| status.serving) else { return false };
+        if leading.term.0 != going.term {
+            return false;
+        }
+        if leader == node {
+            let follows = |other: &usize| {
+                status(*other).is_some_and(|it| it.leader == Some(id) && it.term == leading.term)
+            };
+            return (0..self.nodes.len()).filter(|at| *at != node).filter(follows).count() >= 2;
+        }
+        leading.silent_us.get(&id).is_some_and(|silent_us| *silent_us < SETTLE_US)
+            && leading.matched.get(&id).is_some_and(|matched| *matched >= going.durable)
+    }
+
+    fn copy_disk(&mut self, node: usize) -> Option<OldDisk> {
+        let disk = self.nodes[node].disk.fork(self.rng.u64(..));
+        disk.restart(Restart::PowerLostAll);
+        let looked_at = disk.fork(self.rng.u64(..));
+        let segment_bytes = super::node::SEGMENT_BYTES;
+        let presence = Presence::MustExist;
+        let options = Options { segment_bytes, presence, ..Options::default() };
+        let (log, _) = Log::open(std::sync::Arc::new(looked_at), options).ok()?;
+        Some(OldDisk { disk, term: log.hard_state().term, last: log.last_index() })
+    }
+}

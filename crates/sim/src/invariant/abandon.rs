@@ -1,0 +1,59 @@
+//! Checks that an abandoned ask frees nothing that another ask relies on (Q5).
+
+use std::collections::BTreeMap;
+
+use tenure_core::event::{Cause, Event};
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::{Command, Request};
+use tenure_types::PlaceNumber;
+
+use super::{Check, Violation};
+use crate::observe::{Part, Seen};
+
+/// For each place, how many asks were told of it and not taken back since.
+#[derive(Default)]
+pub(super) struct Asks(BTreeMap<PlaceNumber, i64>);
+
+impl Asks {
+    /// Looks at one command with its events.
+    pub(super) fn command(&mut self, part: &Part<'_>) -> Check {
+        let Some((request, outcome)) = part.command else { return Ok(()) };
+        self.count(request, outcome);
+        let Command::Abandon(abandon) = &request.command else { return Ok(()) };
+        let told = self.0.get(&abandon.place).copied().unwrap_or(0);
+        let freed = part.events.iter().find(|event| gives_up(event));
+        match freed {
+            Some(event) if told > 0 => {
+                let detail = format!("{abandon:?} made {event:?}, and {told} asks rely on it");
+                Err(Violation::new("Q5", detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts the commands of an entry whose events are not all known.
+    pub(super) fn catch_up(&mut self, seen: &Seen<'_>) {
+        for (request, outcome) in seen.requests.iter().zip(&seen.effects.outcomes) {
+            if let Some(request) = request {
+                self.count(request, outcome);
+            }
+        }
+    }
+
+    fn count(&mut self, request: &Request<'_>, outcome: &Outcome) {
+        let (place, change) = match (&request.command, &outcome.result) {
+            (Command::Acquire(_), Ok(Answer::Acquired(acquired))) => (acquired.place, 1),
+            (Command::Acquire(_), Ok(Answer::Queued(queued))) => (queued.place, 1),
+            // A repeated one takes nothing off, but cannot be told from one that ran. Taking off too
+            // much hides a fault now and then and never invents one.
+            (Command::Abandon(abandon), Ok(Answer::Abandoned { .. })) => (abandon.place, -1),
+            _ => return,
+        };
+        *self.0.entry(place).or_default() += change;
+    }
+}
+
+/// Whether a place or a lock was given up on its lease's own word.
+fn gives_up(event: &Event) -> bool {
+    matches!(event.cause, Cause::Released | Cause::Left)
+}

@@ -1,0 +1,108 @@
+//! Counts asks, and takes back one whose answer reached no caller.
+
+use tenure_core::event::Cause;
+use tenure_core::outcome::{Acquired, Answer, Queued};
+use tenure_core::request::{Abandon, AskId};
+use tenure_types::PlaceNumber;
+
+use super::event::held_event;
+use super::once::Record;
+use super::{HandleOf, LEVEL_COUNTED, Model, Verdict};
+
+impl Model {
+    /// The count of a new ask.
+    pub(super) fn first_ask(&self) -> Option<u64> {
+        (self.level >= LEVEL_COUNTED).then_some(1)
+    }
+
+    /// One more ask relies on a place, or on what was granted to it.
+    pub(super) fn count_ask(&mut self, number: PlaceNumber) {
+        if let Some(place) = self.places.get_mut(&number) {
+            place.asks = place.asks.map(|asks| asks + 1);
+        }
+        for grant in self.locks.values_mut().flat_map(|lock| &mut lock.grants) {
+            if grant.place == number && grant.is_held() {
+                grant.asks = grant.asks.map(|asks| asks + 1);
+            }
+        }
+    }
+
+    pub(super) fn abandon(
+        &mut self,
+        principal: &str,
+        abandon: &Abandon<'_>,
+        handle_of: HandleOf<'_>,
+    ) -> Verdict {
+        self.abandon_record(principal, abandon, handle_of);
+        let Ok(lease) = self.live(abandon.lease, handle_of) else {
+            return Ok(Answer::Abandoned { released: false });
+        };
+        let number = abandon.place;
+        let mut released = false;
+        let mut touched = Vec::new();
+        if self.places.get(&number).is_some_and(|place| place.lease == lease) {
+            let place = self.places.get_mut(&number).expect("it was just there");
+            place.asks = place.asks.map(|asks| asks - 1);
+            if place.asks == Some(0) {
+                released = true;
+                touched.extend(self.remove_place(number, Cause::Left));
+            }
+        }
+        for (lock, mut grant) in self.held_of_place(lease, number) {
+            // A place that was just removed has no grants, so nothing is taken off twice.
+            grant.asks = grant.asks.map(|asks| asks - 1);
+            if grant.asks == Some(0) {
+                released = true;
+                self.grant_event(&lock, held_event(Cause::Released, &lock, &grant));
+                self.end_held(&lock, grant.token);
+                touched.push(lock);
+            } else if let Some(kept) = self.grant_mut(&lock, grant.token) {
+                kept.asks = grant.asks;
+            }
+        }
+        self.grant_pass(touched);
+        Ok(Answer::Abandoned { released })
+    }
+
+    /// One ask less that came with a request id; without any, the request is forgotten.
+    fn abandon_record(&mut self, principal: &str, abandon: &Abandon<'_>, handle_of: HandleOf<'_>) {
+        let place = abandon.place;
+        match abandon.ask {
+            AskId::None => {}
+            AskId::Seq { lease, seq } => {
+                let Ok(lease) = self.live(lease, handle_of) else { return };
+                let lease = self.leases.get_mut(&lease).expect("a live lease exists");
+                if lease.records.get_mut(&seq).is_some_and(|record| is_last(record, place)) {
+                    lease.records.remove(&seq);
+                }
+            }
+            AskId::Key(key) => {
+                self.key_records.retain_mut(|it| {
+                    let named = it.principal == principal && it.key == key;
+                    !(named && is_last(&mut it.record, place))
+                });
+            }
+        }
+    }
+}
+
+/// Takes one ask off a record of this place; whether it was the last.
+fn is_last(record: &mut Record, number: PlaceNumber) -> bool {
+    if record.place() != Some(number) {
+        return false;
+    }
+    record.asks = record.asks.map(|asks| asks - 1);
+    record.asks == Some(0)
+}
+
+impl Record {
+    /// The place of an ask that was granted or queued.
+    fn place(&self) -> Option<PlaceNumber> {
+        match &self.result {
+            Ok(Answer::Acquired(Acquired { place, .. }) | Answer::Queued(Queued { place, .. })) => {
+                Some(*place)
+            }
+            _ => None,
+        }
+    }
+}

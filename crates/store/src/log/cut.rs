@@ -1,0 +1,128 @@
+//! Describes what recovery cut from the end of the log.
+//!
+//! The newest batch has no durable mark after it. If it cannot be read, recovery cannot prove whether
+//! a sync had covered it, so the member above must treat every cut as entries that it may have
+//! acknowledged and forgotten. Two things help: headers have their own checksums, so most name the
+//! entries that were cut; and a write that a power loss cuts short leaves whole sectors of zeros,
+//! because the segment holds nothing but zeros after its end. Damage does not.
+
+use std::fmt;
+
+use super::{
+    SECTOR_BYTES,
+    record::{ALIGN, HEADER_BYTES, Header, Named},
+    segment::Segment,
+};
+
+/// What recovery cut from the end of the log: the batches from the first that could not be read.
+///
+/// The member may have acknowledged what they held, and voted in the terms that they name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// The segment it was in.
+    pub segment: u64,
+    /// Where it began.
+    pub offset: u64,
+    /// Its length, up to the last byte that was not zero.
+    pub bytes: u64,
+    /// What the bytes look like.
+    pub cause: Cause,
+    /// The first index that may have been cut: the smallest that a readable header names, or the one
+    /// after the last entry kept, whichever is smaller.
+    pub first_index: u64,
+    /// The last index that a readable header names; nothing if none does.
+    pub last_index: Option<u64>,
+    /// The largest term that a readable header names; nothing if none does.
+    pub term: Option<u64>,
+}
+
+/// What the bytes of a cut look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A part of the first unreadable batch is zeros, as a write leaves that the power loss cut
+    /// short. A disk that lost a sector which it had reported as durable leaves the same.
+    Torn,
+    /// Every sector of it was written, and something in it is wrong: it was probably durable.
+    Damaged,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { segment, offset, bytes, first_index, .. } = self;
+        let cause = match self.cause {
+            Cause::Torn => "torn",
+            Cause::Damaged => "damaged",
+        };
+        write!(to, "{bytes} {cause} bytes at segment {segment}, offset {offset}: ")?;
+        match self.last_index {
+            Some(last) => write!(to, "entries {first_index} to {last}"),
+            None => write!(to, "entries from {first_index} on, if any"),
+        }
+    }
+}
+
+impl Cut {
+    /// What lies after the end of the stream, if that is more than zeros.
+    pub(super) fn find(segment: &Segment, image: &[u8], end: u32, last_kept: u64) -> Option<Self> {
+        let rest = &image[end as usize..];
+        let bytes = rest.iter().rposition(|byte| *byte != 0)? as u64 + 1;
+        let named: Vec<Named> = (end..segment.bytes)
+            .step_by(ALIGN as usize)
+            .take_while(|offset| u64::from(offset - end) < bytes)
+            .filter_map(|offset| Header::read(image, offset, segment.seed)?.named())
+            .collect();
+        let entries = || {
+            named.iter().filter_map(|named| match named {
+                Named::Entry(point) => Some(point.index),
+                Named::Term(_) => None,
+            })
+        };
+        let terms = named.iter().map(|named| match named {
+            Named::Entry(point) => point.term,
+            Named::Term(term) => *term,
+        });
+        let next = last_kept.saturating_add(1);
+        Some(Self {
+            segment: segment.number,
+            offset: u64::from(end),
+            bytes,
+            cause: cause(segment, image, end),
+            first_index: entries().min().map_or(next, |first| first.min(next)),
+            last_index: entries().max(),
+            term: terms.max(),
+        })
+    }
+}
+
+/// Tells damage from a torn write by the first record that cannot be read.
+fn cause(segment: &Segment, image: &[u8], mut offset: u32) -> Cause {
+    // The batch may begin with records that are whole.
+    let (mut from, mut to) = (offset, offset);
+    while let Some(header) = Header::read(image, offset, segment.seed) {
+        (from, to) = (offset, header.end(offset).unwrap_or(segment.bytes));
+        if header.record(image, offset).is_none() {
+            break;
+        }
+        (from, to) = (to, to);
+        offset = to;
+    }
+    // If the header itself cannot be read, only its own length is certain.
+    if from == to {
+        to = from.saturating_add(HEADER_BYTES);
+    }
+    if has_empty_part(image, from, to.min(segment.bytes)) { Cause::Torn } else { Cause::Damaged }
+}
+
+/// Whether some sector's share of this range is all zeros.
+fn has_empty_part(image: &[u8], from: u32, to: u32) -> bool {
+    let mut at = from;
+    while at < to {
+        let end = (at + 1).next_multiple_of(SECTOR_BYTES).min(to);
+        if image[at as usize..end as usize].iter().all(|byte| *byte == 0) {
+            return true;
+        }
+        at = end;
+    }
+    from >= to
+}

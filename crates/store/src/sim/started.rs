@@ -1,0 +1,32 @@
+//! Lets the sync of a log begin at one simulated time and end at a later one.
+
+use super::SimDisk;
+use crate::{SyncJob, SyncReport};
+
+/// A sync that has begun and not ended. What is written before it ends and after it began is not
+/// made durable by it; a power loss before it ends may lose any of what it covers.
+#[derive(Debug)]
+#[must_use]
+pub struct StartedSync {
+    disk: SimDisk,
+    job: SyncJob,
+    began: u64,
+}
+
+impl SimDisk {
+    /// Begins a sync now. The log may be written, rolled over and compacted before it ends.
+    pub fn start_sync(&self, job: SyncJob) -> StartedSync {
+        StartedSync { disk: self.clone(), job, began: self.lock().stamp }
+    }
+}
+
+impl StartedSync {
+    /// Ends the sync now, well or badly.
+    pub fn end(self) -> SyncReport {
+        self.disk.lock().sync_began = Some(self.began);
+        let report = self.job.run();
+        // A job that failed before it reached the file must not bound the sync of another.
+        self.disk.lock().sync_began = None;
+        report
+    }
+}

@@ -1,0 +1,59 @@
+//! Checks that no random program of writes, syncs, roll-overs, compactions, crashes and disk faults ever reads
+//! what was not written, or loses what was durable without a word.
+
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use support::program::{CLASSES, Class, Tally, run_program};
+use tenure_store::sim::Fault;
+
+/// Programs of each class.
+const PROGRAMS: u64 = 1500;
+
+#[test]
+fn no_program_reads_what_was_not_written_or_loses_without_a_word() {
+    let mut all: BTreeMap<Class, Tally> = BTreeMap::new();
+    for class in CLASSES {
+        for seed in 0..PROGRAMS {
+            run_program(class, seed, all.entry(class).or_default());
+        }
+        println!("{class:?}: {:?}", all[&class]);
+    }
+    for (class, faults) in [
+        (Class::None, &[Fault::PowerLoss, Fault::TornWrite, Fault::OverlappingSync][..]),
+        (
+            Class::Failing,
+            &[
+                Fault::WriteError,
+                Fault::SyncError,
+                Fault::NoSpace,
+                Fault::ReadError,
+                Fault::ReadOnly,
+                Fault::DeviceError,
+            ],
+        ),
+        (Class::Rot, &[Fault::DamageWhileRunning]),
+        (Class::NewestBatch, &[Fault::DamagedNewestBatch]),
+        (Class::Stale, &[Fault::StaleSector]),
+        (Class::Misdirected, &[Fault::MisdirectedWrite]),
+        (Class::Lying, &[Fault::LyingSync]),
+    ] {
+        let tally = &all[&class];
+        assert!(tally.recoveries > PROGRAMS, "{class:?} recovered");
+        for fault in faults {
+            assert!(
+                tally.faults.get(fault).is_some_and(|times| *times > 100),
+                "{fault:?} happened"
+            );
+        }
+        let is_damage = !matches!(class, Class::None | Class::Failing);
+        assert_eq!(is_damage, tally.refused > 0, "{class:?}: damage, and only damage, is refused");
+    }
+    for class in [Class::Rot, Class::NewestBatch] {
+        assert!(all[&class].lost_and_said > 0, "{class:?}: a cut batch was said");
+        assert_eq!(all[&class].went_back, 0);
+    }
+}
