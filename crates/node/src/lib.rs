@@ -34,6 +34,7 @@ mod forward;
 mod in_flight;
 mod io;
 mod lineage;
+mod missed;
 mod node;
 mod peer;
 pub mod preference;

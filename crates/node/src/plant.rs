@@ -18,6 +18,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("forwarded_answer_dropped", &["N3"]),
     ("forwarded_deadline_ignored", &["N4"]),
     ("notice_lost_on_reconnect", &["N5"]),
+    ("early_loss_not_told", &["N5"]),
     ("skipped_entries_not_told", &["N5"]),
     ("retried_without_an_id", &["S7"]),
     ("doubt_forgotten", &["S13"]),

@@ -66,6 +66,7 @@ pub(super) struct Process {
     pub(super) desk: Desk,
     pub(super) pen: Pen,
     pub(super) snapshots: Snapshots,
+    level: u16,
     pub(super) inbox: Vec<Input>,
     pub(super) outputs: Vec<Output>,
     /// A part of the budget that other clients take.
@@ -144,6 +145,7 @@ impl Member {
             desk: Desk::default(),
             pen: Pen::new(log, reserve, self.proven),
             snapshots,
+            level: self.level.min(tenure_core::LEVEL_MAX),
             inbox: Vec::new(),
             outputs: Vec::new(),
             hog: None,
@@ -218,6 +220,6 @@ impl Process {
         let rest = usize::try_from(have).ok().and_then(|have| file.get(have..));
         receiver.append(have, rest.unwrap_or_default())?;
         let id = receiver.finish()?;
-        Ok(tenure_raft::read(&self.snapshots, id, tenure_core::LEVEL_MAX)?)
+        Ok(tenure_raft::read(&self.snapshots, id, self.level)?)
     }
 }

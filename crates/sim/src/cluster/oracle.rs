@@ -136,6 +136,11 @@ impl Oracle {
         self.machine.full_hash()
     }
 
+    /// The level of the rules in force.
+    pub(super) fn level(&self) -> u16 {
+        self.machine.level()
+    }
+
     /// The oldest revision that the newest state knows.
     pub(super) fn floor(&self) -> Revision {
         self.machine.floor()

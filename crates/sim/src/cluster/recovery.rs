@@ -36,6 +36,7 @@ impl World {
         self.clients.iter_mut().for_each(Client::wait_to_be_served);
         for node in 0..self.nodes.len() {
             self.nodes[node].disk.set_capacity(None);
+            self.nodes[node].disk.set_outage(None);
             self.nodes[node].sync_stalled_until_us = 0;
             if let Some(process) = &mut self.nodes[node].process {
                 process.hog = None;

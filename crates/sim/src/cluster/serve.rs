@@ -174,6 +174,7 @@ impl World {
         let target = &self.nodes[node];
         let expected = match reason {
             Stop::Removed => true,
+            Stop::Outgrown { known, .. } => *known < tenure_core::LEVEL_MAX,
             Stop::Forgot { .. } => target.must_stop.is_some() || target.may_forget,
             _ => false,
         };

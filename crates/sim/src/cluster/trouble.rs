@@ -3,6 +3,7 @@
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_node::{Batch, CallId, Input, Permit, Principal, ReplyTo, Weight, directory};
+use tenure_store::sim::{Fault, Outage};
 
 use super::desk::Pending;
 use super::world::World;
@@ -25,10 +26,14 @@ pub(super) enum Trouble {
     Wipe,
     Overload,
     Leave,
+    RaiseLevel,
+    ReadError,
+    Outage,
+    DamageRunning,
 }
 
 /// All of them.
-pub(super) const ALL: [Trouble; 13] = [
+pub(super) const ALL: [Trouble; 17] = [
     Trouble::CutSession,
     Trouble::ClientOneWay,
     Trouble::ClientSleeps,
@@ -42,6 +47,10 @@ pub(super) const ALL: [Trouble; 13] = [
     Trouble::Wipe,
     Trouble::Overload,
     Trouble::Leave,
+    Trouble::RaiseLevel,
+    Trouble::ReadError,
+    Trouble::Outage,
+    Trouble::DamageRunning,
 ];
 
 impl World {
@@ -97,6 +106,15 @@ impl World {
                 let boot = self.nodes[node].boot;
                 self.give(node, boot, Input::Leave);
             }
+            Trouble::RaiseLevel => self.raise_level(node),
+            // Other faults of disks that need nothing but a plan come in here.
+            Trouble::ReadError => self.nodes[node].disk.plan(Fault::ReadError),
+            Trouble::Outage => {
+                let outage = [Outage::ReadOnly, Outage::Device][self.rng.usize(0..2)];
+                let ended = self.rng.bool();
+                self.nodes[node].disk.set_outage((!ended).then_some(outage));
+            }
+            Trouble::DamageRunning => self.damage_running(node),
         }
         Ok(())
     }
@@ -138,6 +156,34 @@ impl World {
         self.call(node, boot, 0, bytes, deadline_us);
     }
 
+    /// An operator wants the newest rules. Members of an older build are in the way.
+    fn raise_level(&mut self, node: usize) {
+        let boot = self.nodes[node].boot;
+        let command = Command::RaiseLevel { level: tenure_core::LEVEL_MAX };
+        let request = Request { principal: "", id: RequestId::None, command };
+        let mut bytes = Vec::new();
+        encode_request(&request, &mut bytes);
+        let deadline_us = self.nodes[node].local_us(self.now_us) + S;
+        self.tally.count("raise_level");
+        self.call(node, boot, 0, bytes, deadline_us);
+    }
+
+    /// A bit of a disk changes while its process runs.
+    fn damage_running(&mut self, node: usize) {
+        if !self.may_be_lost(node) || !self.nodes[node].is_up() {
+            return;
+        }
+        let mut files = self.nodes[node].disk.files();
+        files.retain(|file| file.starts_with("log") || file.starts_with("snapshots"));
+        if files.is_empty() {
+            return;
+        }
+        let file = &files[self.rng.usize(0..files.len())];
+        if self.nodes[node].disk.damage_while_running(file).is_some() {
+            self.nodes[node].damaged = true;
+        }
+    }
+
     /// Submits one command as a call without a session.
     pub(super) fn call(
         &mut self,
@@ -167,14 +213,18 @@ impl World {
         number
     }
 
+    /// Whether this member is one that the cluster can lose: a majority keeps a good disk.
+    fn may_be_lost(&self, node: usize) -> bool {
+        let lost = |other: &super::node::Member| other.dead || other.damaged;
+        self.members.voters.contains(&self.nodes[node].id)
+            && self.members.voters.len() >= 3
+            && !self.members.is_joint()
+            && !self.nodes.iter().any(|other| lost(other) && self.members.contains(other.id))
+    }
+
     /// A member's disk is gone for good. Another member takes its place, under its own id.
     fn wipe(&mut self, node: usize) {
-        let id = self.nodes[node].id;
-        let lost = |other: &super::node::Member| other.dead || other.damaged;
-        let enough = self.members.voters.len() >= 3
-            && !self.members.is_joint()
-            && !self.nodes.iter().any(|other| lost(other) && self.members.contains(other.id));
-        if !enough || !self.members.contains(id) || self.leader() == Some(node) {
+        if !self.may_be_lost(node) || self.leader() == Some(node) {
             return;
         }
         self.tally.count("wiped");

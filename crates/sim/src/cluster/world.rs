@@ -159,6 +159,10 @@ impl World {
                     Fault::WriteError => "write_error",
                     Fault::SyncError => "sync_error",
                     Fault::NoSpace => "no_space",
+                    Fault::ReadError => "read_error",
+                    Fault::ReadOnly => "read_only",
+                    Fault::DeviceError => "device_error",
+                    Fault::DamageWhileRunning => "damage_while_running",
                     _ => continue,
                 };
                 self.tally.count_by(kind, times);
@@ -166,6 +170,7 @@ impl World {
         }
         self.tally.count_by("term", self.oracle.terms() as u64);
         self.tally.count_by("entry", self.oracle.last());
+        self.tally.count_by("level_raised", u64::from(self.oracle.level() > 1));
         let Self { now_us: sim_us, tally, trace, .. } = self;
         Ran { failure, sim_us, tally, trace }
     }
