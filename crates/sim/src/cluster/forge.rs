@@ -17,7 +17,8 @@ impl World {
         let Some(process) = &self.nodes[node].process else { return };
         let status = process.replica().status();
         let (last, term) = (status.last, status.term.0);
-        let removed = self.members.retired.iter().next_back().copied();
+        // A member that joins believes those it was given, until it learns of a removal.
+        let removed = process.replica().members().retired.iter().next_back().copied();
         let stranger = MemberId::new(u64::MAX - 7).expect("it is not zero");
         let (from, kind) = match self.rng.u8(0..3) {
             0 => (Some(stranger), "forged_by_stranger"),

@@ -32,7 +32,7 @@ impl World {
             self.nodes[node].process = None;
             self.say(|| format!("{node} does not start: {error:#}"));
             ensure(!error.to_string().contains(CUT_SHORT), "S8", || format!("{node}: {error}"))?;
-            if self.nodes[node].damaged {
+            if self.nodes[node].damaged || self.outgrown(node, &error) {
                 self.nodes[node].dead = true;
             } else {
                 // The disk may still be full or failing.
@@ -51,6 +51,20 @@ impl World {
         self.wake(node, self.now_us);
         self.dial_all(node);
         Ok(())
+    }
+
+    /// Ends a member of an older build for good that was given a state of newer rules; tells whether it was.
+    pub(super) fn outgrown(&mut self, node: usize, error: &anyhow::Error) -> bool {
+        let error = error.downcast_ref::<tenure_raft::LoadError>();
+        let outgrown = error.is_some_and(tenure_raft::LoadError::is_outgrown);
+        if outgrown && self.nodes[node].level < tenure_core::LEVEL_MAX {
+            self.say(|| format!("{node} is outgrown"));
+            self.tally.count("outgrown");
+            self.end(node, Restart::ProcessKilled);
+            self.nodes[node].dead = true;
+            return true;
+        }
+        false
     }
 
     /// Writes what a turn wants kept; tells whether the process goes on.

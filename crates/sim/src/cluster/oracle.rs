@@ -190,8 +190,8 @@ impl Oracle {
     /// A member has applied an entry.
     pub(super) fn applies(&mut self, node: usize, entry: &Entry) -> Check {
         if entry.index <= self.last() {
-            let at = usize::try_from(entry.index - FIRST.index - 1).unwrap_or(usize::MAX);
-            let agreed = self.agreed.get(at);
+            let at = entry.index.checked_sub(FIRST.index + 1);
+            let agreed = at.and_then(|at| self.agreed.get(usize::try_from(at).ok()?));
             let same = agreed.is_some_and(|agreed| {
                 (agreed.term, agreed.kind, &agreed.payload)
                     == (entry.term, entry.kind, &entry.payload)

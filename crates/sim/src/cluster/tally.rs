@@ -68,6 +68,7 @@ const KINDS: &[&str] = &[
     "older_build",
     "raise_level",
     "level_raised",
+    "outgrown",
     // Sessions, and the links of clients.
     "session_cut",
     "client_link_one_way",

@@ -127,7 +127,10 @@ impl World {
                         self.give(to, boot, input);
                         Saved::Yes
                     }
-                    Err(_) => Saved::No,
+                    Err(error) => {
+                        self.outgrown(to, &error);
+                        Saved::No
+                    }
                 };
                 let (boot, member) = (self.nodes[from].boot, self.nodes[to].id);
                 let at_us = self.now_us + MS;
