@@ -41,7 +41,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("deadlock_missed", &["Q4", "Q3"]),
     ("guard_ignores_token", &["S4"]),
     ("restore_keeps_epoch", &["S2"]),
-    ("quiet_from_backup_leases_only", &["T2"]),
+    ("quiet_from_backup_leases_only", &["T1", "T2"]),
     ("grant_given_back_although_a_retry_was_told", &["Q5"]),
 ];
 

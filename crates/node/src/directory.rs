@@ -3,7 +3,7 @@
 //! The address book is replicated with everything else: one key per member. The founders of the
 //! cluster stand in a key of their own, because the cluster's id is made from them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use tenure_core::Machine;
@@ -21,6 +21,8 @@ pub const PREFIX: &str = "tenure/members/";
 /// The cards of those who founded the cluster, one per line.
 pub const FOUNDERS: &str = "tenure/founders";
 
+/// The level at which a machine begins.
+const LEVEL_FIRST: u16 = 1;
 /// More members than any cluster should have: what is read beyond is ignored.
 const MEMBERS_MAX: usize = 1_024;
 /// A name is for people; an address is a host name and a port.
@@ -156,20 +158,27 @@ pub fn cards_text(cards: &[Card]) -> String {
     cards.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// The id of the cluster that these members found, in the order of their ids.
+/// The id of the cluster that these members found: the hash of their ids, in ascending order. Clusters that exist
+/// keep the id that they stored.
 ///
-/// Made from their whole cards: members that disagree on one would begin with different states, and
-/// so must not take each other for members of the same cluster.
+/// Addresses are left out, because founders may believe different ones. See [`Bootstrap`](crate::Bootstrap) for why
+/// founders with the same cluster id begin with the same state nevertheless.
 pub fn cluster_id(founders: &[Card]) -> String {
-    format!("{:032x}", xxh3_128(cards_text(founders).as_bytes()))
+    let ids: BTreeSet<MemberId> = founders.iter().map(|card| card.id).collect();
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| id.get().to_le_bytes()).collect();
+    format!("{:032x}", xxh3_128(&bytes))
 }
 
-/// The first state of the cluster that these members found: the same bytes on each of them.
-pub fn first_state(founders: &[Card], epoch: Epoch) -> Machine {
+/// The first state of the cluster that these members found: the same bytes on each of them. It begins at the newest
+/// level that the founders know; they are of one version.
+pub fn first_state(founders: &[Card], epoch: Epoch, level: u16) -> Machine {
     let cards = cards_text(founders);
     let mut puts = vec![(FOUNDERS.to_owned(), cards)];
     puts.extend(founders.iter().map(|card| (key(card.id), card.names.to_string())));
-    let requests: Vec<Vec<u8>> = puts.iter().map(|(key, value)| put(key, value)).collect();
+    let mut requests: Vec<Vec<u8>> = puts.iter().map(|(key, value)| put(key, value)).collect();
+    if level > LEVEL_FIRST {
+        requests.push(encode(Command::RaiseLevel { level }));
+    }
     let term = Term(tenure_raft::FIRST.term);
     let entry = seal_entry(term, 0, requests.iter().map(Vec::as_slice));
     let mut machine = Machine::new(epoch);
@@ -180,9 +189,11 @@ pub fn first_state(founders: &[Card], epoch: Epoch) -> Machine {
 /// The command that writes a key.
 pub fn put(key: &str, value: &str) -> Vec<u8> {
     let value = value.as_bytes();
-    let put = Put { key, value, lease: None, expect: Expect::Any, guard: None };
+    encode(Command::Put(Put { key, value, lease: None, expect: Expect::Any, guard: None }))
+}
+
+fn encode(command: Command<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let command = Command::Put(put);
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
     bytes
 }
@@ -201,11 +212,12 @@ mod tests {
     #[test]
     fn the_first_state_holds_the_book_and_is_the_same_everywhere() {
         let founders = [card(1), card(0xabc)];
-        let machine = first_state(&founders, Epoch::default());
+        let machine = first_state(&founders, Epoch::default(), 2);
+        assert_eq!(machine.level(), 2);
         assert_eq!(super::founders(&machine), founders);
         let book = read(&machine);
         assert_eq!(book.get(&founders[1].id), Some(&founders[1].names));
-        assert_eq!(machine.encode(), first_state(&founders, Epoch::default()).encode());
+        assert_eq!(machine.encode(), first_state(&founders, Epoch::default(), 2).encode());
         assert_ne!(cluster_id(&founders), cluster_id(&founders[..1]));
     }
 

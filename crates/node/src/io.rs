@@ -1,19 +1,22 @@
 //! Defines what goes into a [`Node`](crate::Node) and what comes out of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_core::{Frozen, Machine};
 use tenure_raft::{MemberId, Membership, Persist, Saved, Space, Step, Stop};
-use tenure_store::Point;
+use tenure_store::{Point, SnapshotId};
 use tenure_types::{Revision, Term};
 
 use crate::admission::Permit;
-use crate::directory::Names;
+use crate::control::{Control, Join};
+use crate::directory::{Address, Names};
 use crate::failure::Failure;
+use crate::join::admit::PeerName;
 use crate::peer::PeerMessage;
 use crate::principal::Principal;
+use crate::transfer::{Ending, Reason, Unreadable};
 
 pub use tenure_raft::Wish as AdminRequest;
 
@@ -32,6 +35,10 @@ pub struct ReadId(pub u64);
 /// One admin request that waits for its result.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct AdminId(pub u64);
+
+/// One request to join that waits for its answer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct JoinId(pub u64);
 
 /// One connection to another member. A newer connection has a larger number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -82,7 +89,6 @@ pub enum Fresh {
 }
 
 /// Something that happened outside.
-#[expect(clippy::large_enum_variant, reason = "nearly all of them are messages")]
 pub enum Input {
     /// Another member says this, over a link that names it.
     Peer {
@@ -166,6 +172,55 @@ pub enum Input {
         /// Whether it arrived.
         saved: Saved,
     },
+    /// A member wants to be added, or its card has changed. Answered by one [`Output::JoinAnswer`].
+    Join {
+        /// The request.
+        join: JoinId,
+        /// What it says.
+        request: Join,
+        /// What the connection proves of its other end.
+        peer_name: PeerName,
+    },
+    /// Another member has answered [`Output::AskStanding`]. Due only if there was an answer.
+    StandingAnswer {
+        /// The answer.
+        answer: Control,
+    },
+    /// The disk has looked for a snapshot. Due for every [`Output::FindSnapshot`].
+    SnapshotFound {
+        /// The member that needs it.
+        to: MemberId,
+        /// Its last entry.
+        point: Point,
+        /// The complete snapshot at that point; none if it is damaged or gone.
+        id: Option<SnapshotId>,
+    },
+    /// The disk has read a part of a snapshot. Due for every [`Output::ReadChunk`].
+    ChunkRead {
+        /// The member that needs it.
+        to: MemberId,
+        /// The snapshot.
+        id: SnapshotId,
+        /// The first byte.
+        offset: u64,
+        /// The bytes, or why there are none.
+        bytes: Result<Bytes, Unreadable>,
+    },
+    /// The disk has all bytes of an incoming snapshot before `have`. Due for every [`Output::OpenTransfer`] and
+    /// [`Output::WriteChunk`], unless they failed.
+    ChunkWritten {
+        /// The transfer.
+        number: u64,
+        /// The first byte that is missing.
+        have: u64,
+    },
+    /// The disk cannot take an incoming snapshot, or the whole cannot be used.
+    TransferFailed {
+        /// The transfer.
+        number: u64,
+        /// Why.
+        reason: Reason,
+    },
     /// How much this member's disk can still take.
     Space(Space),
     /// The member shall hand leadership over and end. Answered by [`Output::MayEnd`].
@@ -181,8 +236,8 @@ pub enum Output {
         /// The message.
         message: PeerMessage,
     },
-    /// Send the snapshot at the point that the step names, then the step. Report with
-    /// [`Input::SnapshotSent`], in any case.
+    /// Send the snapshot at the point that the step names, then the step, over a connection of its own: the
+    /// receiver is of an older version, which knows no transfers. Report with [`Input::SnapshotSent`], in any case.
     SendSnapshot {
         /// The receiver.
         to: MemberId,
@@ -244,6 +299,83 @@ pub enum Output {
         /// The index.
         to: u64,
     },
+    /// Look for the complete snapshot at this point. Report with [`Input::SnapshotFound`].
+    FindSnapshot {
+        /// The member that needs it.
+        to: MemberId,
+        /// Its last entry.
+        point: Point,
+    },
+    /// Read a part of a snapshot. Report with [`Input::ChunkRead`].
+    ReadChunk {
+        /// The member that needs it.
+        to: MemberId,
+        /// The snapshot.
+        id: SnapshotId,
+        /// The first byte.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// Open what there is of an incoming snapshot, and forget every other incoming one. If the snapshot is complete
+    /// already, all of it is there. Report with [`Input::ChunkWritten`] or [`Input::TransferFailed`]. What follows
+    /// for the same transfer is to be done in order; what follows for one that has failed, or is not the newest that
+    /// was opened, is to be left undone and needs no report.
+    OpenTransfer {
+        /// The transfer.
+        number: u64,
+        /// The snapshot.
+        id: SnapshotId,
+    },
+    /// Append to an incoming snapshot. Report with [`Input::ChunkWritten`] or [`Input::TransferFailed`].
+    WriteChunk {
+        /// The transfer.
+        number: u64,
+        /// The snapshot.
+        id: SnapshotId,
+        /// Where the bytes belong: after those that are there.
+        offset: u64,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// Verify an incoming snapshot, make it complete and durable, and read the state in it. Report with
+    /// [`Input::SnapshotReceived`] or [`Input::TransferFailed`].
+    FinishTransfer {
+        /// The transfer.
+        number: u64,
+        /// The sender.
+        from: MemberId,
+        /// The snapshot.
+        id: SnapshotId,
+        /// The step that announces it.
+        step: Step,
+    },
+    /// A snapshot has reached another member, or did not: for the log. The replica knows.
+    TransferEnded {
+        /// The member.
+        to: MemberId,
+        /// The snapshot's last entry.
+        point: Point,
+        /// How it ended.
+        ending: Ending,
+    },
+    /// The answer to a request to join.
+    JoinAnswer {
+        /// The request.
+        join: JoinId,
+        /// The answer.
+        answer: Control,
+    },
+    /// Ask the member at this address the question. Report an answer with [`Input::StandingAnswer`]; if there is
+    /// none, nothing is due.
+    AskStanding {
+        /// Where it listens for members.
+        address: Address,
+        /// The name that its certificate must have.
+        name: String,
+        /// The question.
+        question: Control,
+    },
     /// Another leader, or none.
     Led(Lead),
     /// The members or their addresses have changed: keep links to these.
@@ -252,6 +384,8 @@ pub enum Output {
         directory: BTreeMap<MemberId, Names>,
         /// Which of them belong to the cluster.
         members: Membership,
+        /// Others that a member vouches for: this one may have been away when they were added.
+        vouched: BTreeSet<MemberId>,
     },
     /// Leadership was handed over, or cannot be: the member may end.
     MayEnd,

@@ -1,10 +1,10 @@
 //! Drives one member: takes inputs, ends turns, and hands out what has to happen outside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_core::Machine;
 use tenure_raft::{
-    Change, Input as RaftInput, MemberId, Membership, Message, Output as RaftOutput, Replica,
+    Change, Input as RaftInput, MemberId, Membership, Message, Output as RaftOutput, Replica, Stop,
     Ticket, Why,
 };
 use tenure_types::Revision;
@@ -15,10 +15,14 @@ use crate::directory;
 use crate::failure::Failure;
 use crate::in_flight::InFlight;
 use crate::io::{AdminRequest, Batch, Input, Lead, LinkId, Observer, Output};
+use crate::join::Identity;
+use crate::join::admit::Joins;
+use crate::join::standing::Standing;
 use crate::peer::PeerMessage;
 use crate::preference::{self, Chooser};
 use crate::reads::Reads;
 use crate::timers::Timers;
+use crate::transfer::drive::Transfers;
 
 /// How long requests wait for a leader when none is known: longer than an election with a split vote. Without a
 /// leader for so long, a member answers at once that none is there.
@@ -31,7 +35,7 @@ const DIRECTORY_US: u64 = 500_000;
 /// How long a leader that leaves tries to hand over.
 const HAND_OVER_US: u64 = 2_000_000;
 /// The proposal id of requests whose result no caller waits for; others count from 1.
-const NO_CALLER: Ticket = Ticket(0);
+pub(crate) const NO_CALLER: Ticket = Ticket(0);
 
 /// What a node is told at its start.
 pub struct Config {
@@ -39,6 +43,8 @@ pub struct Config {
     pub command_bytes_max: usize,
     /// The budget for requests in flight.
     pub admission: Admission,
+    /// Who the member is among others; none for one that stays alone. Such a one adds no members.
+    pub identity: Option<Identity>,
 }
 
 /// One member above the log.
@@ -48,13 +54,16 @@ pub struct Node {
     pub(crate) now_us: u64,
     pub(crate) lead: Lead,
     /// Since when no leader is known.
-    leaderless_us: Option<u64>,
+    pub(crate) leaderless_us: Option<u64>,
     pub(crate) links: BTreeMap<MemberId, Linked>,
     /// Inputs that need the time of their turn.
     waiting: Vec<Waiting>,
     pub(crate) in_flight: InFlight,
     pub(crate) reads: Reads,
     pub(crate) admins: Admins,
+    pub(crate) joins: Joins,
+    pub(crate) standing: Standing,
+    pub(crate) transfers: Transfers,
     pub(crate) timers: Timers,
     pub(crate) staged: Vec<Output>,
     raft_outputs: Vec<RaftOutput>,
@@ -88,6 +97,7 @@ enum Waiting {
 struct Known {
     told: bool,
     members: Membership,
+    vouched: BTreeSet<MemberId>,
     revision: Revision,
     at_us: u64,
 }
@@ -112,6 +122,9 @@ impl Node {
             in_flight: InFlight::default(),
             reads: Reads::default(),
             admins: Admins::default(),
+            joins: Joins::default(),
+            standing: Standing::default(),
+            transfers: Transfers::default(),
             timers: Timers::default(),
             staged: Vec::new(),
             raft_outputs: Vec::new(),
@@ -149,6 +162,11 @@ impl Node {
         self.ignored
     }
 
+    /// Members to which there is a connection.
+    pub fn linked(&self) -> impl Iterator<Item = MemberId> {
+        self.links.keys().copied()
+    }
+
     /// Attempts to have commands applied that are not answered yet.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
@@ -181,10 +199,17 @@ impl Node {
             other @ (Input::Read { .. }
             | Input::Admin { .. }
             | Input::Unlinked { .. }
+            | Input::Join { .. }
+            | Input::StandingAnswer { .. }
+            | Input::SnapshotFound { .. }
+            | Input::ChunkRead { .. }
+            | Input::ChunkWritten { .. }
+            | Input::TransferFailed { .. }
             | Input::Leave) => return self.waiting.push(Waiting::Other(other)),
             Input::Linked { member, link, level } => {
                 self.links.insert(member, Linked { link, level });
                 self.replica.handle(RaftInput::Knows { member, level });
+                self.transfers_linked(member, level);
                 RaftInput::Linked { member }
             }
             Input::Unreachable { member } => RaftInput::Unreachable { member },
@@ -192,6 +217,9 @@ impl Node {
             Input::SnapshotSaved { point, saved } => RaftInput::SnapshotSaved { point, saved },
             Input::SnapshotReceived { from, step, machine, members } => {
                 self.arriving = step.snapshot.as_ref().map(|head| head.point.index);
+                if let Some(head) = &step.snapshot {
+                    self.transfer_received(head.point);
+                }
                 RaftInput::SnapshotReceived { from, step, machine, members }
             }
             Input::SnapshotSent { to, saved } => RaftInput::SnapshotSent { to, saved },
@@ -224,6 +252,7 @@ impl Node {
             }
         }
         self.expire();
+        self.turn_transfers();
         let mut raft_outputs = std::mem::take(&mut self.raft_outputs);
         let wake_us = self.replica.turn(now_us, &mut raft_outputs);
         out.append(&mut self.staged);
@@ -234,12 +263,17 @@ impl Node {
         self.tell_skipped(out);
         self.tell_directory(out);
         self.choose_leader();
+        self.keep_standing();
         self.serve_reads(out);
         self.may_end(out);
         out.append(&mut self.staged);
+        if self.standing.take_removed() {
+            out.push(Output::Stop(Stop::Removed));
+        }
         if self.again {
             return self.now_us;
         }
+        let wake_us = wake_us.min(self.transfers.outgoing.wake_us());
         self.timers.next_us().map_or(wake_us, |next_us| wake_us.min(next_us)).max(self.now_us)
     }
 
@@ -248,6 +282,7 @@ impl Node {
         self.end_attempts();
         self.end_reads();
         self.end_admins();
+        self.end_joins();
         out.append(&mut self.staged);
     }
 
@@ -260,6 +295,12 @@ impl Node {
                 self.admin(admin, &principal, request, deadline_us);
             }
             Input::Unlinked { member, link } => self.unlinked(member, link),
+            Input::Join { join, request, peer_name } => self.join(join, request, &peer_name),
+            Input::StandingAnswer { answer } => self.standing.answered(&answer),
+            Input::SnapshotFound { to, point, id } => self.snapshot_found(to, point, id),
+            Input::ChunkRead { to, id, offset, bytes } => self.chunk_read(to, id, offset, bytes),
+            Input::ChunkWritten { number, have } => self.chunk_written(number, have),
+            Input::TransferFailed { number, reason } => self.transfer_failed(number, reason),
             Input::Leave => self.leave(),
             _ => unreachable!("taken as they come"),
         }
@@ -268,9 +309,14 @@ impl Node {
     /// Takes what another member says beside the replicated log. Only members may command.
     fn hear(&mut self, from: MemberId, message: PeerMessage, observer: &mut impl Observer) {
         let members = self.replica.members();
-        let known = members.contains(from)
-            || mutant!("stranger_may_command")
-            || mutant!("removed_member_may_command") && members.retired.contains(&from);
+        let mut known = members.contains(from) || mutant!("stranger_may_command");
+        if mutant!("removed_member_may_command") {
+            known |= members.retired.contains(&from);
+        }
+        if matches!(message, PeerMessage::Transfer(_)) {
+            // A member that joins, or was away for long, takes its state from one that it does not know as a member.
+            known |= self.replica.is_known(from);
+        }
         if !known {
             self.ignored += 1;
             return;
@@ -286,6 +332,8 @@ impl Node {
             PeerMessage::AdminAnswer { number, result } => {
                 self.peer_admin_answered(from, number, result);
             }
+            PeerMessage::Transfer(message) => self.hear_transfer(from, message),
+            PeerMessage::Announce { names } => self.take_announcement(from, &names),
             PeerMessage::Raft(_) => unreachable!("the replica took it"),
         }
     }
@@ -296,8 +344,15 @@ impl Node {
             RaftOutput::Send { to, message } => {
                 Output::Send { to, message: PeerMessage::Raft(message) }
             }
-            RaftOutput::SendSnapshot { to, step } => Output::SendSnapshot { to, step },
+            RaftOutput::SendSnapshot { to, step } => {
+                self.send_snapshot(to, step);
+                return out.append(&mut self.staged);
+            }
             RaftOutput::Persist(persist) => Output::Persist(persist),
+            RaftOutput::Answer { ticket, fate } if self.joins.is_known(ticket) => {
+                self.join_written(ticket, fate);
+                return out.append(&mut self.staged);
+            }
             RaftOutput::Answer { ticket, fate } => {
                 self.answered(ticket, fate, observer);
                 return out.append(&mut self.staged);
@@ -308,6 +363,10 @@ impl Node {
             }
             RaftOutput::ReadFailed { ticket } => {
                 self.read_failed(ticket);
+                return out.append(&mut self.staged);
+            }
+            RaftOutput::Changed { ticket, result } if self.joins.is_known(ticket) => {
+                self.join_changed(ticket, result);
                 return out.append(&mut self.staged);
             }
             RaftOutput::Changed { ticket, result } => {
@@ -371,6 +430,8 @@ impl Node {
                 self.attempt_due(ticket);
             } else if self.reads.is_known(ticket) {
                 self.read_due(ticket);
+            } else if self.joins.is_known(ticket) {
+                self.join_due(ticket);
             } else {
                 self.admin_due(ticket);
             }
@@ -381,6 +442,7 @@ impl Node {
     fn unlinked(&mut self, member: MemberId, link: LinkId) {
         if self.links.get(&member).is_some_and(|linked| linked.link == link) {
             self.links.remove(&member);
+            self.transfers.outgoing.unlinked(member);
         }
         self.attempts_lost(member, link);
         self.admins_lost(member, link);
@@ -403,18 +465,21 @@ impl Node {
         let known = &self.directory;
         let due = known.revision != machine.revision()
             && self.now_us.saturating_sub(known.at_us) >= DIRECTORY_US;
-        if known.told && !due && *members == known.members {
+        let same = *members == known.members && self.replica.vouched() == known.vouched;
+        if known.told && !due && same {
             return;
         }
         let members = members.clone();
+        let vouched = self.replica.vouched();
         let directory = directory::read(machine);
         self.directory = Known {
             told: true,
             members: members.clone(),
+            vouched: vouched.clone(),
             revision: machine.revision(),
             at_us: self.now_us,
         };
-        out.push(Output::Directory { directory, members });
+        out.push(Output::Directory { directory, members, vouched });
     }
 
     /// Hands leadership to a member that is preferred, if one is and can take it.

@@ -7,8 +7,10 @@ use bytes::{Buf, BufMut, Bytes};
 use tenure_core::codec::{decode_outcome, encode_outcome};
 use tenure_raft::{Change, Kind, MemberId, Message, Why};
 
+use crate::directory::Names;
 use crate::failure::Failure;
 use crate::io::{AdminRequest, Outcomes};
+use crate::transfer::Transfer;
 
 /// Commands, without the time that is left for them.
 const COMMANDS: u8 = 0xc0;
@@ -17,6 +19,8 @@ const ADMIN: u8 = 0xc2;
 const ADMIN_ANSWER: u8 = 0xc3;
 /// Commands, with the time that is left for them. Read by members that know level 2.
 const COMMANDS_WITHIN: u8 = 0xc4;
+/// A member's card. Read by members that know level 2, like the kinds from 0xc5 to 0xc9, which are a transfer's.
+const ANNOUNCE: u8 = 0xca;
 
 /// The level from which on members read [`COMMANDS_WITHIN`] and all kinds of failures.
 pub(crate) const WITHIN_LEVEL: u16 = 2;
@@ -58,6 +62,13 @@ pub enum PeerMessage {
         /// Its result.
         result: Result<(), Failure>,
     },
+    /// A part of the transfer of a snapshot.
+    Transfer(Transfer),
+    /// The sender's card, which the receiver, as leader, shall write to the directory.
+    Announce {
+        /// The sender's names.
+        names: Names,
+    },
 }
 
 impl PeerMessage {
@@ -71,6 +82,10 @@ impl PeerMessage {
             PeerMessage::Answers { number, outcomes } => encode_answers(*number, outcomes),
             PeerMessage::Admin { number, request } => encode_admin(*number, request),
             PeerMessage::AdminAnswer { number, result } => encode_admin_answer(*number, result),
+            PeerMessage::Transfer(transfer) => transfer.encode(),
+            PeerMessage::Announce { names } => {
+                [&[ANNOUNCE][..], names.to_string().as_bytes()].concat()
+            }
         }
     }
 
@@ -81,8 +96,18 @@ impl PeerMessage {
             Some(&ANSWERS) => decode_answers(bytes.slice(1..)),
             Some(&ADMIN) => decode_admin(bytes.slice(1..)),
             Some(&ADMIN_ANSWER) => decode_admin_answer(bytes.slice(1..)),
+            Some(0xc5..=0xc9) => Transfer::decode(bytes.clone()).map(PeerMessage::Transfer),
+            Some(&ANNOUNCE) => {
+                let names = Names::parse(str::from_utf8(&bytes[1..]).ok()?)?;
+                Some(PeerMessage::Announce { names })
+            }
             _ => Message::decode(bytes).ok().map(PeerMessage::Raft),
         }
+    }
+
+    /// Whether it is a part of a snapshot. Such a message is large and not urgent: it must not delay others.
+    pub fn is_bulk(&self) -> bool {
+        matches!(self, PeerMessage::Transfer(Transfer::Chunk { .. }))
     }
 
     /// Whether it carries entries of the log, which are sent again if they are lost.
@@ -391,6 +416,15 @@ mod tests {
         for result in [Ok(()), Err(Failure::Unknown), Err(Failure::Rejected(Why::Impossible))] {
             reads_back(&PeerMessage::AdminAnswer { number: 6, result });
         }
+        let names = Names::parse("a h:1 h:2 70").unwrap();
+        let announce = PeerMessage::Announce { names };
+        assert_eq!(PeerMessage::decode(&Bytes::from(announce.encode())), Some(announce));
+        let point = tenure_store::Point { index: 9, term: 2 };
+        let snapshot = tenure_store::SnapshotId { point, bytes: 7, checksum: 5 };
+        let chunk = Transfer::chunk(snapshot, 3, Bytes::from_static(b"part"));
+        assert!(PeerMessage::Transfer(chunk.clone()).is_bulk());
+        reads_back(&PeerMessage::Transfer(chunk));
+        reads_back(&PeerMessage::Transfer(Transfer::Done { id: snapshot }));
         let request = AdminRequest::Transfer(id(4));
         reads_back(&PeerMessage::Admin { number: 5, request });
         reads_back(&PeerMessage::Raft(Message::Hello));

@@ -25,6 +25,8 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("stranger_may_command", &["N6"]),
     ("removed_member_may_command", &["N6"]),
     ("read_answered_before_its_index", &["S6"]),
+    ("join_takes_over_a_member", &["N7"]),
+    ("chunk_accepted_twice", &["N8"]),
 ];
 
 /// Chooses a planted bug by number; 0 for none.

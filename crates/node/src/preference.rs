@@ -134,6 +134,9 @@ mod tests {
                 last: point,
                 base: Point::default(),
                 unsynced: 0,
+                asking: false,
+                cut: None,
+                dropped: Default::default(),
                 matched: others.into(),
                 silent_us: [(id(2), 50_000), (id(3), 50_000)].into(),
             };

@@ -86,6 +86,14 @@ impl Recent {
     }
 
     /// A snapshot at this point exists and may be sent.
+    /// The snapshot at this point cannot be used any more, and is never handed out again.
+    pub(crate) fn forget_snapshot(&mut self, point: Point) {
+        if self.snapshot_point() == point {
+            self.snapshot = None;
+            self.wanted.set(true);
+        }
+    }
+
     pub(crate) fn set_snapshot(&mut self, point: Point, members: Membership) {
         if point > self.snapshot_point() {
             self.snapshot = Some((point, members));

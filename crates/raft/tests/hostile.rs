@@ -126,6 +126,18 @@ fn a_term_has_one_leader() {
     cluster.write(leader, 2);
 }
 
+#[test]
+fn nothing_is_appended_to_an_empty_log() {
+    let (mut cluster, leader, follower) = led();
+    let before = cluster.status(follower).dropped.invalid;
+    let entry = Entry { index: 1, term: 1, kind: 0, payload: "forged".into() };
+    let beat = cluster.heartbeat();
+    let step = Step { kind: Kind::Append, commit: 1, entries: vec![entry], ..beat };
+    cluster.hand(follower, leader, Message::Step(step));
+    cluster.run_ms(50);
+    assert_eq!(cluster.status(follower).dropped.invalid, before + 1);
+}
+
 /// Every field of every kind of step, with values that are near and far, to a leader and to a follower.
 #[test]
 fn no_value_of_any_field_ends_a_member() {

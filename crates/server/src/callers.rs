@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use tenure_core::outcome::{Answer, Outcome};
-use tenure_node::{AdminId, Failure, Input, Node, Observer, Output, ReadId, ReplyTo};
+use tenure_node::{AdminId, Failure, Input, JoinId, Node, Observer, Output, ReadId, ReplyTo};
 
 use crate::edge::Delivery;
 use crate::figures::Meters;
-use crate::member::{AdminDone, Event, Member, Question};
+use crate::member::{AdminDone, Event, JoinDone, Member, Question};
 use crate::meter::Freed;
 
 /// Callers that wait at one member, beside sessions and calls.
@@ -16,6 +16,7 @@ pub(crate) struct Callers {
     newest: u64,
     reads: BTreeMap<ReadId, Question>,
     admins: BTreeMap<AdminId, AdminDone>,
+    joins: BTreeMap<JoinId, JoinDone>,
 }
 
 impl Callers {
@@ -33,6 +34,11 @@ impl Callers {
                 let admin = AdminId(self.newest);
                 self.admins.insert(admin, done);
                 Input::Admin { admin, principal, request, deadline_us }
+            }
+            Event::Join { request, peer_name, done } => {
+                let join = JoinId(self.newest);
+                self.joins.insert(join, done);
+                Input::Join { join, request, peer_name }
             }
             other => return Err(other),
         })
@@ -59,6 +65,11 @@ impl Callers {
             Output::AdminDone { admin, result } => {
                 if let Some(done) = self.admins.remove(&admin) {
                     done(result);
+                }
+            }
+            Output::JoinAnswer { join, answer } => {
+                if let Some(done) = self.joins.remove(&join) {
+                    done(answer);
                 }
             }
             other => return Some(other),

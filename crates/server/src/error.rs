@@ -99,6 +99,15 @@ pub enum StartError {
         /// In its words.
         reason: String,
     },
+    /// The list of founders cannot be used.
+    #[error("--bootstrap cannot be used: {problem}")]
+    Founders {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The cluster has removed this member.
+    #[error("the cluster has removed this member's id, which is never used again")]
+    Retired,
     /// Nobody answered.
     #[error("no member could be asked: {tried}")]
     Unreachable {
@@ -144,6 +153,7 @@ impl StartError {
             | Self::Tls(_)
             | Self::NoEntrance
             | Self::NotListed { .. }
+            | Self::Founders { .. }
             | Self::Word { .. }
             | Self::Founded { .. }
             | Self::NotAlone { .. }
@@ -206,6 +216,8 @@ impl StartError {
             Self::NotListed { .. } => {
                 "--bootstrap with every founder, this one too, as name=address".into()
             }
+            Self::Founders { .. } => "--bootstrap with each founder once, as name=address".into(),
+            Self::Retired => "an empty directory, which draws a new id, and --join".into(),
             Self::Word { .. } => "up to 256 bytes without spaces".into(),
             Self::Founded { peer, .. } => {
                 format!("--join {peer} instead of --bootstrap, to be added under a new id")

@@ -14,7 +14,7 @@ use crate::error::StartError;
 use crate::os;
 use crate::pen::Pen;
 use tenure_node::directory::{self, Card};
-use tenure_node::{Incarnation, Lineage};
+use tenure_node::{Founded, Incarnation, Lineage};
 
 /// The members that a member was given when it joined, beside its data.
 const GIVEN: &str = "given";
@@ -89,15 +89,15 @@ impl Home {
     /// Lays down the first state of a new cluster, then says that this directory is of it. A crash
     /// in between is repaired by doing it again, perhaps with other cards: a member that says of no
     /// cluster that it belongs to it has never acted on what it laid down.
-    pub(crate) fn found(&mut self, founders: &[Card]) -> Result<(), StartError> {
-        let cluster = directory::cluster_id(founders);
-        self.identity.check_cluster(&cluster)?;
+    pub(crate) fn found(&mut self, founded: &Founded, level: u16) -> Result<(), StartError> {
+        let Founded { cluster, founders } = founded;
+        self.identity.check_cluster(cluster)?;
         let (mut log, _) = self.open_log(Presence::MayBeNew)?;
         let snapshots = Snapshots::open(self.disk.clone())?;
         let members = Membership::of_voters(founders.iter().map(|card| card.id));
-        let machine = directory::first_state(founders, self.machine_epoch());
+        let machine = directory::first_state(founders, self.machine_epoch(), level);
         tenure_raft::found(&mut log, &snapshots, &machine, &members)?;
-        self.belong_to(cluster)
+        self.belong_to(cluster.clone())
     }
 
     /// Says that this directory is of a cluster that will send its state. Until it has, the member knows the others
@@ -222,6 +222,10 @@ mod tests {
 
     const SIZES: Sizes = Sizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
 
+    fn founded(founders: &[Card]) -> Founded {
+        Founded { cluster: directory::cluster_id(founders), founders: founders.to_vec() }
+    }
+
     fn card(id: MemberId) -> Card {
         let preference = tenure_node::directory::Preference::default();
         let names =
@@ -237,12 +241,12 @@ mod tests {
         let id = home.id();
         assert_eq!(home.cluster(), None);
         let founders = [card(id)];
-        home.found(&founders).unwrap();
+        home.found(&founded(&founders), LEVEL_MAX).unwrap();
         drop(home);
         let mut home = Home::open(&path, SIZES).unwrap();
         assert_eq!((home.id(), home.cluster()), (id, Some(&*directory::cluster_id(&founders))));
         let other = [card(MemberId::new(7).unwrap())];
-        assert!(matches!(home.found(&other), Err(StartError::Identity(_))));
+        assert!(matches!(home.found(&founded(&other), LEVEL_MAX), Err(StartError::Identity(_))));
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
         assert_eq!(directory::founders(&opened.boot.machine), founders);
@@ -254,14 +258,14 @@ mod tests {
         let path = above.path().join("data");
         let mut home = Home::open(&path, SIZES).unwrap();
         let id = home.id();
-        home.found(&[card(id), card(MemberId::new(7).unwrap())]).unwrap();
+        home.found(&founded(&[card(id), card(MemberId::new(7).unwrap())]), LEVEL_MAX).unwrap();
         // As if the process had died before the directory said which cluster it is of.
         home.identity.cluster = None;
         home.identity.write(&*home.disk).unwrap();
         drop(home);
         let mut home = Home::open(&path, SIZES).unwrap();
         let founders = [card(id), card(MemberId::new(8).unwrap())];
-        home.found(&founders).unwrap();
+        home.found(&founded(&founders), LEVEL_MAX).unwrap();
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
         assert_eq!(directory::founders(&opened.boot.machine), founders);
@@ -273,7 +277,7 @@ mod tests {
         let path = above.path().join("data");
         let mut home = Home::open(&path, SIZES).unwrap();
         let founders = [card(home.id())];
-        home.found(&founders).unwrap();
+        home.found(&founded(&founders), LEVEL_MAX).unwrap();
         drop(home);
         std::fs::rename(path.join("identity.toml"), path.join("aside")).unwrap();
         assert!(matches!(Home::open(&path, SIZES), Err(StartError::Orphan)));

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -48,12 +49,14 @@ const RENEW_TICKS: u64 = 5;
 /// The time of a Tokio runtime, which a test may pause and move.
 struct RuntimeClock {
     began: Instant,
+    /// How much the members' clock is ahead of the runtime's.
+    ahead_us: AtomicU64,
 }
 
 impl Clock for RuntimeClock {
     fn now_us(&self) -> u64 {
         let passed = Instant::now().saturating_duration_since(self.began);
-        BEGIN_US + crate::os::micros(passed)
+        BEGIN_US + crate::os::micros(passed) + self.ahead_us.load(Ordering::Relaxed)
     }
 }
 
@@ -69,11 +72,9 @@ struct World {
     seats: Vec<Seat>,
     bell: Arc<Notify>,
     mail: VecDeque<(MemberId, MemberId, PeerMessage)>,
-    clock: Arc<dyn Clock>,
+    clock: Arc<RuntimeClock>,
     /// Of the newest connection.
     links: u64,
-    /// How much the members' clocks are ahead of everybody else's.
-    ahead_us: u64,
 }
 
 /// A member, whether it runs or not.
@@ -125,8 +126,9 @@ impl Inside {
         };
         let seats = cards.into_iter().map(seat).collect();
         let (bell, mail) = (Arc::<Notify>::default(), VecDeque::new());
-        let clock: Arc<dyn Clock> = Arc::new(RuntimeClock { began: Instant::now() });
-        let mut world = World { seats, bell: bell.clone(), mail, clock, links: 0, ahead_us: 0 };
+        let ahead_us = AtomicU64::new(0);
+        let clock = Arc::new(RuntimeClock { began: Instant::now(), ahead_us });
+        let mut world = World { seats, bell: bell.clone(), mail, clock, links: 0 };
         for at in 0..world.seats.len() {
             world.boot(at);
         }
@@ -220,7 +222,7 @@ async fn drive(world: Weak<Mutex<World>>, bell: Arc<Notify>) {
 
 impl World {
     fn now_us(&self) -> u64 {
-        self.clock.now_us() + self.ahead_us
+        self.clock.now_us()
     }
 
     fn leader(&self) -> Option<usize> {
@@ -238,7 +240,7 @@ impl World {
         let seat = &mut self.seats[at];
         let id = seat.card.id;
         let boot = Boot {
-            machine: directory::first_state(&cards, Epoch::default()),
+            machine: directory::first_state(&cards, Epoch::default(), tenure_core::LEVEL_MAX),
             applied: FIRST,
             members: Membership::of_voters(cards.iter().map(|card| card.id)),
             base: FIRST,
@@ -261,7 +263,8 @@ impl World {
         let (clock, bell) = (self.clock.clone(), Some(self.bell.clone()));
         let (member, events) = Member::new(id, lineage.clone(), clock, bell);
         let admission = member.admission().clone();
-        let node_config = tenure_node::Config { command_bytes_max: COMMAND_BYTES_MAX, admission };
+        let node_config =
+            tenure_node::Config { command_bytes_max: COMMAND_BYTES_MAX, admission, identity: None };
         let net = Net::new(level, member.clone(), Wire::new(None));
         let keys = Keys::unkept(&lineage);
         let cluster = lineage.cluster;
@@ -362,7 +365,7 @@ impl World {
             if tick % RENEW_TICKS == 0 {
                 self.renew_all_but(lease);
             }
-            self.ahead_us += TICK_US;
+            self.clock.ahead_us.fetch_add(TICK_US, Ordering::Relaxed);
             self.run();
             if self.look(|up| up.node.machine().lease(LeaseRef::Id(lease))).is_none() {
                 return true;
@@ -443,7 +446,7 @@ impl Up {
     fn handle(&mut self, event: Event) {
         match self.callers.take(event) {
             Ok(input) => self.node.handle(input),
-            Err(Event::Look(ask)) => ask(self.node.replica()),
+            Err(Event::Look(ask)) => ask(&self.node),
             Err(Event::Freeze { done }) => drop(done.send(self.node.freeze())),
             // There is no disk, and no member leaves.
             Err(_) => {}

@@ -16,15 +16,14 @@ pub mod backup;
 mod callers;
 mod door;
 mod edge;
+mod enter;
 mod error;
 mod fetch;
 mod figures;
-mod founding;
 mod home;
 #[cfg(feature = "virtual-time")]
 #[doc(hidden)]
 pub mod inside;
-mod join;
 pub mod log;
 mod member;
 mod meter;
@@ -32,6 +31,7 @@ pub mod os;
 mod peer;
 mod pen;
 pub mod restore;
+mod snapshot_disk;
 mod start;
 mod ticket;
 pub mod tls;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_node::{
-    AdminRequest, Admission, Batch, CallId, Failure, Fresh, Input, Lead, Lineage, Outcomes, Permit,
-    Principal, ReplyTo,
+    AdminRequest, Admission, Batch, CallId, Control, Failure, Fresh, Input, Join, Lead, Lineage,
+    Node, Outcomes, PeerName, Permit, Principal, ReplyTo,
 };
 use tenure_raft::{MemberId, Membership, Replica, Status, Stop};
 use tenure_store::{Point, Prepared, SyncReport};
@@ -36,7 +36,8 @@ pub(crate) enum Event {
     Input(Input),
     Read { question: Question, principal: Principal, fresh: Fresh, deadline_us: u64 },
     Admin { request: AdminRequest, principal: Principal, deadline_us: u64, done: AdminDone },
-    Look(Box<dyn FnOnce(&Replica) + Send>),
+    Join { request: Join, peer_name: PeerName, done: JoinDone },
+    Look(Box<dyn FnOnce(&Node) + Send>),
     Freeze { done: Sender<FrozenState> },
     Prepared(Prepared),
     Synced(SyncReport),
@@ -70,6 +71,9 @@ pub(crate) type Question = Box<dyn FnOnce(Result<&Machine, Failure>) + Send>;
 
 /// Told what became of each command, in order.
 pub(crate) type Done = Box<dyn FnOnce(Outcomes) + Send>;
+
+/// Told the answer to a request to join.
+pub(crate) type JoinDone = Box<dyn FnOnce(Control) + Send>;
 
 /// Told what became of an admin request.
 pub(crate) type AdminDone = Box<dyn FnOnce(Result<(), Failure>) + Send>;
@@ -370,8 +374,8 @@ impl Member {
         ask: impl FnOnce(&Replica) -> T + Send + 'static,
     ) -> Result<T, Gone> {
         let (sender, receiver) = channel();
-        self.tell(Event::Look(Box::new(move |replica| {
-            let _ = sender.send(ask(replica));
+        self.tell(Event::Look(Box::new(move |node| {
+            let _ = sender.send(ask(node.replica()));
         })));
         receiver.recv().map_err(|_| Gone)
     }

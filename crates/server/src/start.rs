@@ -9,21 +9,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_node::Node;
+use tenure_node::{Founded, Identity, Me, Node};
 use tenure_raft::{Config, Replica};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
 use crate::door::{Doors, Hosts};
 use crate::edge::Edge;
+use crate::enter;
 use crate::error::StartError;
-use crate::founding;
 use crate::home::{Home, Sizes};
-use crate::join;
 use crate::member::{End, Member};
 use crate::os;
-use crate::peer::{Door, Me, Net, Wire};
+use crate::peer::{Door, Net, Wire};
 use crate::pen::spawn;
+use crate::snapshot_disk::SnapshotDisk;
 use crate::ticket::Keys;
 use crate::tls::Tls;
 use crate::turn::Loop;
@@ -200,7 +200,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         door = Some(Door::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
     }
     if let Some(cluster) = home.cluster() {
-        founding::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
+        enter::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
         if matches!(settings.entrance, Entrance::Join(_)) {
             let join = "not needed";
             tracing::info!(%cluster, join, "this member belongs to its cluster already");
@@ -242,18 +242,31 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let (member, events) = Member::new(card.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
     let net = Net::new(level_known, member.clone(), wire.clone());
+    let identity = door.is_some().then(|| Identity {
+        card: card.clone(),
+        lineage: member.lineage().clone(),
+        level_known,
+        given: opened.given.clone(),
+    });
     let given = opened.given.into_iter().map(|card| (card.id, card.names)).collect();
-    net.learn(&given, replica.members());
+    net.learn(&given, replica.members(), replica.vouched());
     if let Some(door) = &door {
-        let joiner = join::joiner(member.clone());
-        door.admit(net.clone(), opened.snapshots.clone(), joiner);
+        door.admit(net.clone(), opened.snapshots.clone());
     }
     let runtime = edge_runtime(settings.workers).map_err(system("start a thread"))?;
-    let node = Node::new(replica, tenure_node::Config { command_bytes_max, admission });
+    let node_config = tenure_node::Config { command_bytes_max, admission, identity };
+    let node = Node::new(replica, node_config);
+    let no_thread = || StartError::System {
+        doing: "start a thread",
+        source: std::io::ErrorKind::OutOfMemory.into(),
+    };
+    let snapshot_disk =
+        SnapshotDisk::start(&opened.snapshots, &member, level_known).ok_or_else(no_thread)?;
     let on = Loop {
         node,
         pen: opened.pen,
         snapshots: opened.snapshots,
+        snapshot_disk,
         net: net.clone(),
         member: member.clone(),
         events,
@@ -261,13 +274,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         dir: opened.dir,
     };
     if !spawn("tenure-loop", move || on.run()) {
-        return Err(StartError::System {
-            doing: "start a thread",
-            source: std::io::ErrorKind::OutOfMemory.into(),
-        });
-    }
-    if door.is_some() {
-        join::announce(member.clone(), card, level_known, wire);
+        return Err(no_thread());
     }
     let insecure = settings.insecure;
     let handle = runtime.handle().clone();
@@ -334,10 +341,12 @@ fn check_name(settings: &Settings, machine: &Machine, card: &Card) -> Result<(),
 fn enter(home: &mut Home, settings: &Settings, card: &Card, wire: &Wire) -> Result<(), StartError> {
     let stopped = || settings.stop.load(Ordering::Acquire);
     match &settings.entrance {
-        Entrance::Alone => home.found(std::slice::from_ref(card)),
-        Entrance::Bootstrap(listed) => home.found(&founding::agree(listed, card, wire, &stopped)?),
+        Entrance::Alone => home.found(&Founded::alone(card.clone()), settings.level_known),
+        Entrance::Bootstrap(listed) => {
+            home.found(&enter::found(listed, card, wire, &stopped)?, settings.level_known)
+        }
         Entrance::Join(seeds) => {
-            let entered = join::enter(seeds, card, settings.level_known, wire, &stopped)?;
+            let entered = enter::join(seeds, card, settings.level_known, wire, &stopped)?;
             home.join(entered.lineage, &entered.book)
         }
         Entrance::None => Err(StartError::NoEntrance),

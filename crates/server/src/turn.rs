@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
 use tenure_core::outcome::Notice;
+use tenure_node::transfer::Ending;
 use tenure_node::{Input, Node, Output, PeerMessage};
 use tenure_raft::{MemberId, Saved, Stop};
 use tenure_store::{DataDir, Fatal, SnapshotError, Snapshots, WriteError};
@@ -20,8 +21,9 @@ use crate::edge::Delivery;
 use crate::member::{End, Event, Member};
 use crate::meter::Freed;
 use crate::os;
-use crate::peer::{Frame, Net};
+use crate::peer::{Class, Frame, Net};
 use crate::pen::{Pen, Where, spawn};
+use crate::snapshot_disk::SnapshotDisk;
 
 /// Inputs taken in one turn, at most.
 const TAKEN_MAX: usize = 8_192;
@@ -38,6 +40,7 @@ pub(crate) struct Loop {
     pub(crate) node: Node,
     pub(crate) pen: Pen,
     pub(crate) snapshots: Snapshots,
+    pub(crate) snapshot_disk: SnapshotDisk,
     pub(crate) net: Arc<Net>,
     pub(crate) member: Member,
     pub(crate) events: Receiver<Event>,
@@ -206,7 +209,7 @@ impl Driver {
             Err(event) => event,
         };
         match event {
-            Event::Look(ask) => ask(self.on.node.replica()),
+            Event::Look(ask) => ask(&self.on.node),
             Event::Freeze { done } => {
                 let _ = done.send(self.on.node.freeze());
             }
@@ -222,7 +225,7 @@ impl Driver {
                 self.on.node.handle(Input::Leave);
             }
             Event::Die(end) => return Err(end),
-            Event::Input(_) | Event::Read { .. } | Event::Admin { .. } => {
+            Event::Input(_) | Event::Read { .. } | Event::Admin { .. } | Event::Join { .. } => {
                 unreachable!("the node takes these")
             }
         }
@@ -240,6 +243,7 @@ impl Driver {
             let Some(output) = self.callers.perform(output, &self.on.node, &self.on.member) else {
                 continue;
             };
+            let Some(output) = self.on.snapshot_disk.take(output) else { continue };
             match output {
                 Output::Send { to, message } => self.send(to, &message),
                 Output::SendSnapshot { to, step } => {
@@ -271,15 +275,33 @@ impl Driver {
                     self.on.member.set_lead(lead);
                     self.say_led(lead.term.0, lead.by);
                 }
-                Output::Directory { directory, members } => {
-                    self.on.net.learn(&directory, &members);
+                Output::Directory { directory, members, vouched } => {
+                    self.on.net.learn(&directory, &members, vouched);
+                }
+                Output::TransferEnded { to, point, ending } => {
+                    let index = point.index;
+                    match ending {
+                        Ending::Arrived => tracing::info!(%to, index, "snapshot sent"),
+                        other => {
+                            tracing::warn!(%to, index, cause = %other, "cannot send a snapshot")
+                        }
+                    }
+                }
+                Output::AskStanding { address, name, question } => {
+                    self.on.net.ask_standing(address, name, question);
                 }
                 Output::MayEnd => self.may_end = true,
                 Output::Stop(stop) => return Err(End::Cluster(stop)),
                 Output::Answer { .. }
                 | Output::ReadReady { .. }
                 | Output::ReadFailed { .. }
+                | Output::JoinAnswer { .. }
                 | Output::AdminDone { .. } => unreachable!("callers take these"),
+                Output::FindSnapshot { .. }
+                | Output::ReadChunk { .. }
+                | Output::OpenTransfer { .. }
+                | Output::WriteChunk { .. }
+                | Output::FinishTransfer { .. } => unreachable!("the snapshot threads take these"),
             }
         }
         self.outputs = outputs;
@@ -342,7 +364,12 @@ impl Driver {
     }
 
     fn send(&mut self, to: MemberId, message: &PeerMessage) {
-        let frame = Frame::new(&message.encode(), message.carries_entries());
+        let class = match () {
+            () if message.carries_entries() => Class::Entries,
+            () if message.is_bulk() => Class::Bulk,
+            () => Class::Urgent,
+        };
+        let frame = Frame::new(&message.encode(), class);
         self.outgoing.entry(to).or_default().push(frame);
     }
 

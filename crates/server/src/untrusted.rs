@@ -109,8 +109,8 @@ pub fn forwarded(bytes: &[u8]) {
 
 /// What a connection to the members' port begins with, and everything else that is said there in lines.
 pub fn control(bytes: &[u8]) {
-    let Ok(read) = peer::Control::read(&mut &*bytes) else { return };
-    assert!(peer::Control::decode(&read.encode()).is_some(), "what is written can be read");
+    let Ok(read) = peer::read_control(&mut &*bytes) else { return };
+    assert!(tenure_node::Control::decode(&read.encode()).is_some(), "what is written can be read");
 }
 
 /// A line of what members write down: names and addresses, keys that sign, epochs that were given away.

@@ -15,11 +15,11 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, Request, RequestId};
 use tenure_raft::{Change, Why, Wish};
-use tenure_server::{End, Entrance, Running, Settings, StartError, Stop, Undone, start};
+use tenure_server::{End, Entrance, Failure, Running, Settings, StartError, Stop, start};
 
-/// What every cluster begins with, and what a later version knows.
-const OLD: u16 = tenure_core::LEVEL_MAX;
-const NEW: u16 = OLD + 1;
+/// What every cluster begins with, which an old version knows, and what this version knows.
+const OLD: u16 = 1;
+const NEW: u16 = tenure_core::LEVEL_MAX;
 
 type Listed = Vec<(String, String)>;
 
@@ -57,7 +57,7 @@ fn raise(running: &[&Running], level: u16) -> Result<(), Why> {
                 assert_eq!(outcome.result, Ok(Answer::LevelRaised));
                 Some(Ok(()))
             }
-            Err(Undone::NotDone(why @ Why::LevelNotKnown { .. })) => Some(Err(why)),
+            Err(Failure::Rejected(why @ Why::LevelNotKnown { .. })) => Some(Err(why)),
             Err(_) => None,
         }
     })
@@ -158,7 +158,7 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
     assert!(raise(&alone, NEW).is_err());
     learner.stop();
     let remove = Wish::Change(vec![Change::Remove(learner.member.id())]);
-    running[0].member.admin(remove, DEADLINE).unwrap().unwrap();
+    running[0].member.admin(remove, DEADLINE).unwrap();
     raise(&alone, NEW).unwrap();
 
     let mut settings_old = newcomer(2, OLD);

@@ -158,8 +158,11 @@ fn outcome_invariant(
         (Ok(Answer::Forced { .. }), Ok(Answer::Forced { .. })) => "T2",
         (Ok(Answer::Renewed(_)), Ok(Answer::Renewed(_))) => "T1",
         (Ok(Answer::Compacted { .. }), Ok(Answer::Compacted { .. })) => "W3",
+        // They see another ask of the lease, or one of them sees none.
+        (Err(Refusal::Overlap { .. }), _) | (_, Err(Refusal::Overlap { .. })) => "Q3",
+        // The machine went on, to an answer or to a later refusal, where the token was not the one.
         (
-            Ok(_),
+            _,
             Err(
                 Refusal::NotHolder { .. }
                 | Refusal::TokenOutdated { .. }

@@ -72,12 +72,12 @@ struct ClusterArgs {
     /// Run this seed only, and print what happens.
     #[arg(long)]
     seed: Option<u64>,
+    /// Of the planted bugs, only those whose name contains this.
+    #[arg(long, default_value = "")]
+    only: String,
     /// How many seeds run a second time, which must be the same to the byte.
     #[arg(long, default_value_t = 20)]
     twice: u64,
-    /// Of the planted bugs, only those whose name has this in it.
-    #[arg(long, default_value = "")]
-    only: String,
     /// On how many threads; all cores if not given.
     #[arg(long)]
     threads: Option<usize>,

@@ -63,6 +63,9 @@ What the long runs did. `cargo xtask campaign` adds the rows.
   token came after a higher.
 - `set`: five clients add numbers under a lock through the store, while they are paused and leaders are killed and cut
   off; then the same, faults included, without a fence, which loses some.
+- `abandoned`: acquires over HTTP whose caller closes the connection and repeats them at once with the same
+  `Idempotency-Key`: a lock that a retry was told to have and that was then `taken` from it while its lease lived is a
+  violation; so is a retry that was `refused`.
 - `fuzz`: a decoder under libFuzzer, from its corpus on: how many inputs it was given.
 
 | campaign | commit | totals |
@@ -97,6 +100,9 @@ pub(crate) struct Args {
     /// How long a storm lasts (300 if not said), or a target of the fuzzer is run (60)
     #[arg(long)]
     seconds: Option<u64>,
+    /// How many acquires to abandon
+    #[arg(long, default_value_t = 1_000)]
+    acquires: u64,
     /// Which targets of the fuzzer to run; all if none is named
     #[arg(long)]
     target: Vec<String>,
@@ -125,6 +131,8 @@ enum Name {
     Gate,
     /// Five clients add numbers through the store while everything fails; and without a fence
     Set,
+    /// Acquires that their callers give up and repeat
+    Abandoned,
     /// Every decoder under the fuzzer, one after another
     Fuzz,
 }
@@ -176,6 +184,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         Name::Storm => hold::storm(repo, args.seconds.unwrap_or(300)),
         Name::Gate => guarded::kills(repo, args.kills.unwrap_or(500)),
         Name::Set => guarded::set(repo, args.adds),
+        Name::Abandoned => processes::abandoned(repo, args.acquires),
         Name::Fuzz => fuzz::run(repo, &args.target, args.seconds.unwrap_or(60)),
     }
 }

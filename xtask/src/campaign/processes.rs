@@ -1,4 +1,4 @@
-//! How do real processes run for long: many kills, or every scenario many times?
+//! Runs real processes for long: many kills, many abandoned acquires, or every scenario many times.
 
 use std::collections::BTreeMap;
 use std::process::{ExitCode, Stdio};
@@ -19,6 +19,9 @@ const KILLS: &[(&str, &str)] = &[
     ("kill::nothing_acknowledged_is_lost_by_kills_under_load", "load"),
     ("watches::watchers_hop_over_killed_leaders_and_see_everything_once_or_are_told", "watch"),
 ];
+/// The scenario that takes a number of acquires to abandon.
+const ABANDONED: (&str, &str) =
+    ("abandoned::a_retry_that_was_told_that_it_has_the_lock_keeps_it", "abandoned");
 /// As in the layer of `test`.
 const AT_ONCE: &str = "6";
 
@@ -27,27 +30,48 @@ pub(super) fn kills(repo: &Repo, kills: u64) -> Result<ExitCode> {
     ensure!(kills > 0, "a campaign needs at least one kill");
     Workspace::load(repo)?.require(CLI)?;
     let mut record = Record::open(repo)?;
-    for (scenario, word) in KILLS {
-        let mut command = processes_command(repo);
-        command.args(["--", "--exact", scenario, "--nocapture"]);
-        command.env("TENURE_KILLS", kills.to_string()).env("CARGO_TERM_QUIET", "true");
-        let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        // The word may stand behind what the test runner says about the test.
-        let start = format!("{word} kills=");
-        let line = text.lines().find_map(|line| line.find(&start).map(|at| &line[at..]));
-        if let Some(line) = line {
-            println!("{line}");
-            record.add("kills", line)?;
-        }
-        let violations = line.and_then(|line| said::fields(word, line));
-        let violations = violations.map(|fields| said::field(&fields, "violations")).transpose()?;
-        if !output.status.success() || violations != Some(0) {
-            print!("{text}");
-            ensure!(false, "{scenario} failed; its output is above");
-        }
+    for scenario in KILLS {
+        run(repo, &mut record, "kills", *scenario, ("TENURE_KILLS", "kills", kills))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Abandons acquires and repeats them; one row.
+pub(super) fn abandoned(repo: &Repo, acquires: u64) -> Result<ExitCode> {
+    ensure!(acquires > 0, "a campaign needs at least one acquire");
+    Workspace::load(repo)?.require(CLI)?;
+    let mut record = Record::open(repo)?;
+    run(repo, &mut record, "abandoned", ABANDONED, ("TENURE_ACQUIRES", "acquires", acquires))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs one scenario with so many of a unit, told by a variable, and keeps the line that it ends with.
+fn run(
+    repo: &Repo,
+    record: &mut Record,
+    campaign: &str,
+    (scenario, word): (&str, &str),
+    (name, unit, number): (&str, &str, u64),
+) -> Result<()> {
+    let mut command = processes_command(repo);
+    command.args(["--", "--exact", scenario, "--nocapture"]);
+    command.env(name, number.to_string()).env("CARGO_TERM_QUIET", "true");
+    let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    // The word may stand behind what the test runner says about the test.
+    let start = format!("{word} {unit}=");
+    let line = text.lines().find_map(|line| line.find(&start).map(|at| &line[at..]));
+    if let Some(line) = line {
+        println!("{line}");
+        record.add(campaign, line)?;
+    }
+    let violations = line.and_then(|line| said::fields(word, line));
+    let violations = violations.map(|fields| said::field(&fields, "violations")).transpose()?;
+    if !output.status.success() || violations != Some(0) {
+        print!("{text}");
+        ensure!(false, "{scenario} failed; its output is above");
+    }
+    Ok(())
 }
 
 /// Runs every scenario so many times.

@@ -109,6 +109,11 @@ impl Process {
         wait("the process ends", || self.child.try_wait().unwrap())
     }
 
+    /// How it has ended, if it has.
+    pub(crate) fn try_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     /// Everything it said.
     pub(crate) fn words(&self) -> String {
         fs::read_to_string(&self.said).unwrap_or_default()

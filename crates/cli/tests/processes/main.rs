@@ -1,5 +1,8 @@
 //! Does a cluster of real processes keep its promises while everything is done to it?
 
+mod abandoned;
+#[path = "../common/authority.rs"]
+mod authority;
 mod checker;
 #[path = "../common/mod.rs"]
 mod common;
@@ -10,4 +13,12 @@ mod logging;
 mod members;
 mod namespaces;
 mod partitions;
+mod removed;
+mod rollback;
+mod stage;
+#[path = "../common/stranger.rs"]
+mod stranger;
+mod strangers;
+mod strangers_join;
+mod terms;
 mod watches;

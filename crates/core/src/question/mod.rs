@@ -65,6 +65,12 @@ impl Machine {
         self.quiet_until_ms.map(|until_ms| until_ms.saturating_sub(self.clock_ms))
     }
 
+    /// Whether this is a new cluster: it is of the first epoch and never granted a lease. Its founders
+    /// may raise it to the newest level that all of them know; any other is raised by command.
+    pub fn is_new(&self) -> bool {
+        self.epoch == Epoch::default() && self.leases_granted == 0
+    }
+
     /// The newest level that this machine's build knows.
     pub fn level_known(&self) -> u16 {
         self.level_known

@@ -88,6 +88,7 @@ fn rules_that_a_build_does_not_know_are_refused_and_noticed() {
         machine.apply(Term(1), Some(&entry), &mut effects);
         effects.outcomes.remove(0).result
     };
+    assert!(machine.is_new());
     machine.know_level(3);
     assert_eq!(raise(&mut machine, 2), Ok(Answer::LevelRaised));
     assert_eq!((machine.level(), machine.outgrown()), (2, None));

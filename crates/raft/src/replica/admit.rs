@@ -37,22 +37,39 @@ pub(super) struct Known {
 }
 
 impl Replica {
+    /// Whether this id is a member, or is vouched for, and is not retired.
+    pub fn is_known(&self, id: MemberId) -> bool {
+        let (known, members) = (&self.known, &self.members);
+        !members.retired.contains(&id)
+            && (members.contains(id) || known.given.contains(&id) || known.vouched.contains(&id))
+    }
+
     /// Whether this sender is heard at all. What is dropped is counted.
     pub(super) fn hears(&mut self, from: MemberId) -> bool {
         let (known, members) = (&mut self.known, &self.members);
-        if members.retired.contains(&from) && !mutant!("removed_member_heard") {
+        if members.retired.contains(&from) {
             known.dropped.retired += 1;
-            return false;
+            return mutant!("removed_member_heard");
         }
         let is_known = members.contains(from)
             || known.given.contains(&from)
             || known.vouched.contains(&from)
-            || mutant!("stranger_heard")
-            || mutant!("removed_member_heard") && members.retired.contains(&from);
+            || mutant!("stranger_heard");
         if !is_known || from == self.config.id {
             known.dropped.strangers += 1;
+            // Members may vouch for it: asks them, within the usual pace.
+            self.promises.greet_again();
         }
         is_known && from != self.config.id
+    }
+
+    /// Ids that are no members as far as this one knows, and that count as known because a member or the caller
+    /// vouches for them.
+    pub fn vouched(&self) -> BTreeSet<MemberId> {
+        let known = &self.known;
+        let open =
+            |id: &&MemberId| !self.members.contains(**id) && !self.members.retired.contains(id);
+        known.given.union(&known.vouched).filter(open).copied().collect()
     }
 
     /// A known member names the members that it knows: they count as known until they are retired.
@@ -123,6 +140,8 @@ impl Replica {
         has_term
             && self.admits_term(step.term)
             && step.log_term <= step.term
+            // Every log begins after a snapshot: no entries are appended to nothing.
+            && (step.kind != Kind::Append || step.index > 0 && step.log_term > 0)
             && step.commit_term <= step.term
             && step.durable.term <= step.term
             && last.is_some_and(|last| last <= INDEX_MAX)

@@ -19,7 +19,12 @@ impl Replica {
         match message {
             Message::Step(step) => self.step(from, step),
             Message::Hash { index, hash } => self.hear_hash(from, index, hash),
-            Message::Hello => self.answer_hello(from),
+            Message::Hello => {
+                self.answer_hello(from);
+                // It may know of none of those that have joined while it was away.
+                let message = Message::Members(self.members.all());
+                self.first.push(Output::Send { to: from, message });
+            }
             Message::Remember(observed) => {
                 if self.admits_observed(&observed) {
                     self.hear_remember(from, &observed);

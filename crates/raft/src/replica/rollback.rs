@@ -53,6 +53,13 @@ impl Promises {
     }
 }
 
+impl Promises {
+    /// Asks the others once more.
+    pub(super) fn greet_again(&mut self) {
+        self.greetings_left = self.greetings_left.max(1);
+    }
+}
+
 impl Replica {
     /// Whether this member still waits to be told what it has promised, and so promises nothing.
     pub fn is_asking(&self) -> bool {
@@ -128,11 +135,11 @@ impl Replica {
             let held = Point { index, term: 0 };
             return (!self.has(held)).then(|| self.lost_entry(held));
         }
-        if term < seen.term && !mutant!("term_and_vote_not_remembered") {
+        if term < seen.term {
             return Some(Lost::Term { seen: seen.term, durable: term });
         }
         let given = seen.vote.filter(|given| term == seen.term && vote != Some(*given));
-        if let Some(vote) = given.filter(|_| !mutant!("term_and_vote_not_remembered")) {
+        if let Some(vote) = given {
             return Some(Lost::Vote { term, vote });
         }
         // A newer term excuses the entry: its leader may have replaced it.
@@ -149,7 +156,8 @@ impl Replica {
     /// Whether the log has this entry, or a snapshot stands for it.
     fn has(&self, point: Point) -> bool {
         let log = &self.node.raft.raft_log;
-        if point.index <= self.node.store().base().index {
+        // The engine's log begins after a snapshot that was taken in this turn already.
+        if point.index < log.first_index() {
             return true;
         }
         if point.term == 0 {
@@ -166,10 +174,9 @@ impl Replica {
             return false;
         }
         let by_index = mutant!("promise_compared_by_index");
-        let by_entry = by_index || mutant!("term_and_vote_not_remembered");
         let term = if by_index { 0 } else { step.commit_term };
         let acknowledged = Point { index: step.commit, term };
-        let lost = if step.term > self.node.raft.term && !by_entry {
+        let lost = if step.term > self.node.raft.term && !by_index {
             Lost::Term { seen: step.term, durable: self.node.raft.term }
         } else if !self.has(acknowledged) {
             self.lost_entry(acknowledged)

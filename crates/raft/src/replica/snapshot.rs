@@ -86,6 +86,12 @@ impl Replica {
         out.push(Output::SaveSnapshot { point, meta, frozen });
     }
 
+    /// The newest snapshot on this member's disk is damaged or gone. It is not sent again; a new one is
+    /// asked for, at the same point if nothing was applied since.
+    pub fn snapshot_damaged(&mut self, point: Point) {
+        self.node.mut_store().forget_snapshot(point);
+    }
+
     /// Lets the log drop what a snapshot stands for.
     pub(super) fn compact(&mut self, out: &mut Vec<Output>) {
         if let Some(to) = self.compact_to.take() {
@@ -138,7 +144,7 @@ impl Replica {
         let point = head.point;
         let message = engine::step_to(from, self.config.id, step);
         let _ = self.node.step(message);
-        let wanted = self.node.snap().map(|snapshot| snapshot.get_metadata());
+        let wanted = self.node.snap().map(raft::prelude::Snapshot::get_metadata);
         match wanted.map(|meta| Point { index: meta.index, term: meta.term }) {
             None => self.arrived = None,
             Some(wanted) if wanted == point => {

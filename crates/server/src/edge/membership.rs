@@ -4,12 +4,12 @@
 //! makes sure that it knows everything that was agreed on, so that what is refused is refused for a reason
 //! of now; the leader has the last word.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure_core::request::{Command, Expect, Put};
-use tenure_node::AdminRequest;
 use tenure_node::directory::{self, Card, Names};
+use tenure_node::{AdminRequest, Node};
 use tenure_raft::{Change, MemberId, Membership, Replica, Status, Stop, Why};
 use tenure_wire::{Failure, v1};
 use tokio::sync::oneshot;
@@ -34,6 +34,21 @@ pub(crate) struct Cluster {
     pub(crate) status: Status,
     /// How they are called and where they live.
     pub(crate) book: BTreeMap<MemberId, Names>,
+    /// Which of them this member has a connection to, itself among them.
+    pub(crate) linked: BTreeSet<MemberId>,
+}
+
+impl Cluster {
+    /// The cluster as a node sees it.
+    pub(crate) fn of(node: &Node) -> Self {
+        let replica = node.replica();
+        Self {
+            members: replica.members().clone(),
+            status: replica.status(),
+            book: directory::read(replica.machine()),
+            linked: node.linked().chain([replica.id()]).collect(),
+        }
+    }
 }
 
 impl Edge {
@@ -42,9 +57,17 @@ impl Edge {
         &self,
         ask: impl FnOnce(&Replica) -> T + Send + 'static,
     ) -> Result<T, Failure> {
+        self.look_at_node(|node| ask(node.replica())).await
+    }
+
+    /// Looks at this member's node as it is.
+    pub(crate) async fn look_at_node<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Node) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
         let (done, answer) = oneshot::channel();
-        let look = Event::Look(Box::new(move |replica| {
-            let _ = done.send(ask(replica));
+        let look = Event::Look(Box::new(move |node| {
+            let _ = done.send(ask(node));
         }));
         match self.member().try_tell(look) {
             Ok(()) => match tokio::time::timeout(super::WITHIN, answer).await {
@@ -61,23 +84,13 @@ impl Edge {
 
     /// Who belongs to the cluster, as this member knows it.
     pub(crate) async fn view(&self) -> Result<Cluster, Failure> {
-        self.look(|replica| Cluster {
-            members: replica.members().clone(),
-            status: replica.status(),
-            book: directory::read(replica.machine()),
-        })
-        .await
+        self.look_at_node(Cluster::of).await
     }
 
     /// The same, not older than now.
     pub(crate) async fn view_now(&self, within: Duration) -> Result<Cluster, Failure> {
         self.read(Fresh::Now, within, |_| ()).await?;
         self.view().await
-    }
-
-    /// Whether this member hears from another one.
-    pub(crate) fn hears(&self, id: MemberId) -> bool {
-        id == self.member().id() || self.inner.net.is_linked(id)
     }
 
     /// Adds a member that follows: first its address, so that everyone can reach it.
@@ -229,7 +242,7 @@ impl Edge {
         let leader = self.lead().by;
         let others = cluster.members.voters.iter().copied().filter(|id| Some(*id) != leader);
         others
-            .max_by_key(|id| (self.hears(*id), cluster.status.matched.get(id).copied()))
+            .max_by_key(|id| (cluster.linked.contains(id), cluster.status.matched.get(id).copied()))
             .ok_or(Failure::QuorumAtRisk)
     }
 

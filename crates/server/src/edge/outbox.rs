@@ -195,8 +195,8 @@ impl Sessions {
     fn sweep(&mut self, member: &Member, outbox: &Arc<Outbox>) {
         for part in self.router.sweep().unwrap_or_default().chunks(SWEEP_PART) {
             let (part, outbox) = (part.to_vec(), outbox.clone());
-            let _ = member.try_tell(Event::Look(Box::new(move |replica| {
-                let machine = replica.machine();
+            let _ = member.try_tell(Event::Look(Box::new(move |node| {
+                let machine = node.machine();
                 let gone = |lease: &Handle| !machine.has_lease(LeaseRef::Handle(*lease));
                 outbox.put(Delivery::Ended(part.into_iter().filter(gone).collect()));
             })));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_core::request::{Hold, LeaseRef};
+use tenure_core::request::{Command, Hold, LeaseRef};
 use tenure_types::{Refusal, Revision, Token};
 use tenure_wire::{Failure, v1};
 
@@ -106,8 +106,9 @@ impl Edge {
         }
         // Whoever cannot make a new key known keeps the old one.
         let drawn = SigningKey::draw();
+        self.move_clock(self.until(until_us)).await?;
         let (_, records, clock_ms) = self.records(Fresh::Now, self.until(until_us)).await?;
-        let retires_ms = clock_ms.saturating_add(overlap_ms);
+        let retires_ms = ticket::retires_ms(clock_ms, overlap_ms);
         let (life, trial) = (self.member().lineage(), self.record_key(&drawn));
         records.with(life, trial, retires_ms, clock_ms).map_err(|_| too_many())?;
         let edge = self.clone();
@@ -132,12 +133,13 @@ impl Edge {
     ) -> Result<Revision, v1::Error> {
         let (life, own) = (self.member().lineage(), self.record_key(key));
         loop {
+            self.move_clock(self.until(until_us)).await?;
             let (revision, records, clock_ms) =
                 self.records(Fresh::Now, self.until(until_us)).await?;
             if records.signs(life, own) {
                 return Ok(revision);
             }
-            let retires_ms = clock_ms.saturating_add(overlap_ms);
+            let retires_ms = ticket::retires_ms(clock_ms, overlap_ms);
             let records = records.with(life, own, retires_ms, clock_ms).map_err(|_| too_many())?;
             match self.write_keys(&records, self.until(until_us)).await {
                 // Another member has written: read again.
@@ -145,6 +147,13 @@ impl Edge {
                 written => return written,
             }
         }
+    }
+
+    /// Moves the machine's clock to where the leader has counted: it stands still while nothing is written.
+    pub(crate) async fn move_clock(&self, within: Duration) -> Result<(), v1::Error> {
+        // A renewal of no lease changes nothing, but the entry that carries it has the leader's count.
+        self.run_own(Command::Renew(Vec::new()), within).await?;
+        Ok(())
     }
 
     async fn records(

@@ -1,4 +1,4 @@
-//! Who knocks at the members' port, and what do they get?
+//! Accepts connections on the members' port and answers what they begin with.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,9 +8,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tenure_node::{Control, Me};
 use tenure_store::Snapshots;
 
-use super::control::{Control, Join, Me};
+use super::control;
 use super::net::Net;
 use super::wire::{ANSWER_US, Wire};
 use crate::log::Limiter;
@@ -24,9 +25,6 @@ const CONNECTIONS_MAX: usize = 1_024;
 const UNKNOWN_MAX: usize = 64;
 /// How long the port has to become free.
 const CLOSE: Duration = Duration::from_secs(1);
-
-/// Answers those who want to belong to the cluster.
-pub(crate) type Joiner = Box<dyn Fn(&Join) -> Control + Send + Sync>;
 
 /// The members' port. It answers who this member is from the first moment; everything else once the
 /// member runs.
@@ -53,7 +51,6 @@ struct Unknown {
 struct Inside {
     net: Arc<Net>,
     snapshots: Snapshots,
-    joiner: Joiner,
 }
 
 impl Door {
@@ -86,8 +83,8 @@ impl Door {
     }
 
     /// Lets others in: the member runs.
-    pub(crate) fn admit(&self, net: Arc<Net>, snapshots: Snapshots, joiner: Joiner) {
-        let _ = self.inside.set(Inside { net, snapshots, joiner });
+    pub(crate) fn admit(&self, net: Arc<Net>, snapshots: Snapshots) {
+        let _ = self.inside.set(Inside { net, snapshots });
     }
 
     /// Stops listening. The port is free then, so that a member can be started again at once.
@@ -139,35 +136,46 @@ impl Door {
                 tracing::warn!(%from, why, suppressed = pass.suppressed, "{message}");
             }
         })?;
-        let asked = Control::read(&mut stream)?;
+        let asked = control::read(&mut stream)?;
         self.unknown().leave(number);
         stream.limit(Some(os::now_us() + ANSWER_US))?;
         if asked == Control::Who {
             let me = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            return Control::IAm(me).write(&mut stream);
+            if let Some(inside) = self.inside.get()
+                && let Some(why) = inside.net.unnamed(&stream)
+            {
+                return control::write(&mut stream, &Control::Refused(why));
+            }
+            return control::write(&mut stream, &Control::IAm(me));
         }
         let Some(inside) = self.inside.get() else {
-            return Control::Refused("this member is starting".into()).write(&mut stream);
+            return control::write(
+                &mut stream,
+                &Control::Refused("this member is starting".into()),
+            );
         };
         if inside.net.is_closed() {
-            return Control::Refused("this member is stopping".into()).write(&mut stream);
+            return control::write(
+                &mut stream,
+                &Control::Refused("this member is stopping".into()),
+            );
         }
         match asked {
             Control::Hello(hello) => match inside.net.objection(&hello, &stream) {
-                Some(why) => Control::Refused(why).write(&mut stream),
+                Some(why) => control::write(&mut stream, &Control::Refused(why)),
                 None => {
-                    Control::Hello(inside.net.hello(hello.from)).write(&mut stream)?;
+                    control::write(&mut stream, &Control::Hello(inside.net.hello(hello.from)))?;
                     inside.net.accept(&hello, stream)
                 }
             },
             Control::Snapshot(hello, id) => match inside.net.objection(&hello, &stream) {
-                Some(why) => Control::Refused(why).write(&mut stream),
+                Some(why) => control::write(&mut stream, &Control::Refused(why)),
                 None => inside.net.receive_snapshot(&hello, id, &inside.snapshots, &mut stream),
             },
             Control::Join(join) => {
                 let answer = match stream.objection(&join.card.names.name) {
                     Some(why) => Control::Refused(why),
-                    None => (inside.joiner)(&join),
+                    None => inside.net.join(join.clone(), stream.peer_name()),
                 };
                 // The cluster may have taken its time to agree.
                 stream.limit(Some(os::now_us() + ANSWER_US))?;
@@ -178,9 +186,12 @@ impl Door {
                     let (card, suppressed) = (&join.card, pass.suppressed);
                     tracing::warn!(%card, why, suppressed, "{message}");
                 }
-                answer.write(&mut stream)
+                control::write(&mut stream, &answer)
             }
-            _ => Control::Refused("this is an answer, not a question".into()).write(&mut stream),
+            _ => control::write(
+                &mut stream,
+                &Control::Refused("this is an answer, not a question".into()),
+            ),
         }
     }
 

@@ -13,18 +13,29 @@ pub(crate) const CONTROL_BYTES_MAX: usize = 256 * 1024;
 /// The part of a snapshot in one frame.
 pub(crate) const CHUNK_BYTES: usize = 1024 * 1024;
 
+/// What happens to a frame for which a link has no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    /// The connection is closed: it is not sent again, and the other end must know that it is lost.
+    Urgent,
+    /// It is dropped: it carries entries, which are sent again.
+    Entries,
+    /// It is dropped: it carries a part of a snapshot, which is sent again. All others go first.
+    Bulk,
+}
+
 /// A message with its length before it.
 pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
-    /// Whether it carries entries, which are sent again if they are lost.
-    pub(crate) entries: bool,
+    /// Whether it is sent again if it is lost, and whether others go first.
+    pub(crate) class: Class,
 }
 
 impl Frame {
-    pub(crate) fn new(message: &[u8], entries: bool) -> Self {
+    pub(crate) fn new(message: &[u8], class: Class) -> Self {
         let mut bytes = Vec::with_capacity(4 + message.len());
         put(&mut bytes, message);
-        Self { bytes, entries }
+        Self { bytes, class }
     }
 }
 
@@ -64,7 +75,7 @@ mod tests {
 
     #[test]
     fn frames_read_back_and_long_or_cut_ones_are_errors() {
-        let mut bytes = Frame::new(b"hello", false).bytes;
+        let mut bytes = Frame::new(b"hello", Class::Urgent).bytes;
         write(&mut bytes, b"").unwrap();
         let mut from = &bytes[..];
         assert_eq!(&read(&mut from, 5).unwrap()[..], b"hello");

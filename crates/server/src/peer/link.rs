@@ -1,5 +1,6 @@
 //! What is between this member and one other?
 
+use std::collections::VecDeque;
 use std::io::{self, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use rustix::net::sockopt;
 use tenure_node::{Input, LinkId, PeerMessage};
 use tenure_raft::MemberId;
 
-use super::frame::{self, FRAME_BYTES_MAX, Frame};
+use super::frame::{self, Class, FRAME_BYTES_MAX, Frame};
 use super::net::Net;
 use super::stream::{Outgoing, Stream};
 use crate::member::Event;
@@ -21,6 +22,8 @@ use tenure_node::directory::Address;
 const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Messages without entries have a little more room, so that heartbeats pass.
 const URGENT_BYTES_MAX: usize = QUEUE_BYTES_MAX + 1024 * 1024;
+/// Parts of snapshots that wait for a connection, at most: two windows of a transfer.
+const BULK_MAX: usize = 16;
 /// The member with the larger id dials only after so long without a connection: the other one may
 /// not know where it lives.
 const LARGER_DIALS_US: u64 = 1_000_000;
@@ -63,6 +66,8 @@ struct Connection {
     socket: TcpStream,
     queue: Vec<Vec<u8>>,
     bytes: usize,
+    /// Parts of snapshots. One leaves at a time, when nothing else waits.
+    bulk: VecDeque<Vec<u8>>,
 }
 
 impl Link {
@@ -97,10 +102,18 @@ impl Link {
         let Some(connection) = &mut state.connection else { return false };
         let mut all = true;
         for frame in frames {
-            let max = if frame.entries { QUEUE_BYTES_MAX } else { URGENT_BYTES_MAX };
+            let max = match frame.class {
+                Class::Urgent => URGENT_BYTES_MAX,
+                Class::Entries => QUEUE_BYTES_MAX,
+                Class::Bulk if connection.bulk.len() < BULK_MAX => {
+                    connection.bulk.push_back(frame.bytes);
+                    continue;
+                }
+                Class::Bulk => continue,
+            };
             if connection.bytes + frame.bytes.len() > max && connection.bytes > 0 {
                 all = false;
-                if frame.entries {
+                if frame.class == Class::Entries {
                     continue;
                 }
                 // Answers and votes are not sent again. The other end must know that they are lost.
@@ -215,6 +228,9 @@ impl Link {
                 connection.bytes = 0;
                 return Some(std::mem::take(&mut connection.queue));
             }
+            if let Some(part) = connection.bulk.pop_front() {
+                return Some(vec![part]);
+            }
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -232,7 +248,8 @@ impl Link {
             let _ = old.socket.shutdown(Shutdown::Both);
         }
         state.generation += 1;
-        state.connection = Some(Connection { socket, queue: Vec::new(), bytes: 0 });
+        state.connection =
+            Some(Connection { socket, queue: Vec::new(), bytes: 0, bulk: VecDeque::new() });
         self.tell_all();
         Some(state.generation)
     }

@@ -14,8 +14,8 @@ mod snapshot;
 mod stream;
 mod wire;
 
-pub(crate) use control::{Control, Join, Me};
-pub(crate) use door::{Door, Joiner};
-pub(crate) use frame::Frame;
+pub(crate) use control::read as read_control;
+pub(crate) use door::Door;
+pub(crate) use frame::{Class, Frame};
 pub(crate) use net::Net;
 pub(crate) use wire::Wire;

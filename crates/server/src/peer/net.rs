@@ -3,19 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tenure_node::{Control, Hello, Input, Join, PeerName};
 use tenure_raft::{MemberId, Membership};
 use tenure_wire::v1;
 
-use super::control::{Control, Hello};
+use super::control;
 use super::frame::Frame;
 use super::link::{Dialled, Link};
 use super::stream::Stream;
 use super::wire::Wire;
 use crate::log::Limiter;
-use crate::member::Member;
+use crate::member::{Event, Member};
 use crate::os;
 use crate::pen::spawn;
 use tenure_node::directory::{Address, Names};
@@ -24,6 +26,8 @@ use tenure_node::directory::{Address, Names};
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
+/// How long the cluster may take to agree on a new member.
+const AGREE: Duration = Duration::from_secs(8);
 /// Links to those of whom this member does not know that they belong to the cluster, at most. It may
 /// have been away while others came, but not while that many did.
 const STRANGERS_MAX: usize = 16;
@@ -36,6 +40,8 @@ pub(crate) struct Net {
     links: Mutex<BTreeMap<MemberId, Arc<Link>>>,
     /// What the book says of each member: its name is what its certificate must have.
     names: Mutex<BTreeMap<MemberId, Names>>,
+    /// Whose messages count.
+    known: Mutex<Known>,
     pub(super) wire: Wire,
     limiter: Limiter,
     /// To whom a snapshot is on its way.
@@ -45,6 +51,14 @@ pub(crate) struct Net {
     closed: AtomicBool,
 }
 
+/// The ids that get a link.
+#[derive(Default)]
+struct Known {
+    members: Membership,
+    /// Others that a member, or the list that this one was given when it joined, vouches for.
+    vouched: BTreeSet<MemberId>,
+}
+
 impl Net {
     pub(crate) fn new(level: u16, member: Member, wire: Wire) -> Arc<Self> {
         Arc::new(Self {
@@ -52,6 +66,7 @@ impl Net {
             member,
             links: Mutex::default(),
             names: Mutex::default(),
+            known: Mutex::default(),
             wire,
             limiter: Limiter::default(),
             sending: Mutex::default(),
@@ -67,8 +82,14 @@ impl Net {
     }
 
     /// Learns who the members are and where they live.
-    pub(crate) fn learn(self: &Arc<Self>, book: &BTreeMap<MemberId, Names>, members: &Membership) {
+    pub(crate) fn learn(
+        self: &Arc<Self>,
+        book: &BTreeMap<MemberId, Names>,
+        members: &Membership,
+        vouched: BTreeSet<MemberId>,
+    ) {
         self.learn_names(book);
+        *self.known() = Known { members: members.clone(), vouched };
         let all = members.all();
         let me = self.member.id();
         for id in all.iter().chain(book.keys()).filter(|id| **id != me) {
@@ -79,21 +100,87 @@ impl Net {
                 self.link(*id).learn(address, true);
             }
         }
-        for (id, link) in &*self.links() {
+        self.links().retain(|id, link| {
+            if self.stranger(*id).is_some() {
+                link.close();
+                return false;
+            }
             if !all.is_empty() && !all.contains(id) {
                 link.learn(None, false);
             }
-        }
-    }
-
-    /// Whether there is a connection to a member.
-    pub(crate) fn is_linked(&self, id: MemberId) -> bool {
-        self.links().get(&id).is_some_and(|link| link.is_connected())
+            true
+        });
     }
 
     /// Where a member lives, as far as this one knows.
     pub(crate) fn address(&self, id: MemberId) -> Option<Address> {
         self.links().get(&id).and_then(|link| link.address())
+    }
+
+    /// Why this id gets no link; nothing if it does. In plain nothing proves that the other end has the id that it
+    /// says; under TLS its certificate must name the member.
+    fn stranger(&self, id: MemberId) -> Option<String> {
+        let known = self.known();
+        if known.members.retired.contains(&id) {
+            return Some(format!("member {id} was removed from the cluster"));
+        }
+        let belongs = known.members.contains(id) || known.vouched.contains(&id);
+        (!belongs).then(|| format!("{id} is no member of the cluster, as far as this one knows"))
+    }
+
+    /// Why the other end of a connection is not told about the cluster; nothing if it is. Under TLS its certificate must
+    /// name a member.
+    pub(super) fn unnamed(&self, stream: &Stream) -> Option<String> {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = |names: &Names| stream.objection(&names.name).is_some();
+        (!names.is_empty() && names.values().all(refused)).then(|| {
+            "this member belongs to a cluster in which no member has the name of your certificate".to_owned()
+        })
+    }
+
+    /// Answers a member that wants to be added, or whose address has changed.
+    pub(super) fn join(&self, join: Join, peer_name: PeerName) -> Control {
+        let leads = self.member.lead().borrow().by == Some(self.member.id());
+        let is_new = self.stranger(join.card.id).is_some();
+        if leads
+            && is_new
+            && let Err(why) = self.call_back(&join)
+        {
+            return Control::Refused(why);
+        }
+        let (done, answer) = channel();
+        let done = Box::new(move |control| {
+            let _ = done.send(control);
+        });
+        self.member.tell(Event::Join { request: join, peer_name, done });
+        let late = || Control::Refused("the cluster did not agree in time".to_owned());
+        answer.recv_timeout(AGREE).unwrap_or_else(|_| late())
+    }
+
+    /// Whether a new member answers at the address that it gives: a member that cannot be reached would count against
+    /// the limit, and never catch up.
+    fn call_back(&self, join: &Join) -> Result<(), String> {
+        let (id, names) = (join.card.id, &join.card.names);
+        let address = &names.members;
+        match self.wire.ask(address, Some(&names.name), &Control::Who) {
+            Ok(Control::IAm(me)) if me.card.id == id => Ok(()),
+            Ok(_) => Err(format!("another member than {id} answers at {address}")),
+            Err(error) => Err(format!("member {id} does not answer at {address}: {error}")),
+        }
+    }
+
+    /// Asks another member on behalf of the node, on a thread of its own.
+    pub(crate) fn ask_standing(self: &Arc<Self>, address: String, name: String, question: Control) {
+        let net = self.clone();
+        spawn("tenure-standing", move || {
+            if let Ok(answer) = net.wire.ask(&address, Some(&name), &question) {
+                net.member.tell(Event::Input(Input::StandingAnswer { answer }));
+            }
+        });
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a connection from here begins with.
@@ -106,6 +193,7 @@ impl Net {
     pub(super) fn objection(&self, hello: &Hello, stream: &Stream) -> Option<String> {
         let why = hello
             .objection(self.member.lineage(), self.member.id())
+            .or_else(|| self.stranger(hello.from))
             .or_else(|| stream.objection(&self.name(hello.from)?))?;
         self.say_once("a connection was refused", hello.from, &why);
         Some(why)
@@ -187,8 +275,8 @@ impl Net {
 
     fn dial(self: &Arc<Self>, link: &Arc<Link>, address: &str) -> io::Result<()> {
         let mut stream = self.wire.dial(address, self.name(link.id).as_deref())?;
-        Control::Hello(self.hello(link.id)).write(&mut stream)?;
-        match Control::read(&mut stream)? {
+        control::write(&mut stream, &Control::Hello(self.hello(link.id)))?;
+        match control::read(&mut stream)? {
             Control::Hello(hello) => {
                 if let Some(why) = self.objection(&hello, &stream) {
                     return Err(io::Error::other(why));
@@ -198,6 +286,7 @@ impl Net {
                 Ok(())
             }
             Control::Refused(why) => Err(io::Error::other(why)),
+            Control::Retired => Err(io::Error::other("this member was removed from the cluster")),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
@@ -206,17 +295,17 @@ impl Net {
     /// was away for long must take its news from members that it never heard of, on the word of the
     /// authority that signed their certificates.
     pub(super) fn name(&self, id: MemberId) -> Option<String> {
-        self.known(id).map(|names| names.name)
+        self.named(id).map(|names| names.name)
     }
 
     /// Where a member's doors are, as far as this one knows.
     pub(crate) fn hint(&self, id: MemberId) -> v1::LeaderHint {
-        let known = self.known(id).map(|names| (names.name, names.clients));
+        let known = self.named(id).map(|names| (names.name, names.clients));
         let (name, address) = known.unwrap_or_default();
         v1::LeaderHint { member_id: id.get(), name, address }
     }
 
-    fn known(&self, id: MemberId) -> Option<Names> {
+    fn named(&self, id: MemberId) -> Option<Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 

@@ -8,11 +8,11 @@ use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use tenure_core::BadSnapshot;
-use tenure_node::Input;
+use tenure_node::{Control, Hello, Input};
 use tenure_raft::{LoadError, MemberId, Message, Saved, Step, Stop};
 use tenure_store::{SnapshotError, SnapshotId, Snapshots};
 
-use super::control::{Control, Hello};
+use super::control;
 use super::frame::{self, CHUNK_BYTES, CONTROL_BYTES_MAX};
 use super::net::Net;
 use super::stream::Stream;
@@ -77,9 +77,9 @@ impl Net {
         let nowhere = || io::Error::new(io::ErrorKind::NotFound, "its address is not known");
         let address = self.address(to).ok_or_else(nowhere)?;
         let mut stream = self.wire.dial(&address, self.name(to).as_deref())?;
-        Control::Snapshot(self.hello(to), id).write(&mut stream)?;
+        control::write(&mut stream, &Control::Snapshot(self.hello(to), id))?;
         frame::write(&mut stream, &Message::Step(step).encode())?;
-        let mut offset = match Control::read(&mut stream)? {
+        let mut offset = match control::read(&mut stream)? {
             Control::Have(bytes) => bytes,
             Control::Refused(why) => return Err(io::Error::other(why)),
             _ => return Err(io::ErrorKind::InvalidData.into()),
@@ -92,7 +92,7 @@ impl Net {
         }
         // The other end verifies, syncs and reads the whole before it answers.
         stream.limit(Some(os::now_us() + VERIFY_US))?;
-        match Control::read(&mut stream)? {
+        match control::read(&mut stream)? {
             Control::Done => Ok(id),
             Control::Refused(why) => Err(io::Error::other(why)),
             _ => Err(io::ErrorKind::InvalidData.into()),
@@ -110,13 +110,16 @@ impl Net {
         stream.limit(Some(os::now_us() + CHUNK_US))?;
         let announced = frame::read(stream, CONTROL_BYTES_MAX)?;
         let Ok(Message::Step(step)) = Message::decode(&announced) else {
-            return Control::Refused("no step announces it".into()).write(stream);
+            return control::write(stream, &Control::Refused("no step announces it".into()));
         };
         let Ok(_one) = self.receiving.try_lock() else {
-            return Control::Refused("another snapshot is arriving".into()).write(stream);
+            return control::write(
+                stream,
+                &Control::Refused("another snapshot is arriving".into()),
+            );
         };
         match self.receive_now(hello.from, step, id, snapshots, stream) {
-            Ok(()) => Control::Done.write(stream),
+            Ok(()) => control::write(stream, &Control::Done),
             Err(Unusable::Store(SnapshotError::Fatal(fatal))) => {
                 self.member.tell(Event::Die(End::Disk(chain(&fatal))));
                 Err(io::Error::other(fatal))
@@ -124,12 +127,12 @@ impl Net {
             Err(Unusable::Outgrown(stop)) => {
                 let cause = chain(&stop);
                 self.member.tell(Event::Die(End::Cluster(stop)));
-                Control::Refused(cause).write(stream)
+                control::write(stream, &Control::Refused(cause))
             }
             Err(Unusable::Store(error)) => {
                 let cause = chain(&error);
                 tracing::warn!(from = %hello.from, cause, "cannot receive a snapshot");
-                Control::Refused(cause).write(stream)
+                control::write(stream, &Control::Refused(cause))
             }
         }
     }
@@ -144,7 +147,7 @@ impl Net {
     ) -> Result<(), Unusable> {
         let mut receiver = snapshots.receive(id)?;
         let io = |source| SnapshotError::Io { doing: "receive", name: "snapshot".into(), source };
-        Control::Have(receiver.have()).write(stream).map_err(io)?;
+        control::write(stream, &Control::Have(receiver.have())).map_err(io)?;
         while receiver.have() < id.bytes {
             stream.limit(Some(os::now_us() + CHUNK_US)).map_err(io)?;
             let chunk: Bytes = frame::read(stream, CHUNK_BYTES).map_err(io)?;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rustls::Connection;
+use tenure_node::PeerName;
 
 use crate::os;
 use crate::tls;
@@ -93,6 +94,11 @@ impl Stream {
             self.socket().set_read_timeout(None)?;
         }
         Ok(())
+    }
+
+    /// What the connection proves of its other end.
+    pub(crate) fn peer_name(&self) -> PeerName {
+        self.names.clone().map_or(PeerName::Plain, PeerName::Certified)
     }
 
     /// Why the other end cannot be the member of this name; nothing if it can. In plain everybody can.

@@ -8,7 +8,9 @@ use std::time::Duration;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConnection};
 
-use super::control::Control;
+use tenure_node::Control;
+
+use super::control;
 use super::stream::Stream;
 use crate::os;
 use crate::tls::Tls;
@@ -78,8 +80,8 @@ impl Wire {
         question: &Control,
     ) -> io::Result<Control> {
         let mut stream = self.dial(address, name)?;
-        question.write(&mut stream)?;
-        Control::read(&mut stream)
+        control::write(&mut stream, question)?;
+        control::read(&mut stream)
     }
 }
 

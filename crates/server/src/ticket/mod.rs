@@ -6,6 +6,7 @@
 
 mod keep;
 mod key;
+mod overlap;
 mod record;
 mod tend;
 
@@ -19,6 +20,7 @@ use tenure_node::Lineage;
 
 pub(crate) use keep::Keys;
 pub(crate) use key::SigningKey;
+pub(crate) use overlap::retires_ms;
 pub(crate) use record::{Record, RecordKey, Records, is_record};
 pub(crate) use tend::tend;
 

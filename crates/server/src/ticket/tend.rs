@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure_raft::Replica;
 
-use super::{OVERLAP_MS, Record, RecordKey, Records};
+use super::{OVERLAP_MS, Record, RecordKey, Records, retires_ms};
 use crate::edge::{Edge, WITHIN};
 
 /// Between two looks.
@@ -43,9 +43,22 @@ pub(crate) async fn tend(edge: Edge) {
             let counted = over_us.get(&record.key()).is_some_and(|over| *over <= now_us);
             left_ms(record) == Some(0) || (record.retires_ms.is_some() && counted)
         };
-        let retires_ms = clock_ms.saturating_add(OVERLAP_MS);
-        let tended = records.tended(life, |id| members.contains(id), retires_ms, is_over);
-        let Some(tended) = tended else { continue };
+        let is_member = |id| members.contains(id);
+        let starts = records.tended(life, is_member, clock_ms, |_| false).is_some();
+        let clock_ms = match starts {
+            // Keys begin their overlap: it counts from now, not from the last thing that was written.
+            true => {
+                if edge.move_clock(WITHIN).await.is_err() {
+                    continue;
+                }
+                let look = |replica: &Replica| replica.machine().clock_ms();
+                let Ok(clock_ms) = edge.look(look).await else { continue };
+                clock_ms
+            }
+            false => clock_ms,
+        };
+        let until_ms = retires_ms(clock_ms, OVERLAP_MS);
+        let Some(tended) = records.tended(life, is_member, until_ms, is_over) else { continue };
         // Somebody else may have written, or lead: then there is a next time.
         if edge.write_keys(&tended, WITHIN).await.is_ok() {
             let count = tended.good(life, clock_ms).count();

@@ -121,7 +121,7 @@ async fn ask_part(
         to.into_iter().for_each(|to| drop(to.send(part.clone())));
         drop(turn);
     };
-    tell(member, Event::Look(Box::new(|replica| answer(replica.machine())))).await
+    tell(member, Event::Look(Box::new(|node| answer(node.machine())))).await
 }
 
 async fn tell(member: &Member, mut event: Event) -> Result<(), Ended> {

@@ -46,11 +46,12 @@ enum Kind {
     RollBack,
     LoseNewest,
     Forge,
+    Reuse,
     /// Something above the log.
     Above(Trouble),
 }
 
-const ALL: [Kind; 23] = [
+const ALL: [Kind; 24] = [
     Kind::Heal,
     Kind::Partition,
     Kind::Isolate,
@@ -74,6 +75,7 @@ const ALL: [Kind; 23] = [
     Kind::RollBack,
     Kind::LoseNewest,
     Kind::Forge,
+    Kind::Reuse,
 ];
 
 impl Nemesis {
@@ -176,6 +178,7 @@ impl World {
             }
             Kind::LoseNewest => self.lose_newest(node),
             Kind::Forge => self.forge_step(node),
+            Kind::Reuse => self.reuse(),
             Kind::Above(trouble) => self.make_trouble(trouble, node)?,
         }
         self.watch_links();
@@ -294,7 +297,7 @@ impl World {
     }
 
     /// An operator asks a member, which need not lead.
-    fn wish(&mut self, wish: Wish) -> bool {
+    pub(super) fn wish(&mut self, wish: Wish) -> bool {
         let up: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].is_up()).collect();
         if up.is_empty() {
             return false;

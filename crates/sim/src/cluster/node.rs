@@ -6,10 +6,14 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
-use tenure_node::{Admission, Config as NodeConfig, Input, Node, Output, Permit};
+use tenure_node::directory::{Card, Names, Preference};
+use tenure_node::{
+    Admission, Config as NodeConfig, Identity, Incarnation, Input, Lineage, Node, Output, Permit,
+};
 use tenure_raft::{Config, MemberId, Membership, Replica};
 use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{Cut, Log, Options, Point, Reserve, SnapshotId, Snapshots};
+use tenure_store::{Cut, Log, Options, Point, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
+use tenure_types::Epoch;
 
 use super::desk::Desk;
 use super::oracle::{Stalled, first_state};
@@ -66,7 +70,9 @@ pub(super) struct Process {
     pub(super) desk: Desk,
     pub(super) pen: Pen,
     pub(super) snapshots: Snapshots,
-    level: u16,
+    pub(super) level: u16,
+    /// The newest snapshot that arrives in parts, unless it has failed.
+    pub(super) incoming: Option<(u64, SnapshotReceiver)>,
     pub(super) inbox: Vec<Input>,
     pub(super) outputs: Vec<Output>,
     /// A part of the budget that other clients take.
@@ -137,8 +143,11 @@ impl Member {
         let replica = Replica::new(config, boot, entropy)?;
         let reserve = Reserve::open(Arc::new(self.disk.clone()), RESERVE_BYTES)?;
         let admission = Admission::default();
-        let config =
-            NodeConfig { command_bytes_max: COMMAND_BYTES_MAX, admission: admission.clone() };
+        let config = NodeConfig {
+            command_bytes_max: COMMAND_BYTES_MAX,
+            admission: admission.clone(),
+            identity: Some(self.identity()),
+        };
         self.process = Some(Process {
             node: Node::new(replica, config),
             admission,
@@ -146,6 +155,7 @@ impl Member {
             pen: Pen::new(log, reserve, self.proven),
             snapshots,
             level: self.level.min(tenure_core::LEVEL_MAX),
+            incoming: None,
             inbox: Vec::new(),
             outputs: Vec::new(),
             hog: None,
@@ -155,6 +165,16 @@ impl Member {
         self.boot += 1;
         self.turn_at_us = None;
         Ok(())
+    }
+
+    /// Who it is among others.
+    fn identity(&self) -> Identity {
+        Identity {
+            card: Card { id: self.id, names: names(self.id) },
+            lineage: lineage(),
+            level_known: self.level.min(tenure_core::LEVEL_MAX),
+            given: Vec::new(),
+        }
     }
 
     /// Ends the process, and does to the disk what follows from that.
@@ -184,6 +204,22 @@ impl Member {
         }
         Ok((log, Snapshots::open(Arc::new(self.disk.clone()))?, recovered.cut))
     }
+}
+
+/// What a member is called, and where it lives.
+pub(super) fn names(id: MemberId) -> Names {
+    Names {
+        name: format!("m{id}"),
+        members: format!("h{id}:1"),
+        clients: format!("h{id}:2"),
+        preference: Preference::default(),
+    }
+}
+
+/// The one life of the cluster.
+pub(super) fn lineage() -> Lineage {
+    let (epoch, incarnation) = (Epoch::default(), Incarnation::default());
+    Lineage { cluster: "sim".into(), epoch, incarnation }
 }
 
 impl Process {

@@ -322,6 +322,9 @@ impl Oracle {
             ensure(!strangers::is_forged(&request), "N6", || {
                 format!("entry {} has what a stranger said", entry.index)
             })?;
+            ensure(!strangers::takes_over(&request), "N7", || {
+                format!("entry {} gives a stranger's card to a member", entry.index)
+            })?;
             if let Ok(ask) = request.principal.parse() {
                 self.asked.applied(ask, entry.index, outcome)?;
             }

@@ -14,7 +14,7 @@ pub(super) enum Packet {
     /// What a node said, as bytes, over the connection of this number.
     Frame { link: u64, bytes: Bytes },
     /// A whole snapshot, with the step that announces it.
-    Snapshot { step: Step, id: SnapshotId, file: Bytes },
+    Snapshot { step: Box<Step>, id: SnapshotId, file: Bytes },
 }
 
 impl Packet {

@@ -109,7 +109,23 @@ impl World {
             }
             Output::MayEnd => self.may_end(node),
             Output::Stop(reason) => self.stopped(node, &reason),
-            Output::Applied { .. } | Output::Directory { .. } => Ok(()),
+            output @ (Output::FindSnapshot { .. }
+            | Output::ReadChunk { .. }
+            | Output::OpenTransfer { .. }
+            | Output::WriteChunk { .. }
+            | Output::FinishTransfer { .. }) => self.transfer_part(node, output),
+            Output::JoinAnswer { join, answer } => {
+                self.say(|| format!("{node} answers {join:?}: {answer:?}"));
+                self.tally.count("join_answered");
+                Ok(())
+            }
+            Output::TransferEnded { .. } => {
+                self.tally.count("transfer_ended");
+                Ok(())
+            }
+            Output::AskStanding { .. } | Output::Applied { .. } | Output::Directory { .. } => {
+                Ok(())
+            }
         }
     }
 

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
-use tenure_node::{Input, PeerMessage, Principal, directory};
+use tenure_node::directory::{Card, Names};
+use tenure_node::{Input, Join, JoinId, PeerMessage, PeerName, Principal, directory};
 use tenure_raft::{Change, MemberId, Wish};
 use tenure_types::Revision;
 
@@ -16,6 +17,12 @@ use crate::invariant::Check;
 const NAME: &str = "stranger";
 /// A member that never was one.
 const STRANGER: u64 = 0xdead;
+
+/// Whether this gives a stranger's card to a member.
+pub(super) fn takes_over(request: &Request<'_>) -> bool {
+    matches!(&request.command, Command::Put(put)
+        if put.key.starts_with(directory::PREFIX) && put.value.starts_with(NAME.as_bytes()))
+}
 
 /// Whether a stranger has said this.
 pub(super) fn is_forged(request: &Request<'_>) -> bool {
@@ -79,6 +86,24 @@ impl World {
         let bytes = Bytes::from(message.encode());
         let message = PeerMessage::decode(&bytes).expect("what is encoded reads back");
         self.give(node, boot, Input::Peer { from, message });
+    }
+
+    /// A stranger asks to join under the id of a voter.
+    pub(super) fn forge_join(&mut self, node: usize) {
+        let boot = self.nodes[node].boot;
+        let voters: Vec<MemberId> = self.members.voters.iter().copied().collect();
+        let id = voters[self.rng.usize(0..voters.len())];
+        let names = Names { name: NAME.into(), ..super::node::names(stranger()) };
+        self.numbers += 1;
+        let card = Card { id, names };
+        let level = tenure_core::LEVEL_MAX;
+        let request = Join { card, level, lineage: Some(super::node::lineage()) };
+        let peer_name = match self.rng.u8(0..3) {
+            0 => PeerName::Plain,
+            _ => PeerName::Certified(vec![NAME.into()]),
+        };
+        self.tally.count("forged_join");
+        self.give(node, boot, Input::Join { join: JoinId(self.numbers), request, peer_name });
     }
 
     /// N6: a stranger never becomes a member by its own word.

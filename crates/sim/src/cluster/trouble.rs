@@ -30,10 +30,11 @@ pub(super) enum Trouble {
     ReadError,
     Outage,
     DamageRunning,
+    ForgeJoin,
 }
 
 /// All of them.
-pub(super) const ALL: [Trouble; 17] = [
+pub(super) const ALL: [Trouble; 18] = [
     Trouble::CutSession,
     Trouble::ClientOneWay,
     Trouble::ClientSleeps,
@@ -51,6 +52,7 @@ pub(super) const ALL: [Trouble; 17] = [
     Trouble::ReadError,
     Trouble::Outage,
     Trouble::DamageRunning,
+    Trouble::ForgeJoin,
 ];
 
 impl World {
@@ -114,6 +116,7 @@ impl World {
                 let ended = self.rng.bool();
                 self.nodes[node].disk.set_outage((!ended).then_some(outage));
             }
+            Trouble::ForgeJoin => self.forge_join(self.leader().unwrap_or(node)),
             Trouble::DamageRunning => self.damage_running(node),
         }
         Ok(())

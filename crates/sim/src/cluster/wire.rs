@@ -1,6 +1,7 @@
 //! Carries what members say to each other over their connections.
 
 use bytes::Bytes;
+use tenure_node::transfer::Transfer;
 use tenure_node::{Failure, Input, PeerMessage};
 use tenure_raft::{Kind, MemberId, Message, Saved, Step};
 
@@ -21,7 +22,7 @@ impl World {
         ensure(PeerMessage::decode(&bytes).as_ref() == Some(message), "codec", || {
             format!("{node} says what does not read back: {message:?}")
         })?;
-        ensure(self.nodes[target].level >= 2 || is_old(message, &bytes), "N7", || {
+        ensure(self.nodes[target].level >= 2 || is_old(message, &bytes), "N9", || {
             format!("{node} says to {target}, of an older build, {message:?}")
         })?;
         let full = self.links.is_full(node, target, self.now_us);
@@ -34,7 +35,8 @@ impl World {
         };
         let is_raft = matches!(message, PeerMessage::Raft(_));
         let mut delays = self.network.send(node, target, &mut self.rng, &mut self.tally);
-        if !is_raft {
+        let is_part = matches!(message, PeerMessage::Transfer(_));
+        if !is_raft && !is_part {
             // What is forwarded is lost or late, never doubled: a connection is a stream.
             delays.truncate(1);
             self.tally.count_by("forward_lost", u64::from(delays.is_empty()));
@@ -123,6 +125,7 @@ impl World {
                 let saved = match process.receive(id, &file) {
                     Ok((machine, members)) => {
                         let (from, machine) = (self.nodes[from].id, Box::new(machine));
+                        let step = *step;
                         let input = Input::SnapshotReceived { from, step, machine, members };
                         self.give(to, boot, input);
                         Saved::Yes
@@ -165,7 +168,7 @@ impl World {
             return;
         }
         let at_us = self.now_us + self.rng.u64(5 * MS..300 * MS);
-        let packet = Packet::Snapshot { step, id, file };
+        let packet = Packet::Snapshot { step: Box::new(step), id, file };
         self.queue.push(at_us, Event::Arrive { from: node, to: target, packet });
     }
 }
@@ -182,5 +185,10 @@ fn is_old(message: &PeerMessage, bytes: &Bytes) -> bool {
             outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(old)
         }
         PeerMessage::AdminAnswer { result, .. } => result.as_ref().err().is_none_or(old),
+        // It began the transfer itself.
+        PeerMessage::Transfer(part) => {
+            !matches!(part, Transfer::Offer { .. } | Transfer::Chunk { .. })
+        }
+        PeerMessage::Announce { .. } => false,
     }
 }

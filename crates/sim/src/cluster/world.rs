@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use fastrand::Rng;
 use tenure_node::Input;
 use tenure_raft::{MemberId, Membership};
+use tenure_store::SnapshotId;
 use tenure_store::sim::Fault;
 
 use super::client::Client;
@@ -55,6 +57,8 @@ pub struct World {
     /// Asks, batches, reads and admin requests that were made.
     pub(super) numbers: u64,
     pub(super) sessions_made: u64,
+    /// Parts of snapshots that were read to be sent.
+    pub(super) chunks: BTreeMap<(SnapshotId, u64), Bytes>,
     /// Calls that a healed cluster must answer, and where they were made.
     pub(super) probes: BTreeMap<u64, usize>,
     /// Asks that were forwarded to a member and not proposed since: whether one came in time.
@@ -99,6 +103,7 @@ impl World {
             links: Links::default(),
             numbers: 0,
             sessions_made: 0,
+            chunks: BTreeMap::new(),
             probes: BTreeMap::new(),
             in_time: BTreeMap::new(),
             counts_waiting: rng.bool(),

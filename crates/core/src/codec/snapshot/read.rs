@@ -178,19 +178,19 @@ impl SnapshotReader {
             Section::Head => return Err(BadSnapshot::Malformed),
             Section::Vacant => self.vacant(&mut reader)?,
             Section::Leases => {
-                records(&mut reader, level, &mut self.machine.leases, &self.vacant[0])?
+                records(&mut reader, level, &mut self.machine.leases, &self.vacant[0])?;
             }
             Section::Locks => {
-                records(&mut reader, level, &mut self.machine.locks, &self.vacant[1])?
+                records(&mut reader, level, &mut self.machine.locks, &self.vacant[1])?;
             }
             Section::Grants => {
-                records(&mut reader, level, &mut self.machine.grants, &self.vacant[2])?
+                records(&mut reader, level, &mut self.machine.grants, &self.vacant[2])?;
             }
             Section::Places => {
-                records(&mut reader, level, &mut self.machine.places, &self.vacant[3])?
+                records(&mut reader, level, &mut self.machine.places, &self.vacant[3])?;
             }
             Section::Waits => {
-                records(&mut reader, level, &mut self.machine.waits, &self.vacant[4])?
+                records(&mut reader, level, &mut self.machine.waits, &self.vacant[4])?;
             }
             Section::Keys => records(&mut reader, level, &mut self.machine.keys, &self.vacant[5])?,
             Section::SeqRequests => {

@@ -171,7 +171,7 @@ pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, F
     let of = |member: v1::Member| {
         let id = MemberId::new(member.member_id);
         let own = id == Some(me);
-        let up = id.is_some_and(|id| edge.hears(id));
+        let up = id.is_some_and(|id| cluster.linked.contains(&id));
         let matched = id.and_then(|id| cluster.status.matched.get(&id));
         let behind = if own {
             Some(cluster.status.committed.saturating_sub(cluster.status.applied.index))
@@ -227,7 +227,7 @@ pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, F
         header: Some(edge.header(revision)),
         leader: Some(edge.leader_hint().await),
         members: members(&cluster).into_iter().map(of).collect(),
-        survives: survives(&cluster.members, |id| edge.hears(id)),
+        survives: survives(&cluster.members, |id| cluster.linked.contains(&id)),
         epoch: lineage.epoch.get().into(),
         incarnation: lineage.incarnation.0,
         insecure: edge.is_insecure(),

@@ -12,7 +12,6 @@ use super::answer::{Answered, json};
 use super::call::Call;
 use super::limits::Nothing;
 use crate::door::grpc;
-use tenure_node::directory;
 
 /// How one member is: its part in the agreement, its state, its disk. Its own view, which needs nobody else.
 #[derive(Serialize, ToSchema)]
@@ -86,19 +85,14 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
     call.query::<Nothing>()?;
     let member = http.edge.member();
     let (figures, lineage) = (member.figures(), member.lineage());
-    let look = http.edge.look(|replica| {
-        let machine = replica.machine();
+    let look = http.edge.look_at_node(|node| {
+        let machine = node.machine();
         let stats = machine.stats();
         let levels = (machine.level(), machine.level_known());
         let state_bytes = stats.record_bytes + stats.history_bytes;
         let (hash, clock_ms) = (machine.rolling_hash(), machine.clock_ms());
         let own = (machine.revision(), hash, clock_ms, levels, state_bytes);
-        let cluster = crate::edge::Cluster {
-            members: replica.members().clone(),
-            status: replica.status(),
-            book: directory::read(machine),
-        };
-        (cluster, own)
+        (crate::edge::Cluster::of(node), own)
     });
     let (mut cluster, (revision, hash, clock_ms, (level, level_known), state_bytes)) = look.await?;
     let names = cluster.book.remove(&member.id());

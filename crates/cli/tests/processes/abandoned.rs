@@ -1,0 +1,178 @@
+//! No acquire that its caller gave up takes the lock away from the caller's own retry.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::common::http::{Call, Connection};
+use crate::common::{Cluster, wait};
+
+/// Clients at once.
+const WORKERS: usize = 4;
+/// How long leases live: longer than the test.
+const TTL_MS: u64 = 600_000;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The delays, in steps of [`STEP`], between sending the first attempt and repeating it.
+const STEPS: usize = 16;
+const STEP: Duration = Duration::from_micros(250);
+
+/// What a retry was told.
+struct Told {
+    lock: String,
+    lease: String,
+    token: String,
+}
+
+/// What became of all attempts.
+#[derive(Default)]
+struct Totals {
+    acquired: Vec<Told>,
+    /// Answers other than that the lock was acquired, although no other client wanted it.
+    refused: Vec<String>,
+}
+
+/// How many acquires to abandon: as many as a campaign says, or a sample.
+fn acquires() -> usize {
+    let acquires = std::env::var("TENURE_ACQUIRES").ok();
+    acquires.map_or(100, |acquires| acquires.parse().expect("TENURE_ACQUIRES is a number"))
+}
+
+fn acquire(lock: &str, lease: &str, key: &str) -> Call {
+    let body = json!({ "lease": lease }).to_string();
+    Call {
+        verb: "POST",
+        path: format!("/v1/locks/{lock}?wait=10s"),
+        key: Some(key.to_owned()),
+        body: Some(("application/json", body)),
+    }
+}
+
+/// Sends a call. The caller closes the connection without reading the answer.
+fn send(to: SocketAddr, call: &Call) -> TcpStream {
+    let Call { verb, path, key, body } = call;
+    let (key, (kind, body)) = (key.as_ref().unwrap(), body.as_ref().unwrap());
+    let request = format!(
+        "{verb} {path} HTTP/1.1\r\nHost: {to}\r\nIdempotency-Key: {key}\r\nContent-Type: {kind}\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+/// When the caller of an attempt closes the first connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Close {
+    /// Before it repeats the call.
+    Before,
+    /// While the repeated call is under way.
+    Meanwhile,
+}
+
+/// One acquire that is abandoned and repeated at once, with the same key. Of every two locks another lease holds one at
+/// first, so that the attempts wait for it.
+fn attempt(cluster: &Cluster, number: usize) -> Result<Told, String> {
+    // The leader decides sooner than followers, so both are asked.
+    let member = number % cluster.members.len();
+    let to = cluster.address(member);
+    let close = if number.is_multiple_of(2) { Close::Before } else { Close::Meanwhile };
+    // The first attempt is to be abandoned in every state of its answer, so this time is what the attempts vary.
+    let delay = STEP * u32::try_from(number / 4 % STEPS).unwrap();
+    let (lock, key) = (format!("abandoned/{number}"), format!("key-{number}"));
+    let lease = (1_000_000 + number).to_string();
+    cluster.ok(&format!("lease {lease} {TTL_MS} caller"));
+    let held = (number / 2 % 2 == 1).then(|| {
+        let holder = (2_000_000 + number).to_string();
+        cluster.ok(&format!("lease {holder} {TTL_MS} holder"));
+        cluster.ok(&format!("lock {holder} {lock}"));
+        holder
+    });
+    let ask = acquire(&lock, &lease, &key);
+    let mut connection = Connection::open(to, None, PATIENCE).unwrap();
+    let mut first = Some(send(to, &ask));
+    if held.is_some() {
+        wait("the lock is awaited", || {
+            let shown = cluster.ask(member, &format!("explain {lock}"))?;
+            (!shown.contains("waiting=0")).then_some(())
+        });
+    } else {
+        std::thread::sleep(delay);
+    }
+    if close == Close::Before {
+        first = None;
+    }
+    let (status, body) = std::thread::scope(|scope| {
+        let retry = scope.spawn(|| {
+            let answer = connection.call(&ask).unwrap();
+            (answer.status, serde_json::from_slice::<Value>(&answer.body).unwrap())
+        });
+        if let Some(holder) = held {
+            // Both attempts wait when the lock becomes free.
+            scope.spawn(move || cluster.ok(&format!("revoke {holder}")));
+            std::thread::sleep(delay);
+        }
+        drop(first);
+        retry.join().unwrap()
+    });
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    if status == 200 && body["acquired"] == true {
+        return Ok(Told { lock, lease, token: text(&body["token"]) });
+    }
+    Err(format!("{lock}: {status} {body}"))
+}
+
+#[test]
+fn a_retry_that_was_told_that_it_has_the_lock_keeps_it() {
+    let acquires = acquires();
+    let cluster = Cluster::found(3);
+    let (next, totals) = (AtomicUsize::new(0), Mutex::new(Totals::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= acquires {
+                        return;
+                    }
+                    let told = attempt(&cluster, number);
+                    let mut totals = totals.lock().unwrap();
+                    match told {
+                        Ok(told) => totals.acquired.push(told),
+                        Err(why) => totals.refused.push(why),
+                    }
+                }
+            });
+        }
+    });
+    let Totals { acquired, refused } = totals.into_inner().unwrap();
+    // Every lease lives, and no caller released anything: each lock is where its caller was told that it is.
+    let taken: Vec<String> = acquired
+        .iter()
+        .filter_map(|Told { lock, lease, token }| {
+            let shown = cluster.ok(&format!("explain {lock}"));
+            let kept = shown.contains(&format!("lease={lease} token={token} "));
+            (!kept).then(|| format!("{lock}: told lease={lease} token={token}, then {shown}"))
+        })
+        .collect();
+    let (told, stale, lost) = (acquired.len(), refused.len(), taken.len());
+    let violations = lost + stale;
+    println!(
+        "abandoned acquires={acquires} acquired={told} taken={lost} refused={stale} violations={violations}"
+    );
+    let first = |list: &[String]| list.first().cloned().unwrap_or_default();
+    assert!(
+        violations == 0,
+        "{lost} of {told} locks were taken from a retry, first {:?}; {stale} of {acquires} retries were refused, \
+         first {:?}",
+        first(&taken),
+        first(&refused)
+    );
+    assert_eq!(told, acquires);
+}

@@ -1,0 +1,209 @@
+//! Three members, in plaintext or under TLS, and a program beside them that is no member.
+
+use std::time::Duration;
+
+use tenure_server::os;
+use tenure_server::tls::Trust;
+
+use crate::authority::{Authority, Papers};
+use crate::common::client::number;
+use crate::common::{Cluster, field, wait};
+use crate::stranger::{Claim, Stranger};
+
+/// How long members may take to serve again after an attack: an election, and connecting.
+const SERVE: Duration = Duration::from_secs(15);
+/// How long one attempt to write or read may take.
+const ATTEMPT: Duration = Duration::from_secs(2);
+/// An id that no member has drawn: ids are random, and this one is too small to be one.
+pub(crate) const UNKNOWN_ID: u64 = 7;
+/// A name that no member has.
+pub(crate) const STRANGER: &str = "stranger";
+
+pub(crate) struct Stage {
+    pub(crate) cluster: Cluster,
+    pub(crate) stranger: Stranger,
+    /// In the order of the members; nothing in plaintext.
+    papers: Option<(Authority, Vec<Papers>)>,
+    /// Writes that were acknowledged so far.
+    writes: u64,
+}
+
+/// Defines a test for each transport from a function of a [`Stage`].
+macro_rules! in_plaintext_and_under_tls {
+    ($($(#[$doc:meta])* $name:ident;)+) => {
+        mod in_plaintext {
+            $($(#[$doc])* #[test] fn $name() { super::$name(crate::stage::Stage::plain()); })+
+        }
+        mod under_tls {
+            $($(#[$doc])* #[test] fn $name() { super::$name(crate::stage::Stage::secured()); })+
+        }
+    };
+}
+pub(crate) use in_plaintext_and_under_tls;
+
+impl Stage {
+    pub(crate) fn plain() -> Self {
+        Self { cluster: Cluster::found(3), stranger: Stranger::plain(), papers: None, writes: 0 }
+            .served()
+    }
+
+    /// Members under TLS. The stranger has a certificate of their authority that names no member.
+    pub(crate) fn secured() -> Self {
+        let mut cluster = Cluster::new();
+        let authority = Authority::new(cluster.dir.path(), "ours");
+        let stranger = authority.sign(STRANGER);
+        cluster.trust = Some(Trust::load(&stranger.ca, None).unwrap());
+        for _ in 0..3 {
+            cluster.add();
+        }
+        let papers: Vec<_> = cluster.members.iter().map(|one| authority.sign(&one.name)).collect();
+        let listed =
+            cluster.members.iter().map(|one| format!("{}=127.0.0.1:{}", one.name, one.members));
+        let listed = listed.collect::<Vec<_>>().join(",");
+        let stranger = Stranger::with(&stranger);
+        let papers = Some((authority, papers));
+        let mut stage = Self { cluster, stranger, papers, writes: 0 };
+        (0..3).for_each(|at| stage.start_with(at, &["--bootstrap", &listed]));
+        stage.cluster.leader();
+        stage.served()
+    }
+
+    pub(crate) fn is_secured(&self) -> bool {
+        self.papers.is_some()
+    }
+
+    fn served(mut self) -> Self {
+        self.assert_all_serve();
+        self
+    }
+
+    /// Starts a member that was stopped.
+    pub(crate) fn start(&mut self, at: usize) {
+        self.start_with(at, &[]);
+    }
+
+    /// Starts a member that is new, and wants to be let in by the first.
+    pub(crate) fn start_new(&mut self) -> usize {
+        let at = self.cluster.add();
+        let name = self.cluster.members[at].name.clone();
+        if let Some((authority, papers)) = &mut self.papers {
+            papers.push(authority.sign(&name));
+        }
+        let seed = self.cluster.advertised(0);
+        self.start_with(at, &["--join", &seed]);
+        at
+    }
+
+    fn start_with(&mut self, at: usize, more: &[&str]) {
+        let flags = self.papers.as_ref().map(|(_, papers)| papers[at].flags()).unwrap_or_default();
+        let flags: Vec<_> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        self.cluster.start(at, &flags);
+    }
+
+    /// Speaks with the certificate of a member, or in plaintext, where that makes no difference.
+    pub(crate) fn speaker_of(&self, at: usize) -> Stranger {
+        match &self.papers {
+            Some((_, papers)) => Stranger::with(&papers[at]),
+            None => Stranger::plain(),
+        }
+    }
+
+    pub(crate) fn id(&self, at: usize) -> u64 {
+        self.cluster.id(at).parse().unwrap()
+    }
+
+    /// The port for members of this one.
+    pub(crate) fn port(&self, at: usize) -> u16 {
+        self.cluster.members[at].members
+    }
+
+    pub(crate) fn status(&self, at: usize) -> String {
+        wait("it tells its status", || self.cluster.ask(at, "status"))
+    }
+
+    /// A number of a member's status.
+    pub(crate) fn number(&self, at: usize, name: &str) -> u64 {
+        number(&self.status(at), name)
+    }
+
+    /// The cluster as its clients see it: a program that attacks it knows that much.
+    pub(crate) fn claim(&self) -> Claim {
+        let up = self.cluster.members.iter().position(|one| one.process.is_some());
+        let status = self.status(up.expect("a member is started"));
+        let own = |name| field(&status, name).unwrap();
+        let (cluster, epoch, incarnation) = (own("cluster"), own("epoch"), own("incarnation"));
+        Claim { cluster, epoch, incarnation }
+    }
+
+    /// The leader, and the others.
+    pub(crate) fn roles(&self) -> (usize, [usize; 2]) {
+        let leader = self.cluster.leader();
+        (leader, [(leader + 1) % 3, (leader + 2) % 3])
+    }
+
+    /// Fails unless every started member runs, one takes a write, and all of them read it and agree on the state.
+    pub(crate) fn assert_all_serve(&mut self) {
+        let up: Vec<usize> = (0..self.cluster.members.len())
+            .filter(|at| self.cluster.members[*at].process.is_some())
+            .collect();
+        self.writes += 1;
+        let value = self.writes.to_string();
+        let write = format!("put served {value}");
+        self.until("a write is acknowledged", &up, |cluster| {
+            up.iter().any(|at| {
+                let answer = cluster.ask_within(ATTEMPT, *at, &write);
+                answer.is_some_and(|answer| answer.starts_with("ok"))
+            })
+        });
+        for at in &up {
+            self.until("every member reads it", &up, |cluster| {
+                let read = cluster.ask_within(ATTEMPT, *at, "get served");
+                read.is_some_and(|read| field(&read, "value").as_deref() == Some(&value))
+            });
+        }
+        self.cluster.agree(&up);
+    }
+
+    /// Fails if a member reads, or lists as its own, anything that only the stranger wrote.
+    pub(crate) fn assert_nothing_forged(&self) {
+        for at in 0..self.cluster.members.len() {
+            if self.cluster.members[at].process.is_none() {
+                continue;
+            }
+            for line in ["get forged", "stale get forged"] {
+                let read = self.cluster.ask(at, line).unwrap_or_default();
+                assert!(read.starts_with("ok absent"), "{line} at m{at}: {read}");
+            }
+        }
+    }
+
+    /// Fails if the members are not the three founders, all of them voters.
+    pub(crate) fn assert_same_members(&self) {
+        let members = self.cluster.ok("members");
+        assert!(members.starts_with("ok count=3 "), "{members}");
+        for (at, one) in self.cluster.members.iter().enumerate().take(3) {
+            assert!(members.contains(&format!("name={}", one.name)), "m{at}: {members}");
+        }
+        assert!(!members.contains("learner"), "{members}");
+    }
+
+    /// Waits until something is so; fails at once if a member that should run has stopped.
+    fn until(&mut self, what: &str, up: &[usize], mut is_so: impl FnMut(&Cluster) -> bool) {
+        let until_us = os::now_us() + u64::try_from(SERVE.as_micros()).unwrap();
+        loop {
+            for at in up {
+                let process = self.cluster.members[*at].process.as_mut().unwrap();
+                if let Some(status) = process.try_ended() {
+                    let words = process.words();
+                    let last = words.lines().last().unwrap_or_default();
+                    panic!("m{at} stopped, {status}, saying: {last}");
+                }
+            }
+            if is_so(&self.cluster) {
+                return;
+            }
+            assert!(os::now_us() < until_us, "{what}: not within {SERVE:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A program that reaches the members' ports and is no member has no effect on them.
+//!
+//! In plaintext it claims no existing member's id: there nothing but the id tells members apart, and a program that
+//! reaches the ports and claims one is taken for that member. Under TLS it has a certificate of the members' authority
+//! that names no member.
+
+use bytes::Bytes;
+use tenure_core::codec::seal_entry;
+use tenure_raft::{Kind, MemberId, Membership, Message, SnapshotHead, Step};
+use tenure_store::{Entry, Point};
+use tenure_types::Term;
+
+use crate::stage::{Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
+use crate::stranger::{Link, put, remembered, step};
+
+/// Indexes and ids beyond everything that the cluster has.
+const BEYOND: u64 = 1_000;
+
+in_plaintext_and_under_tls! {
+    a_member_that_forwards_a_command_is_understood;
+    an_unknown_id_gets_no_link;
+    a_command_of_a_stranger_is_not_carried_out;
+    an_admin_request_of_a_stranger_changes_no_members;
+    a_promise_that_a_stranger_makes_up_stops_no_member;
+    a_commit_index_that_a_stranger_makes_up_stops_no_member;
+    an_entry_that_a_stranger_appends_is_not_applied;
+    a_snapshot_that_a_stranger_offers_is_not_taken;
+}
+
+/// A link as a stranger to a member, where the member gives it one.
+fn link(stage: &Stage, to: usize) -> Option<Link> {
+    stage.stranger.hello(stage.port(to), &stage.claim(), UNKNOWN_ID, stage.id(to)).ok()
+}
+
+/// Shows that the stranger of the other tests speaks the protocol: with the right id it is understood.
+fn a_member_that_forwards_a_command_is_understood(mut stage: Stage) {
+    let (leader, [down, _]) = stage.roles();
+    let (from, to, port) = (stage.id(down), stage.id(leader), stage.port(leader));
+    let (claim, speaker) = (stage.claim(), stage.speaker_of(down));
+    stage.cluster.kill(down);
+    let mut link = speaker.hello(port, &claim, from, to).expect("a member's id gets a link");
+    assert!(link.command(&[put("forwarded", "value")]), "a member forwards commands");
+    let read = stage.cluster.ok("get forwarded");
+    assert!(read.contains("value=value"), "{read}");
+    drop(link);
+    stage.start(down);
+    stage.assert_all_serve();
+}
+
+fn an_unknown_id_gets_no_link(mut stage: Stage) {
+    let claim = stage.claim();
+    for at in 0..3 {
+        for from in [UNKNOWN_ID, u64::MAX] {
+            let said = stage.stranger.hello(stage.port(at), &claim, from, stage.id(at));
+            assert!(said.is_err(), "m{at} gave a link to the unknown id {from:x}");
+        }
+    }
+    stage.assert_all_serve();
+}
+
+fn a_command_of_a_stranger_is_not_carried_out(mut stage: Stage) {
+    for at in 0..3 {
+        if let Some(mut link) = link(&stage, at) {
+            let done = link.command(&[put("forged", "value"), put("tenure/forged", "value")]);
+            assert!(!done, "m{at} carried out a stranger's commands");
+        }
+    }
+    stage.assert_nothing_forged();
+    stage.assert_all_serve();
+}
+
+fn an_admin_request_of_a_stranger_changes_no_members(mut stage: Stage) {
+    let (leader, [victim, _]) = stage.roles();
+    let victim = stage.id(victim);
+    if let Some(mut link) = link(&stage, leader) {
+        link.remove(victim);
+    }
+    stage.assert_same_members();
+    stage.assert_all_serve();
+}
+
+fn a_promise_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
+    let (term, index) = (stage.number(0, "term"), stage.number(0, "last") + BEYOND);
+    for mut link in [0, 1, 2].map(|at| link(&stage, at)).into_iter().flatten() {
+        link.say(&Message::Remember(remembered(term, index)));
+        let (term, index) = (term + 1, index + BEYOND);
+        link.say(&Message::Remember(remembered(term, index)));
+    }
+    stage.assert_all_serve();
+}
+
+fn a_commit_index_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
+    let (leader, followers) = stage.roles();
+    let (term, last) = (stage.number(leader, "term"), stage.number(leader, "last"));
+    for mut link in followers.map(|at| link(&stage, at)).into_iter().flatten() {
+        let beat = Step { commit: last + BEYOND, commit_term: term, ..step(Kind::Heartbeat, term) };
+        link.say(&Message::Step(beat));
+    }
+    stage.assert_all_serve();
+}
+
+fn an_entry_that_a_stranger_appends_is_not_applied(mut stage: Stage) {
+    let (_, followers) = stage.roles();
+    for at in followers {
+        // Nothing is written meanwhile, so that the entry fits behind the last one.
+        let (term, last) = (stage.number(at, "term"), stage.number(at, "last"));
+        let request = put("forged", "value");
+        let payload = Bytes::from(seal_entry(Term(term), 0, [&request[..]]));
+        let entries = vec![Entry { index: last + 1, term, kind: 0, payload }];
+        let append = Step {
+            log_term: term,
+            index: last,
+            commit: last + 1,
+            commit_term: term,
+            entries,
+            ..step(Kind::Append, term)
+        };
+        if let Some(mut link) = link(&stage, at) {
+            link.say(&Message::Step(append));
+        }
+    }
+    stage.assert_nothing_forged();
+    stage.assert_all_serve();
+    stage.assert_nothing_forged();
+}
+
+fn a_snapshot_that_a_stranger_offers_is_not_taken(mut stage: Stage) {
+    let (claim, members) = (stage.claim(), [0, 1, 2].map(|at| stage.id(at)));
+    let (term, last) = (stage.number(0, "term"), stage.number(0, "last"));
+    let point = Point { index: last + BEYOND, term };
+    let members_then = Membership::of_voters(members.into_iter().filter_map(MemberId::new));
+    let head = SnapshotHead { point, members: members_then };
+    let offered = Step { snapshot: Some(Box::new(head)), ..step(Kind::Snapshot, term) };
+    for (at, to) in members.into_iter().enumerate() {
+        let ends = (UNKNOWN_ID, to);
+        let said = stage.stranger.offer_snapshot(stage.port(at), &claim, ends, offered.clone());
+        // Where the member names the bytes that it has, it waits for the rest.
+        assert!(!said.as_ref().is_ok_and(|said| said.starts_with("have")), "m{at}: {said:?}");
+    }
+    stage.assert_all_serve();
+}

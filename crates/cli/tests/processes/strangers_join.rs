@@ -1,0 +1,177 @@
+//! A program that asks to join takes over no member, fills no limit, and learns no cluster id.
+//!
+//! In plaintext a program that reaches the members' ports can join as a new member; that is not prevented, and it
+//! fills no place that a real member needs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use tenure_raft::{Kind, Message, Step};
+use tenure_server::os;
+
+use crate::common::http::{Call, Connection};
+use crate::common::{Cluster, field, free_port, wait};
+use crate::stage::{STRANGER, Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
+use crate::stranger::{Claim, Link, step};
+
+/// As many as a cluster of three has room for, by the limit on members.
+const JOINS: u64 = 61;
+/// How long a write may take that must not be acknowledged.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long members may take to learn of a change in the directory.
+const LEARN_US: u64 = 2_000_000;
+
+in_plaintext_and_under_tls! {
+    a_join_under_a_voters_id_does_not_change_the_directory;
+    many_joins_of_a_stranger_keep_no_member_out;
+}
+
+/// The text of a request to join, or to change a member's addresses if it claims to belong to the cluster.
+fn join(id: u64, name: &str, port: u16, claim: Option<&Claim>) -> String {
+    let level = tenure_core::LEVEL_MAX;
+    let lines = claim.map(|claim| format!("\n{}", claim.lines())).unwrap_or_default();
+    format!("join {id:x} {name} 127.0.0.1:{port} 127.0.0.1:{port}\nlevel {level}{lines}")
+}
+
+/// Id, name and addresses of every member, as a member tells its clients.
+fn directory(cluster: &Cluster, at: usize) -> Vec<[String; 4]> {
+    let call = Call { verb: "GET", path: "/v1/cluster".to_owned(), key: None, body: None };
+    wait("it tells who the members are", || {
+        let trust = cluster.trust.as_ref();
+        let mut connection = Connection::open(cluster.address(at), trust, PATIENCE).ok()?;
+        let answer = connection.call(&call).ok().filter(|answer| answer.status == 200)?;
+        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        let fields = ["member_id", "name", "client_address", "member_address"];
+        let members = body["members"].as_array()?;
+        Some(members.iter().map(|one| fields.map(|field| one[field].to_string())).collect())
+    })
+}
+
+fn a_join_under_a_voters_id_does_not_change_the_directory(mut stage: Stage) {
+    let (leader, [victim, _]) = stage.roles();
+    let before: Vec<_> = (0..3).map(|at| directory(&stage.cluster, at)).collect();
+    let (id, claim) = (stage.id(victim), stage.claim());
+    let name = if stage.is_secured() { STRANGER } else { &*stage.cluster.members[victim].name };
+    // With the cluster's id in it, the same message tells of a new address. In plaintext a program that claims a
+    // member's id cannot be told from that member.
+    let forms = if stage.is_secured() { vec![None, Some(&claim)] } else { vec![None] };
+    for claim in forms {
+        let said = stage.stranger.ask(stage.port(leader), &join(id, name, free_port(), claim));
+        assert!(!said.as_ref().is_ok_and(|said| said.starts_with("joined")), "{said:?}");
+    }
+    stage.assert_all_serve();
+    let after: Vec<_> = (0..3).map(|at| directory(&stage.cluster, at)).collect();
+    assert_eq!(before, after);
+    // The id is not believed under the stranger's certificate either.
+    if stage.is_secured() {
+        let said = stage.stranger.hello(stage.port(leader), &claim, id, stage.id(leader));
+        assert!(said.is_err(), "the stranger got a link as m{victim}");
+    }
+}
+
+fn many_joins_of_a_stranger_keep_no_member_out(mut stage: Stage) {
+    let (leader, _) = stage.roles();
+    let secured = stage.is_secured();
+    let said: Vec<_> = (0..JOINS)
+        .map(|number| {
+            // A certificate has one name; in plaintext each may have its own.
+            let name = if secured { STRANGER.to_owned() } else { format!("{STRANGER}{number}") };
+            let text = join(UNKNOWN_ID + number, &name, 1, None);
+            stage.stranger.ask(stage.port(leader), &text).unwrap_or_default()
+        })
+        .collect();
+    let joined = said.iter().filter(|said| said.starts_with("joined")).count();
+    // A certificate that names no member is what a new member has too, so it may let in one member: the one it names.
+    assert!(!secured || joined <= 1, "{joined} members joined with one certificate");
+    let new = stage.start_new();
+    let process = stage.cluster.members[new].process.as_mut().unwrap();
+    wait("the new member serves or says why not", || {
+        let words = process.words();
+        let refused = words.lines().find(|line| line.contains("the cluster has 64 members"));
+        assert!(refused.is_none(), "{joined} fake members keep a real one out: {refused:?}");
+        assert!(process.try_ended().is_none(), "{words}");
+        words.contains("serving").then_some(())
+    });
+    stage.assert_all_serve();
+}
+
+/// The stranger makes itself a voter's address, then acknowledges everything in its place. Only under TLS: in plaintext
+/// a program that claims the voter's id needs no directory for that.
+#[test]
+fn acknowledgements_under_a_taken_id_make_no_write_acknowledged() {
+    let mut stage = Stage::secured();
+    let (leader, [taken, other]) = stage.roles();
+    let (id, leader_id, claim) = (stage.id(taken), stage.id(leader), stage.claim());
+    for claim in [None, Some(&claim)] {
+        let _ = stage.stranger.ask(stage.port(leader), &join(id, STRANGER, 1, claim));
+    }
+    stage.cluster.kill(taken);
+    let term = stage.number(leader, "term");
+    // Members may take a moment to learn of a change in the directory.
+    let until_us = os::now_us() + LEARN_US;
+    let link = loop {
+        match stage.stranger.hello(stage.port(leader), &claim, id, leader_id) {
+            Ok(link) => break link,
+            Err(_) if os::now_us() < until_us => std::thread::sleep(Duration::from_millis(20)),
+            Err(_) => {
+                stage.start(taken);
+                return stage.assert_all_serve();
+            }
+        }
+    };
+    let stop = AtomicBool::new(false);
+    stage.cluster.members[other].process = None;
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| acknowledge_everything(link, term, &stage, leader, &stop));
+        let said = stage.cluster.ask_within(PATIENCE, leader, "put lost value");
+        stop.store(true, Ordering::Release);
+        said
+    });
+    let acknowledged = said.as_ref().is_some_and(|said| said.starts_with("ok"));
+    assert!(!acknowledged, "acknowledged a write that no other member has: {said:?}");
+    stage.start(taken);
+    stage.start(other);
+    stage.assert_all_serve();
+}
+
+/// Acknowledges whatever the leader has, without having it.
+fn acknowledge_everything(
+    mut link: Link,
+    term: u64,
+    stage: &Stage,
+    leader: usize,
+    stop: &AtomicBool,
+) {
+    while !stop.load(Ordering::Acquire) {
+        let answer = stage.cluster.ask_within(Duration::from_secs(1), leader, "status");
+        let last = answer.and_then(|status| field(&status, "last")?.parse().ok()).unwrap_or(0);
+        let beat = Message::Step(step(Kind::HeartbeatAnswer, term));
+        let taken = Step { index: last, ..step(Kind::AppendAnswer, term) };
+        if link.send(&beat).is_err() || link.send(&Message::Step(taken)).is_err() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// In plaintext any program that reaches the port may ask; there it is not avoidable.
+#[test]
+fn the_cluster_id_is_not_told_to_a_stranger_under_tls() {
+    let mut stage = Stage::secured();
+    let claim = stage.claim();
+    let wrong = Claim { cluster: "other".to_owned(), ..claim.clone() };
+    for at in 0..3 {
+        let (port, to) = (stage.port(at), stage.id(at));
+        let asked = stage.stranger.ask(port, "who 1").unwrap_or_default();
+        assert!(!asked.contains(&claim.cluster), "m{at} tells a stranger: {asked}");
+        for from in [UNKNOWN_ID, stage.id((at + 1) % 3)] {
+            let refused = stage.stranger.hello(port, &wrong, from, to).err().unwrap_or_default();
+            assert!(!refused.contains(&claim.cluster), "m{at} tells a stranger: {refused}");
+        }
+        let text = join(UNKNOWN_ID, STRANGER, 1, Some(&wrong));
+        let refused = stage.stranger.ask(port, &text).unwrap_or_default();
+        assert!(!refused.contains(&claim.cluster), "m{at} tells a stranger: {refused}");
+    }
+    stage.assert_all_serve();
+}

@@ -1,0 +1,88 @@
+//! A message with an absurd term does not brick the cluster: all members serve afterwards, and after their restart.
+
+use tenure_raft::{Kind, Message};
+
+use crate::stage::{Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
+use crate::stranger::{Link, step};
+
+/// More elections than a cluster holds in its life.
+const FAR: u64 = 1_000_000_000_000;
+
+in_plaintext_and_under_tls! {
+    the_largest_term_from_a_stranger_bricks_nothing;
+    half_of_all_terms_from_a_stranger_brick_nothing;
+    a_far_term_from_a_stranger_bricks_nothing;
+}
+
+fn the_largest_term_from_a_stranger_bricks_nothing(stage: Stage) {
+    from_a_stranger(stage, |_| u64::MAX);
+}
+
+fn half_of_all_terms_from_a_stranger_brick_nothing(stage: Stage) {
+    from_a_stranger(stage, |_| 1 << 63);
+}
+
+fn a_far_term_from_a_stranger_bricks_nothing(stage: Stage) {
+    from_a_stranger(stage, |term| term + FAR);
+}
+
+#[test]
+fn the_largest_term_under_a_members_id_bricks_nothing() {
+    from_a_member(|_| u64::MAX);
+}
+
+#[test]
+fn half_of_all_terms_under_a_members_id_brick_nothing() {
+    from_a_member(|_| 1 << 63);
+}
+
+#[test]
+fn a_far_term_under_a_members_id_bricks_nothing() {
+    from_a_member(|term| term + FAR);
+}
+
+/// A stranger says a term to every member.
+fn from_a_stranger(mut stage: Stage, forged: impl Fn(u64) -> u64) {
+    let (claim, term) = (stage.claim(), forged(stage.number(0, "term")));
+    let links =
+        [0, 1, 2].map(|at| stage.stranger.hello(stage.port(at), &claim, UNKNOWN_ID, stage.id(at)));
+    for mut link in links.into_iter().flatten() {
+        say_in_every_way(&mut link, term);
+    }
+    assert_serves_also_after_restarts(&mut stage);
+}
+
+/// A program in plaintext claims a member's id, which plaintext cannot prevent, and says a term to both others.
+fn from_a_member(forged: impl Fn(u64) -> u64) {
+    let mut stage = Stage::plain();
+    let claim = stage.claim();
+    let ids = [0, 1, 2].map(|at| stage.id(at));
+    let term = forged(stage.number(0, "term"));
+    // A connection of the smaller id replaces one that is there.
+    let from = *ids.iter().min().unwrap();
+    for at in (0..3).filter(|at| ids[*at] != from) {
+        let link = stage.stranger.hello(stage.port(at), &claim, from, ids[at]);
+        let mut link = link.expect("plaintext cannot tell members from strangers with their id");
+        say_in_every_way(&mut link, term);
+    }
+    assert_serves_also_after_restarts(&mut stage);
+}
+
+/// The kinds of messages that make an engine take a term over.
+fn say_in_every_way(link: &mut Link, term: u64) {
+    for kind in [Kind::Heartbeat, Kind::Append, Kind::AppendAnswer, Kind::VoteAnswer] {
+        if link.send(&Message::Step(step(kind, term))).is_err() {
+            return;
+        }
+    }
+    link.say(&Message::Step(step(Kind::Vote, term)));
+}
+
+fn assert_serves_also_after_restarts(stage: &mut Stage) {
+    stage.assert_all_serve();
+    for at in 0..3 {
+        stage.cluster.kill(at);
+        stage.start(at);
+        stage.assert_all_serve();
+    }
+}

@@ -1,0 +1,416 @@
+//! Agrees with the other listed members on the cluster that they found together.
+//!
+//! Each founder asks all others who they are, round after round, until every one has answered in the same round
+//! with its id and that it holds no data. Ids are drawn once and stored before they are told, so all founders find
+//! the same set of ids. The cluster's id is made from that set alone.
+//!
+//! The first state also holds names and addresses, and it must be the same on every founder. Founders may believe
+//! different addresses, because one of them may restart elsewhere while the others ask. Therefore only the founder
+//! with the smallest id decides on the first cards. It stores them with the cluster's id, then tells them; the
+//! others adopt what it tells, to the letter. A founder that has adopted the cards tells them as well, so any one
+//! of them is enough for the rest. An address that was wrong in the first cards is corrected later, by the member
+//! itself, like any address that changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::control::{Control, Me};
+use crate::directory::{Address, Card, cluster_id};
+use crate::join::undiallable;
+
+/// Between the end of one round of questions and the next.
+const PAUSE_US: u64 = 200_000;
+/// How often a founder that waits says what is missing.
+const SAY_EVERY_US: u64 = 10_000_000;
+
+/// A member to be asked [`Control::Who`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ask {
+    /// Where it listens.
+    pub address: Address,
+    /// The name that its certificate must have; none if that is not known.
+    pub name: Option<String>,
+}
+
+/// The cluster that was founded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Founded {
+    /// Its id.
+    pub cluster: String,
+    /// The founders' cards, in the order of their ids: the content of the first state.
+    pub founders: Vec<Card>,
+}
+
+impl Founded {
+    /// The cluster that a member founds by itself.
+    pub fn alone(card: Card) -> Self {
+        let founders = vec![card];
+        Self { cluster: cluster_id(&founders), founders }
+    }
+}
+
+/// Why a member cannot take part in founding a cluster.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refused {
+    /// The list does not contain the member.
+    #[error("the list of founders does not name this member, `{name}`")]
+    NotListed {
+        /// The member's name.
+        name: String,
+    },
+    /// Two lines of the list have the same name or address.
+    #[error("the list of founders names `{word}` twice")]
+    Twice {
+        /// The name or address.
+        word: String,
+    },
+    /// An address in the list cannot be dialled.
+    #[error("the address `{address}` of founder `{name}` cannot be used: {why}")]
+    Address {
+        /// The founder.
+        name: String,
+        /// Its address.
+        address: Address,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A listed member belongs to a cluster that was founded without this member.
+    #[error("{peer} belongs to cluster {cluster}, which was founded without this member")]
+    OtherCluster {
+        /// The address of that member.
+        peer: Address,
+        /// Its cluster.
+        cluster: String,
+    },
+}
+
+/// A member that founds a cluster with others.
+#[derive(Debug)]
+pub struct Bootstrap {
+    me: Card,
+    /// The other founders' names, by address.
+    others: BTreeMap<Address, String>,
+    /// The answers of the present round, by address.
+    answers: BTreeMap<Address, Answer>,
+    asking: bool,
+    next_round_us: u64,
+    missing: Vec<String>,
+    next_words_us: u64,
+    ended: Option<Result<Founded, Refused>>,
+}
+
+/// What one of the others answered.
+#[derive(Debug)]
+enum Answer {
+    Founder(Card),
+    Missing(String),
+}
+
+impl Bootstrap {
+    /// A member with this card and an empty directory. The list names every founder, this one too.
+    pub fn new(listed: &[(String, Address)], me: Card) -> Result<Self, Refused> {
+        let name = &me.names.name;
+        if !listed.iter().any(|(listed, _)| listed == name) {
+            return Err(Refused::NotListed { name: name.clone() });
+        }
+        let mut seen = BTreeSet::new();
+        for (name, address) in listed {
+            if let Some(why) = undiallable(address) {
+                let (name, address) = (name.clone(), address.clone());
+                return Err(Refused::Address { name, address, why });
+            }
+            for word in [name, address] {
+                if !seen.insert(word) {
+                    return Err(Refused::Twice { word: word.clone() });
+                }
+            }
+        }
+        let others = listed.iter().filter(|(listed, _)| listed != name);
+        let others = others.map(|(name, address)| (address.clone(), name.clone())).collect();
+        Ok(Self {
+            me,
+            others,
+            answers: BTreeMap::new(),
+            asking: false,
+            next_round_us: 0,
+            missing: Vec::new(),
+            next_words_us: 0,
+            ended: None,
+        })
+    }
+
+    /// The members to be asked now. Every one of them must be followed by one [`Bootstrap::handle`], also if it
+    /// could not be reached.
+    pub fn turn(&mut self, now_us: u64) -> Vec<Ask> {
+        if self.ended.is_none() && self.asking && self.answers.len() == self.others.len() {
+            self.end_round(now_us);
+        }
+        if self.ended.is_some() || self.asking || now_us < self.next_round_us {
+            return Vec::new();
+        }
+        self.asking = true;
+        self.answers.clear();
+        if self.others.is_empty() {
+            self.end_round(now_us);
+        }
+        let ask = |(address, name): (&Address, &String)| Ask {
+            address: address.clone(),
+            name: Some(name.clone()),
+        };
+        self.others.iter().map(ask).collect()
+    }
+
+    /// When the next turn is due if no answer comes first.
+    pub fn wake_us(&self) -> u64 {
+        if self.asking { u64::MAX } else { self.next_round_us }
+    }
+
+    /// Takes the answer of the member at this address, or why there is none.
+    pub fn handle(&mut self, address: &str, answer: Result<Control, String>) {
+        let Some(name) = self.others.get(address) else { return };
+        if !self.asking || self.ended.is_some() {
+            return;
+        }
+        let answer = match answer {
+            Ok(Control::IAm(them)) => match self.judge(them, name, address) {
+                Ok(answer) => answer,
+                Err(ended) => return self.ended = Some(ended),
+            },
+            Ok(Control::Refused(why)) => Answer::Missing(format!("{name} at {address}: {why}")),
+            Ok(_) => Answer::Missing(format!("{name} at {address} speaks another protocol")),
+            Err(error) => Answer::Missing(format!("{name} at {address}: {error}")),
+        };
+        self.answers.insert(address.to_owned(), answer);
+    }
+
+    /// How it ended, once it has.
+    pub fn ended(&self) -> Option<&Result<Founded, Refused>> {
+        self.ended.as_ref()
+    }
+
+    /// What is missing, to be logged now and then.
+    pub fn missing(&mut self, now_us: u64) -> Option<String> {
+        if self.missing.is_empty() || now_us < self.next_words_us || self.ended.is_some() {
+            return None;
+        }
+        self.next_words_us = now_us.saturating_add(SAY_EVERY_US);
+        Some(self.missing.join("; "))
+    }
+
+    fn judge(
+        &self,
+        them: Me,
+        name: &str,
+        address: &str,
+    ) -> Result<Answer, Result<Founded, Refused>> {
+        let Me { card, cluster, founders } = them;
+        if let Some(cluster) = cluster {
+            // The cluster was founded. If this member is among the founders, its answer was counted.
+            return Err(if founders.iter().any(|card| card.id == self.me.id) {
+                Ok(Founded { cluster, founders })
+            } else {
+                Err(Refused::OtherCluster { peer: address.to_owned(), cluster })
+            });
+        }
+        if card.names.name != name {
+            let found = card.names.name;
+            return Ok(Answer::Missing(format!("{address} is `{found}`, not `{name}`")));
+        }
+        if card.id == self.me.id {
+            let text = format!("{name} at {address} has this member's id: its data is a copy");
+            return Ok(Answer::Missing(text));
+        }
+        Ok(Answer::Founder(card))
+    }
+
+    /// All others have answered, or will not in this round.
+    fn end_round(&mut self, now_us: u64) {
+        self.asking = false;
+        self.next_round_us = now_us.saturating_add(PAUSE_US);
+        self.missing.clear();
+        let mut cards = BTreeMap::from([(self.me.id, self.me.clone())]);
+        for answer in std::mem::take(&mut self.answers).into_values() {
+            match answer {
+                Answer::Missing(text) => self.missing.push(text),
+                Answer::Founder(card) => {
+                    let text = format!("{} and another founder have the same id", card.names.name);
+                    if cards.insert(card.id, card).is_some() {
+                        self.missing.push(text);
+                    }
+                }
+            }
+        }
+        let Some((first, decides)) = cards.first_key_value() else { return };
+        if !self.missing.is_empty() {
+            return;
+        }
+        if *first != self.me.id {
+            let name = &decides.names.name;
+            return self.missing.push(format!("{name} has not founded the cluster yet"));
+        }
+        let founders: Vec<Card> = cards.into_values().collect();
+        self.ended = Some(Ok(Founded { cluster: cluster_id(&founders), founders }));
+    }
+}
+
+/// The cluster that a listed member belongs to, if it is another than this member's. A member that has data must
+/// not start then: it was given the addresses of a foreign cluster, or a foreign directory.
+pub fn other_cluster(ours: &str, answer: &Control) -> Option<String> {
+    let Control::IAm(Me { cluster: Some(theirs), .. }) = answer else { return None };
+    (theirs != ours).then(|| theirs.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_raft::MemberId;
+    use tenure_types::Epoch;
+
+    use super::*;
+    use crate::directory::{Names, Preference, first_state};
+
+    fn card(number: u64, address: &str) -> Card {
+        let name = format!("m{number}");
+        let preference = Preference::default();
+        let names = Names { name, members: address.into(), clients: "h:9".into(), preference };
+        Card { id: MemberId::new(number).unwrap(), names }
+    }
+
+    fn listed(numbers: &[u64]) -> Vec<(String, Address)> {
+        numbers.iter().map(|number| (format!("m{number}"), format!("h:{number}"))).collect()
+    }
+
+    fn new(card: Card) -> Bootstrap {
+        Bootstrap::new(&listed(&[1, 2, 3]), card).unwrap()
+    }
+
+    fn iam(card: Card) -> Result<Control, String> {
+        Ok(Control::IAm(Me { card, cluster: None, founders: vec![] }))
+    }
+
+    fn founded(card: Card, founded: &Founded) -> Result<Control, String> {
+        let Founded { cluster, founders } = founded.clone();
+        Ok(Control::IAm(Me { card, cluster: Some(cluster), founders }))
+    }
+
+    fn of(bootstrap: &Bootstrap) -> Founded {
+        bootstrap.ended().unwrap().clone().unwrap()
+    }
+
+    #[test]
+    fn the_smallest_id_decides_once_all_have_answered_in_one_round() {
+        let mut first = new(card(1, "h:1"));
+        assert_eq!(first.turn(0).len(), 2);
+        first.handle("h:2", iam(card(2, "h:2")));
+        first.handle("h:3", Err("refused".into()));
+        assert!(first.turn(1).is_empty());
+        assert_eq!(first.missing(1).as_deref(), Some("m3 at h:3: refused"));
+        assert_eq!(first.missing(2), None);
+        assert_eq!(first.wake_us(), PAUSE_US + 1);
+        assert_eq!(first.turn(PAUSE_US + 1).len(), 2);
+        first.handle("h:3", iam(card(3, "h:3")));
+        assert!(first.turn(PAUSE_US + 2).is_empty());
+        assert!(first.ended().is_none(), "the answer of an earlier round does not count");
+        first.handle("h:2", iam(card(2, "h:2")));
+        first.turn(PAUSE_US + 3);
+        let cards = [card(1, "h:1"), card(2, "h:2"), card(3, "h:3")];
+        assert_eq!(of(&first), Founded { cluster: cluster_id(&cards), founders: cards.into() });
+    }
+
+    #[test]
+    fn an_address_that_changes_while_founding_does_not_split_the_founders() {
+        // Member 3 moves from h:3 to h:33 after member 1 asked it and before member 2 asks it.
+        let mut first = new(card(1, "h:1"));
+        first.turn(0);
+        first.handle("h:2", iam(card(2, "h:2")));
+        first.handle("h:3", iam(card(3, "h:3")));
+        first.turn(1);
+        let told = of(&first);
+        let mut second = new(card(2, "h:2"));
+        second.turn(0);
+        second.handle("h:1", iam(card(1, "h:1")));
+        second.handle("h:3", iam(card(3, "h:33")));
+        second.turn(1);
+        assert!(second.ended().is_none(), "only the smallest id decides");
+        assert_eq!(second.missing(1).unwrap(), "m1 has not founded the cluster yet");
+        second.turn(PAUSE_US + 1);
+        second.handle("h:1", founded(card(1, "h:1"), &told));
+        let mut third = new(card(3, "h:33"));
+        third.turn(0);
+        third.handle("h:2", founded(card(2, "h:2"), &of(&second)));
+        for other in [&second, &third] {
+            assert_eq!(of(other), told);
+            let states =
+                [&told, &of(other)].map(|it| first_state(&it.founders, Epoch::default(), 2));
+            assert_eq!(states[0].encode(), states[1].encode());
+        }
+    }
+
+    #[test]
+    fn the_cluster_id_is_that_of_the_ids() {
+        let (a, b) = ([card(1, "h:1"), card(2, "h:2")], [card(2, "h:7"), card(1, "h:8")]);
+        assert_eq!(cluster_id(&a), cluster_id(&b));
+        assert_ne!(cluster_id(&a), cluster_id(&a[..1]));
+    }
+
+    #[test]
+    fn a_cluster_that_was_founded_without_this_member_is_refused() {
+        let mut third = new(card(3, "h:3"));
+        third.turn(0);
+        let others =
+            Founded { cluster: "c".into(), founders: vec![card(1, "h:1"), card(2, "h:2")] };
+        third.handle("h:1", founded(card(1, "h:1"), &others));
+        let expected = Refused::OtherCluster { peer: "h:1".into(), cluster: "c".into() };
+        assert_eq!(third.ended(), Some(&Err(expected)));
+        assert!(third.turn(u64::MAX).is_empty());
+    }
+
+    #[test]
+    fn the_id_that_founders_tell_counts_and_not_one_computed_here() {
+        let mut second = new(card(2, "h:2"));
+        second.turn(0);
+        let told =
+            Founded { cluster: "old".into(), founders: vec![card(1, "h:1"), card(2, "h:2")] };
+        second.handle("h:1", founded(card(1, "h:1"), &told));
+        assert_eq!(of(&second), told);
+    }
+
+    #[test]
+    fn another_member_at_a_listed_address_and_a_copied_id_are_missing() {
+        let mut first = new(card(1, "h:1"));
+        first.turn(0);
+        first.handle("h:2", iam(card(3, "h:3")));
+        let mut copy = card(3, "h:3");
+        copy.id = card(1, "h:1").id;
+        first.handle("h:3", iam(copy));
+        first.turn(1);
+        let missing = first.missing(1).unwrap();
+        assert!(missing.contains("h:2 is `m3`, not `m2`"), "{missing}");
+        assert!(missing.contains("its data is a copy"), "{missing}");
+        assert!(first.ended().is_none());
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_right_is_refused() {
+        let refused = |list: Vec<(String, Address)>| Bootstrap::new(&list, card(1, "h:1")).err();
+        assert!(matches!(refused(listed(&[2, 3])), Some(Refused::NotListed { .. })));
+        assert!(matches!(refused(listed(&[1, 2, 2])), Some(Refused::Twice { .. })));
+        let mut bad = listed(&[1, 2]);
+        bad[1].1 = "h:0".into();
+        assert!(matches!(refused(bad), Some(Refused::Address { .. })));
+    }
+
+    #[test]
+    fn a_founder_alone_needs_no_answer() {
+        let mut alone = Bootstrap::new(&listed(&[1]), card(1, "h:1")).unwrap();
+        assert!(alone.turn(0).is_empty());
+        assert_eq!(of(&alone).founders, [card(1, "h:1")]);
+    }
+
+    #[test]
+    fn a_member_with_data_notices_a_foreign_cluster() {
+        let them = Founded { cluster: "b".into(), founders: vec![] };
+        let answer = founded(card(1, "h:1"), &them).unwrap();
+        assert_eq!(other_cluster("a", &answer).as_deref(), Some("b"));
+        assert_eq!(other_cluster("b", &answer), None);
+        assert_eq!(other_cluster("a", &iam(card(1, "h:1")).unwrap()), None);
+    }
+}

@@ -1,0 +1,316 @@
+//! Encodes and decodes the text protocol of the members' port.
+//!
+//! Members speak it before a link carries messages of the log, or instead of a link: to introduce themselves, to
+//! open a link, to join. A message is text, one `name value` per line, and the first line names the message. It is
+//! sent rarely, and people read it in packet dumps. A reader ignores fields that it does not know, so later
+//! versions can add some.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use tenure_raft::{MemberId, Why};
+use tenure_store::{Point, SnapshotId};
+
+use crate::directory::{self, Card, Names};
+use crate::lineage::Lineage;
+
+/// The longest message, in bytes. The cards of as many members as a cluster takes fit, however long they are.
+pub const CONTROL_BYTES_MAX: usize = 256 * 1024;
+
+/// What a member tells about itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Me {
+    /// The member's line in the directory.
+    pub card: Card,
+    /// The cluster that it belongs to; none before it has bootstrapped or joined one.
+    pub cluster: Option<String>,
+    /// The cards of the members that founded that cluster.
+    pub founders: Vec<Card>,
+}
+
+/// A message of the members' port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// Asks the receiver who it is.
+    Who,
+    /// Answers [`Control::Who`].
+    IAm(Me),
+    /// Opens a link, and accepts one.
+    Hello(Hello),
+    /// Opens a connection that carries one snapshot. The step that announces it is the next frame. Members that
+    /// know level 2 send snapshots over links instead.
+    Snapshot(Hello, SnapshotId),
+    /// Answers [`Control::Snapshot`]: so many bytes of it are here already.
+    Have(u64),
+    /// The snapshot arrived whole.
+    Done,
+    /// Asks to be added to the cluster, or says that a member's card has changed.
+    Join(Join),
+    /// Answers [`Control::Join`]: the sender is a member now.
+    Joined {
+        /// The cluster.
+        lineage: Lineage,
+        /// The level of the rules that the cluster applies.
+        level: u16,
+        /// The directory.
+        book: Vec<Card>,
+    },
+    /// Another member leads: ask at this address.
+    Elsewhere(String),
+    /// The sender's id was removed from the cluster and is never used again.
+    Retired,
+    /// The request is refused, for this reason.
+    Refused(String),
+}
+
+/// The two ends of a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hello {
+    /// The cluster that the sender belongs to.
+    pub lineage: Lineage,
+    /// The sender.
+    pub from: MemberId,
+    /// The member that the sender means to reach.
+    pub to: MemberId,
+    /// Up to which level the sender knows the machine's rules.
+    pub level: u16,
+}
+
+/// A request to be a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Join {
+    /// The sender's card.
+    pub card: Card,
+    /// Up to which level the sender knows the machine's rules.
+    pub level: u16,
+    /// The cluster that it belongs to, if it does.
+    pub lineage: Option<Lineage>,
+}
+
+impl Control {
+    /// Writes it.
+    pub fn encode(&self) -> Vec<u8> {
+        let lines = match self {
+            Control::Who => vec![line("who", 1)],
+            Control::IAm(me) => {
+                let mut lines = vec![line("i-am", &me.card)];
+                lines.extend(me.cluster.as_ref().map(|cluster| line("cluster", cluster)));
+                lines.extend(me.founders.iter().map(|card| line("card", card)));
+                lines
+            }
+            Control::Hello(hello) => [vec![line("hello", 1)], hello.lines()].concat(),
+            Control::Snapshot(hello, id) => {
+                let mut lines = [vec![line("snapshot", 1)], hello.lines()].concat();
+                lines.push(line("index", id.point.index));
+                lines.push(line("term", id.point.term));
+                lines.push(line("bytes", id.bytes));
+                lines.push(line("checksum", id.checksum));
+                lines
+            }
+            Control::Have(bytes) => vec![line("have", bytes)],
+            Control::Done => vec![line("done", 1)],
+            Control::Join(join) => {
+                let mut lines = vec![line("join", &join.card), line("level", join.level)];
+                lines.extend(join.lineage.iter().flat_map(Lineage::lines));
+                lines
+            }
+            Control::Joined { lineage, level, book } => {
+                let mut lines = vec![line("joined", 1), line("level", level)];
+                lines.extend(lineage.lines());
+                lines.extend(book.iter().map(|card| line("card", card)));
+                lines
+            }
+            Control::Elsewhere(address) => vec![line("elsewhere", address)],
+            // Older members know only the refusal and compare its words.
+            Control::Retired => vec![line("refused", Why::Retired), line("retired", 1)],
+            Control::Refused(why) => vec![line("refused", why.replace(['\n', '\r'], " "))],
+        };
+        lines.join("\n").into_bytes()
+    }
+
+    /// Reads it back. Nothing panics on any bytes.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() > CONTROL_BYTES_MAX {
+            return None;
+        }
+        let text = str::from_utf8(bytes).ok()?;
+        let (what, value) = text.lines().next()?.split_once(' ')?;
+        let mut cards = Vec::new();
+        let mut fields = BTreeMap::new();
+        for line in text.lines().skip(1) {
+            match line.split_once(' ')? {
+                ("card", card) => cards.push(Card::parse(card)?),
+                (name, value) => drop(fields.insert(name, value)),
+            }
+        }
+        let number = |name: &str| fields.get(name)?.parse::<u64>().ok();
+        Some(match what {
+            "who" => Control::Who,
+            "i-am" => {
+                let cluster = fields.get("cluster").map(|&cluster| cluster.to_owned());
+                Control::IAm(Me { card: Card::parse(value)?, cluster, founders: cards })
+            }
+            "hello" => Control::Hello(Hello::from(&fields)?),
+            "snapshot" => {
+                let point = Point { index: number("index")?, term: number("term")? };
+                let checksum = u32::try_from(number("checksum")?).ok()?;
+                let id = SnapshotId { point, bytes: number("bytes")?, checksum };
+                Control::Snapshot(Hello::from(&fields)?, id)
+            }
+            "have" => Control::Have(value.parse().ok()?),
+            "done" => Control::Done,
+            "join" => {
+                let level = u16::try_from(number("level")?).ok()?;
+                let lineage = match fields.contains_key("cluster") {
+                    true => Some(Lineage::parse(|name| fields.get(name).copied())?),
+                    false => None,
+                };
+                Control::Join(Join { card: Card::parse(value)?, level, lineage })
+            }
+            "joined" => {
+                let lineage = Lineage::parse(|name| fields.get(name).copied())?;
+                let level = u16::try_from(number("level")?).ok()?;
+                Control::Joined { lineage, level, book: cards }
+            }
+            "elsewhere" => Control::Elsewhere(value.to_owned()),
+            "refused" if fields.contains_key("retired") => Control::Retired,
+            "refused" => Control::Refused(value.to_owned()),
+            _ => return None,
+        })
+    }
+}
+
+impl Hello {
+    fn lines(&self) -> Vec<String> {
+        let mut lines = self.lineage.lines().to_vec();
+        lines.extend([line("from", self.from), line("to", self.to), line("level", self.level)]);
+        lines
+    }
+
+    fn from(fields: &BTreeMap<&str, &str>) -> Option<Self> {
+        Some(Self {
+            lineage: Lineage::parse(|name| fields.get(name).copied())?,
+            from: directory::parse_id(fields.get("from")?)?,
+            to: directory::parse_id(fields.get("to")?)?,
+            level: fields.get("level")?.parse().ok()?,
+        })
+    }
+
+    /// Why a connection that begins so must be refused by the member `me`; none if it may go on.
+    pub fn objection(&self, ours: &Lineage, me: MemberId) -> Option<String> {
+        if let Some(why) = ours.objection(&self.lineage) {
+            return Some(why);
+        }
+        if self.from == me {
+            return Some("a member has no link to itself".to_owned());
+        }
+        (self.to != me).then(|| format!("this is member {me}, not {}", self.to))
+    }
+}
+
+impl Me {
+    /// A member that belongs to no cluster yet.
+    pub fn new(id: MemberId, names: Names) -> Self {
+        Self { card: Card { id, names }, cluster: None, founders: Vec::new() }
+    }
+}
+
+fn line(name: &str, value: impl Display) -> String {
+    format!("{name} {value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_types::Epoch;
+
+    use super::*;
+    use crate::directory::Preference;
+    use crate::lineage::Incarnation;
+
+    fn examples() -> Vec<Control> {
+        let id = |number| MemberId::new(number).unwrap();
+        let names = Names {
+            name: "a".into(),
+            members: "h:1".into(),
+            clients: "h:2".into(),
+            preference: Preference::default(),
+        };
+        let card = Card { id: id(0xfe), names };
+        let (epoch, incarnation) = (Epoch::new(3).unwrap(), Incarnation(9));
+        let lineage = Lineage { cluster: "c".into(), epoch, incarnation };
+        let hello = Hello { lineage: lineage.clone(), from: id(1), to: id(2), level: 4 };
+        let join = Join { card: card.clone(), level: 4, lineage: None };
+        let point = Point { index: 9, term: 2 };
+        let founders = vec![card.clone()];
+        vec![
+            Control::Who,
+            Control::IAm(Me { card: card.clone(), cluster: None, founders: vec![] }),
+            Control::IAm(Me { card: card.clone(), cluster: Some("c".into()), founders }),
+            Control::Hello(hello.clone()),
+            Control::Snapshot(hello, SnapshotId { point, bytes: 77, checksum: 5 }),
+            Control::Have(12),
+            Control::Done,
+            Control::Join(join.clone()),
+            Control::Join(Join { lineage: Some(lineage.clone()), ..join }),
+            Control::Joined { lineage, level: 2, book: vec![card] },
+            Control::Elsewhere("h:3".into()),
+            Control::Retired,
+            Control::Refused("no room for you".into()),
+        ]
+    }
+
+    #[test]
+    fn every_message_reads_back() {
+        for said in examples() {
+            assert_eq!(Control::decode(&said.encode()), Some(said));
+        }
+        assert_eq!(Control::decode(b"GET / HTTP/1.1"), None);
+    }
+
+    #[test]
+    fn no_part_and_no_flipped_bit_makes_reading_panic() {
+        for said in examples() {
+            let bytes = said.encode();
+            for end in 0..bytes.len() {
+                let _ = Control::decode(&bytes[..end]);
+            }
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                let _ = Control::decode(&flipped);
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_cannot_pretend_to_be_another_answer() {
+        for text in ["no\nretired 1", "no\r\nretired 1"] {
+            let said = Control::Refused(text.into());
+            assert!(matches!(Control::decode(&said.encode()), Some(Control::Refused(_))));
+        }
+    }
+
+    #[test]
+    fn an_older_member_reads_a_retirement_as_the_refusal_that_it_knows() {
+        let text = String::from_utf8(Control::Retired.encode()).unwrap();
+        let first = text.lines().next().unwrap();
+        assert_eq!(first, format!("refused {}", Why::Retired));
+    }
+
+    #[test]
+    fn fields_of_later_versions_are_ignored() {
+        let later = [&Control::Who.encode()[..], b"\ncolour blue"].concat();
+        assert_eq!(Control::decode(&later), Some(Control::Who));
+    }
+
+    #[test]
+    fn a_connection_to_another_member_or_cluster_is_refused() {
+        let Control::Hello(hello) = examples().remove(3) else { panic!() };
+        let (ours, id) = (hello.lineage.clone(), |number| MemberId::new(number).unwrap());
+        assert_eq!(hello.objection(&ours, id(2)), None);
+        assert!(hello.objection(&ours, id(3)).unwrap().contains("this is member 3"));
+        assert!(hello.objection(&ours, id(1)).unwrap().contains("itself"));
+        let other = Lineage { cluster: "d".into(), ..ours };
+        assert!(hello.objection(&other, id(2)).unwrap().contains("cluster"));
+    }
+}

@@ -1,0 +1,323 @@
+//! Adds members to the cluster: the leader's side of a join.
+//!
+//! One join is in flight at a time: the leader writes the member's card to the directory, adds the member as a
+//! learner, and answers. A joiner that finds another join in flight is refused and asks again.
+//!
+//! A join that names an existing member changes that member's card, so it must come from that member:
+//!
+//! - Under TLS the connection's certificate must have the name that the directory lists under the id. A member that
+//!   takes a new name needs a certificate with both names until the directory has the new one.
+//! - Without TLS nothing proves who asks. A join then changes the card of a learner that has never acknowledged
+//!   anything and has no link: one that was added and started again elsewhere before it got the state. Every other
+//!   member announces its card over its link, see `join/standing.rs`.
+//!
+//! The leader adds the next new member when the one before has acknowledged entries, or after a while. A learner
+//! that never does counts towards the limit of members until an operator removes it.
+
+use std::collections::BTreeMap;
+
+use tenure_core::codec::encode_request;
+use tenure_core::request::{Command, Expect, Request, RequestId};
+use tenure_raft::{Change, Fate, Input as RaftInput, MemberId, Stop, Ticket, Why};
+
+use super::undiallable;
+use crate::control::{Control, Join};
+use crate::directory::{self, Card, Names};
+use crate::io::{AdminRequest, JoinId, Output};
+use crate::node::{NO_CALLER, Node};
+
+/// Members of one cluster, at most: the leader sends every entry to each of them.
+const MEMBERS_MAX: usize = 64;
+/// How long the cluster may take to agree on one step of a join.
+const AGREE_US: u64 = 8_000_000;
+/// Before the next member is added while the one before has not acknowledged anything. It bounds how fast strangers
+/// can fill the cluster with learners that do not exist.
+const GAP_US: u64 = 5_000_000;
+
+/// What the connection that carries a join proves of its other end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PeerName {
+    /// Nothing: it is not encrypted.
+    Plain,
+    /// Its certificate, signed by the members' authority, is for these names.
+    Certified(Vec<String>),
+}
+
+impl PeerName {
+    fn proves(&self, name: &str) -> bool {
+        match self {
+            PeerName::Plain => false,
+            PeerName::Certified(names) => {
+                names.iter().any(|certified| certified.eq_ignore_ascii_case(name))
+            }
+        }
+    }
+}
+
+/// The join in flight.
+#[derive(Default)]
+pub(crate) struct Joins {
+    current: Option<Current>,
+    /// The newest member added here, and when.
+    newest: Option<(MemberId, u64)>,
+}
+
+struct Current {
+    join: JoinId,
+    card: Card,
+    ticket: Ticket,
+    due_us: u64,
+    /// Whether the directory had no entry for the id before.
+    fresh: bool,
+}
+
+impl Joins {
+    pub(crate) fn is_known(&self, ticket: Ticket) -> bool {
+        self.current.as_ref().is_some_and(|current| current.ticket == ticket)
+    }
+}
+
+impl Node {
+    /// Takes a request to be added, or of a member whose card has changed.
+    pub(crate) fn join(&mut self, join: JoinId, request: Join, peer: &PeerName) {
+        let known = directory::read(self.replica.machine());
+        match self.check_join(&request, peer, &known) {
+            Err(answer) => self.answer_join(join, *answer),
+            Ok(()) => {
+                let card = request.card;
+                let before = known.get(&card.id);
+                let (fresh, same) = (before.is_none(), before == Some(&card.names));
+                let current = Current { join, card, ticket: NO_CALLER, due_us: 0, fresh };
+                if same { self.add_learner(current) } else { self.write_card(current) }
+            }
+        }
+    }
+
+    fn check_join(
+        &self,
+        request: &Join,
+        peer: &PeerName,
+        known: &BTreeMap<MemberId, Names>,
+    ) -> Result<(), Box<Control>> {
+        let refused = |why: String| Err(Box::new(Control::Refused(why)));
+        let Some(identity) = &self.config.identity else {
+            return refused("this member is alone and adds no others".into());
+        };
+        let theirs = request.lineage.as_ref();
+        if let Some(why) = theirs.and_then(|theirs| identity.lineage.objection(theirs)) {
+            return refused(why);
+        }
+        let Card { id, names } = &request.card;
+        if matches!(peer, PeerName::Certified(_)) && !peer.proves(&names.name) {
+            return refused(format!("the certificate is not for `{}`", names.name));
+        }
+        let members = self.replica.members();
+        // An id stays retired for ever, so a member that does not lead knows it too.
+        if members.retired.contains(id) {
+            return Err(Box::new(Control::Retired));
+        }
+        let status = self.replica.status();
+        if !status.leading {
+            return Err(Box::new(self.elsewhere(known)));
+        }
+        if !status.serving {
+            return refused("the leader has just begun: try again".into());
+        }
+        let level = self.replica.machine().level();
+        if request.level < level {
+            return refused(Stop::Outgrown { level, known: request.level }.to_string());
+        }
+        self.check_card(*id, names, known).or_else(refused)?;
+        if members.contains(*id) {
+            let before = known.get(id);
+            let learns = members.learners.contains(id) && !members.voters.contains(id);
+            let absent = status.matched.get(id).is_none_or(|matched| *matched == 0)
+                && !self.links.contains_key(id);
+            if before != Some(names) && !may_change(*id, before, peer, learns && absent) {
+                return refused(format!(
+                    "member {id} is in the cluster: its card is changed by itself, over its link \
+                     or with a certificate for the name that the directory has"
+                ));
+            }
+        } else if members.all().len() >= MEMBERS_MAX {
+            return refused(format!("the cluster has {MEMBERS_MAX} members"));
+        } else if let Some((newest, at_us)) = self.joins.newest
+            && members.learners.contains(&newest)
+            && status.matched.get(&newest).is_none_or(|matched| *matched == 0)
+            && self.now_us.saturating_sub(at_us) < GAP_US
+        {
+            return refused(format!("member {newest} was added just now: try again"));
+        }
+        if self.joins.current.is_some() {
+            return refused("another member is being added: try again".into());
+        }
+        Ok(())
+    }
+
+    /// Why a card cannot stand in the directory.
+    pub(super) fn check_card(
+        &self,
+        id: MemberId,
+        names: &Names,
+        known: &BTreeMap<MemberId, Names>,
+    ) -> Result<(), String> {
+        if let Some(why) = undiallable(&names.members) {
+            return Err(format!("other members cannot dial `{}`: {why}", names.members));
+        }
+        let members = self.replica.members();
+        let clashes = |(other, theirs): &(&MemberId, &Names)| {
+            **other != id && members.contains(**other) && theirs.name == names.name
+        };
+        match known.iter().find(clashes) {
+            Some((other, _)) => Err(format!("member {other} is called `{}` already", names.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Where the leader is, as far as this member knows.
+    fn elsewhere(&self, known: &BTreeMap<MemberId, Names>) -> Control {
+        let leader = self.lead.by.filter(|by| *by != self.id()).and_then(|by| known.get(&by));
+        match leader {
+            Some(names) => Control::Elsewhere(names.members.clone()),
+            None => Control::Refused("no member leads: try again".into()),
+        }
+    }
+
+    fn write_card(&mut self, current: Current) {
+        let put = directory::put(&directory::key(current.card.id), &current.card.names.to_string());
+        let ticket = self.wait_for_join(current);
+        let requests = vec![put.into()];
+        self.replica.handle(RaftInput::Submit { ticket, requests, patience_us: 0 });
+    }
+
+    fn add_learner(&mut self, current: Current) {
+        let id = current.card.id;
+        if self.replica.members().contains(id) {
+            return self.joined(current);
+        }
+        let ticket = self.wait_for_join(current);
+        let wish = AdminRequest::Change(vec![Change::AddLearner(id)]);
+        self.replica.handle(RaftInput::Admin { ticket, wish });
+    }
+
+    fn wait_for_join(&mut self, current: Current) -> Ticket {
+        let ticket = self.in_flight.number();
+        let due_us = self.now_us.saturating_add(AGREE_US);
+        self.timers.set(due_us, ticket.0);
+        self.joins.current = Some(Current { ticket, due_us, ..current });
+        self.again = true;
+        ticket
+    }
+
+    fn take_join(&mut self, ticket: Ticket) -> Option<Current> {
+        let current = self.joins.current.take_if(|current| current.ticket == ticket)?;
+        self.timers.cancel(current.due_us, ticket.0);
+        Some(current)
+    }
+
+    /// The replica tells what became of the card.
+    pub(crate) fn join_written(&mut self, ticket: Ticket, fate: Fate) {
+        let Some(current) = self.take_join(ticket) else { return };
+        let why = match fate {
+            Fate::Applied(outcomes) => match outcomes.into_iter().next().map(|it| it.result) {
+                Some(Ok(_)) => return self.add_learner(current),
+                Some(Err(refusal)) => refusal.to_string(),
+                None => "the card has no outcome".into(),
+            },
+            Fate::NotDone { why, .. } => return self.join_failed(current.join, why),
+            Fate::Unknown { .. } => "it is not known whether the card was written".into(),
+        };
+        self.answer_join(current.join, Control::Refused(why));
+    }
+
+    /// The replica tells what became of the change of members.
+    pub(crate) fn join_changed(&mut self, ticket: Ticket, result: Result<(), Why>) {
+        let Some(current) = self.take_join(ticket) else { return };
+        let id = current.card.id;
+        match result {
+            Ok(()) => {
+                self.joins.newest = Some((id, self.now_us));
+                self.joined(current);
+            }
+            Err(_) if self.replica.members().contains(id) => self.joined(current),
+            Err(Why::Retired) => self.answer_join(current.join, Control::Retired),
+            Err(why) => {
+                if current.fresh {
+                    self.remove_card(id);
+                }
+                self.join_failed(current.join, why);
+            }
+        }
+    }
+
+    /// Takes a card out of the directory whose member was not added. It stays if this member does not lead any
+    /// more; the next attempt of the joiner writes it again.
+    fn remove_card(&mut self, id: MemberId) {
+        let key = directory::key(id);
+        let command = Command::Delete { key: &key, expect: Expect::Any, guard: None };
+        let mut bytes = Vec::new();
+        encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+        let requests = vec![bytes.into()];
+        self.replica.handle(RaftInput::Submit { ticket: NO_CALLER, requests, patience_us: 0 });
+        self.again = true;
+    }
+
+    fn join_failed(&mut self, join: JoinId, why: Why) {
+        let answer = match why {
+            Why::NotLeader { .. } | Why::Replaced => {
+                self.elsewhere(&directory::read(self.replica.machine()))
+            }
+            why => Control::Refused(why.to_string()),
+        };
+        self.answer_join(join, answer);
+    }
+
+    fn joined(&mut self, current: Current) {
+        let Some(identity) = &self.config.identity else { return };
+        let (machine, members) = (self.replica.machine(), self.replica.members());
+        let book = directory::read(machine).into_iter().filter(|(id, _)| members.contains(*id));
+        let book = book.map(|(id, names)| Card { id, names });
+        let (lineage, level) = (identity.lineage.clone(), machine.level());
+        let answer = Control::Joined { lineage, level, book: book.collect() };
+        self.answer_join(current.join, answer);
+    }
+
+    fn answer_join(&mut self, join: JoinId, answer: Control) {
+        self.staged.push(Output::JoinAnswer { join, answer });
+    }
+
+    /// The cluster has not agreed in time. The member may be added later nevertheless, and asks again.
+    pub(crate) fn join_due(&mut self, ticket: Ticket) {
+        if let Some(current) = self.take_join(ticket) {
+            let why = "the cluster has not agreed in time: try again";
+            self.answer_join(current.join, Control::Refused(why.into()));
+        }
+    }
+
+    /// The member ends: the joiner asks another one.
+    pub(crate) fn end_joins(&mut self) {
+        if let Some(current) = self.joins.current.take() {
+            self.timers.cancel(current.due_us, current.ticket.0);
+            let why = "this member is stopping";
+            self.answer_join(current.join, Control::Refused(why.into()));
+        }
+    }
+}
+
+/// Whether a join may change the card of an existing member.
+fn may_change(id: MemberId, before: Option<&Names>, peer: &PeerName, absent_learner: bool) -> bool {
+    if mutant!("join_takes_over_a_member") {
+        return true;
+    }
+    match (peer, before) {
+        (PeerName::Plain, _) => absent_learner,
+        // A member that an operator added by hand is called by its id until it tells its name.
+        (PeerName::Certified(_), Some(before)) if before.name == id.to_string() => absent_learner,
+        (PeerName::Certified(_), Some(before)) => peer.proves(&before.name),
+        (PeerName::Certified(_), None) => absent_learner,
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,119 @@
+//! Keeps this member's card in the directory true, and notices that the member was removed.
+//!
+//! A member that starts at a new address, or with a new name or preference, announces its card over its link to the
+//! leader until the directory has it. The link is what proves that the card is the member's own. A member reaches
+//! the leader from a new address because both ends of a link dial.
+//!
+//! The entry that removes a member may never reach it: the leader stops sending once the others have agreed. So a
+//! member that hears of no leader for a while asks the others, one after the other, whether its id is retired.
+
+use tenure_raft::{Input as RaftInput, MemberId};
+
+use crate::control::{Control, Join};
+use crate::directory::{self, Card, Names};
+use crate::io::Output;
+use crate::node::{NO_CALLER, Node};
+use crate::peer::{PeerMessage, WITHIN_LEVEL};
+
+/// How often a member that is not in the directory as it is announces its card.
+const ANNOUNCE_US: u64 = 500_000;
+/// How long a member hears of no leader before it asks whether it was removed: an election is over by then.
+const ALONE_US: u64 = 3_000_000;
+/// Between two such questions.
+const ASK_US: u64 = 1_000_000;
+
+/// When the member looks next, and whom it asked last.
+#[derive(Default)]
+pub(crate) struct Standing {
+    announce_us: u64,
+    ask_us: u64,
+    asked: Option<MemberId>,
+    removed: bool,
+}
+
+impl Standing {
+    /// Another member has answered whether this one was removed.
+    pub(crate) fn answered(&mut self, answer: &Control) {
+        self.removed |= *answer == Control::Retired;
+    }
+
+    /// Whether another member said so since the last time this was asked.
+    pub(crate) fn take_removed(&mut self) -> bool {
+        std::mem::take(&mut self.removed)
+    }
+}
+
+impl Node {
+    /// Announces the card, or asks whether the member was removed, if that is due. A replica turns at least once in
+    /// a tick, so this needs no timer of its own.
+    pub(crate) fn keep_standing(&mut self) {
+        if self.config.identity.is_none() {
+            return;
+        }
+        if self.now_us >= self.standing.announce_us && self.lead.by.is_some() {
+            self.standing.announce_us = self.now_us.saturating_add(ANNOUNCE_US);
+            self.announce();
+        }
+        let since_us = self.leaderless_us.unwrap_or(self.now_us);
+        let alone = self.now_us.saturating_sub(since_us) >= ALONE_US;
+        if alone && self.now_us >= self.standing.ask_us {
+            self.standing.ask_us = self.now_us.saturating_add(ASK_US);
+            self.ask_standing();
+        }
+    }
+
+    fn announce(&mut self) {
+        let Some(identity) = &self.config.identity else { return };
+        let Card { id, names } = identity.card.clone();
+        let key = self.replica.machine().key(&directory::key(id));
+        let known = key.is_some_and(|key| key.value[..] == *names.to_string().as_bytes());
+        if known || !self.replica.members().contains(id) {
+            return;
+        }
+        let Some(leader) = self.lead.by else { return };
+        if leader == id {
+            return self.take_announcement(id, &names);
+        }
+        // An older leader does not know the message. The card waits until a newer one leads.
+        if self.links.get(&leader).is_some_and(|linked| linked.level >= WITHIN_LEVEL) {
+            let message = PeerMessage::Announce { names };
+            self.staged.push(Output::Send { to: leader, message });
+        }
+    }
+
+    /// Why the leader does not write this member's card to the directory, to be logged; none if it does or has.
+    pub fn card_objection(&self) -> Option<String> {
+        let Card { id, names } = &self.config.identity.as_ref()?.card;
+        self.check_card(*id, names, &directory::read(self.replica.machine())).err()
+    }
+
+    /// Writes the card of a member that it has announced itself. One that cannot stand in the directory is left out.
+    pub(crate) fn take_announcement(&mut self, from: MemberId, names: &Names) {
+        let known = directory::read(self.replica.machine());
+        let may = self.replica.status().serving && known.get(&from) != Some(names);
+        if !may || self.check_card(from, names, &known).is_err() {
+            return;
+        }
+        let requests = vec![directory::put(&directory::key(from), &names.to_string()).into()];
+        self.replica.handle(RaftInput::Submit { ticket: NO_CALLER, requests, patience_us: 0 });
+        self.again = true;
+    }
+
+    fn ask_standing(&mut self) {
+        let Some(identity) = &self.config.identity else { return };
+        let me = identity.card.id;
+        let mut others = directory::read(self.replica.machine());
+        if others.is_empty() {
+            others.extend(identity.given.iter().map(|card| (card.id, card.names.clone())));
+        }
+        others.remove(&me);
+        let after = |asked: MemberId| others.range(asked..).find(|(id, _)| **id != asked);
+        let next = self.standing.asked.and_then(after).or_else(|| others.first_key_value());
+        let Some((id, names)) = next else { return };
+        let (card, level) = (identity.card.clone(), identity.level_known);
+        let join = Join { card, level, lineage: Some(identity.lineage.clone()) };
+        let (address, name) = (names.members.clone(), names.name.clone());
+        self.standing.asked = Some(*id);
+        self.staged.push(Output::AskStanding { address, name, question: Control::Join(join) });
+    }
+}

@@ -1,0 +1,499 @@
+//! Drives whole members in memory: joins, announcements, removals, and the snapshot that a joiner gets.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use tenure_core::{Machine, SnapshotReader};
+use tenure_raft::{Boot, Membership, Replica, Saved};
+use tenure_store::{HardState, Point, SnapshotId};
+use tenure_types::Epoch;
+
+use super::*;
+use crate::admission::Admission;
+use crate::io::{Input, LinkId};
+use crate::join::Identity;
+use crate::lineage::{Incarnation, Lineage};
+use crate::node::Config;
+use crate::peer::PeerMessage;
+use crate::principal::Principal;
+use crate::transfer::Unreadable;
+
+const TICK_US: u64 = 10_000;
+
+struct Cluster {
+    now_us: u64,
+    nodes: BTreeMap<MemberId, Node>,
+    answers: BTreeMap<u64, Control>,
+    asked: u64,
+    stops: BTreeMap<MemberId, Stop>,
+    questions: Vec<(MemberId, String, Control)>,
+    /// Each member's snapshots: their bytes and members.
+    disks: BTreeMap<MemberId, Vec<(SnapshotId, Bytes, Membership)>>,
+    parts: BTreeMap<MemberId, Vec<u8>>,
+    cut: Vec<MemberId>,
+    damaged: u32,
+    endings: Vec<crate::transfer::Ending>,
+    level: u16,
+}
+
+fn id(number: u64) -> MemberId {
+    MemberId::new(number).unwrap()
+}
+
+fn card(number: u64) -> Card {
+    let text = format!("m{number} h:{number} c:{number}");
+    Card { id: id(number), names: Names::parse(&text).unwrap() }
+}
+
+fn lineage() -> Lineage {
+    let (epoch, incarnation) = (Epoch::default(), Incarnation(0));
+    Lineage { cluster: "c".into(), epoch, incarnation }
+}
+
+fn request(card: Card) -> Join {
+    Join { card, level: 1, lineage: None }
+}
+
+fn certified(name: &str) -> PeerName {
+    PeerName::Certified(vec!["other".into(), name.into()])
+}
+
+impl Cluster {
+    fn of(voters: u64) -> Self {
+        let founders: Vec<Card> = (1..=voters).map(card).collect();
+        let members = Membership::of_voters(founders.iter().map(|card| card.id));
+        let first = directory::first_state(&founders, Epoch::default(), 2).encode();
+        let mut cluster = Self {
+            now_us: 0,
+            nodes: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            asked: 0,
+            stops: BTreeMap::new(),
+            questions: Vec::new(),
+            disks: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            cut: Vec::new(),
+            damaged: 0,
+            endings: Vec::new(),
+            level: 2,
+        };
+        for founder in founders {
+            let mut reader = SnapshotReader::knowing(tenure_core::LEVEL_MAX);
+            reader.push(&first).unwrap();
+            let point = tenure_raft::FIRST;
+            let hard_state = HardState { term: point.term, vote: None, commit: point.index };
+            let boot = Boot {
+                machine: reader.finish().unwrap(),
+                applied: point,
+                members: members.clone(),
+                base: point,
+                entries: vec![],
+                hard_state,
+                notes: vec![],
+                cut: None,
+                given: BTreeSet::new(),
+            };
+            cluster.start(founder, boot);
+        }
+        cluster.run(2_000);
+        cluster
+    }
+
+    fn start(&mut self, card: Card, boot: Boot) {
+        let replica = Replica::new(tenure_raft::Config::new(card.id), boot, card.id.get()).unwrap();
+        let level_known = tenure_core::LEVEL_MAX;
+        let member = card.id;
+        let identity = Identity { card, lineage: lineage(), level_known, given: vec![] };
+        let config = Config {
+            command_bytes_max: 1 << 20,
+            admission: Admission::default(),
+            identity: Some(identity),
+        };
+        self.nodes.insert(member, Node::new(replica, config));
+        let others: Vec<MemberId> = self.nodes.keys().copied().collect();
+        for other in others.into_iter().filter(|other| *other != member) {
+            self.link(member, other);
+        }
+    }
+
+    /// A member that has joined and has no state.
+    fn start_empty(&mut self, card: Card) {
+        let boot = Boot {
+            machine: Machine::new(Epoch::default()),
+            applied: Point::default(),
+            members: Membership::default(),
+            base: Point::default(),
+            entries: vec![],
+            hard_state: HardState { term: 0, vote: None, commit: 0 },
+            notes: vec![],
+            cut: None,
+            given: self.nodes.keys().copied().collect(),
+        };
+        self.start(card, boot);
+    }
+
+    fn link(&mut self, a: MemberId, b: MemberId) {
+        self.asked += 1;
+        let (link, level) = (LinkId(self.asked), self.level);
+        for (at, member) in [(a, b), (b, a)] {
+            let node = self.nodes.get_mut(&at).unwrap();
+            node.handle(Input::Linked { member, link, level });
+        }
+    }
+
+    fn leader(&self) -> MemberId {
+        let serves =
+            |(id, node): (&MemberId, &Node)| node.replica().status().serving.then_some(*id);
+        self.nodes.iter().find_map(serves).expect("one leads")
+    }
+
+    fn other(&self) -> MemberId {
+        *self.nodes.keys().find(|id| **id != self.leader()).unwrap()
+    }
+
+    fn run(&mut self, ms: u64) {
+        for _ in 0..ms * 1_000 / TICK_US {
+            self.now_us += TICK_US;
+            let mut inputs = VecDeque::new();
+            for (at, node) in &mut self.nodes {
+                let mut outputs = Vec::new();
+                node.turn(self.now_us, &mut outputs, &mut ());
+                inputs.extend(outputs.into_iter().map(|output| (*at, output)));
+            }
+            for (at, output) in inputs {
+                self.perform(at, output);
+            }
+        }
+    }
+
+    fn hand(&mut self, at: MemberId, input: Input) {
+        if let Some(node) = self.nodes.get_mut(&at) {
+            node.handle(input);
+        }
+    }
+
+    fn perform(&mut self, at: MemberId, output: Output) {
+        match output {
+            Output::Send { to, message } if !self.cut.contains(&to) && !self.cut.contains(&at) => {
+                let message = PeerMessage::decode(&Bytes::from(message.encode())).unwrap();
+                self.hand(to, Input::Peer { from: at, message });
+            }
+            Output::Persist(persist) => {
+                self.hand(at, Input::Persisted { number: persist.number });
+            }
+            Output::JoinAnswer { join, answer } => {
+                assert!(self.answers.insert(join.0, answer).is_none(), "one answer");
+            }
+            Output::Stop(stop) => drop(self.stops.insert(at, stop)),
+            Output::AskStanding { address, name, question } => {
+                assert!(name.starts_with('m'));
+                self.questions.push((at, address, question));
+            }
+            Output::SaveSnapshot { point, meta, frozen } => {
+                let mut bytes = Vec::new();
+                frozen.write(&mut |part| bytes.extend_from_slice(part));
+                let members = Membership::decode(&meta).unwrap();
+                let snapshot = SnapshotId { point, bytes: bytes.len() as u64, checksum: 0 };
+                self.disks.entry(at).or_default().push((snapshot, bytes.into(), members));
+                self.hand(at, Input::SnapshotSaved { point, saved: Saved::Yes });
+            }
+            Output::FindSnapshot { to, point } => {
+                let found = self.disks.get(&at).and_then(|disk| {
+                    disk.iter().rev().find(|(snapshot, ..)| snapshot.point == point)
+                });
+                let id = found.map(|(snapshot, ..)| *snapshot);
+                self.hand(at, Input::SnapshotFound { to, point, id });
+            }
+            Output::ReadChunk { to, id, offset, len } => {
+                let disk = &self.disks[&at];
+                let (_, bytes, _) = disk.iter().rev().find(|(other, ..)| *other == id).unwrap();
+                let at_byte = |offset: u64| usize::try_from(offset).unwrap();
+                let bytes = match self.damaged {
+                    0 => Ok(bytes.slice(at_byte(offset)..at_byte(offset + len))),
+                    _ => Err(Unreadable::Damaged),
+                };
+                self.damaged = self.damaged.saturating_sub(1);
+                self.hand(at, Input::ChunkRead { to, id, offset, bytes });
+            }
+            Output::OpenTransfer { number, .. } => {
+                self.parts.insert(at, Vec::new());
+                self.hand(at, Input::ChunkWritten { number, have: 0 });
+            }
+            Output::WriteChunk { number, offset, bytes, .. } => {
+                let part = self.parts.get_mut(&at).unwrap();
+                assert_eq!(part.len() as u64, offset);
+                part.extend_from_slice(&bytes);
+                let have = part.len() as u64;
+                self.hand(at, Input::ChunkWritten { number, have });
+            }
+            Output::FinishTransfer { from, id, step, .. } => {
+                let bytes = self.parts.remove(&at).unwrap();
+                let sent = self.disks[&from].iter().rev().find(|(other, ..)| *other == id).unwrap();
+                assert_eq!(&bytes[..], &sent.1[..]);
+                let members = sent.2.clone();
+                let mut reader = SnapshotReader::knowing(tenure_core::LEVEL_MAX);
+                reader.push(&bytes).unwrap();
+                let machine = Box::new(reader.finish().unwrap());
+                self.hand(at, Input::SnapshotReceived { from, step, machine, members });
+            }
+            Output::TransferEnded { ending, .. } => self.endings.push(ending),
+            _ => {}
+        }
+    }
+
+    /// Asks a member to add another, and waits for the answer.
+    fn join(&mut self, at: MemberId, request: Join, peer_name: PeerName) -> Control {
+        self.asked += 1;
+        let join = JoinId(self.asked);
+        self.hand(at, Input::Join { join, request, peer_name });
+        for _ in 0..1_000 {
+            self.run(10);
+            if let Some(answer) = self.answers.remove(&join.0) {
+                return answer;
+            }
+        }
+        panic!("no answer");
+    }
+
+    fn join_plain(&mut self, card: Card) -> Control {
+        let leader = self.leader();
+        self.join(leader, request(card), PeerName::Plain)
+    }
+
+    fn names(&self, number: u64) -> Option<Names> {
+        directory::read(self.nodes[&self.leader()].machine()).remove(&id(number))
+    }
+
+    fn change(&mut self, change: Change) {
+        self.asked += 1;
+        let leader = self.leader();
+        let admin = crate::io::AdminId(self.asked);
+        let request = AdminRequest::Change(vec![change]);
+        let principal = Principal::anyone();
+        let deadline_us = u64::MAX;
+        self.hand(leader, Input::Admin { admin, principal, request, deadline_us });
+        self.run(500);
+    }
+}
+
+fn is_refused(answer: &Control, words: &str) -> bool {
+    matches!(answer, Control::Refused(why) if why.contains(words))
+}
+
+fn moved(number: u64, address: &str) -> Card {
+    let mut card = card(number);
+    card.names.members = address.into();
+    card
+}
+
+#[test]
+fn a_member_joins_and_gets_the_state_in_chunks() {
+    let mut cluster = Cluster::of(3);
+    let answer = cluster.join_plain(card(4));
+    let Control::Joined { lineage: told, book, .. } = answer else { panic!("{answer:?}") };
+    assert_eq!((told, book.len()), (lineage(), 4));
+    cluster.start_empty(card(4));
+    cluster.run(2_000);
+    let node = &cluster.nodes[&id(4)];
+    assert!(node.replica().members().learners.contains(&id(4)));
+    let leader = &cluster.nodes[&cluster.leader()];
+    assert_eq!(node.replica().status().applied, leader.replica().status().applied);
+    assert_eq!(cluster.endings, [crate::transfer::Ending::Arrived]);
+}
+
+#[test]
+fn a_damaged_snapshot_is_replaced_and_then_arrives() {
+    let mut cluster = Cluster::of(1);
+    cluster.damaged = 1;
+    assert!(matches!(cluster.join_plain(card(2)), Control::Joined { .. }));
+    cluster.start_empty(card(2));
+    cluster.run(5_000);
+    assert_eq!(cluster.endings.first(), Some(&crate::transfer::Ending::Damaged));
+    assert_eq!(cluster.endings.last(), Some(&crate::transfer::Ending::Arrived));
+    assert!(cluster.disks[&id(1)].len() >= 2, "a second snapshot was written");
+    assert!(cluster.nodes[&id(2)].replica().members().contains(id(2)));
+}
+
+#[test]
+fn a_stranger_cannot_take_over_a_voters_address() {
+    let mut cluster = Cluster::of(3);
+    let before = cluster.names(2);
+    let answer = cluster.join_plain(moved(2, "evil:1"));
+    assert!(is_refused(&answer, "is in the cluster"), "{answer:?}");
+    // Also under a certificate of the members' authority, if it is for another name.
+    let mut thief = moved(2, "evil:1");
+    thief.names.name = "other".into();
+    let leader = cluster.leader();
+    let answer = cluster.join(leader, request(thief), certified("other"));
+    assert!(is_refused(&answer, "is in the cluster"), "{answer:?}");
+    assert_eq!(cluster.names(2), before);
+}
+
+#[test]
+fn a_member_changes_its_address_with_its_certificate() {
+    let mut cluster = Cluster::of(3);
+    let leader = cluster.leader();
+    let answer = cluster.join(leader, request(moved(2, "new:1")), certified("m2"));
+    assert!(matches!(answer, Control::Joined { .. }), "{answer:?}");
+    let answer = cluster.join(leader, request(moved(4, "new:4")), certified("m5"));
+    assert!(is_refused(&answer, "the certificate is not for `m4`"), "{answer:?}");
+}
+
+#[test]
+fn a_restarted_member_announces_its_new_address_over_its_link() {
+    let mut cluster = Cluster::of(3);
+    let mover = cluster.other();
+    let card = moved(mover.get(), "new:9");
+    let node = cluster.nodes.get_mut(&mover).unwrap();
+    node.config.identity.as_mut().unwrap().card = card.clone();
+    cluster.run(1_500);
+    assert_eq!(cluster.names(mover.get()), Some(card.names));
+    // The leader announces its own, too.
+    let leader = cluster.leader();
+    let card = moved(leader.get(), "new:8");
+    let node = cluster.nodes.get_mut(&leader).unwrap();
+    node.config.identity.as_mut().unwrap().card = card.clone();
+    cluster.run(1_500);
+    assert_eq!(cluster.names(leader.get()), Some(card.names));
+}
+
+#[test]
+fn an_announcement_counts_only_for_its_sender_and_never_takes_a_name() {
+    let mut cluster = Cluster::of(3);
+    let (leader, other) = (cluster.leader(), cluster.other());
+    let before = cluster.names(other.get());
+    let names = card(leader.get()).names;
+    let message = PeerMessage::Announce { names: names.clone() };
+    cluster.hand(leader, Input::Peer { from: other, message });
+    let message = PeerMessage::Announce { names: Names { name: "z".into(), ..names } };
+    cluster.hand(leader, Input::Peer { from: id(99), message });
+    cluster.run(1_000);
+    assert_eq!(cluster.names(other.get()), before);
+    assert_eq!(cluster.names(99), None);
+}
+
+#[test]
+fn a_name_that_another_member_has_is_refused() {
+    let mut cluster = Cluster::of(3);
+    let mut twin = card(4);
+    twin.names.name = "m2".into();
+    let answer = cluster.join_plain(twin);
+    assert!(is_refused(&answer, "is called `m2` already"), "{answer:?}");
+}
+
+#[test]
+fn addresses_that_cannot_be_dialled_are_refused() {
+    let mut cluster = Cluster::of(1);
+    for bad in ["-", "h:0", "0.0.0.0:7", "h"] {
+        let answer = cluster.join_plain(moved(4, bad));
+        assert!(is_refused(&answer, "cannot dial"), "{bad}: {answer:?}");
+    }
+    assert_eq!(cluster.names(4), None);
+}
+
+#[test]
+fn a_removed_id_is_refused_for_ever_by_every_member() {
+    let mut cluster = Cluster::of(3);
+    let (leader, gone) = (cluster.leader(), cluster.other());
+    cluster.cut.push(gone);
+    cluster.change(Change::Remove(gone));
+    let third = *cluster.nodes.keys().find(|it| **it != leader && **it != gone).unwrap();
+    let asks = request(card(gone.get()));
+    assert_eq!(cluster.join(leader, asks.clone(), PeerName::Plain), Control::Retired);
+    assert_eq!(cluster.join(third, asks, certified("m2")).encode(), {
+        // A member that does not lead knows it as well, if the certificate is for the name that is asked for.
+        match gone.get() {
+            2 => Control::Retired.encode(),
+            _ => {
+                let why = format!("the certificate is not for `m{}`", gone.get());
+                Control::Refused(why).encode()
+            }
+        }
+    });
+    // The removed member hears of no leader, asks the others, and stops.
+    cluster.run(6_000);
+    let asked: Vec<_> = cluster.questions.iter().filter(|(by, ..)| *by == gone).collect();
+    assert!(asked.len() >= 2, "{asked:?}");
+    let addresses: BTreeSet<&String> = asked.iter().map(|it| &it.1).collect();
+    assert_eq!(addresses.len(), 2, "one after the other");
+    let Control::Join(join) = asked[0].2.clone() else { panic!() };
+    let answer = cluster.join(leader, join, PeerName::Plain);
+    assert_eq!(answer, Control::Retired);
+    cluster.hand(gone, Input::StandingAnswer { answer });
+    cluster.run(20);
+    assert_eq!(cluster.stops.get(&gone), Some(&Stop::Removed));
+}
+
+#[test]
+fn a_follower_names_the_leader_and_an_older_member_is_refused() {
+    let mut cluster = Cluster::of(3);
+    let (leader, other) = (cluster.leader(), cluster.other());
+    let answer = cluster.join(other, request(card(4)), PeerName::Plain);
+    assert_eq!(answer, Control::Elsewhere(card(leader.get()).names.members));
+    let old = Join { level: 0, ..request(card(4)) };
+    let answer = cluster.join(leader, old, PeerName::Plain);
+    assert!(is_refused(&answer, "knows up to 0"), "{answer:?}");
+    let foreign = Lineage { cluster: "d".into(), ..lineage() };
+    let foreign = Join { lineage: Some(foreign), ..request(card(4)) };
+    let answer = cluster.join(leader, foreign, PeerName::Plain);
+    assert!(is_refused(&answer, "of cluster c, not d"), "{answer:?}");
+}
+
+#[test]
+fn strangers_cannot_fill_the_cluster_at_once() {
+    let mut cluster = Cluster::of(1);
+    let leader = cluster.leader();
+    for number in 100..200 {
+        cluster.asked += 1;
+        let join = JoinId(cluster.asked);
+        let (request, peer_name) = (request(card(number)), PeerName::Plain);
+        cluster.hand(leader, Input::Join { join, request, peer_name });
+    }
+    cluster.run(1_000);
+    let added = cluster.answers.values().filter(|it| matches!(it, Control::Joined { .. })).count();
+    assert_eq!((added, cluster.answers.len()), (1, 100));
+    assert_eq!(
+        directory::read(cluster.nodes[&leader].machine()).len(),
+        2,
+        "no cards are left over"
+    );
+    assert!(is_refused(&cluster.join_plain(card(300)), "added just now"));
+    cluster.run(GAP_US / 1_000);
+    assert!(matches!(cluster.join_plain(card(300)), Control::Joined { .. }));
+}
+
+#[test]
+fn a_learner_that_was_never_there_may_come_back_elsewhere() {
+    let mut cluster = Cluster::of(3);
+    assert!(matches!(cluster.join_plain(card(4)), Control::Joined { .. }));
+    assert!(
+        matches!(cluster.join_plain(card(4)), Control::Joined { .. }),
+        "asking again is harmless"
+    );
+    assert!(matches!(cluster.join_plain(moved(4, "new:4")), Control::Joined { .. }));
+    cluster.start_empty(moved(4, "new:4"));
+    cluster.run(2_000);
+    let answer = cluster.join_plain(moved(4, "evil:4"));
+    assert!(is_refused(&answer, "is in the cluster"), "{answer:?}");
+}
+
+#[test]
+fn without_a_quorum_a_join_is_answered_in_time() {
+    let mut cluster = Cluster::of(3);
+    let leader = cluster.leader();
+    let others: Vec<_> = cluster.nodes.keys().copied().filter(|it| *it != leader).collect();
+    cluster.cut.extend(others);
+    let answer = cluster.join(leader, request(card(4)), PeerName::Plain);
+    assert!(matches!(answer, Control::Refused(_)), "{answer:?}");
+}
+
+#[test]
+fn an_older_receiver_is_sent_its_snapshot_in_the_older_way() {
+    let mut cluster = Cluster::of(1);
+    cluster.level = 1;
+    assert!(matches!(cluster.join_plain(card(2)), Control::Joined { .. }));
+    cluster.start_empty(card(2));
+    cluster.run(2_000);
+    assert!(cluster.endings.is_empty());
+    assert!(!cluster.nodes[&id(2)].replica().members().contains(id(2)));
+}

@@ -1,0 +1,162 @@
+//! Carries snapshots between members in chunks, over their links.
+//!
+//! ```text
+//! sender                                   receiver
+//!   Offer { attempt, id, step }       ->     opens what it has of this snapshot
+//!                                     <-     Have { attempt, offset }
+//!   Chunk { offset, bytes } ...       ->     writes them in order
+//!                                     <-     Have after every write
+//!                                            verifies the whole, hands it to its replica
+//!                                     <-     Done, or Refused
+//! ```
+//!
+//! An offer is also how the two ends agree again where they are: the sender repeats it, as a new attempt, after a
+//! reconnect and when nothing has moved for a while. The receiver answers each with the offset that it has on its
+//! disk. So messages may be lost, doubled or reordered, and either end may restart.
+//!
+//! Every transfer ends in exactly one report to the sender's replica. A newer request for the same receiver takes
+//! the place of the older one, and the report is that of the newer.
+//!
+//! [`Outgoing`] and [`Incoming`] are machines without clock or disk: they say what has to be read, written and sent.
+
+pub(crate) mod drive;
+mod incoming;
+mod message;
+mod outgoing;
+
+use bytes::Bytes;
+use tenure_raft::{MemberId, Saved, Step};
+use tenure_store::{Point, SnapshotId};
+
+pub use incoming::{Incoming, View};
+pub use message::{Reason, Transfer};
+pub use outgoing::Outgoing;
+
+/// The part of a snapshot in one message. Small, so that it does not keep a link busy for long.
+pub const CHUNK_BYTES: u64 = 256 * 1024;
+/// How many bytes may be on their way and not written.
+pub const WINDOW_BYTES: u64 = 8 * CHUNK_BYTES;
+
+/// What has to happen outside of the two machines.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Send a message. It may be lost, delayed or doubled.
+    Send {
+        /// The receiver.
+        to: MemberId,
+        /// The message.
+        message: Transfer,
+    },
+    /// Look for the complete snapshot at this point. Report with [`Outgoing::found`].
+    Find {
+        /// The member that needs it.
+        to: MemberId,
+        /// Its last entry.
+        point: Point,
+    },
+    /// Read a part of a snapshot. Report with [`Outgoing::read`].
+    Read {
+        /// The member that needs it.
+        to: MemberId,
+        /// The snapshot.
+        id: SnapshotId,
+        /// The first byte.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// Tell the replica how a transfer ended.
+    Report {
+        /// The member that needed the snapshot.
+        to: MemberId,
+        /// The snapshot's last entry.
+        point: Point,
+        /// How it ended.
+        ending: Ending,
+    },
+    /// Open what there is of a snapshot, or begin with nothing. Report with [`Incoming::written`].
+    Open {
+        /// The transfer.
+        number: u64,
+        /// The snapshot.
+        id: SnapshotId,
+    },
+    /// Append to it. Report with [`Incoming::written`].
+    Write {
+        /// The transfer.
+        number: u64,
+        /// The snapshot.
+        id: SnapshotId,
+        /// Where the bytes belong: after those that are there.
+        offset: u64,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// Verify the whole and hand it to the replica. Report with [`Incoming::received`] or [`Incoming::failed`].
+    Finish {
+        /// The transfer.
+        number: u64,
+        /// The sender.
+        from: MemberId,
+        /// The snapshot.
+        id: SnapshotId,
+        /// The step that announces it.
+        step: Box<Step>,
+    },
+}
+
+/// How a transfer ended at its sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Ending {
+    /// The receiver has the snapshot.
+    #[error("it arrived")]
+    Arrived,
+    /// The receiver refused it.
+    #[error("the receiver refused it: {0}")]
+    Refused(Reason),
+    /// This member's disk does not have it whole.
+    #[error("the snapshot is damaged or gone")]
+    Damaged,
+    /// This member's disk failed to read it.
+    #[error("the snapshot cannot be read")]
+    Unreadable,
+    /// The receiver was not heard of for too long.
+    #[error("the receiver does not answer")]
+    Silent,
+    /// The receiver answers, but the transfer does not move.
+    #[error("the transfer does not move")]
+    Stalled,
+    /// There is no link to the receiver.
+    #[error("there is no link to the receiver")]
+    NoLink,
+    /// This member does not lead in the term of the transfer any more.
+    #[error("this member does not lead any more")]
+    NotLeading,
+}
+
+impl Ending {
+    /// What the replica is told.
+    pub fn saved(self) -> Saved {
+        match self {
+            Ending::Arrived => Saved::Yes,
+            _ => Saved::No,
+        }
+    }
+
+    /// Whether the snapshot on this member's disk is to be replaced by a new one.
+    pub fn is_damage(self) -> bool {
+        matches!(self, Ending::Damaged | Ending::Refused(Reason::Damaged))
+    }
+}
+
+/// Why a part of a snapshot could not be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unreadable {
+    /// The disk's bytes are not what was written, or the file is gone.
+    Damaged,
+    /// The disk failed for now.
+    Failed,
+}
+
+#[cfg(test)]
+mod tests;

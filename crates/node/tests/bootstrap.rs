@@ -1,0 +1,197 @@
+//! Members that found a cluster together begin with the same state, whatever happens while they do.
+//!
+//! Drives several founders from a seed: answers are lost or late, members restart at other addresses, and members
+//! lose their disks. Founders with the same cluster id must have the same first state at any time. Once the faults
+//! stop, all founders that kept their disks belong to one cluster.
+
+use std::collections::BTreeMap;
+
+use tenure_node::directory::{Card, Names, Preference, first_state};
+use tenure_node::{Ask, Bootstrap, Control, Founded, Me, Refused};
+use tenure_raft::MemberId;
+use tenure_types::Epoch;
+
+const TICK_US: u64 = 20_000;
+
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+struct Founder {
+    card: Card,
+    bootstrap: Option<Bootstrap>,
+    /// What its disk has.
+    founded: Option<Founded>,
+    refused: Option<Refused>,
+    /// It has decided, and its disk has not written it yet.
+    writing: bool,
+    asks: Vec<(u64, Ask)>,
+}
+
+struct World {
+    rng: Rng,
+    now_us: u64,
+    listed: Vec<(String, String)>,
+    founders: Vec<Founder>,
+    /// The first state of each cluster that was ever founded.
+    states: BTreeMap<String, Vec<u8>>,
+    lost: bool,
+}
+
+fn member_card(rng: &mut Rng, number: usize) -> Card {
+    let names = Names {
+        name: format!("m{number}"),
+        members: format!("h:{}", number + 1),
+        clients: format!("c:{}", 1 + rng.below(60_000)),
+        preference: Preference::default(),
+    };
+    Card { id: MemberId::new(1 + rng.below(1 << 40)).unwrap(), names }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng(seed);
+        let count = 1 + usize::try_from(rng.below(5)).unwrap();
+        let listed: Vec<_> =
+            (0..count).map(|n| (format!("m{n}"), format!("h:{}", n + 1))).collect();
+        let founders = (0..count).map(|number| Founder {
+            card: member_card(&mut rng, number),
+            bootstrap: None,
+            founded: None,
+            refused: None,
+            writing: false,
+            asks: Vec::new(),
+        });
+        let founders = founders.collect();
+        Self { rng, now_us: 0, listed, founders, states: BTreeMap::new(), lost: false }
+    }
+
+    fn faulty(&self) -> bool {
+        self.now_us < 3_000_000
+    }
+
+    fn run(&mut self) {
+        while self.now_us < 6_000_000 {
+            self.now_us += TICK_US;
+            for at in 0..self.founders.len() {
+                self.turn(at);
+            }
+        }
+        if !self.lost {
+            let first = self.founders[0].founded.as_ref().expect("the first has founded");
+            for founder in &self.founders {
+                assert_eq!(founder.founded.as_ref(), Some(first), "{:?}", founder.refused);
+            }
+        }
+    }
+
+    fn turn(&mut self, at: usize) {
+        if self.faulty() && self.rng.chance(3) {
+            self.restart(at);
+        }
+        let (lossy, slow) = (self.faulty() && self.rng.chance(20), self.rng.below(300_000));
+        let founder = &mut self.founders[at];
+        if founder.founded.is_some() || founder.refused.is_some() {
+            return;
+        }
+        if founder.bootstrap.is_none() {
+            let bootstrap = Bootstrap::new(&self.listed, founder.card.clone());
+            founder.bootstrap = Some(bootstrap.unwrap());
+        }
+        let bootstrap = founder.bootstrap.as_mut().unwrap();
+        let asks = bootstrap.turn(self.now_us);
+        founder.asks.extend(asks.into_iter().map(|ask| (self.now_us + slow, ask)));
+        let due: Vec<Ask> = founder
+            .asks
+            .extract_if(.., |(at_us, _)| *at_us <= self.now_us)
+            .map(|it| it.1)
+            .collect();
+        for ask in due {
+            let asked = self.listed.iter().position(|(_, address)| *address == ask.address);
+            let answer = match asked {
+                Some(asked) if !lossy => Ok(self.who(asked)),
+                _ => Err("lost".to_owned()),
+            };
+            let bootstrap = self.founders[at].bootstrap.as_mut().unwrap();
+            bootstrap.handle(&ask.address, answer);
+        }
+        self.end(at);
+    }
+
+    fn who(&self, at: usize) -> Control {
+        let Founder { card, founded, .. } = &self.founders[at];
+        let (cluster, founders) = match founded {
+            Some(Founded { cluster, founders }) => (Some(cluster.clone()), founders.clone()),
+            None => (None, vec![]),
+        };
+        Control::IAm(Me { card: card.clone(), cluster, founders })
+    }
+
+    fn end(&mut self, at: usize) {
+        let founder = &mut self.founders[at];
+        match founder.bootstrap.as_ref().and_then(Bootstrap::ended).cloned() {
+            None => {}
+            // It is told to others only once the disk has it, which a restart may prevent.
+            Some(Ok(_)) if !founder.writing => founder.writing = true,
+            Some(Ok(founded)) => {
+                let state = first_state(&founded.founders, Epoch::default(), 2).encode();
+                let first = self.states.entry(founded.cluster.clone()).or_insert(state.clone());
+                assert!(*first == state, "one cluster id, one first state");
+                assert!(founded.founders.iter().any(|card| card.id == founder.card.id));
+                founder.founded = Some(founded);
+            }
+            Some(Err(refused)) => {
+                assert!(self.lost, "{refused}");
+                founder.refused = Some(refused);
+            }
+        }
+    }
+
+    /// A member restarts, perhaps elsewhere, perhaps with an empty disk.
+    fn restart(&mut self, at: usize) {
+        let clients = format!("c:{}", 1 + self.rng.below(60_000));
+        let wiped = self.rng.chance(5);
+        let card = member_card(&mut self.rng, at);
+        let founder = &mut self.founders[at];
+        founder.bootstrap = None;
+        founder.writing = false;
+        founder.asks.clear();
+        if wiped {
+            self.lost = true;
+            (founder.card, founder.founded, founder.refused) = (card, None, None);
+        } else {
+            founder.card.names.clients = clients;
+        }
+    }
+}
+
+#[test]
+fn founders_of_one_cluster_have_one_first_state() {
+    let mut agreed = 0;
+    for seed in 0..3_000 {
+        let mut world = World::new(seed);
+        let ran = std::panic::AssertUnwindSafe(|| world.run());
+        if let Err(panic) = std::panic::catch_unwind(ran) {
+            eprintln!("seed {seed} failed");
+            std::panic::resume_unwind(panic);
+        }
+        agreed += u32::from(!world.lost);
+    }
+    assert!(agreed > 500, "{agreed} runs without a lost disk");
+}

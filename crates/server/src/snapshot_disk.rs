@@ -1,0 +1,191 @@
+//! Reads and writes snapshots for transfers, on two threads beside the event loop.
+//!
+//! One thread reads what is sent, the other writes, verifies and loads what arrives, each in the order of the node's
+//! outputs. A whole state may take seconds to verify; heartbeats do not wait for it.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use tenure_core::BadSnapshot;
+use tenure_node::transfer::{Reason, Unreadable};
+use tenure_node::{Input, Output};
+use tenure_raft::{LoadError, Stop};
+use tenure_store::{SnapshotError, SnapshotId, SnapshotReceiver as Incoming, Snapshots};
+
+use crate::member::{End, Event, Member};
+use crate::os;
+use crate::pen::spawn;
+use crate::turn::chain;
+
+/// The two threads.
+pub(crate) struct SnapshotDisk {
+    outgoing: Sender<Output>,
+    incoming: Sender<Output>,
+}
+
+impl SnapshotDisk {
+    /// Starts the threads. They end with this value.
+    pub(crate) fn start(snapshots: &Snapshots, member: &Member, level_known: u16) -> Option<Self> {
+        let ((outgoing, sent), (incoming, arriving)) = (channel(), channel());
+        let reader = Reader { snapshots: snapshots.clone(), member: member.clone() };
+        let writer = Writer {
+            snapshots: snapshots.clone(),
+            member: member.clone(),
+            level_known,
+            open: None,
+        };
+        let started = spawn("tenure-snapshot-out", move || reader.run(&sent))
+            && spawn("tenure-snapshot-in", move || writer.run(&arriving));
+        started.then_some(Self { outgoing, incoming })
+    }
+
+    /// Has an output done that reads or writes a snapshot; gives back any other.
+    pub(crate) fn take(&self, output: Output) -> Option<Output> {
+        let to = match &output {
+            Output::FindSnapshot { .. } | Output::ReadChunk { .. } => &self.outgoing,
+            Output::OpenTransfer { .. }
+            | Output::WriteChunk { .. }
+            | Output::FinishTransfer { .. } => &self.incoming,
+            _ => return Some(output),
+        };
+        // A thread that is gone has ended the member.
+        let _ = to.send(output);
+        None
+    }
+}
+
+struct Reader {
+    snapshots: Snapshots,
+    member: Member,
+}
+
+impl Reader {
+    fn run(self, outputs: &Receiver<Output>) {
+        while let Ok(output) = outputs.recv() {
+            match output {
+                Output::FindSnapshot { to, point } => {
+                    let complete = self.snapshots.complete().unwrap_or_default();
+                    let id = complete.into_iter().find(|id| id.point == point);
+                    self.tell(Input::SnapshotFound { to, point, id });
+                }
+                Output::ReadChunk { to, id, offset, len } => {
+                    let bytes = self.read(id, offset, len).map_err(|error| {
+                        tracing::warn!(%to, index = id.point.index, cause = %chain(&error),
+                            "cannot read a snapshot that is being sent");
+                        match error {
+                            SnapshotError::Corrupt { .. } => Unreadable::Damaged,
+                            _ => Unreadable::Failed,
+                        }
+                    });
+                    self.tell(Input::ChunkRead { to, id, offset, bytes });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn read(&self, id: SnapshotId, offset: u64, len: u64) -> Result<bytes::Bytes, SnapshotError> {
+        self.snapshots.raw(id)?.read_at(offset, usize::try_from(len).unwrap_or(usize::MAX))
+    }
+
+    fn tell(&self, input: Input) {
+        self.member.tell(Event::Input(input));
+    }
+}
+
+struct Writer {
+    snapshots: Snapshots,
+    member: Member,
+    level_known: u16,
+    /// The newest transfer, unless it has failed.
+    open: Option<(u64, Incoming)>,
+}
+
+impl Writer {
+    fn run(mut self, outputs: &Receiver<Output>) {
+        while let Ok(output) = outputs.recv() {
+            let (number, done) = match output {
+                Output::OpenTransfer { number, id } => (number, self.open(number, id)),
+                Output::WriteChunk { number, offset, bytes, .. } => {
+                    let Some((open, incoming)) = &mut self.open else { continue };
+                    if *open != number {
+                        continue;
+                    }
+                    let done = incoming.append(offset, &bytes).map(|_| incoming.have());
+                    (number, done)
+                }
+                Output::FinishTransfer { number, from, id, step } => {
+                    let Some((_, incoming)) = self.open.take_if(|(open, _)| *open == number) else {
+                        continue;
+                    };
+                    match self.finish(incoming, id) {
+                        Ok((machine, members)) => {
+                            let machine = Box::new(machine);
+                            self.tell(Input::SnapshotReceived { from, step, machine, members });
+                        }
+                        Err(reason) => self.tell(Input::TransferFailed { number, reason }),
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            match done {
+                Ok(have) => self.tell(Input::ChunkWritten { number, have }),
+                Err(error) => {
+                    self.open = None;
+                    let reason = self.reason(error);
+                    self.tell(Input::TransferFailed { number, reason });
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, number: u64, id: SnapshotId) -> Result<u64, SnapshotError> {
+        self.open = None;
+        let incoming = self.snapshots.receive(id)?;
+        let have = incoming.have();
+        self.open = Some((number, incoming));
+        Ok(have)
+    }
+
+    fn finish(
+        &self,
+        incoming: Incoming,
+        id: SnapshotId,
+    ) -> Result<(tenure_core::Machine, tenure_raft::Membership), Reason> {
+        let complete = self.snapshots.complete().unwrap_or_default().contains(&id);
+        let id = if complete { Ok(id) } else { incoming.finish() };
+        let id = id.map_err(|error| self.reason(error))?;
+        let read = tenure_raft::read(&self.snapshots, id, self.level_known);
+        let (mut machine, members) = read.map_err(|error| match error {
+            LoadError::State { source: BadSnapshot::Level { level, known }, .. } => {
+                let stop = Stop::Outgrown { level, known };
+                self.member.tell(Event::Die(End::Cluster(stop)));
+                Reason::Outgrown
+            }
+            error => {
+                tracing::warn!(index = id.point.index, cause = %chain(&error),
+                    "a snapshot that arrived cannot be read");
+                Reason::Damaged
+            }
+        })?;
+        machine.reseed_names(os::random());
+        tracing::info!(index = id.point.index, bytes = id.bytes, "snapshot received");
+        Ok((machine, members))
+    }
+
+    fn reason(&self, error: SnapshotError) -> Reason {
+        tracing::warn!(cause = %chain(&error), "cannot receive a snapshot");
+        match error {
+            SnapshotError::Fatal(fatal) => {
+                self.member.tell(Event::Die(End::Disk(chain(&fatal))));
+                Reason::Disk
+            }
+            SnapshotError::Corrupt { .. } => Reason::Damaged,
+            _ => Reason::Disk,
+        }
+    }
+
+    fn tell(&self, input: Input) {
+        self.member.tell(Event::Input(input));
+    }
+}

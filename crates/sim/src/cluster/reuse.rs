@@ -1,0 +1,26 @@
+//! Asks for a member under the id of one that was removed, which no leader may allow.
+
+use tenure_raft::{Change, Wish};
+
+use super::event::Event;
+use super::node::Member;
+use super::world::World;
+
+impl World {
+    /// Starts a removed member again on an empty disk, and asks the leader to add it under its old id.
+    pub(super) fn reuse(&mut self) {
+        let Some(id) = self.members.retired.iter().next_back().copied() else { return };
+        let Some(node) = self.at(id).filter(|node| !self.nodes[*node].is_up()) else { return };
+        let seed = self.rng.u64(..);
+        let boot = self.nodes[node].boot + 1;
+        let level = self.nodes[node].level;
+        self.nodes[node] = Member::new(id, level, seed, 0, 0);
+        self.nodes[node].boot = boot;
+        // A member that has not applied the removal takes it for the one whose promises it remembers.
+        self.nodes[node].may_forget = true;
+        self.queue.push(self.now_us, Event::Start { node });
+        if self.wish(Wish::Change(vec![Change::AddLearner(id)])) {
+            self.tally.count("reuse");
+        }
+    }
+}
