@@ -71,8 +71,11 @@ impl World {
             Trouble::ClientSleeps => {
                 let until_us = self.now_us + self.rng.u64(S..10 * S);
                 let one = &mut self.clients[client];
-                one.asleep_until_us = one.asleep_until_us.max(until_us);
-                self.tally.count("client_sleeps");
+                // One sleep after the other, so that its mail stays in order.
+                if one.asleep_until_us < self.now_us {
+                    one.asleep_until_us = until_us;
+                    self.tally.count("client_sleeps");
+                }
             }
             Trouble::BreakLink => {
                 // The link that carries most: to the leader.
