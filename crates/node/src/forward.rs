@@ -196,6 +196,18 @@ impl Node {
         }
     }
 
+    /// Another member has a new connection. What it forwarded over the old one is not answered any more: it may have
+    /// started again since, and counts its numbers anew.
+    pub(crate) fn forget_forwarded(&mut self, by: MemberId) {
+        if mutant!("answer_to_an_earlier_start") {
+            return;
+        }
+        for ticket in self.in_flight.forwarded_by(by) {
+            // Its part of the budget is given back.
+            drop(self.remove(ticket));
+        }
+    }
+
     /// An attempt is over: tells the caller, or tries again what may be.
     fn settle(&mut self, origin: Origin, outcomes: Outcomes) {
         match origin {

@@ -92,6 +92,13 @@ impl InFlight {
         there.map(|(ticket, _)| *ticket).collect()
     }
 
+    /// The attempts that carry commands of this member.
+    pub(crate) fn forwarded_by(&self, member: MemberId) -> Vec<Ticket> {
+        let theirs = |attempt: &Attempt| matches!(attempt.origin, Origin::Peer { from, .. } if from == member);
+        let there = self.attempts.iter().filter(|(_, attempt)| theirs(attempt));
+        there.map(|(ticket, _)| *ticket).collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.attempts.len()
     }

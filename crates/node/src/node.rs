@@ -208,6 +208,8 @@ impl Node {
             | Input::Leave) => return self.waiting.push(Waiting::Other(other)),
             Input::Linked { member, link, level } => {
                 self.links.insert(member, Linked { link, level });
+                self.forget_forwarded(member);
+                self.forget_forwarded_admins(member);
                 self.replica.handle(RaftInput::Knows { member, level });
                 self.transfers_linked(member, level);
                 RaftInput::Linked { member }

@@ -22,6 +22,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("skipped_entries_not_told", &["N5"]),
     ("retried_without_an_id", &["S7"]),
     ("doubt_forgotten", &["S13"]),
+    ("answer_to_an_earlier_start", &["S13"]),
     ("stranger_may_command", &["N6"]),
     ("removed_member_may_command", &["N6"]),
     ("read_answered_before_its_index", &["S6"]),

@@ -70,7 +70,7 @@ impl Asked {
             Repeats::Recognised => {
                 ensure(first.is_none_or(|(_, first)| is_repetition(first, outcome)), "S7", || {
                     format!("ask {ask} was answered {first:?} and {outcome:?}")
-                })?
+                })?;
             }
             Repeats::Harmless => {}
         }
