@@ -182,6 +182,12 @@ impl Node {
         self.staged.push(Output::Send { to, message });
     }
 
+    /// Another member has a new connection: what it forwarded over the old one is not answered any more.
+    pub(crate) fn forget_forwarded_admins(&mut self, by: MemberId) {
+        let theirs = |it: &Waiting| matches!(it.origin, Origin::Peer { from, .. } if from == by);
+        self.admins.waiting.retain(|_, waiting| !theirs(waiting));
+    }
+
     /// The connection over which requests were forwarded is gone: they may have happened.
     pub(crate) fn admins_lost(&mut self, member: MemberId, link: LinkId) {
         let lost = At::Forwarded { to: member, link };

@@ -6,13 +6,14 @@
 
 use bytes::Bytes;
 use tenure_core::codec::decode_request;
-use tenure_core::outcome::{Answer, Notice, Outcome};
+use tenure_core::outcome::Outcome;
 use tenure_raft::{Fate, Input as RaftInput, MemberId, Ticket, Why};
 
 use crate::admission::{Permit, weight};
 use crate::failure::Failure;
 use crate::in_flight::{At, Attempt, Flight, Origin};
 use crate::io::{Batch, LinkId, Observer, Outcomes, Output};
+use crate::missed::missed;
 use crate::node::Node;
 use crate::peer::{self, PeerMessage};
 use crate::principal::authorise;
@@ -177,42 +178,11 @@ impl Node {
         }
         let Some(attempt) = self.remove(ticket) else { return };
         let (origin, _) = attempt.end(Failure::Unknown);
-        let missed = self.missed(&outcomes);
+        let missed = missed(self.replica.machine(), &outcomes);
         self.settle(origin, outcomes);
         if !missed.is_empty() {
             self.staged.push(Output::Notices(missed));
         }
-    }
-
-    /// Tells what this member's own machine has said too early.
-    ///
-    /// This member applies the same log, perhaps before the leader's answer arrives. Then the notice of a grant has
-    /// passed before the session was attached to the lease.
-    fn missed(&self, outcomes: &Outcomes) -> Vec<Notice> {
-        let machine = self.replica.machine();
-        let mut missed = Vec::new();
-        for outcome in outcomes {
-            let Ok(Outcome { revision, result: Ok(Answer::Queued(queued)) }) = outcome else {
-                continue;
-            };
-            if machine.revision() < *revision {
-                continue;
-            }
-            let (lease, place, revision) = (queued.lease, queued.place, machine.revision());
-            match machine.what_became_of(lease.id, lease.created, place) {
-                Answer::Acquired(acquired) => missed.push(Notice::Granted {
-                    lease: lease.handle,
-                    place,
-                    revision,
-                    grants: acquired.grants,
-                }),
-                Answer::Ended => {
-                    missed.push(Notice::WaitEnded { lease: lease.handle, place, revision });
-                }
-                _ => {}
-            }
-        }
-        missed
     }
 
     /// The connection over which commands were forwarded is gone: they may have happened.
@@ -223,6 +193,18 @@ impl Node {
                 let (origin, outcomes) = attempt.end(Failure::Unknown);
                 self.settle(origin, outcomes);
             }
+        }
+    }
+
+    /// Another member has a new connection. What it forwarded over the old one is not answered any more: it may have
+    /// started again since, and counts its numbers anew.
+    pub(crate) fn forget_forwarded(&mut self, by: MemberId) {
+        if mutant!("answer_to_an_earlier_start") {
+            return;
+        }
+        for ticket in self.in_flight.forwarded_by(by) {
+            // Its part of the budget is given back.
+            drop(self.remove(ticket));
         }
     }
 

@@ -92,8 +92,24 @@ impl InFlight {
         there.map(|(ticket, _)| *ticket).collect()
     }
 
+    /// The attempts that carry commands of this member.
+    pub(crate) fn forwarded_by(&self, member: MemberId) -> Vec<Ticket> {
+        let theirs = |attempt: &Attempt| matches!(attempt.origin, Origin::Peer { from, .. } if from == member);
+        let there = self.attempts.iter().filter(|(_, attempt)| theirs(attempt));
+        there.map(|(ticket, _)| *ticket).collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.attempts.len()
+    }
+
+    /// Commands that the permits of all attempts stand for.
+    pub(crate) fn held_commands(&self) -> u64 {
+        let held = |attempt: &Attempt| match &attempt.origin {
+            Origin::Client(flight) => flight.batch.permit.commands(),
+            Origin::Peer { permit, .. } => permit.commands(),
+        };
+        self.attempts.values().map(held).sum()
     }
 }
 

@@ -255,6 +255,9 @@ pub enum Output {
     },
     /// The machine's notices, for the sessions of their leases.
     Notices(Vec<Notice>),
+    /// The machine has jumped to a snapshot, so notices of what happened in between are lost. End every session:
+    /// each client comes back and asks what became of its asks.
+    Skipped,
     /// The machine may be asked now, before anything else happens.
     ReadReady {
         /// The read.

@@ -38,6 +38,7 @@ mod io;
 mod join;
 mod level;
 mod lineage;
+mod missed;
 mod node;
 mod peer;
 pub mod preference;

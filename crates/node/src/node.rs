@@ -74,6 +74,8 @@ pub struct Node {
     /// When this member last proposed to raise the level.
     pub(crate) raised_at_us: Option<u64>,
     leaving: Option<Leaving>,
+    /// The index of a snapshot that the replica was handed and may install.
+    arriving: Option<u64>,
     ignored: u64,
 }
 
@@ -133,6 +135,7 @@ impl Node {
             chooser: Chooser::default(),
             raised_at_us: None,
             leaving: None,
+            arriving: None,
             ignored: 0,
         }
     }
@@ -172,6 +175,11 @@ impl Node {
         self.in_flight.len()
     }
 
+    /// Commands whose part of the budget is held by attempts that are not answered yet.
+    pub fn held_commands(&self) -> u64 {
+        self.in_flight.held_commands()
+    }
+
     /// The budget for requests in flight.
     pub fn admission(&self) -> &Admission {
         &self.config.admission
@@ -203,6 +211,8 @@ impl Node {
             | Input::Leave) => return self.waiting.push(Waiting::Other(other)),
             Input::Linked { member, link, level } => {
                 self.links.insert(member, Linked { link, level });
+                self.forget_forwarded(member);
+                self.forget_forwarded_admins(member);
                 self.replica.handle(RaftInput::Knows { member, level });
                 self.transfers_linked(member, level);
                 RaftInput::Linked { member }
@@ -211,6 +221,7 @@ impl Node {
             Input::Persisted { number } => RaftInput::Persisted { number },
             Input::SnapshotSaved { point, saved } => RaftInput::SnapshotSaved { point, saved },
             Input::SnapshotReceived { from, step, machine, members } => {
+                self.arriving = step.snapshot.as_ref().map(|head| head.point.index);
                 if let Some(head) = &step.snapshot {
                     self.transfer_received(head.point);
                 }
@@ -254,6 +265,7 @@ impl Node {
             self.pass_on(output, out, observer);
         }
         self.raft_outputs = raft_outputs;
+        self.tell_skipped(out);
         self.tell_directory(out);
         self.choose_leader();
         self.raise_level();
@@ -447,6 +459,17 @@ impl Node {
         }
         self.attempts_lost(member, link);
         self.admins_lost(member, link);
+    }
+
+    /// Tells that notices were lost, once a snapshot has taken the place of entries.
+    fn tell_skipped(&mut self, out: &mut Vec<Output>) {
+        let Some(index) = self.arriving else { return };
+        if self.replica.status().applied.index >= index {
+            self.arriving = None;
+            if !mutant!("skipped_entries_not_told") {
+                out.push(Output::Skipped);
+            }
+        }
     }
 
     /// Tells the links who the members are and where they live.

@@ -58,6 +58,12 @@ impl Router {
         }
     }
 
+    /// Ends every session, because notices were lost. Names them, so that their clients can be sent away.
+    pub fn close_all(&mut self) -> Vec<SessionId> {
+        self.leases.clear();
+        std::mem::take(&mut self.sessions).into_keys().collect()
+    }
+
     /// From now on the session hears of this lease.
     pub fn attach(&mut self, session: SessionId, lease: Handle) {
         let Some(attached) = self.sessions.get_mut(&session) else { return };

@@ -1,4 +1,4 @@
-//! Which of our proofs shall run?
+//! Runs one of the proofs.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ enum Proof {
     },
     /// Run whole clusters while everything fails, and check their promises.
     Cluster(ClusterArgs),
-    /// Plant bugs in the replicated log, one at a time, and see that each is caught.
+    /// Plant bugs in the replicated log and in the node, one at a time, and see that each is caught.
     ClusterMutants(ClusterArgs),
     /// Plant bugs in the machine, one at a time, and see that each is caught.
     Mutants(MutantArgs),

@@ -1,4 +1,4 @@
-//! How do many seeds run on all cores?
+//! Runs many seeds on all cores.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,72 +1,131 @@
-//! What do clients do, and when do they believe that they hold a lock?
+//! Plays clients: what they ask for, and when they believe that they hold a lock.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use fastrand::Rng;
-use tenure_core::codec::encode_request;
-use tenure_core::outcome::Answer;
-use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put, Request,
-    RequestId, Wait,
-};
-use tenure_raft::BATCH_US;
-use tenure_types::{LeaseId, Mode, Token};
+use tenure_core::outcome::{Answer, Grants, Notice, Outcome};
+use tenure_node::{Failure, Mail, SessionId};
+use tenure_types::{Handle, LeaseId, PlaceNumber, Revision, Token};
 
 use super::MS;
-use super::event::Event;
+use super::asked::Repeats;
 use super::oracle::ensure;
-use super::packet::{Address, Packet, Reply};
+use super::packet::Stream;
 use super::world::World;
-use crate::invariant::Check;
+use crate::invariant::{Check, Violation};
 
-const LOCKS: [&str; 3] = ["alpha", "beta", "gamma"];
-const TRY_US: u64 = 800 * MS;
+pub(super) const LOCKS: [&str; 3] = ["alpha", "beta", "gamma"];
 
 /// A client, and what it believes.
 pub(super) struct Client {
-    rate_ppm: i64,
-    ttl_ms: u64,
-    member: usize,
-    lease: Option<Lease>,
-    holds: Option<(usize, Token)>,
+    pub(super) rate_ppm: i64,
+    pub(super) ttl_ms: u64,
+    /// It does nothing before this.
+    pub(super) asleep_until_us: u64,
+    pub(super) session: Option<Session>,
+    pub(super) lease: Option<Lease>,
+    pub(super) hold: Option<Held>,
+    pub(super) waiting: Option<Waiting>,
     /// The newest token of each lock that it has given back, as far as it knows.
-    released: [Option<Token>; LOCKS.len()],
-    asking: Option<u64>,
-    renewing: Option<u64>,
-    reading: Option<u64>,
-    writes: u64,
+    pub(super) released: [Option<Token>; LOCKS.len()],
+    pub(super) attempts: BTreeMap<u64, Attempt>,
+    /// To be sent again.
+    pub(super) again: Vec<Op>,
+    /// The ask of the lock or lease that it waits to hear of.
+    pub(super) asking: Option<u64>,
+    pub(super) renewing: Option<u64>,
+    /// The read that it waits for, and until when.
+    pub(super) reading: Option<(u64, u64)>,
+    pub(super) seq: u64,
+    /// Numbers of requests of its lease that are not answered or given up.
+    pub(super) open: BTreeSet<u64>,
+    /// The newest revision that it was told of.
+    pub(super) revision: Revision,
     /// Whether something was granted since everything healed.
     served: bool,
 }
 
+/// A connection to one member.
+pub(super) struct Session {
+    pub(super) stream: Stream,
+    /// What the member says does not arrive.
+    pub(super) deaf: bool,
+    /// What the client says does not arrive.
+    pub(super) mute: bool,
+    /// Mail that is on its way.
+    pub(super) mail: u32,
+    pub(super) newest_us: u64,
+    pub(super) newest_said_us: u64,
+    /// The newest revision told of each lease.
+    told: BTreeMap<Handle, Revision>,
+}
+
 #[derive(Clone, Copy)]
-struct Lease {
-    id: LeaseId,
+pub(super) struct Lease {
+    pub(super) id: LeaseId,
+    pub(super) handle: Handle,
+    pub(super) created: Revision,
     /// By its own clock: just before the newest acknowledged renewal was sent.
-    c0_us: u64,
+    pub(super) c0_us: u64,
 }
 
-/// One request on its way.
+/// A lock that it holds, as it believes.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    pub(super) lock: usize,
+    pub(super) token: Token,
+    pub(super) revision: Revision,
+    /// By its own clock: when it must have stopped, for the ask's own limit.
+    until_us: u64,
+    /// The session in which it hears of a loss.
+    pub(super) hears: Option<SessionId>,
+}
+
+/// A place in a queue.
+#[derive(Clone)]
+pub(super) struct Waiting {
+    pub(super) op: Op,
+    pub(super) place: PlaceNumber,
+    pub(super) revision: Revision,
+    /// The session in which it hears of a grant.
+    pub(super) hears: Option<SessionId>,
+}
+
+/// One command, as often as it is sent.
+#[derive(Clone)]
+pub(super) struct Op {
+    pub(super) ask: u64,
+    pub(super) what: What,
+    pub(super) request: Bytes,
+    pub(super) repeats: Repeats,
+    pub(super) seq: Option<u64>,
+    /// By the client's clock: when it was sent first.
+    pub(super) first_us: Option<u64>,
+}
+
+/// Commands on their way.
 pub(super) struct Attempt {
-    pub(super) client: usize,
-    pub(super) relay: Option<usize>,
-    /// For requests that are known by a key.
-    pub(super) key: Option<String>,
-    /// For reads: what was acknowledged before.
-    pub(super) floor: u64,
-    what: What,
-    sent_us: u64,
-    given_up_at_us: u64,
-    request: Bytes,
+    pub(super) session: SessionId,
+    pub(super) ops: Vec<Op>,
+    pub(super) sent_us: u64,
+    pub(super) given_up_at_us: u64,
+    pub(super) given_up: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum What {
     Grant(LeaseId),
     Renew(LeaseId),
-    Acquire(LeaseId, usize),
+    Acquire {
+        lease: LeaseId,
+        lock: usize,
+        max_hold_ms: Option<u64>,
+    },
     Release(usize),
     Write,
-    Read,
+    /// Something whose outcome changes nothing for the client.
+    Aside,
 }
 
 impl Client {
@@ -74,19 +133,25 @@ impl Client {
         Self {
             rate_ppm,
             ttl_ms: [2_000, 3_000, 6_000, 30_000][rng.usize(0..4)],
-            member: 0,
+            asleep_until_us: 0,
+            session: None,
             lease: None,
-            holds: None,
+            hold: None,
+            waiting: None,
             released: [None; LOCKS.len()],
+            attempts: BTreeMap::new(),
+            again: Vec::new(),
             asking: None,
             renewing: None,
             reading: None,
-            writes: 0,
+            seq: 0,
+            open: BTreeSet::new(),
+            revision: Revision(0),
             served: false,
         }
     }
 
-    fn local_us(&self, now_us: u64) -> u64 {
+    pub(super) fn local_us(&self, now_us: u64) -> u64 {
         let now = i128::from(now_us);
         u64::try_from(now + now * i128::from(self.rate_ppm) / 1_000_000).unwrap_or(0)
     }
@@ -99,236 +164,214 @@ impl Client {
         self.served = false;
     }
 
+    pub(super) fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.session.as_mut().filter(|session| session.stream.id == id)
+    }
+
     /// Whether it may act on what it holds.
-    fn is_valid(&self, now_us: u64) -> bool {
+    pub(super) fn is_valid(&self, now_us: u64) -> bool {
         self.lease.is_some_and(|lease| self.local_us(now_us) < lease.c0_us + self.ttl_ms * MS / 2)
+    }
+
+    fn acts_on(&self, lock: usize, now_us: u64) -> bool {
+        let held = self.hold.filter(|held| held.lock == lock);
+        held.is_some_and(|held| self.local_us(now_us) < held.until_us) && self.is_valid(now_us)
+    }
+
+    /// Everything that it had through its lease is gone.
+    pub(super) fn forget_lease(&mut self) {
+        (self.lease, self.hold, self.waiting) = (None, None, None);
+        (self.asking, self.renewing) = (None, None);
+        self.again.clear();
+        self.open.clear();
+        self.seq = 0;
+    }
+
+    /// An ask is over, whatever became of it.
+    pub(super) fn close(&mut self, op: &Op) {
+        self.asking.take_if(|ask| *ask == op.ask);
+        self.renewing.take_if(|ask| *ask == op.ask);
+        if let Some(seq) = op.seq {
+            self.open.remove(&seq);
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn new(stream: Stream) -> Self {
+        let told = BTreeMap::new();
+        Self { stream, deaf: false, mute: false, mail: 0, newest_us: 0, newest_said_us: 0, told }
     }
 }
 
 impl World {
-    pub(super) fn client_acts(&mut self, client: usize) -> Check {
-        let think_us = self.rng.u64(20..300) * MS;
-        self.queue.push(self.now_us + think_us, Event::Client { client });
+    /// Mail reaches its client.
+    pub(super) fn client_hears(&mut self, stream: Stream, mail: Mail) -> Check {
+        let asleep_us = self.clients[stream.client].asleep_until_us;
         let now_us = self.now_us;
-        let one = &mut self.clients[client];
-        if one.lease.is_some() && !one.is_valid(now_us) {
-            // Lost, for ever: whatever arrives later does not revive it.
-            one.lease = None;
-            one.holds = None;
-            one.renewing = None;
-            self.tally.count("lease_lost");
-        }
-        self.give_up_or_retry(client);
-        if self.clients[client].reading.is_none() && self.rng.bool() {
-            self.ask(client, What::Read);
-        }
-        let one = &self.clients[client];
-        let local_us = one.local_us(now_us);
-        let Some(lease) = one.lease else {
-            if one.asking.is_none() {
-                let id = LeaseId::new(self.rng.u64(1..1 << 40)).expect("positive and small");
-                self.ask(client, What::Grant(id));
-            }
+        let one = &mut self.clients[stream.client];
+        let Some(session) = one.session_mut(stream.id) else { return Ok(()) };
+        if asleep_us > now_us {
+            self.queue.push(asleep_us, super::event::Event::Mail { stream, mail });
             return Ok(());
+        }
+        session.mail -= 1;
+        self.say(|| format!("client {} hears {mail:?}", stream.client));
+        match mail {
+            Mail::Answers { batch, outcomes } => self.hear_answers(stream, batch, outcomes),
+            Mail::Notice(notice) => self.hear_notice(stream, notice),
+        }
+    }
+
+    fn hear_answers(
+        &mut self,
+        stream: Stream,
+        batch: u64,
+        outcomes: Vec<Result<Outcome, Failure>>,
+    ) -> Check {
+        let one = &mut self.clients[stream.client];
+        let attempt = one.attempts.remove(&batch).filter(|it| it.session == stream.id);
+        let Some(attempt) = attempt.filter(|it| it.ops.len() == outcomes.len()) else {
+            let detail = format!(
+                "client {} is answered batch {batch}, which it did not send in this session",
+                stream.client
+            );
+            return Err(Violation::new("N1", detail));
         };
-        if one.renewing.is_none() && local_us >= lease.c0_us + one.ttl_ms * MS / 3 {
-            self.ask(client, What::Renew(lease.id));
-            return Ok(());
-        }
-        if one.asking.is_some() {
-            return Ok(());
-        }
-        let holds = one.holds;
-        match (self.rng.u8(0..20), holds) {
-            (0, Some(_)) => {
-                self.tally.count("dies_holding");
-                let one = &mut self.clients[client];
-                (one.lease, one.holds, one.asking, one.renewing) = (None, None, None, None);
+        let failed = outcomes.iter().any(Result::is_err);
+        for (op, outcome) in attempt.ops.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(outcome) => self.hear_outcome(stream, op, attempt.sent_us, outcome)?,
+                Err(_) if attempt.given_up => {}
+                Err(_) => self.hear_failure(stream.client, op),
             }
-            (1..=6, _) => self.ask(client, What::Write),
-            (7..=9, Some((lock, _))) => self.ask(client, What::Release(lock)),
-            (_, Some(_)) => {}
-            (_, None) => {
-                let lock = self.rng.usize(0..LOCKS.len());
-                self.ask(client, What::Acquire(lease.id, lock));
-            }
+        }
+        if failed && self.rng.u8(0..4) == 0 {
+            // Another member may do better.
+            self.cut_session(stream.client);
         }
         Ok(())
     }
 
-    fn give_up_or_retry(&mut self, client: usize) {
-        let Client { asking, renewing, reading, .. } = self.clients[client];
-        for slot in [asking, renewing, reading] {
-            let Some(number) = slot else { continue };
-            let Some(attempt) = self.attempts.get(&number) else { continue };
-            if attempt.given_up_at_us > self.now_us {
-                continue;
-            }
-            let (key, request) = (attempt.key.clone(), attempt.request.clone());
-            let one = &mut self.clients[client];
-            for slot in [&mut one.asking, &mut one.renewing, &mut one.reading] {
-                slot.take_if(|slot| *slot == number);
-            }
-            one.member = self.rng.usize(0..self.nodes.len());
-            if key.is_some() && self.rng.u8(0..4) > 0 {
-                self.tally.count("retry");
-                self.launch(client, What::Write, request, key);
-            }
-        }
-    }
-
-    fn ask(&mut self, client: usize, what: What) {
-        let number = self.attempts_made + 1;
+    /// A command has no outcome: it is sent again if it may be, or given up.
+    fn hear_failure(&mut self, client: usize, op: Op) {
+        let again = op.repeats == Repeats::Recognised && self.rng.u8(0..4) > 0;
         let one = &mut self.clients[client];
-        let principal = number.to_string();
-        let mut key = None;
-        let lease = one.lease.map(|lease| LeaseRef::Id(lease.id));
-        let command = match (what, lease) {
-            (What::Grant(id), _) => {
-                let ttl_ms = one.ttl_ms;
-                Command::GrantLease(NewLease { id, ttl_ms, client: "client", metadata: b"" })
-            }
-            (What::Renew(id), _) => Command::Renew(vec![LeaseRef::Id(id)]),
-            (What::Acquire(id, lock), _) => Command::Acquire(Acquire {
-                lease: AskLease::Existing(LeaseRef::Id(id)),
-                locks: Asks::One(Ask { lock: LOCKS[lock], mode: Mode::Exclusive }),
-                wait: [Wait::No, Wait::Limit { ms: 3_000 }][usize::from(number.is_multiple_of(2))],
-                metadata: b"",
-                lock_delay_ms: 0,
-                max_hold_ms: None,
-                purpose: Purpose::Lock,
-                independent: false,
-            }),
-            (What::Release(lock), Some(lease)) => {
-                // The work has stopped before the lock is given back.
-                let Some((_, token)) = one.holds.take() else { return };
-                one.released[lock] = Some(token);
-                Command::Release(Hold { lease, lock: LOCKS[lock], token })
-            }
-            (What::Write, _) => {
-                one.writes += 1;
-                key = Some(format!("{client}-{}", one.writes));
-                Command::Put(Put {
-                    key: "counter",
-                    value: principal.as_bytes(),
-                    lease: None,
-                    expect: Expect::Any,
-                    guard: None,
-                })
-            }
-            (What::Read, _) => return self.launch(client, what, Bytes::new(), None),
-            (What::Release(_), None) => return,
-        };
-        let id = key.as_deref().map_or(RequestId::None, RequestId::Key);
-        let principal = if key.is_some() { "writer" } else { &principal };
-        let mut bytes = Vec::new();
-        encode_request(&Request { principal, id, command }, &mut bytes);
-        self.launch(client, what, Bytes::from(bytes), key);
-    }
-
-    fn launch(&mut self, client: usize, what: What, request: Bytes, key: Option<String>) {
-        self.attempts_made += 1;
-        let number = self.attempts_made;
-        let floor = self.oracle.acknowledged;
-        let now_us = self.now_us;
-        let one = &mut self.clients[client];
-        let sent_us = one.local_us(now_us);
-        let slot = match what {
-            What::Renew(_) => &mut one.renewing,
-            What::Read => &mut one.reading,
-            _ => &mut one.asking,
-        };
-        *slot = Some(number);
-        let patience_us = match what {
-            What::Renew(_) => BATCH_US.min(one.ttl_ms * MS / 60),
-            _ => 0,
-        };
-        let mut member = one.member % self.nodes.len();
-        if what == What::Read {
-            member = self.reader();
-        }
-        let attempt = Attempt {
-            client,
-            relay: None,
-            key,
-            floor,
-            what,
-            sent_us,
-            given_up_at_us: now_us + TRY_US,
-            request: request.clone(),
-        };
-        self.attempts.insert(number, attempt);
-        let packet = match what {
-            What::Read => Packet::Read { attempt: number },
-            _ => Packet::Ask { attempt: number, request, patience_us, relay: None },
-        };
-        self.send(Address::Client(client), Address::Node(member), packet);
-        // Answers that come later than this find nobody.
-        self.attempts.retain(|made, _| made + 256 > number);
-    }
-
-    /// Whom to ask: anybody, or one that believes that it leads, which need not be true any more.
-    fn reader(&mut self) -> usize {
-        let leads = |node: &super::node::Node| {
-            node.process.as_ref().is_some_and(|process| process.replica.status().leading)
-        };
-        let leaders: Vec<_> = (0..self.nodes.len()).filter(|at| leads(&self.nodes[*at])).collect();
-        if leaders.is_empty() || self.rng.u8(0..3) == 0 {
-            return self.rng.usize(0..self.nodes.len());
-        }
-        leaders[self.rng.usize(0..leaders.len())]
-    }
-
-    pub(super) fn client_hears(&mut self, client: usize, number: u64, reply: Reply) -> Check {
-        let one = &mut self.clients[client];
-        if one.asking == Some(number) {
-            one.asking = None;
-        } else if one.renewing == Some(number) {
-            one.renewing = None;
-        } else if one.reading == Some(number) {
-            one.reading = None;
+        if again {
+            self.tally.count("retry");
+            one.again.push(op);
         } else {
+            one.close(&op);
+        }
+    }
+
+    fn hear_outcome(&mut self, stream: Stream, op: Op, sent_us: u64, outcome: Outcome) -> Check {
+        let client = stream.client;
+        let one = &mut self.clients[client];
+        one.revision = one.revision.max(outcome.revision);
+        let asked = one.asking == Some(op.ask) || one.renewing == Some(op.ask);
+        // A place is asked for again in each session.
+        let waits = one.waiting.as_ref().is_some_and(|waiting| waiting.op.ask == op.ask);
+        one.close(&op);
+        if !asked && !waits {
             return Ok(());
         }
-        let Some(attempt) = self.attempts.get(&number) else { return Ok(()) };
-        let (what, sent_us) = (attempt.what, attempt.sent_us);
-        let Reply::Outcome(outcome) = reply else {
-            if !matches!(what, What::Read) {
-                one.member = self.rng.usize(0..self.nodes.len());
-            }
-            return Ok(());
-        };
-        match (what, outcome.result) {
-            (What::Grant(id), Ok(Answer::LeaseGranted(_))) => {
-                one.lease = Some(Lease { id, c0_us: sent_us });
+        let first_us = op.first_us.unwrap_or(sent_us);
+        match (op.what, outcome.result) {
+            (What::Grant(id), Ok(Answer::LeaseGranted(lease))) => {
+                let (handle, created) = (lease.handle, lease.created);
+                one.forget_lease();
+                one.lease = Some(Lease { id, handle, created, c0_us: first_us });
             }
             (What::Renew(id), Ok(Answer::Renewed(renewed))) => {
-                let renewed = renewed.first().is_some_and(Option::is_some);
-                if let Some(lease) = one.lease.as_mut().filter(|lease| lease.id == id) {
-                    if renewed {
+                let Some(lease) = one.lease.as_mut().filter(|lease| lease.id == id) else {
+                    return Ok(());
+                };
+                match renewed.into_iter().next().flatten() {
+                    Some(renewal) => {
                         lease.c0_us = lease.c0_us.max(sent_us);
-                    } else {
-                        (one.lease, one.holds) = (None, None);
+                        // Something was taken away since.
+                        one.hold.take_if(|held| held.revision < renewal.changed);
                     }
+                    None => one.forget_lease(),
                 }
             }
-            (What::Acquire(id, lock), Ok(Answer::Acquired(acquired))) => {
-                let granted = acquired.grants.as_slice().first().map(|grant| grant.token);
-                if one.lease.is_some_and(|lease| lease.id == id) && one.is_valid(self.now_us) {
-                    one.holds = granted.map(|token| (lock, token));
-                    if granted <= one.released[lock] {
-                        // A release that was not answered may still come true: what it gave back is
-                        // not taken up again.
-                        self.ask(client, What::Release(lock));
-                        return Ok(());
+            (What::Acquire { lease, .. }, result) if one.lease.is_some_and(|it| it.id == lease) => {
+                one.waiting = None;
+                match result {
+                    Ok(Answer::Acquired(acquired)) => {
+                        return self.granted(stream, &op, &acquired.grants, outcome.revision);
                     }
-                    one.served = true;
-                    self.tally.count("held");
-                    return self.check_overlap(client, lock);
+                    Ok(Answer::Queued(queued)) => {
+                        let (place, revision) = (queued.place, outcome.revision);
+                        let hears = Some(stream.id);
+                        one.waiting = Some(Waiting { op, place, revision, hears });
+                        self.tally.count("queued");
+                    }
+                    _ => {}
                 }
             }
-            (What::Acquire(..), Err(_)) | (What::Renew(_), Err(_)) => {}
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// A lock is granted, by an answer or by a notice.
+    fn granted(&mut self, stream: Stream, op: &Op, grants: &Grants, revision: Revision) -> Check {
+        let now_us = self.now_us;
+        let one = &mut self.clients[stream.client];
+        let What::Acquire { lock, max_hold_ms, .. } = op.what else { return Ok(()) };
+        let Some(token) = grants.as_slice().first().map(|grant| grant.token) else { return Ok(()) };
+        if !one.is_valid(now_us) {
+            return Ok(());
+        }
+        let first_us = op.first_us.unwrap_or(0);
+        let until_us = max_hold_ms.map_or(u64::MAX, |ms| first_us + ms * MS / 2);
+        one.hold = Some(Held { lock, token, revision, until_us, hears: Some(stream.id) });
+        if one.released[lock].is_some_and(|released| token <= released) {
+            // A release that was not answered may still come true: what it gave back is not taken up again.
+            self.release(stream.client);
+            return Ok(());
+        }
+        one.served = true;
+        self.tally.count("held");
+        self.check_overlap(stream.client, lock)
+    }
+
+    fn hear_notice(&mut self, stream: Stream, notice: Notice) -> Check {
+        let one = &mut self.clients[stream.client];
+        let (lease, revision) = match &notice {
+            Notice::Granted { lease, revision, .. }
+            | Notice::Lost { lease, revision, .. }
+            | Notice::WaitEnded { lease, revision, .. }
+            | Notice::LeaseEnded { lease, revision, .. } => (*lease, *revision),
+        };
+        if let Some(session) = &mut one.session {
+            let before = session.told.insert(lease, revision).unwrap_or_default();
+            ensure(before <= revision, "N5", || {
+                format!("client {} heard of {revision} after {before}", stream.client)
+            })?;
+        }
+        if one.lease.is_none_or(|known| known.handle != lease) {
+            return Ok(());
+        }
+        match notice {
+            Notice::Granted { place, grants, .. } => {
+                let Some(waiting) = one.waiting.take_if(|waiting| waiting.place == place) else {
+                    return Ok(());
+                };
+                self.tally.count("granted_by_notice");
+                return self.granted(stream, &waiting.op, &grants, revision);
+            }
+            Notice::WaitEnded { place, .. } => {
+                one.waiting.take_if(|waiting| waiting.place == place);
+            }
+            Notice::Lost { token, .. } => {
+                if one.hold.take_if(|held| held.token == token).is_some() {
+                    self.tally.count("lost_by_notice");
+                }
+            }
+            Notice::LeaseEnded { .. } => one.forget_lease(),
         }
         Ok(())
     }
@@ -337,8 +380,7 @@ impl World {
     fn check_overlap(&self, client: usize, lock: usize) -> Check {
         let now_us = self.now_us;
         for (other, one) in self.clients.iter().enumerate() {
-            let acts = one.holds.is_some_and(|(held, _)| held == lock) && one.is_valid(now_us);
-            ensure(other == client || !acts, "S1", || {
+            ensure(other == client || !one.acts_on(lock, now_us), "S1", || {
                 format!("clients {other} and {client} both act on {}", LOCKS[lock])
             })?;
         }

@@ -1,30 +1,47 @@
-//! What happens next?
+//! Keeps what happens next, in order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use tenure_node::{LinkId, Mail};
 use tenure_raft::{MemberId, Saved};
 
-use super::packet::{Address, Packet};
+use super::packet::{Packet, Said, Stream};
 
 /// Something that happens at a moment.
 pub(super) enum Event {
     /// A member's loop turns.
     Turn { node: usize, boot: u64 },
     /// A packet arrives.
-    Arrive { from: Address, to: Address, packet: Packet },
-    /// The disk has been told to make the log durable.
+    Arrive { from: usize, to: usize, packet: Packet },
+    /// The thread that syncs has told the disk to make the log durable, and the disk has.
     Sync { node: usize, boot: u64 },
-    /// A member learns that it is.
-    Synced { node: usize, boot: u64, number: u64 },
-    /// A member that had no space tries again.
-    Write { node: usize, boot: u64 },
+    /// The loop learns that it is.
+    Synced { node: usize, boot: u64 },
+    /// A thread makes the next segment of the log.
+    Prepare { node: usize, boot: u64 },
     /// A snapshot is written.
     Save { node: usize, boot: u64 },
     /// A member learns what became of a snapshot that it sent.
     Sent { node: usize, boot: u64, to: MemberId, saved: Saved },
     /// A member starts.
     Start { node: usize },
+    /// Two members without a connection try to get one.
+    Dial { one: usize, other: usize },
+    /// Two members may notice that their connection carries nothing.
+    Silent { one: usize, other: usize, link: u64 },
+    /// A member learns that a connection is gone.
+    Unlinked { node: usize, boot: u64, member: MemberId, link: LinkId },
+    /// A member's router takes what the loop has left for it.
+    Route { node: usize, boot: u64 },
+    /// What a client said arrives.
+    Said { stream: Stream, said: Said },
+    /// What a client is told arrives.
+    Mail { stream: Stream, mail: Mail },
+    /// A client learns what became of its read.
+    Read { client: usize, read: u64 },
+    /// A client learns that its session is gone.
+    Cut { stream: Stream },
     /// A client does something.
     Client { client: usize },
     /// A watcher asks for what is new.

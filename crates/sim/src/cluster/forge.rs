@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
-use tenure_raft::{Input, Kind, MemberId, Message, Step};
+use tenure_node::{Input, PeerMessage};
+use tenure_raft::{Kind, MemberId, Message, Step};
 use tenure_store::{Entry, Point};
 use tenure_types::Term;
 
@@ -12,12 +13,12 @@ use super::world::World;
 impl World {
     /// Hands a forged message to a member: an append of the next term, as a new leader would send it, or
     /// a heartbeat whose term leaves no room for another.
-    pub(super) fn forge(&mut self, node: usize) {
+    pub(super) fn forge_step(&mut self, node: usize) {
         let Some(process) = &self.nodes[node].process else { return };
-        let status = process.replica.status();
+        let status = process.replica().status();
         let (last, term) = (status.last, status.term.0);
-        // A member that has not applied the removal cannot know of it.
-        let removed = process.replica.members().retired.iter().next_back().copied();
+        // A member that joins believes those it was given, until it learns of a removal.
+        let removed = process.replica().members().retired.iter().next_back().copied();
         let stranger = MemberId::new(u64::MAX - 7).expect("it is not zero");
         let (from, kind) = match self.rng.u8(0..3) {
             0 => (Some(stranger), "forged_by_stranger"),
@@ -39,7 +40,7 @@ impl World {
         self.tally.count(kind);
         let message = Message::Step(if kind == "forged_term" { beat } else { append });
         let boot = self.nodes[node].boot;
-        self.give(node, boot, Input::Message { from, message });
+        self.give(node, boot, Input::Peer { from, message: PeerMessage::Raft(message) });
     }
 }
 

@@ -1,12 +1,14 @@
-//! How does a member start, keep its promises to its disk, and end?
+//! Starts a member, has its log written and synced, and ends it.
 
 use tenure_core::Machine;
-use tenure_raft::{Config, Input, Saved};
+use tenure_node::Input;
+use tenure_raft::{Config, Persist, Saved};
 use tenure_store::sim::Restart;
 
 use super::event::Event;
-use super::node::{CUT_SHORT, Wrote};
+use super::node::CUT_SHORT;
 use super::oracle::ensure;
+use super::pen::{Syncing, Wrote};
 use super::world::World;
 use super::{MS, S};
 use crate::invariant::{Check, Violation};
@@ -20,6 +22,7 @@ impl World {
             snapshot_entries: self.snapshot_entries,
             hash_every: 20,
             batch_bytes: 8 * 1024,
+            level_known: self.nodes[node].level.min(tenure_core::LEVEL_MAX),
             ..Config::new(self.nodes[node].id)
         };
         let entropy = self.rng.u64(..);
@@ -29,7 +32,7 @@ impl World {
             self.nodes[node].process = None;
             self.say(|| format!("{node} does not start: {error:#}"));
             ensure(!error.to_string().contains(CUT_SHORT), "S8", || format!("{node}: {error}"))?;
-            if self.nodes[node].damaged {
+            if self.nodes[node].damaged || self.outgrown(node, &error) {
                 self.nodes[node].dead = true;
             } else {
                 // The disk may still be full or failing.
@@ -43,54 +46,122 @@ impl World {
         }
         self.say(|| format!("{node} starts"));
         let process = self.nodes[node].process.as_ref().expect("it has just started");
-        let (seen, machine) = (process.seen, process.replica.machine());
+        let (seen, machine) = (process.seen, process.node.machine());
         self.oracle.state(node, seen, machine)?;
         self.wake(node, self.now_us);
+        self.dial_all(node);
         Ok(())
     }
 
-    pub(super) fn write(&mut self, node: usize) -> Check {
+    /// Ends a member of an older build for good that was given a state of newer rules; tells whether it was.
+    pub(super) fn outgrown(&mut self, node: usize, error: &anyhow::Error) -> bool {
+        let error = error.downcast_ref::<tenure_raft::LoadError>();
+        let outgrown = error.is_some_and(tenure_raft::LoadError::is_outgrown);
+        if outgrown && self.nodes[node].level < tenure_core::LEVEL_MAX {
+            self.say(|| format!("{node} is outgrown"));
+            self.tally.count("outgrown");
+            self.end(node, Restart::ProcessKilled);
+            self.nodes[node].dead = true;
+            return true;
+        }
+        false
+    }
+
+    /// Writes what a turn wants kept; tells whether the process goes on.
+    pub(super) fn write(&mut self, node: usize, persist: &Persist) -> Result<bool, Violation> {
+        let Some(process) = &mut self.nodes[node].process else { return Ok(false) };
+        match process.pen.write(persist) {
+            Err(error) => Err(Violation::new("S12", format!("{error:#}"))),
+            Ok(Wrote::Stop) => {
+                self.crash(node, Restart::ProcessKilled);
+                Ok(false)
+            }
+            Ok(Wrote::Done) => Ok(true),
+        }
+    }
+
+    pub(super) fn compact(&mut self, node: usize, to: u64) -> Check {
+        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+        match process.pen.compact_to(to) {
+            Err(error) => Err(Violation::new("S12", format!("{error:#}"))),
+            Ok(Wrote::Stop) => {
+                self.crash(node, Restart::ProcessKilled);
+                Ok(())
+            }
+            Ok(Wrote::Done) => Ok(()),
+        }
+    }
+
+    /// Begins a sync, in the loop or on its own thread.
+    pub(super) fn begin_sync(&mut self, node: usize) -> Check {
         let boot = self.nodes[node].boot;
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
-        match process.write() {
-            Err(error) => return Err(Violation::new("S12", format!("{error:#}"))),
-            Ok(Wrote::Fatal) => {
-                self.crash(node, Restart::ProcessKilled);
-                return Ok(());
-            }
-            Ok(Wrote::NoSpace) if process.retrying => {}
-            Ok(Wrote::NoSpace) => {
-                process.retrying = true;
-                self.queue.push(self.now_us + 200 * MS, Event::Write { node, boot });
-            }
-            Ok(Wrote::Done) => {}
+        if process.pen.prepare() {
+            let at_us = self.now_us + self.rng.u64(MS..30 * MS);
+            self.queue.push(at_us, Event::Prepare { node, boot });
         }
-        if process.written > process.synced && !process.syncing {
-            process.syncing = true;
-            let slow = self.rng.u64(0..1000) < self.slow_sync;
-            let delay_us = if slow { self.rng.u64(10..800) * MS } else { self.rng.u64(60..400) };
-            self.tally.count_by("slow_sync", u64::from(slow));
-            self.queue.push(self.now_us + delay_us, Event::Sync { node, boot });
+        let process = self.nodes[node].process.as_mut().expect("it was there above");
+        match process.pen.begin() {
+            Err(_) => self.crash(node, Restart::ProcessKilled),
+            Ok(Syncing::Nothing) => {}
+            Ok(Syncing::Durable(number)) => self.give(node, boot, Input::Persisted { number }),
+            Ok(Syncing::Job) => {
+                let slow = self.rng.u64(0..1000) < self.slow_sync;
+                let stalled_us = self.nodes[node].sync_stalled_until_us.saturating_sub(self.now_us);
+                let delay_us = match self.rng.u8(0..4) {
+                    _ if slow => self.rng.u64(10..800) * MS,
+                    0 => 0,
+                    _ => self.rng.u64(60..400),
+                };
+                self.tally.count_by("slow_sync", u64::from(slow));
+                if stalled_us == 0 && delay_us == 0 {
+                    // In the loop, which waits.
+                    self.sync(node, boot);
+                    return self.synced(node, boot);
+                }
+                let at_us = self.now_us + delay_us + stalled_us;
+                self.queue.push(at_us, Event::Sync { node, boot });
+            }
         }
         Ok(())
     }
 
-    pub(super) fn sync(&mut self, node: usize, boot: u64) -> Check {
+    /// The thread that syncs does its work, whatever the loop does meanwhile.
+    pub(super) fn sync(&mut self, node: usize, boot: u64) {
+        let target = &mut self.nodes[node];
+        let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else { return };
+        process.pen.report = process.pen.job.take().map(tenure_store::SyncJob::run);
+        let at_us = self.now_us + self.rng.u64(0..300);
+        self.queue.push(at_us, Event::Synced { node, boot });
+    }
+
+    /// The loop takes note of a sync, and begins the next.
+    pub(super) fn synced(&mut self, node: usize, boot: u64) -> Check {
         let target = &mut self.nodes[node];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else {
             return Ok(());
         };
-        if process.log.sync().is_err() {
-            self.crash(node, Restart::ProcessKilled);
-            return Ok(());
+        let Some(report) = process.pen.report.take() else { return Ok(()) };
+        match process.pen.finish(report) {
+            Err(_) => {
+                self.crash(node, Restart::ProcessKilled);
+                Ok(())
+            }
+            Ok(number) => {
+                if let Some(number) = number {
+                    self.give(node, boot, Input::Persisted { number });
+                }
+                self.begin_sync(node)
+            }
         }
-        process.syncing = false;
-        process.synced = process.written;
-        process.proven = process.durable;
-        process.durable = process.log.last_index();
-        let number = process.synced;
-        self.queue.push(self.now_us, Event::Synced { node, boot, number });
-        Ok(())
+    }
+
+    pub(super) fn prepare(&mut self, node: usize, boot: u64) {
+        let target = &mut self.nodes[node];
+        let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else { return };
+        if process.pen.prepared() == Wrote::Stop {
+            self.crash(node, Restart::ProcessKilled);
+        }
     }
 
     pub(super) fn save(&mut self, node: usize) -> Check {
@@ -111,8 +182,18 @@ impl World {
     /// Ends a process, to be started again soon.
     pub(super) fn crash(&mut self, node: usize, how: Restart) {
         self.say(|| format!("{node} crashes: {how:?}"));
-        self.nodes[node].crash(how);
+        self.end(node, how);
         let at_us = self.now_us + self.rng.u64(10..5000) * MS;
         self.queue.push(at_us, Event::Start { node });
+    }
+
+    /// Ends a process: its connections and sessions are gone.
+    pub(super) fn end(&mut self, node: usize, how: Restart) {
+        let was_up = self.nodes[node].is_up();
+        self.nodes[node].crash(how);
+        if was_up {
+            self.break_all(node);
+            self.sessions_lost(node);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Does a whole cluster keep its promises, whatever fails?
+//! Runs whole clusters while everything fails, and checks their promises.
 //!
 //! Three or five members, their disks, the network between them, their clocks and their clients run
 //! on one thread from one seed: the members are the code that ships, everything around them is
@@ -7,21 +7,29 @@
 //!
 //! Start reading at [`World::run`].
 
+mod asked;
+mod asks;
 pub mod campaign;
 mod client;
+mod desk;
 mod event;
 mod forge;
 mod life;
+mod links;
 mod nemesis;
 mod network;
 mod node;
 mod oracle;
 mod packet;
+mod pen;
 mod recovery;
 mod reuse;
 mod rollback;
 mod serve;
+mod strangers;
 mod tally;
+mod transfers;
+mod trouble;
 mod watcher;
 mod wire;
 mod world;

@@ -1,12 +1,14 @@
-//! What goes wrong, and when is it over?
+//! Lets things go wrong at random, and heals some of them.
 
 use fastrand::Rng;
-use tenure_raft::{Change, Input, MemberId, Ticket, Wish};
+use tenure_node::{AdminId, Input, Principal};
+use tenure_raft::{Change, MemberId, Wish};
 use tenure_store::sim::{Fault, Restart};
 
-use super::MS;
 use super::event::Event;
+use super::trouble::{self, Trouble};
 use super::world::World;
+use super::{MS, S};
 use crate::invariant::Check;
 
 /// What may be asked for in one run. Not everything goes wrong in every run, so that each fault also
@@ -17,7 +19,6 @@ pub(super) struct Nemesis {
     pub(super) healed: bool,
     /// Nothing else fails before this.
     quiet_until_us: u64,
-    asked: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ enum Kind {
     LoseNewest,
     Forge,
     Reuse,
+    /// Something above the log.
+    Above(Trouble),
 }
 
 const ALL: [Kind; 24] = [
@@ -78,15 +81,11 @@ const ALL: [Kind; 24] = [
 impl Nemesis {
     pub(super) fn new(rng: &mut Rng) -> Self {
         let share = rng.u8(1..=3);
-        let mut kinds: Vec<_> = ALL.into_iter().filter(|_| rng.u8(0..4) <= share).collect();
+        let above = trouble::ALL.into_iter().map(Kind::Above);
+        let all = ALL.into_iter().chain(above);
+        let mut kinds: Vec<_> = all.filter(|_| rng.u8(0..4) <= share).collect();
         kinds.push(Kind::Heal);
-        Self {
-            kinds,
-            pause_us: rng.u64(300..4000) * MS,
-            healed: false,
-            quiet_until_us: 0,
-            asked: 0,
-        }
+        Self { kinds, pause_us: rng.u64(200..3000) * MS, healed: false, quiet_until_us: 0 }
     }
 
     /// Nothing else fails before this.
@@ -98,7 +97,7 @@ impl Nemesis {
     /// remembers in which terms it has led.
     pub(super) fn lonely() -> Self {
         let kinds = vec![Kind::Add, Kind::PowerLoss, Kind::PowerLoss, Kind::CrashAll, Kind::Heal];
-        Self { kinds, pause_us: 800 * MS, healed: false, quiet_until_us: 0, asked: 0 }
+        Self { kinds, pause_us: 800 * MS, healed: false, quiet_until_us: 0 }
     }
 
     /// Disks that go back, of leaders and followers, between elections and crashes; new members take
@@ -107,7 +106,7 @@ impl Nemesis {
         let mut kinds = vec![Kind::RollBack; 8];
         kinds.extend([Kind::LoseNewest, Kind::Kill, Kind::CrashLeader, Kind::Transfer]);
         kinds.extend([Kind::Isolate, Kind::Heal, Kind::Heal, Kind::Replace, Kind::Replace]);
-        Self { kinds, pause_us: 600 * MS, healed: false, quiet_until_us: 0, asked: 0 }
+        Self { kinds, pause_us: 600 * MS, healed: false, quiet_until_us: 0 }
     }
 }
 
@@ -178,19 +177,21 @@ impl World {
                 self.roll_back(leader.unwrap_or(node));
             }
             Kind::LoseNewest => self.lose_newest(node),
-            Kind::Forge => self.forge(node),
+            Kind::Forge => self.forge_step(node),
             Kind::Reuse => self.reuse(),
+            Kind::Above(trouble) => self.make_trouble(trouble, node)?,
         }
+        self.watch_links();
         Ok(())
     }
 
     /// Who leads, as far as one can tell.
     pub(super) fn leader(&self) -> Option<usize> {
-        let leads = |node: &&super::node::Node| {
-            node.process.as_ref().is_some_and(|process| process.replica.status().leading)
+        let leads = |node: &&super::node::Member| {
+            node.process.as_ref().is_some_and(|process| process.replica().status().leading)
         };
         let leader = self.nodes.iter().filter(leads).max_by_key(|node| {
-            node.process.as_ref().map(|process| process.replica.status().term)
+            node.process.as_ref().map(|process| process.replica().status().term)
         })?;
         self.at(leader.id)
     }
@@ -268,7 +269,7 @@ impl World {
     /// Spoils a disk, as long as a majority keeps a good one.
     fn flip(&mut self, node: usize, dir: &str, kind: &'static str) {
         let is_voter = self.members.voters.contains(&self.nodes[node].id);
-        let is_lost = |node: &super::node::Node| {
+        let is_lost = |node: &super::node::Member| {
             (node.dead || node.damaged) && !self.members.retired.contains(&node.id)
         };
         if !is_voter
@@ -295,16 +296,28 @@ impl World {
         }
     }
 
+    /// An operator asks a member, which need not lead.
     pub(super) fn wish(&mut self, wish: Wish) -> bool {
-        let Some(leader) = self.leader() else { return false };
-        let boot = self.nodes[leader].boot;
-        self.nemesis.asked += 1;
-        let ticket = Ticket(u64::MAX - self.nemesis.asked);
-        self.give(leader, boot, Input::Admin { ticket, wish });
+        let up: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].is_up()).collect();
+        if up.is_empty() {
+            return false;
+        }
+        let node = self.leader().filter(|_| self.rng.bool());
+        let node = node.unwrap_or_else(|| up[self.rng.usize(0..up.len())]);
+        let boot = self.nodes[node].boot;
+        self.numbers += 1;
+        let admin = self.numbers;
+        let within_us = [50 * MS, S, 5 * S, 30 * S][self.rng.usize(0..4)];
+        let deadline_us = self.nodes[node].local_us(self.now_us) + within_us;
+        if let Some(process) = &mut self.nodes[node].process {
+            process.desk.admins.insert(admin, deadline_us);
+        }
+        let (admin, principal) = (AdminId(admin), Principal::anyone());
+        self.give(node, boot, Input::Admin { admin, principal, request: wish, deadline_us });
         true
     }
 
-    fn add(&mut self) {
+    pub(super) fn add(&mut self) {
         if self.members.all().len() >= 6 || self.nodes.len() >= 12 {
             return;
         }

@@ -1,10 +1,9 @@
-//! Which packets arrive, and when?
+//! Decides which packets between members arrive, and when.
 
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-use super::packet::Address;
 use super::{MS, Tally};
 
 /// How bad the network is, apart from what is cut.
@@ -18,10 +17,10 @@ pub(super) struct Weather {
     pub(super) delay_us: (u64, u64),
 }
 
-/// The network between members and clients.
+/// The network between members.
 pub(super) struct Network {
     pub(super) weather: Weather,
-    /// Links that carry nothing, each in one direction.
+    /// Directions that carry nothing.
     cut: BTreeSet<(usize, usize)>,
 }
 
@@ -43,18 +42,20 @@ impl Network {
         self.cut.insert((from, to));
     }
 
-    pub(super) fn is_cut(&self, from: Address, to: Address) -> bool {
-        match (from, to) {
-            (Address::Node(from), Address::Node(to)) => self.cut.contains(&(from, to)),
-            _ => false,
-        }
+    pub(super) fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.cut.contains(&(from, to))
+    }
+
+    /// The usual delay.
+    pub(super) fn delay_us(&self, rng: &mut Rng) -> u64 {
+        rng.u64(self.weather.delay_us.0..=self.weather.delay_us.1)
     }
 
     /// The delays after which copies of a packet arrive; none if it is lost.
     pub(super) fn send(
         &self,
-        from: Address,
-        to: Address,
+        from: usize,
+        to: usize,
         rng: &mut Rng,
         tally: &mut Tally,
     ) -> Vec<u64> {

@@ -1,41 +1,49 @@
-//! What is one member made of, and how does it live on its disk?
+//! Holds one simulated member: its disk, its clock, and the process if it runs.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
-use tenure_raft::{Config, Input, MemberId, Membership, Output, Persist, Replica, Space};
-use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{
-    Cut, Free, Gauge, Log, Options, Point, Reserve, SnapshotId, Snapshots, WriteError,
+use tenure_node::directory::{Card, Names, Preference};
+use tenure_node::{
+    Admission, Config as NodeConfig, Identity, Incarnation, Input, Lineage, Node, Output, Permit,
 };
+use tenure_raft::{Config, MemberId, Membership, Replica};
+use tenure_store::sim::{Restart, SimDisk};
+use tenure_store::{Cut, Log, Options, Point, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
+use tenure_types::Epoch;
 
-use super::S;
+use super::desk::Desk;
 use super::oracle::{Stalled, first_state};
+use super::pen::{Pen, RESERVE_BYTES};
 use super::rollback::{GoingBack, OldDisk};
 
 /// Small segments, so that rolling over happens in every run.
 pub(super) const SEGMENT_BYTES: u32 = 32 * 1024;
-/// What a member keeps for the day its disk is full.
-const RESERVE_BYTES: u64 = SEGMENT_BYTES as u64;
-/// How often it looks at its disk.
-const LOOK_US: u64 = S;
+/// The largest command that a member takes.
+pub(super) const COMMAND_BYTES_MAX: usize = 1024;
 
 /// Said of a log that was cut where it was known to be durable.
 pub(super) const CUT_SHORT: &str = "the log was cut in the middle, after";
 
 /// One member: its disk, its clock, and the process if it runs.
-pub(super) struct Node {
+pub(super) struct Member {
     pub(super) id: MemberId,
+    /// Up to which level its build knows the machine's rules.
+    pub(super) level: u16,
     pub(super) disk: SimDisk,
     pub(super) process: Option<Process>,
     pub(super) boot: u64,
     pub(super) rate_ppm: i64,
     offset_us: u64,
+    /// How long its clock stood still because the machine slept.
+    pub(super) asleep_us: u64,
     /// The loop does not run before this.
     pub(super) paused_until_us: u64,
+    /// The thread that syncs does not run before this.
+    pub(super) sync_stalled_until_us: u64,
     pub(super) turn_at_us: Option<u64>,
     pub(super) stalled: Stalled,
     /// It will never run again.
@@ -57,50 +65,36 @@ pub(super) struct Node {
 
 /// A running process.
 pub(super) struct Process {
-    pub(super) replica: Replica,
-    pub(super) log: Log,
+    pub(super) node: Node,
+    pub(super) admission: Admission,
+    pub(super) desk: Desk,
+    pub(super) pen: Pen,
     pub(super) snapshots: Snapshots,
+    pub(super) level: u16,
+    /// The newest snapshot that arrives in parts, unless it has failed.
+    pub(super) incoming: Option<(u64, SnapshotReceiver)>,
     pub(super) inbox: Vec<Input>,
     pub(super) outputs: Vec<Output>,
-    /// Not written yet, for lack of space.
-    pub(super) batches: VecDeque<Persist>,
-    pub(super) reserve: Reserve,
-    pub(super) gauge: Gauge,
-    pub(super) space: Space,
-    looked_at_us: Option<u64>,
-    /// It will try again by itself.
-    pub(super) retrying: bool,
-    pub(super) compact_to: Option<u64>,
-    pub(super) written: u64,
-    pub(super) synced: u64,
-    pub(super) syncing: bool,
-    /// The last index that is durable.
-    pub(super) durable: u64,
-    /// The last index that was durable before the last sync.
-    pub(super) proven: u64,
+    /// A part of the budget that other clients take.
+    pub(super) hog: Option<Permit>,
     pub(super) saving: Option<(Point, Vec<u8>, Box<Frozen>)>,
     /// Applied up to here, as far as the oracle has seen.
     pub(super) seen: Point,
 }
 
-/// How writing went.
-pub(super) enum Wrote {
-    Done,
-    NoSpace,
-    /// The process must stop.
-    Fatal,
-}
-
-impl Node {
-    pub(super) fn new(id: MemberId, seed: u64, rate_ppm: i64, offset_us: u64) -> Self {
+impl Member {
+    pub(super) fn new(id: MemberId, level: u16, seed: u64, rate_ppm: i64, offset_us: u64) -> Self {
         Self {
             id,
+            level,
             disk: SimDisk::new(seed),
             process: None,
             boot: 0,
             rate_ppm,
             offset_us,
+            asleep_us: 0,
             paused_until_us: 0,
+            sync_stalled_until_us: 0,
             turn_at_us: None,
             stalled: Stalled::default(),
             dead: false,
@@ -115,7 +109,7 @@ impl Node {
 
     /// The member's monotonic clock.
     pub(super) fn local_us(&self, now_us: u64) -> u64 {
-        let now = i128::from(now_us);
+        let now = i128::from(now_us.saturating_sub(self.asleep_us));
         let local = now + now * i128::from(self.rate_ppm) / 1_000_000;
         self.offset_us + u64::try_from(local).unwrap_or(0)
     }
@@ -124,7 +118,7 @@ impl Node {
     pub(super) fn real_us(&self, local_us: u64) -> u64 {
         let local = i128::from(local_us.saturating_sub(self.offset_us));
         let real = local * 1_000_000 / i128::from(1_000_000 + self.rate_ppm);
-        u64::try_from(real).unwrap_or(0) + 2
+        u64::try_from(real).unwrap_or(0) + self.asleep_us + 2
     }
 
     /// Lays down the first state of the cluster.
@@ -147,26 +141,24 @@ impl Node {
         boot.given = given;
         let seen = boot.applied;
         let replica = Replica::new(config, boot, entropy)?;
-        let durable = log.last_index();
         let reserve = Reserve::open(Arc::new(self.disk.clone()), RESERVE_BYTES)?;
+        let admission = Admission::default();
+        let config = NodeConfig {
+            command_bytes_max: COMMAND_BYTES_MAX,
+            admission: admission.clone(),
+            identity: Some(self.identity()),
+        };
         self.process = Some(Process {
-            replica,
-            log,
+            node: Node::new(replica, config),
+            admission,
+            desk: Desk::default(),
+            pen: Pen::new(log, reserve, self.proven),
             snapshots,
+            level: self.level.min(tenure_core::LEVEL_MAX),
+            incoming: None,
             inbox: Vec::new(),
             outputs: Vec::new(),
-            batches: VecDeque::new(),
-            reserve,
-            gauge: Gauge::new(SEGMENT_BYTES, RESERVE_BYTES),
-            space: Space::Enough,
-            looked_at_us: None,
-            retrying: false,
-            compact_to: None,
-            written: 0,
-            synced: 0,
-            syncing: false,
-            durable,
-            proven: self.proven.min(durable),
+            hog: None,
             saving: None,
             seen,
         });
@@ -175,10 +167,20 @@ impl Node {
         Ok(())
     }
 
+    /// Who it is among others.
+    fn identity(&self) -> Identity {
+        Identity {
+            card: Card { id: self.id, names: names(self.id) },
+            lineage: lineage(),
+            level_known: self.level.min(tenure_core::LEVEL_MAX),
+            given: Vec::new(),
+        }
+    }
+
     /// Ends the process, and does to the disk what follows from that.
     pub(super) fn crash(&mut self, how: Restart) {
         if let Some(process) = self.process.take() {
-            self.proven = process.proven;
+            self.proven = process.pen.proven;
         }
         self.boot += 1;
         self.disk.restart(how);
@@ -204,58 +206,25 @@ impl Node {
     }
 }
 
-impl Process {
-    /// Writes what waits; a batch that the log refuses is a bug of ours.
-    pub(super) fn write(&mut self) -> Result<Wrote> {
-        while let Some(persist) = self.batches.front() {
-            match self.log.write(&persist.batch()) {
-                Ok(_) => {}
-                Err(WriteError::NoSpace) => {
-                    self.gauge.refuse();
-                    self.looked_at_us = None;
-                    if self.reserve.is_held() && self.reserve.release().is_ok() {
-                        continue;
-                    }
-                    return Ok(Wrote::NoSpace);
-                }
-                Err(WriteError::Fatal(_)) => return Ok(Wrote::Fatal),
-                Err(error) => return Err(error).context("S12"),
-            }
-            if let Some(first) = persist.entries.first() {
-                self.durable = self.durable.min(first.index - 1);
-                self.proven = self.proven.min(self.durable);
-            }
-            if let Some(point) = persist.snapshot {
-                self.durable = self.durable.min(point.index);
-                self.proven = self.proven.min(self.durable);
-            }
-            self.written = persist.number;
-            self.batches.pop_front();
-        }
-        if let Some(to) = self.compact_to.take() {
-            match self.log.compact_to(to) {
-                Ok(()) | Err(WriteError::NoSpace) => {}
-                Err(WriteError::Fatal(_)) => return Ok(Wrote::Fatal),
-                Err(error) => return Err(error).context("S12"),
-            }
-        }
-        Ok(Wrote::Done)
+/// What a member is called, and where it lives.
+pub(super) fn names(id: MemberId) -> Names {
+    Names {
+        name: format!("m{id}"),
+        members: format!("h{id}:1"),
+        clients: format!("h{id}:2"),
+        preference: Preference::default(),
     }
+}
 
-    /// Looks at the disk once in a while, and tells the replica if there is room or not.
-    pub(super) fn look(&mut self, now_us: u64) {
-        if self.looked_at_us.is_some_and(|at_us| now_us < at_us + LOOK_US) {
-            return;
-        }
-        self.looked_at_us = Some(now_us);
-        // A reserve that cannot be taken now is taken later.
-        let _ = self.reserve.restore();
-        let Ok(room) = self.log.room() else { return };
-        let free = Free { bytes: room.on_disk, reserve_held: self.reserve.is_held() };
-        let space = if self.gauge.look(free) { Space::Short } else { Space::Enough };
-        if std::mem::replace(&mut self.space, space) != space {
-            self.replica.handle(Input::Space(space));
-        }
+/// The one life of the cluster.
+pub(super) fn lineage() -> Lineage {
+    let (epoch, incarnation) = (Epoch::default(), Incarnation::default());
+    Lineage { cluster: "sim".into(), epoch, incarnation }
+}
+
+impl Process {
+    pub(super) fn replica(&self) -> &Replica {
+        self.node.replica()
     }
 
     /// Writes the snapshot that was asked for.
@@ -287,6 +256,6 @@ impl Process {
         let rest = usize::try_from(have).ok().and_then(|have| file.get(have..));
         receiver.append(have, rest.unwrap_or_default())?;
         let id = receiver.finish()?;
-        Ok(tenure_raft::read(&self.snapshots, id, tenure_core::LEVEL_MAX)?)
+        Ok(tenure_raft::read(&self.snapshots, id, self.level)?)
     }
 }

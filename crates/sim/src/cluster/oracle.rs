@@ -1,9 +1,9 @@
-//! What has the cluster agreed on, and does everybody keep to it?
+//! Knows what the cluster has agreed on, and checks that every member keeps to it.
 //!
 //! The oracle applies each entry once, when the first member does. Every other application of that
 //! index, on any member, at any time, must be of the same entry and lead to the same state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tenure_core::Machine;
@@ -15,6 +15,8 @@ use tenure_raft::FIRST;
 use tenure_store::{Entry, Point};
 use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
 
+use super::asked::Asked;
+use super::strangers;
 use crate::invariant::{Check, Violation};
 
 /// How fast a member's clock may run against real time, in parts per million.
@@ -91,11 +93,8 @@ pub(super) struct Oracle {
     /// The least of clock − (1 + ε) × real time over all entries.
     pace_us: Option<i128>,
     stamp: Option<Stamp>,
-    /// What each attempt's command was answered when it was applied, and where.
-    applied: BTreeMap<u64, (u64, Outcome)>,
-    /// By idempotency key.
-    keyed: BTreeMap<String, Outcome>,
-    not_done: BTreeSet<u64>,
+    /// What clients asked for, and what became of it.
+    pub(super) asked: Asked,
     leaders: BTreeMap<u64, usize>,
     votes: BTreeMap<(usize, u64), u64>,
     newest_token: u64,
@@ -117,9 +116,7 @@ impl Oracle {
             sent: BTreeMap::new(),
             pace_us: None,
             stamp: None,
-            applied: BTreeMap::new(),
-            keyed: BTreeMap::new(),
-            not_done: BTreeSet::new(),
+            asked: Asked::default(),
             leaders: BTreeMap::new(),
             votes: BTreeMap::new(),
             newest_token: 0,
@@ -137,6 +134,11 @@ impl Oracle {
 
     pub(super) fn full_hash(&self) -> u128 {
         self.machine.full_hash()
+    }
+
+    /// The level of the rules in force.
+    pub(super) fn level(&self) -> u16 {
+        self.machine.level()
     }
 
     /// The oldest revision that the newest state knows.
@@ -188,8 +190,8 @@ impl Oracle {
     /// A member has applied an entry.
     pub(super) fn applies(&mut self, node: usize, entry: &Entry) -> Check {
         if entry.index <= self.last() {
-            let at = usize::try_from(entry.index - FIRST.index - 1).unwrap_or(usize::MAX);
-            let agreed = self.agreed.get(at);
+            let at = entry.index.checked_sub(FIRST.index + 1);
+            let agreed = at.and_then(|at| self.agreed.get(usize::try_from(at).ok()?));
             let same = agreed.is_some_and(|agreed| {
                 (agreed.term, agreed.kind, &agreed.payload)
                     == (entry.term, entry.kind, &entry.payload)
@@ -311,23 +313,21 @@ impl Oracle {
         Ok(())
     }
 
-    /// S13: what was called undone is never done. S7: a repetition has the first answer.
+    /// S7 and S13: what became of each command fits what clients asked for. N6: nothing that a stranger said is
+    /// ever agreed on.
     fn note_outcomes(&mut self, entry: &Entry, effects: &Effects) -> Check {
         let Ok(opened) = open_entry(&entry.payload) else { return Ok(()) };
         for (request, outcome) in opened.zip(&effects.outcomes) {
             let Ok(request) = decode_request(request) else { continue };
-            if let RequestId::Key(key) = request.id {
-                let first = self.keyed.entry(key.to_owned()).or_insert_with(|| outcome.clone());
-                ensure(first.result == outcome.result, "S7", || {
-                    format!("request {key} was answered {:?} and {:?}", first, outcome)
-                })?;
-                continue;
-            }
-            let Ok(attempt) = request.principal.parse() else { continue };
-            ensure(!self.not_done.contains(&attempt), "S13", || {
-                format!("attempt {attempt} was called undone and is entry {}", entry.index)
+            ensure(!strangers::is_forged(&request), "N6", || {
+                format!("entry {} has what a stranger said", entry.index)
             })?;
-            self.applied.insert(attempt, (entry.index, outcome.clone()));
+            ensure(!strangers::takes_over(&request), "N7", || {
+                format!("entry {} gives a stranger's card to a member", entry.index)
+            })?;
+            if let Ok(ask) = request.principal.parse() {
+                self.asked.applied(ask, entry.index, outcome)?;
+            }
         }
         Ok(())
     }
@@ -351,26 +351,11 @@ impl Oracle {
         Ok(())
     }
 
-    /// Somebody is told what became of a command.
-    pub(super) fn answers(&mut self, attempt: u64, key: Option<&str>, outcome: &Outcome) -> Check {
-        let found = match key {
-            Some(key) => self.keyed.get(key).map(|first| first.result == outcome.result),
-            None => self.applied.get(&attempt).map(|(index, first)| {
-                self.acknowledged = self.acknowledged.max(*index);
-                first == outcome
-            }),
-        };
-        ensure(found == Some(true), "S13", || {
-            format!("attempt {attempt} was answered {outcome:?}, agreed was otherwise")
-        })
-    }
-
-    /// Somebody is told that a command had no effect.
-    pub(super) fn answers_not_done(&mut self, attempt: u64) -> Check {
-        self.not_done.insert(attempt);
-        ensure(!self.applied.contains_key(&attempt), "S13", || {
-            format!("attempt {attempt} was applied and is called undone")
-        })
+    /// A client is told what became of an ask.
+    pub(super) fn answers(&mut self, ask: u64, outcome: &Outcome) -> Check {
+        let index = self.asked.answered(ask, outcome)?;
+        self.acknowledged = self.acknowledged.max(index);
+        Ok(())
     }
 }
 

@@ -1,16 +1,22 @@
-//! Does everything work again once nothing fails any more?
+//! Ends every fault, and checks that everything works again.
 
+use tenure_core::codec::encode_request;
+use tenure_core::request::{Command, Request, RequestId};
+use tenure_node::Outcomes;
 use tenure_raft::MemberId;
 
 use super::S;
+use super::asked::Repeats;
 use super::client::Client;
 use super::event::Event;
 use super::oracle::ensure;
 use super::world::World;
-use crate::invariant::Check;
+use crate::invariant::{Check, Violation};
 
 /// How long a healed cluster may take.
 pub(super) const RECOVERY_US: u64 = 40 * S;
+/// How long a member of a calm cluster may take for one command.
+const PROBE_US: u64 = 3 * S;
 
 impl World {
     /// Ends every fault. What is lost stays lost.
@@ -19,13 +25,22 @@ impl World {
         self.nemesis.healed = true;
         self.slow_sync = 0;
         self.network.calm();
+        self.links.calm();
+        for client in 0..self.clients.len() {
+            let session = self.clients[client].session.as_ref();
+            if session.is_some_and(|session| session.deaf || session.mute) {
+                // What was lost on it stays lost.
+                self.cut_session(client);
+            }
+        }
         self.clients.iter_mut().for_each(Client::wait_to_be_served);
         for node in 0..self.nodes.len() {
             self.nodes[node].disk.set_capacity(None);
-            // A pause that is cut short was no longer than it was.
-            let left_us = self.nodes[node].paused_until_us.saturating_sub(self.now_us);
-            self.nodes[node].stalled.for_us -= left_us;
-            self.nodes[node].paused_until_us = 0;
+            self.nodes[node].disk.set_outage(None);
+            self.nodes[node].sync_stalled_until_us = 0;
+            if let Some(process) = &mut self.nodes[node].process {
+                process.hog = None;
+            }
             if !self.nodes[node].is_up() {
                 self.queue.push(self.now_us, Event::Start { node });
             }
@@ -36,14 +51,14 @@ impl World {
     pub(super) fn has_recovered(&self) -> bool {
         let Some(leader) = self.leader() else { return false };
         let Some(process) = &self.nodes[leader].process else { return false };
-        let status = process.replica.status();
-        let members = process.replica.members();
+        let status = process.replica().status();
+        let members = process.replica().members();
         let alive = |id: &MemberId| self.at(*id).is_some_and(|node| !self.nodes[node].dead);
         let caught_up = |id: &MemberId| {
             let node = self.at(*id).and_then(|node| self.nodes[node].process.as_ref());
             node.is_some_and(|process| {
-                process.replica.status().applied.index + 5 >= self.oracle.last()
-                    && process.replica.status().leader == status.leader
+                process.replica().status().applied.index + 5 >= self.oracle.last()
+                    && process.replica().status().leader == status.leader
             })
         };
         status.serving
@@ -51,19 +66,54 @@ impl World {
             && self.clients.iter().any(Client::is_served)
     }
 
+    /// N3: in a calm cluster every member has a command of its own clients answered.
+    pub(super) fn probe(&mut self) -> Check {
+        for node in 0..self.nodes.len() {
+            let target = &self.nodes[node];
+            if target.is_up() && self.members.contains(target.id) {
+                self.numbers += 1;
+                let (ask, boot) = (self.numbers, target.boot);
+                let deadline_us = target.local_us(self.now_us) + PROBE_US;
+                let principal = ask.to_string();
+                let command = Command::SetLimits(Vec::new());
+                let request = Request { principal: &principal, id: RequestId::None, command };
+                let mut bytes = Vec::new();
+                encode_request(&request, &mut bytes);
+                self.oracle.asked.submit(ask, self.numbers + 1, Repeats::Never);
+                let number = self.call(node, boot, ask, bytes, deadline_us);
+                self.probes.insert(number, node);
+            }
+        }
+        self.run_until(self.now_us + PROBE_US + S)?;
+        match self.probes.first_key_value() {
+            Some((_, node)) => {
+                let detail = format!("{node} has not answered its clients; {}", self.describe());
+                Err(Violation::new("N3", detail))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A call was answered.
+    pub(super) fn probed(&mut self, number: u64, outcomes: &Outcomes) {
+        if outcomes.iter().all(Result::is_ok) {
+            self.probes.remove(&number);
+        }
+    }
+
     pub(super) fn describe(&self) -> String {
         let mut text = format!("not recovered; agreed up to {}", self.oracle.last());
         for node in &self.nodes {
             let state = match &node.process {
                 Some(process) => {
-                    let status = process.replica.status();
+                    let status = process.replica().status();
                     format!(
                         "term {} leader {:?} applied {} last {} members {:?}",
                         status.term,
                         status.leader,
                         status.applied.index,
                         status.last.index,
-                        process.replica.members().voters
+                        process.replica().members().voters
                     )
                 }
                 None => format!("down, dead {}", node.dead),
@@ -78,8 +128,8 @@ impl World {
         let (last, expected) = (self.oracle.last(), self.oracle.full_hash());
         for (number, node) in self.nodes.iter().enumerate() {
             let Some(process) = &node.process else { continue };
-            if process.replica.status().applied.index == last {
-                let found = process.replica.machine().full_hash();
+            if process.replica().status().applied.index == last {
+                let found = process.node.machine().full_hash();
                 ensure(found == expected, "S9", || format!("{number} differs at {last}"))?;
             }
         }

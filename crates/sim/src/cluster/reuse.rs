@@ -3,7 +3,7 @@
 use tenure_raft::{Change, Wish};
 
 use super::event::Event;
-use super::node::Node;
+use super::node::Member;
 use super::world::World;
 
 impl World {
@@ -13,7 +13,8 @@ impl World {
         let Some(node) = self.at(id).filter(|node| !self.nodes[*node].is_up()) else { return };
         let seed = self.rng.u64(..);
         let boot = self.nodes[node].boot + 1;
-        self.nodes[node] = Node::new(id, seed, 0, 0);
+        let level = self.nodes[node].level;
+        self.nodes[node] = Member::new(id, level, seed, 0, 0);
         self.nodes[node].boot = boot;
         // A member that has not applied the removal takes it for the one whose promises it remembers.
         self.nodes[node].may_forget = true;

@@ -44,7 +44,7 @@ impl World {
             return;
         }
         let Some(process) = &self.nodes[node].process else { return };
-        let (term, durable) = (process.replica.status().term.0, process.durable);
+        let (term, durable) = (process.replica().status().term.0, process.pen.durable);
         if self.nodes[node].old_disk.is_none() {
             self.nodes[node].old_disk = self.copy_disk(node);
             return;
@@ -74,8 +74,8 @@ impl World {
         }
         self.tally.count(if leader == node { "rolled_back_leader" } else { "rolled_back" });
         self.say(|| format!("{node} goes back to term {} and index {}", old.term, old.last));
+        self.end(node, Restart::ProcessKilled);
         let target = &mut self.nodes[node];
-        target.crash(Restart::ProcessKilled);
         target.disk = old.disk;
         target.damaged = true;
         let mut starts_us = self.now_us + MS;
@@ -84,7 +84,7 @@ impl World {
             starts_us += 3 * S;
             if leader != node && self.rng.bool() {
                 self.tally.count("rolled_back_under_another");
-                self.nodes[leader].crash(Restart::ProcessKilled);
+                self.end(leader, Restart::ProcessKilled);
                 self.queue.push(self.now_us + 2 * S, Event::Start { node: leader });
             }
         }
@@ -100,7 +100,7 @@ impl World {
             return;
         }
         self.network.calm();
-        self.nodes[node].crash(Restart::ProcessKilled);
+        self.end(node, Restart::ProcessKilled);
         let disk = &self.nodes[node].disk;
         let log = disk.files().into_iter().filter(|file| file.starts_with("log")).max();
         let flipped = log.and_then(|file| disk.flip_random_bit(&file));
@@ -144,7 +144,7 @@ impl World {
     /// acknowledgement.
     fn have_heard(&self, node: usize, leader: usize, going: GoingBack) -> bool {
         let id = self.nodes[node].id;
-        let status = |at: usize| self.nodes[at].process.as_ref().map(|it| it.replica.status());
+        let status = |at: usize| self.nodes[at].process.as_ref().map(|it| it.replica().status());
         let Some(leading) = status(leader).filter(|status| status.serving) else { return false };
         if leading.term.0 != going.term {
             return false;

@@ -1,16 +1,20 @@
-//! What happens when a member's loop turns?
+//! Turns a member's loop, and does what its node says.
 
+use bytes::Bytes;
 use tenure_core::codec::{decode_request, open_entry};
-use tenure_raft::{Fate, Output, Space, Stop, Ticket, Why};
+use tenure_node::{Failure, Input, Output, ReadId};
+use tenure_raft::{Persist, Space, Stop};
 use tenure_store::Entry;
 use tenure_store::sim::Restart;
 
 use super::MS;
 use super::event::Event;
 use super::oracle::ensure;
-use super::packet::{Address, Packet, Reply};
 use super::world::World;
 use crate::invariant::{Check, Violation};
+
+/// How long after its deadline a command may be sealed: what is proposed may wait for others.
+const PATIENCE_US: u64 = 60 * MS;
 
 impl World {
     pub(super) fn turn(&mut self, node: usize, boot: u64) -> Check {
@@ -27,58 +31,63 @@ impl World {
         let local_us = target.local_us(self.now_us);
         let Some(process) = &mut target.process else { return Ok(()) };
         for input in process.inbox.drain(..) {
-            process.replica.handle(input);
+            process.node.handle(input);
         }
-        process.look(self.now_us);
+        if let Some(space) = process.pen.look(self.now_us) {
+            process.node.handle(Input::Space(space));
+        }
         let mut outputs = std::mem::take(&mut process.outputs);
-        let wake_us = process.replica.turn(local_us, &mut outputs);
+        let wake_us = process.node.turn(local_us, &mut outputs, &mut ());
         let wake_us = target.real_us(wake_us).max(self.now_us + 1);
         self.wake(node, wake_us);
         // The oracle learns what was applied before anybody hears of it.
         self.applied(node)?;
+        let mut compact = None;
         for output in outputs.drain(..) {
-            self.perform(node, output)?;
+            self.perform(node, output, &mut compact)?;
+            if self.nodes[node].boot != boot {
+                return Ok(());
+            }
         }
         if let Some(process) = &mut self.nodes[node].process {
             process.outputs = outputs;
-            self.write(node)?;
         }
-        Ok(())
+        self.begin_sync(node)?;
+        if let Some(to) = compact.filter(|_| self.nodes[node].boot == boot) {
+            self.compact(node, to)?;
+        }
+        self.check_desk(node, local_us)
     }
 
-    pub(super) fn perform(&mut self, node: usize, output: Output) -> Check {
+    fn perform(&mut self, node: usize, output: Output, compact: &mut Option<u64>) -> Check {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         match output {
-            Output::Send { to, message } => self.send_raft(node, to, &message),
+            Output::Send { to, message } => self.send(node, to, &message),
             Output::SendSnapshot { to, step } => {
                 self.send_snapshot(node, to, step);
                 Ok(())
             }
             Output::Persist(persist) => {
-                let status = process.replica.status();
-                if status.leading {
-                    let space = process.space;
-                    let stalled = self.nodes[node].stalled;
-                    let own = |entry: &&tenure_store::Entry| entry.term == status.term.0;
-                    for entry in persist.entries.iter().filter(own) {
-                        self.oracle.seals(entry, self.now_us, stalled);
-                        ensure(space == Space::Enough || !grows(entry), "S14", || {
-                            format!("{node} is short of space and seals {}", entry.index)
-                        })?;
-                    }
-                }
-                let process = self.nodes[node].process.as_mut().expect("it was there above");
-                process.batches.push_back(persist);
+                self.seals(node, &persist)?;
+                self.write(node, &persist).map(|_| ())
+            }
+            Output::Answer { to, outcomes } => self.answer(node, to, outcomes),
+            Output::Notices(notices) => {
+                self.leave_notices(node, notices);
                 Ok(())
             }
-            Output::Answer { ticket, fate } => self.answer(node, ticket, fate),
-            Output::ReadReady { ticket } => {
-                let applied = process.replica.status().applied.index;
-                self.read_ready(node, ticket, applied)
-            }
-            Output::ReadFailed { ticket } => {
-                self.reply(node, ticket.0, Reply::NotDone);
+            Output::Skipped => {
+                self.leave_skipped(node);
                 Ok(())
+            }
+            Output::ReadReady { read } => self.read_ready(node, read),
+            Output::ReadFailed { read, failure } => self.read_failed(node, read, failure),
+            Output::AdminDone { admin, result } => {
+                self.say(|| format!("admin request {admin:?} at {node}: {result:?}"));
+                let process = self.nodes[node].process.as_mut().expect("it has just turned");
+                let waited = process.desk.admins.remove(&admin.0).is_some();
+                self.tally.count_by("admin_unknown", u64::from(result == Err(Failure::Unknown)));
+                ensure(waited, "N1", || format!("{node} answered {admin:?}, which did not wait"))
             }
             Output::SaveSnapshot { point, meta, frozen } => {
                 process.saving = Some((point, meta, frozen));
@@ -88,35 +97,105 @@ impl World {
                 Ok(())
             }
             Output::CompactLog { to } => {
-                process.compact_to = Some(to);
+                *compact = Some(to);
                 Ok(())
             }
-            Output::Led { term, by } => {
-                self.say(|| format!("{node} in {term:?} is led by {by:?}"));
-                if by == Some(self.nodes[node].id) {
-                    self.oracle.leads(node, term.0)?;
+            Output::Led(lead) => {
+                self.say(|| format!("{node} in {:?} is led by {:?}", lead.term, lead.by));
+                if lead.by == Some(self.nodes[node].id) {
+                    self.oracle.leads(node, lead.term.0)?;
                 }
                 Ok(())
             }
-            Output::Changed { ticket, result } => {
-                self.say(|| format!("change {ticket:?} at {node}: {result:?}"));
+            Output::MayEnd => self.may_end(node),
+            Output::Stop(reason) => self.stopped(node, &reason),
+            output @ (Output::FindSnapshot { .. }
+            | Output::ReadChunk { .. }
+            | Output::OpenTransfer { .. }
+            | Output::WriteChunk { .. }
+            | Output::FinishTransfer { .. }) => self.transfer_part(node, output),
+            Output::JoinAnswer { join, answer } => {
+                self.say(|| format!("{node} answers {join:?}: {answer:?}"));
+                self.tally.count("join_answered");
                 Ok(())
             }
-            Output::Stop(reason) => self.stopped(node, &reason),
-            Output::Applied { .. } | Output::Notices(_) => Ok(()),
+            Output::TransferEnded { .. } => {
+                self.tally.count("transfer_ended");
+                Ok(())
+            }
+            Output::AskStanding { .. } | Output::Applied { .. } | Output::Directory { .. } => {
+                Ok(())
+            }
         }
+    }
+
+    /// S14 and N4: what a leader proposes may be proposed.
+    fn seals(&mut self, node: usize, persist: &Persist) -> Check {
+        let target = &self.nodes[node];
+        let Some(process) = &target.process else { return Ok(()) };
+        let status = process.replica().status();
+        if !status.leading {
+            return Ok(());
+        }
+        let local_us = target.local_us(self.now_us);
+        let (space, stalled) = (process.pen.space, target.stalled);
+        for entry in persist.entries.iter().filter(|entry| entry.term == status.term.0) {
+            self.oracle.seals(entry, self.now_us, stalled);
+            ensure(space == Space::Enough || !grows(entry), "S14", || {
+                format!("{node} is short of space and seals {}", entry.index)
+            })?;
+            for ask in asks(entry) {
+                let here = || process.desk.batches.values().filter(|it| it.asks.contains(&ask));
+                let in_time = here().any(|it| local_us <= it.deadline_us + PATIENCE_US);
+                let forwarded = self.in_time.remove(&(node, ask));
+                let in_time = in_time || forwarded == Some(true);
+                let expired = forwarded == Some(false) || here().count() > 0;
+                ensure(in_time || !expired, "N4", || {
+                    format!("{node} seals {}, ask {ask} of it had expired", entry.index)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes which forwarded commands had expired when they arrived.
+    pub(super) fn forwarded(&mut self, node: usize, within_us: Option<u64>, requests: &[Bytes]) {
+        for request in requests {
+            let Ok(request) = decode_request(request) else { continue };
+            let Ok(ask) = request.principal.parse() else { continue };
+            *self.in_time.entry((node, ask)).or_default() |= within_us != Some(0);
+        }
+    }
+
+    /// The member was asked to leave, and has handed over or cannot.
+    fn may_end(&mut self, node: usize) -> Check {
+        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+        let mut outputs = Vec::new();
+        process.node.end(&mut outputs);
+        let mut compact = None;
+        for output in outputs {
+            self.perform(node, output, &mut compact)?;
+        }
+        let process = self.nodes[node].process.as_ref().expect("it has just ended");
+        let left =
+            process.desk.batches.len() + process.desk.reads.len() + process.desk.admins.len();
+        ensure(left == 0, "N3", || format!("{node} ended and left {left} callers without a word"))?;
+        self.tally.count("leave");
+        self.crash(node, Restart::ProcessKilled);
+        Ok(())
     }
 
     pub(super) fn stopped(&mut self, node: usize, reason: &Stop) -> Check {
         self.say(|| format!("{node} stops: {reason}"));
-        let target = &mut self.nodes[node];
+        let target = &self.nodes[node];
         let expected = match reason {
             Stop::Removed => true,
+            Stop::Outgrown { known, .. } => *known < tenure_core::LEVEL_MAX,
             Stop::Forgot { .. } => target.must_stop.is_some() || target.may_forget,
             _ => false,
         };
-        target.crash(Restart::ProcessKilled);
-        target.dead = true;
+        self.end(node, Restart::ProcessKilled);
+        self.nodes[node].dead = true;
         let invariant = if matches!(reason, Stop::Diverged { .. }) { "S9" } else { "S8" };
         ensure(expected, invariant, || format!("{node} stopped: {reason}"))
     }
@@ -124,14 +203,14 @@ impl World {
     /// A member has applied entries, or a snapshot.
     pub(super) fn applied(&mut self, node: usize) -> Check {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
-        let applied = process.replica.status().applied;
+        let applied = process.replica().status().applied;
         if applied == process.seen {
             return Ok(());
         }
         let from = process.seen.index + 1;
         process.seen = applied;
         for index in from..=applied.index {
-            match process.replica.entry(index) {
+            match process.replica().entry(index) {
                 Some(entry) => self.oracle.applies(node, entry)?,
                 None => {
                     // A snapshot has taken the place of everything up to here.
@@ -140,66 +219,54 @@ impl World {
                 }
             }
         }
-        self.oracle.state(node, applied, process.replica.machine())?;
-        if applied.index > self.members_at && *process.replica.members() != self.members {
-            self.members = process.replica.members().clone();
+        self.oracle.state(node, applied, process.node.machine())?;
+        let members = process.replica().members();
+        if applied.index > self.members_at && *members != self.members {
+            self.members = members.clone();
             if self.members.is_joint() {
                 self.tally.count("joint");
             }
         }
         self.members_at = self.members_at.max(applied.index);
-        Ok(())
-    }
-
-    pub(super) fn answer(&mut self, node: usize, ticket: Ticket, fate: Fate) -> Check {
-        let attempt = ticket.0;
-        let Some(found) = self.attempts.get(&attempt) else { return Ok(()) };
-        let process = self.nodes[node].process.as_ref();
-        let short = process.is_some_and(|process| process.space == Space::Short);
-        let reply = match fate {
-            Fate::Applied(outcomes) => {
-                let Some(outcome) = outcomes.into_iter().next() else {
-                    return Err(Violation::new("S13", format!("no outcome for {attempt}")));
-                };
-                self.oracle.answers(attempt, found.key.as_deref(), &outcome)?;
-                self.tally.count_by("done_while_full", u64::from(short));
-                Reply::Outcome(outcome)
-            }
-            Fate::NotDone { why, .. } => {
-                self.tally.count("not_done");
-                self.tally.count_by("refused_full", u64::from(why == Why::DiskFull));
-                if found.key.is_none() {
-                    self.oracle.answers_not_done(attempt)?;
-                }
-                Reply::NotDone
-            }
-            Fate::Unknown { .. } => {
-                self.tally.count("unknown");
-                Reply::Unknown
-            }
-        };
-        self.reply(node, attempt, reply);
-        Ok(())
-    }
-
-    pub(super) fn reply(&mut self, node: usize, attempt: u64, reply: Reply) {
-        let Some(found) = self.attempts.get(&attempt) else { return };
-        let to = match found.relay {
-            Some(relay) if relay != node => Address::Node(relay),
-            _ => Address::Client(found.client),
-        };
-        self.send(Address::Node(node), to, Packet::Reply { attempt, reply });
+        self.check_members()
     }
 
     /// S6: a read sees whatever was acknowledged before it began.
-    pub(super) fn read_ready(&mut self, node: usize, ticket: Ticket, applied: u64) -> Check {
-        let Some(found) = self.attempts.get(&ticket.0) else { return Ok(()) };
+    fn read_ready(&mut self, node: usize, read: ReadId) -> Check {
+        let process = self.nodes[node].process.as_mut().expect("it has just turned");
+        let Some(found) = process.desk.reads.remove(&read.0) else {
+            return Err(Violation::new(
+                "N1",
+                format!("{node} served {read:?}, which did not wait"),
+            ));
+        };
+        let applied = process.replica().status().applied.index;
+        let revision = process.node.machine().revision();
         let floor = found.floor;
         ensure(applied >= floor, "S6", || {
             format!("{node} served a read at {applied}, {floor} was acknowledged before it began")
         })?;
+        ensure(revision >= found.revision, "S6", || {
+            format!("{node} served a read at {revision}, {} was asked for", found.revision)
+        })?;
         self.tally.count("read");
-        self.reply(node, ticket.0, Reply::Read);
+        let at_us = self.now_us + self.network.delay_us(&mut self.rng);
+        self.queue.push(at_us, Event::Read { client: found.client, read: read.0 });
+        Ok(())
+    }
+
+    fn read_failed(&mut self, node: usize, read: ReadId, failure: Failure) -> Check {
+        let process = self.nodes[node].process.as_mut().expect("it has just turned");
+        let Some(found) = process.desk.reads.remove(&read.0) else {
+            return Err(Violation::new(
+                "N1",
+                format!("{node} failed {read:?}, which did not wait"),
+            ));
+        };
+        self.tally.count("read_failed");
+        self.say(|| format!("{read:?} at {node} failed: {failure}"));
+        let at_us = self.now_us + self.network.delay_us(&mut self.rng);
+        self.queue.push(at_us, Event::Read { client: found.client, read: read.0 });
         Ok(())
     }
 }
@@ -208,4 +275,10 @@ impl World {
 fn grows(entry: &Entry) -> bool {
     let Ok(mut opened) = open_entry(&entry.payload) else { return false };
     opened.any(|request| decode_request(request).is_ok_and(|request| request.command.grows()))
+}
+
+/// The asks whose commands an entry has.
+fn asks(entry: &Entry) -> Vec<u64> {
+    let Ok(opened) = open_entry(&entry.payload) else { return Vec::new() };
+    opened.filter_map(|request| decode_request(request).ok()?.principal.parse().ok()).collect()
 }

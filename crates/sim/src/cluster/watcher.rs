@@ -1,4 +1,4 @@
-//! Does a cursor that hops between members see every event once, or hear that it cannot?
+//! Checks that a cursor which hops between members sees every event once, or hears that it cannot.
 //!
 //! A watcher asks any member that runs, however far behind it is, for a part of the history from its
 //! cursor on, and compares it with what the oracle saw happen. W1, W2 and W4: what it is given is all
@@ -49,7 +49,7 @@ impl World {
         let hops = std::mem::replace(&mut watcher.node, node) != node;
         self.queue.push(self.now_us + pause_us, Event::Watch { watcher: number });
         let Some(process) = &self.nodes[node].process else { return Ok(()) };
-        let machine = process.replica.machine();
+        let machine = process.node.machine();
         self.tally.count_by("watch_hop", u64::from(hops));
         let events = match machine.events(next, filter, max) {
             Ok(events) => events,

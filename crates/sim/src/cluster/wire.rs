@@ -1,23 +1,76 @@
-//! What is sent, and what becomes of what arrives?
+//! Carries what members say to each other over their connections.
 
 use bytes::Bytes;
-use tenure_raft::{Input, Kind, MemberId, Message, Saved, Step, Ticket};
+use tenure_node::transfer::Transfer;
+use tenure_node::{Failure, Input, PeerMessage};
+use tenure_raft::{Kind, MemberId, Message, Saved, Step};
 
 use super::MS;
 use super::event::Event;
 use super::oracle::ensure;
-use super::packet::{Address, Packet};
+use super::packet::Packet;
 use super::world::World;
 use crate::invariant::{Check, Violation};
 
 impl World {
-    pub(super) fn send_raft(&mut self, node: usize, to: MemberId, message: &Message) -> Check {
-        if let Message::Step(step) = message {
+    pub(super) fn send(&mut self, node: usize, to: MemberId, message: &PeerMessage) -> Check {
+        if let PeerMessage::Raft(Message::Step(step)) = message {
             self.check_step(node, to, step)?;
         }
-        if let Some(target) = self.at(to) {
-            let packet = Packet::Raft(Bytes::from(message.encode()));
-            self.send(Address::Node(node), Address::Node(target), packet);
+        let Some(target) = self.at(to) else { return Ok(()) };
+        let bytes = Bytes::from(message.encode());
+        ensure(PeerMessage::decode(&bytes).as_ref() == Some(message), "codec", || {
+            format!("{node} says what does not read back: {message:?}")
+        })?;
+        ensure(self.nodes[target].level >= 2 || is_old(message, &bytes), "N9", || {
+            format!("{node} says to {target}, of an older build, {message:?}")
+        })?;
+        let full = self.links.is_full(node, target, self.now_us);
+        let link = self.links.between(node, target);
+        let Some(link) = link.filter(|_| !full) else {
+            self.tally.count_by("link_overflow", u64::from(full && link.is_some()));
+            let boot = self.nodes[node].boot;
+            self.give(node, boot, Input::Unreachable { member: to });
+            return Ok(());
+        };
+        let is_raft = matches!(message, PeerMessage::Raft(_));
+        let mut delays = self.network.send(node, target, &mut self.rng, &mut self.tally);
+        let is_part = matches!(message, PeerMessage::Transfer(_));
+        if !is_raft && !is_part {
+            // What is forwarded is lost or late, never doubled: a connection is a stream.
+            delays.truncate(1);
+            self.tally.count_by("forward_lost", u64::from(delays.is_empty()));
+            self.tally.count("forwarded");
+        }
+        for delay_us in delays {
+            let mut at_us = self.now_us + delay_us;
+            let newest = self.newest_arrival.entry((node, target)).or_default();
+            if !is_raft {
+                at_us = at_us.max(*newest);
+            }
+            if at_us < *newest {
+                self.tally.count("reorder");
+            }
+            *newest = at_us.max(*newest);
+            let mut bytes = bytes.clone();
+            if let PeerMessage::Commands {
+                number,
+                patience_us,
+                within_us: Some(within_us),
+                requests,
+            } = message
+                && self.counts_waiting
+            {
+                // This sender counts what a frame waits in its link against the time that is left.
+                let within_us = Some(within_us.saturating_sub(at_us - self.now_us));
+                self.tally.count_by("forward_expired", u64::from(within_us == Some(0)));
+                let (number, patience_us) = (*number, *patience_us);
+                let requests = requests.clone();
+                let message = PeerMessage::Commands { number, patience_us, within_us, requests };
+                bytes = Bytes::from(message.encode());
+            }
+            let packet = Packet::Frame { link, bytes };
+            self.queue.push(at_us, Event::Arrive { from: node, to: target, packet });
         }
         Ok(())
     }
@@ -34,8 +87,8 @@ impl World {
                 let Some(process) = &self.nodes[node].process else { return Ok(()) };
                 // What was durable when it was acknowledged to an earlier leader may since have been
                 // replaced by a later one's, which is not durable yet.
-                let is_late = step.term < process.replica.status().term.0;
-                let (index, durable) = (step.index, process.durable);
+                let is_late = step.term < process.replica().status().term.0;
+                let (index, durable) = (step.index, process.pen.durable);
                 ensure(is_late || index <= durable, "S8", || {
                     format!("{node} acknowledged {index}, {durable} is durable")
                 })
@@ -44,104 +97,58 @@ impl World {
         }
     }
 
-    pub(super) fn send(&mut self, from: Address, to: Address, packet: Packet) {
-        let mut delays = self.network.send(from, to, &mut self.rng, &mut self.tally);
-        if !matches!(packet, Packet::Raft(_)) {
-            // A session is a stream: what it carries is lost or late, never doubled.
-            delays.truncate(1);
-        }
-        for delay_us in delays {
-            let at_us = self.now_us + delay_us;
-            let newest = self.newest_arrival.entry((from, to)).or_default();
-            if at_us < *newest {
-                self.tally.count("reorder");
-            }
-            *newest = at_us.max(*newest);
-            self.queue.push(at_us, Event::Arrive { from, to, packet: packet.clone() });
-        }
-    }
-
-    pub(super) fn arrive(&mut self, from: Address, to: Address, packet: Packet) -> Check {
+    pub(super) fn arrive(&mut self, from: usize, to: usize, packet: Packet) -> Check {
         let cut = self.in_flight_lost && self.network.is_cut(from, to);
-        let nobody = matches!(to, Address::Node(node) if self.nodes[node].process.is_none());
-        if cut || nobody {
+        if cut || !self.nodes[to].is_up() {
             self.snapshot_lost(from, to, &packet);
             return Ok(());
         }
         self.mix(packet.trace());
-        let Address::Node(node) = to else {
-            let Address::Client(client) = to else { return Ok(()) };
-            let Packet::Reply { attempt, reply } = packet else { return Ok(()) };
-            return self.client_hears(client, attempt, reply);
-        };
-        let Some(process) = &self.nodes[node].process else { return Ok(()) };
-        let boot = self.nodes[node].boot;
+        let Some(process) = &self.nodes[to].process else { return Ok(()) };
+        let boot = self.nodes[to].boot;
         match packet {
-            Packet::Raft(bytes) => {
-                let Address::Node(from) = from else { return Ok(()) };
+            Packet::Frame { link, bytes } => {
+                if self.links.between(from, to) != Some(link) {
+                    // It was on its way when the connection broke.
+                    return Ok(());
+                }
                 let from = self.nodes[from].id;
-                let message = Message::decode(&bytes)
-                    .map_err(|error| Violation::new("codec", error.to_string()))?;
-                self.give(node, boot, Input::Message { from, message });
-            }
-            Packet::Ask { attempt, request, patience_us, relay } => {
-                let status = process.replica.status();
-                let leader = status.leader.filter(|_| !status.leading);
-                match leader.and_then(|leader| self.at(leader)).filter(|_| relay.is_none()) {
-                    Some(leader) => {
-                        if let Some(found) = self.attempts.get_mut(&attempt) {
-                            found.relay = Some(node);
-                        }
-                        let relay = Some(node);
-                        let packet = Packet::Ask { attempt, request, patience_us, relay };
-                        self.send(to, Address::Node(leader), packet);
-                    }
-                    None => {
-                        let (ticket, requests) = (Ticket(attempt), vec![request]);
-                        self.give(node, boot, Input::Submit { ticket, requests, patience_us });
-                    }
+                let Some(message) = PeerMessage::decode(&bytes) else {
+                    return Err(Violation::new("codec", "a frame does not read back"));
+                };
+                if let PeerMessage::Commands { within_us, requests, .. } = &message {
+                    self.forwarded(to, *within_us, requests);
                 }
-            }
-            Packet::Read { attempt } => {
-                self.give(node, boot, Input::Read { ticket: Ticket(attempt) });
-            }
-            Packet::Reply { attempt, reply } => {
-                if let Some(found) = self.attempts.get(&attempt) {
-                    let client = Address::Client(found.client);
-                    self.send(to, client, Packet::Reply { attempt, reply });
-                }
+                self.give(to, boot, Input::Peer { from, message });
             }
             Packet::Snapshot { step, id, file } => {
-                let Address::Node(sender) = from else { return Ok(()) };
                 let saved = match process.receive(id, &file) {
                     Ok((machine, members)) => {
-                        let (from, machine) = (self.nodes[sender].id, Box::new(machine));
+                        let (from, machine) = (self.nodes[from].id, Box::new(machine));
                         let step = *step;
-                        self.give(
-                            node,
-                            boot,
-                            Input::SnapshotReceived { from, step, machine, members },
-                        );
+                        let input = Input::SnapshotReceived { from, step, machine, members };
+                        self.give(to, boot, input);
                         Saved::Yes
                     }
-                    Err(_) => Saved::No,
+                    Err(error) => {
+                        self.outgrown(to, &error);
+                        Saved::No
+                    }
                 };
-                let (boot, to) = (self.nodes[sender].boot, self.nodes[node].id);
+                let (boot, member) = (self.nodes[from].boot, self.nodes[to].id);
                 let at_us = self.now_us + MS;
-                self.queue.push(at_us, Event::Sent { node: sender, boot, to, saved });
+                self.queue.push(at_us, Event::Sent { node: from, boot, to: member, saved });
             }
         }
         Ok(())
     }
 
     /// Every snapshot that was sent ends in a report, also when its stream dies on the way.
-    fn snapshot_lost(&mut self, from: Address, to: Address, packet: &Packet) {
-        if let (Address::Node(sender), Address::Node(node), Packet::Snapshot { .. }) =
-            (from, to, packet)
-        {
-            let (boot, to) = (self.nodes[sender].boot, self.nodes[node].id);
+    fn snapshot_lost(&mut self, from: usize, to: usize, packet: &Packet) {
+        if let Packet::Snapshot { .. } = packet {
+            let (boot, to) = (self.nodes[from].boot, self.nodes[to].id);
             let at_us = self.now_us + 300 * MS;
-            self.queue.push(at_us, Event::Sent { node: sender, boot, to, saved: Saved::No });
+            self.queue.push(at_us, Event::Sent { node: from, boot, to, saved: Saved::No });
         }
     }
 
@@ -154,8 +161,7 @@ impl World {
             self.give(node, boot, Input::SnapshotSent { to, saved: Saved::No });
             return;
         };
-        let (from, target) = (Address::Node(node), Address::Node(target));
-        if self.network.is_cut(from, target) || self.rng.u8(0..5) == 0 {
+        if self.network.is_cut(node, target) || self.rng.u8(0..5) == 0 {
             self.tally.count("snapshot_cut");
             let at_us = self.now_us + 300 * MS;
             self.queue.push(at_us, Event::Sent { node, boot, to, saved: Saved::No });
@@ -163,6 +169,26 @@ impl World {
         }
         let at_us = self.now_us + self.rng.u64(5 * MS..300 * MS);
         let packet = Packet::Snapshot { step: Box::new(step), id, file };
-        self.queue.push(at_us, Event::Arrive { from, to: target, packet });
+        self.queue.push(at_us, Event::Arrive { from: node, to: target, packet });
+    }
+}
+
+/// Whether a member of an older build reads this.
+fn is_old(message: &PeerMessage, bytes: &Bytes) -> bool {
+    let old = |failure: &Failure| {
+        matches!(failure, Failure::Unknown | Failure::Rejected(_) | Failure::TooLarge { .. })
+    };
+    match message {
+        PeerMessage::Raft(_) | PeerMessage::Admin { .. } => true,
+        PeerMessage::Commands { .. } => bytes.first() == Some(&0xc0),
+        PeerMessage::Answers { outcomes, .. } => {
+            outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(old)
+        }
+        PeerMessage::AdminAnswer { result, .. } => result.as_ref().err().is_none_or(old),
+        // It began the transfer itself.
+        PeerMessage::Transfer(part) => {
+            !matches!(part, Transfer::Offer { .. } | Transfer::Chunk { .. })
+        }
+        PeerMessage::Announce { .. } => false,
     }
 }

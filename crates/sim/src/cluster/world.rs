@@ -1,18 +1,21 @@
-//! How does everything run on one thread?
+//! Runs a whole cluster on one thread, event by event.
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use fastrand::Rng;
-use tenure_raft::{Input, MemberId, Membership};
+use tenure_node::Input;
+use tenure_raft::{MemberId, Membership};
+use tenure_store::SnapshotId;
 use tenure_store::sim::Fault;
 
-use super::client::{Attempt, Client};
+use super::client::Client;
 use super::event::{Event, Queue};
+use super::links::Links;
 use super::nemesis::Nemesis;
 use super::network::{Network, Weather};
-use super::node::Node;
+use super::node::Member;
 use super::oracle::{Oracle, ensure};
-use super::packet::Address;
 use super::recovery::RECOVERY_US;
 use super::watcher::Watcher;
 use super::{MS, S, Tally};
@@ -44,20 +47,30 @@ pub struct World {
     pub(super) rng: Rng,
     pub(super) now_us: u64,
     pub(super) queue: Queue,
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<Member>,
     pub(super) clients: Vec<Client>,
     pub(super) watchers: Vec<Watcher>,
     pub(super) network: Network,
     pub(super) oracle: Oracle,
     pub(super) nemesis: Nemesis,
-    pub(super) attempts: BTreeMap<u64, Attempt>,
-    pub(super) attempts_made: u64,
+    pub(super) links: Links,
+    /// Asks, batches, reads and admin requests that were made.
+    pub(super) numbers: u64,
+    pub(super) sessions_made: u64,
+    /// Parts of snapshots that were read to be sent.
+    pub(super) chunks: BTreeMap<(SnapshotId, u64), Bytes>,
+    /// Calls that a healed cluster must answer, and where they were made.
+    pub(super) probes: BTreeMap<u64, usize>,
+    /// Asks that were forwarded to a member and not proposed since: whether one came in time.
+    pub(super) in_time: BTreeMap<(usize, u64), bool>,
+    /// Whether members count what a frame waits in its link.
+    pub(super) counts_waiting: bool,
     pub(super) tally: Tally,
     /// The newest membership that anybody has applied.
     pub(super) members: Membership,
     pub(super) members_at: u64,
     pub(super) trace: u64,
-    pub(super) newest_arrival: BTreeMap<(Address, Address), u64>,
+    pub(super) newest_arrival: BTreeMap<(usize, usize), u64>,
     /// Whether a cut link loses what is on its way.
     pub(super) in_flight_lost: bool,
     pub(super) slow_sync: u64,
@@ -87,8 +100,13 @@ impl World {
             network: Network::new(weather),
             oracle: Oracle::new(),
             nemesis: Nemesis::new(&mut rng),
-            attempts: BTreeMap::new(),
-            attempts_made: 0,
+            links: Links::default(),
+            numbers: 0,
+            sessions_made: 0,
+            chunks: BTreeMap::new(),
+            probes: BTreeMap::new(),
+            in_time: BTreeMap::new(),
+            counts_waiting: rng.bool(),
             tally: Tally::default(),
             members: Membership::default(),
             members_at: 0,
@@ -146,6 +164,10 @@ impl World {
                     Fault::WriteError => "write_error",
                     Fault::SyncError => "sync_error",
                     Fault::NoSpace => "no_space",
+                    Fault::ReadError => "read_error",
+                    Fault::ReadOnly => "read_only",
+                    Fault::DeviceError => "device_error",
+                    Fault::DamageWhileRunning => "damage_while_running",
                     _ => continue,
                 };
                 self.tally.count_by(kind, times);
@@ -153,6 +175,7 @@ impl World {
         }
         self.tally.count_by("term", self.oracle.terms() as u64);
         self.tally.count_by("entry", self.oracle.last());
+        self.tally.count_by("level_raised", u64::from(self.oracle.level() > 1));
         let Self { now_us: sim_us, tally, trace, .. } = self;
         Ran { failure, sim_us, tally, trace }
     }
@@ -166,10 +189,11 @@ impl World {
             ensure(self.now_us < limit_us, "L1", || self.describe())?;
             self.run_until(self.now_us + S)?;
         }
+        self.probe()?;
         self.compare_all()
     }
 
-    fn run_until(&mut self, end_us: u64) -> Check {
+    pub(super) fn run_until(&mut self, end_us: u64) -> Check {
         while let Some((at_us, event)) = self.queue.pop() {
             if at_us > end_us {
                 self.queue.push(at_us, event);
@@ -186,23 +210,45 @@ impl World {
         match event {
             Event::Turn { node, boot } => self.turn(node, boot),
             Event::Arrive { from, to, packet } => self.arrive(from, to, packet),
-            Event::Sync { node, boot } => self.sync(node, boot),
-            Event::Synced { node, boot, number } => {
-                self.give(node, boot, Input::Persisted { number });
+            Event::Sync { node, boot } => {
+                self.sync(node, boot);
                 Ok(())
             }
-            Event::Write { node, boot } if self.nodes[node].boot == boot => {
-                if let Some(process) = &mut self.nodes[node].process {
-                    process.retrying = false;
-                }
-                self.write(node)
+            Event::Synced { node, boot } => self.synced(node, boot),
+            Event::Prepare { node, boot } => {
+                self.prepare(node, boot);
+                Ok(())
             }
             Event::Save { node, boot } if self.nodes[node].boot == boot => self.save(node),
+            Event::Save { .. } => Ok(()),
             Event::Sent { node, boot, to, saved } => {
                 self.give(node, boot, Input::SnapshotSent { to, saved });
                 Ok(())
             }
             Event::Start { node } => self.start(node),
+            Event::Dial { one, other } => {
+                self.dial(one, other);
+                Ok(())
+            }
+            Event::Silent { one, other, link } => {
+                self.silent(one, other, link);
+                Ok(())
+            }
+            Event::Unlinked { node, boot, member, link } => {
+                self.give(node, boot, Input::Unlinked { member, link });
+                Ok(())
+            }
+            Event::Route { node, boot } => self.route(node, boot),
+            Event::Said { stream, said } => self.hear_client(stream, said),
+            Event::Mail { stream, mail } => self.client_hears(stream, mail),
+            Event::Read { client, read } => {
+                self.read_over(client, read);
+                Ok(())
+            }
+            Event::Cut { stream } => {
+                self.session_lost(stream);
+                Ok(())
+            }
             Event::Client { client } => self.client_acts(client),
             Event::Watch { watcher } => self.watch(watcher),
             Event::Nemesis => self.strike(),
@@ -210,7 +256,6 @@ impl World {
                 self.go_back(node);
                 Ok(())
             }
-            Event::Write { .. } | Event::Save { .. } => Ok(()),
         }
     }
 
@@ -219,7 +264,10 @@ impl World {
         let id = MemberId::new(number).expect("numbers start at one");
         let rate_ppm = self.draw_rate();
         let (seed, offset_us) = (self.rng.u64(..), self.rng.u64(0..1000 * S));
-        self.nodes.push(Node::new(id, seed, rate_ppm, offset_us));
+        // Builds of two versions live side by side.
+        let level = if self.rng.u8(0..4) == 0 { 1 } else { 2 };
+        self.tally.count_by("older_build", u64::from(level == 1));
+        self.nodes.push(Member::new(id, level, seed, rate_ppm, offset_us));
         self.nodes.len() - 1
     }
 

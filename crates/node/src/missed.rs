@@ -1,0 +1,89 @@
+//! Finds what a member's own machine has said too early for the session that asked.
+//!
+//! A member applies the same log as its leader, perhaps before the leader's answer to a forwarded command arrives.
+//! Then the notice of a grant, a loss or an end has passed before the answer that it belongs after: the session was
+//! not attached to the lease yet, or its client did not know what the notice was about. It is told again.
+
+use tenure_core::event::Cause;
+use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Notice, Outcome};
+use tenure_core::request::{Hold, LeaseRef};
+use tenure_core::{Filter, Machine};
+use tenure_types::{Revision, Token};
+
+use crate::io::Outcomes;
+
+/// Revisions that are looked at for the cause of a loss, at most.
+const LOOK_MAX: usize = 1_024;
+
+/// The notices that a session must hear after these outcomes.
+pub(crate) fn missed(machine: &Machine, outcomes: &Outcomes) -> Vec<Notice> {
+    let mut missed = Vec::new();
+    for outcome in outcomes {
+        let Ok(Outcome { revision, result: Ok(answer) }) = outcome else { continue };
+        if machine.revision() < *revision {
+            continue;
+        }
+        let lease = match answer {
+            Answer::LeaseGranted(lease) => lease,
+            Answer::Acquired(acquired) => {
+                lost(machine, acquired, *revision, &mut missed);
+                &acquired.lease
+            }
+            Answer::Queued(queued) => {
+                let LeaseGrant { id, created, handle, .. } = queued.lease;
+                let (place, revision) = (queued.place, machine.revision());
+                match machine.what_became_of(id, created, place) {
+                    Answer::Acquired(Acquired { grants, .. }) => {
+                        missed.push(Notice::Granted { lease: handle, place, revision, grants });
+                    }
+                    Answer::Ended => {
+                        missed.push(Notice::WaitEnded { lease: handle, place, revision });
+                    }
+                    _ => {}
+                }
+                &queued.lease
+            }
+            _ => continue,
+        };
+        if !machine.has_lease(LeaseRef::Handle(lease.handle)) {
+            let (lease, revision) = (lease.handle, machine.revision());
+            missed.push(Notice::LeaseEnded { lease, revision, cause: Cause::Expired, word: None });
+        }
+    }
+    missed
+}
+
+/// Adds what was granted and is lost by now.
+fn lost(machine: &Machine, acquired: &Acquired, since: Revision, missed: &mut Vec<Notice>) {
+    if mutant!("early_loss_not_told") {
+        return;
+    }
+    let lease = acquired.lease;
+    for grant in acquired.grants.as_slice() {
+        let (lock, token) = (grant.lock.as_str(), grant.token);
+        if machine.holding(&Hold { lease: LeaseRef::Id(lease.id), lock, token }).is_err() {
+            missed.push(Notice::Lost {
+                lease: lease.handle,
+                lock: grant.lock.clone(),
+                token,
+                revision: machine.revision(),
+                cause: cause_of(machine, lock, token, since),
+                word: None,
+            });
+        }
+    }
+}
+
+/// Why a grant ended, as far as the history tells.
+fn cause_of(machine: &Machine, lock: &str, token: Token, since: Revision) -> Cause {
+    let events = machine.events(since.next(), Filter::Exact(lock), LOOK_MAX).ok();
+    let events = events.into_iter().flat_map(|events| events.batches).flat_map(|it| it.events);
+    let ends = |cause| {
+        matches!(
+            cause,
+            Cause::Released | Cause::Expired | Cause::Revoked | Cause::Forced | Cause::MaxHold
+        )
+    };
+    let mut causes = events.filter(|event| event.token == Some(token)).map(|event| event.cause);
+    causes.find(|cause| ends(*cause)).unwrap_or(Cause::Expired)
+}

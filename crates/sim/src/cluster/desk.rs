@@ -1,0 +1,467 @@
+//! Serves the sessions of one member: takes what clients say, hands answers and notices to the member's router, and
+//! checks N1, N2, N3 and N5 on the way.
+//!
+//! The router runs on a thread of its own, so it has a schedule of its own: what the loop leaves for it waits in a
+//! queue, which is taken at later moments.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use tenure_core::codec::decode_request;
+use tenure_core::outcome::{Acquired, Answer, Notice, Queued};
+use tenure_core::request::{Hold, LeaseRef};
+use tenure_node::{
+    Batch, Effect, Failure, Input, Mail, Outcomes, Permit, Principal, ReadId, ReplyTo, Router,
+    SessionId, authorise, weight,
+};
+use tenure_types::{Handle, Revision};
+
+use super::MS;
+use super::client::{LOCKS, Op};
+use super::event::Event;
+use super::oracle::ensure;
+use super::packet::{Said, Stream};
+use super::world::World;
+use crate::invariant::{Check, Violation};
+
+/// How long after a deadline the answer may come: a definite one may be on its way.
+const LAST_WORD_US: u64 = 100 * MS;
+
+/// The sessions of one process.
+#[derive(Default)]
+pub(super) struct Desk {
+    router: Router,
+    queue: VecDeque<Routed>,
+    routing: bool,
+    /// The router's thread does not run before this.
+    pub(super) stalled_until_us: u64,
+    /// What the router should know, kept a second time.
+    sessions: BTreeMap<SessionId, (Stream, BTreeSet<Handle>)>,
+    /// Batches that were submitted and not answered.
+    pub(super) batches: BTreeMap<u64, Pending>,
+    pub(super) reads: BTreeMap<u64, Reading>,
+    /// When admin requests must be answered.
+    pub(super) admins: BTreeMap<u64, u64>,
+}
+
+/// A batch that was submitted.
+pub(super) struct Pending {
+    pub(super) stream: Option<Stream>,
+    pub(super) asks: Vec<u64>,
+    pub(super) deadline_us: u64,
+}
+
+/// A read that waits.
+pub(super) struct Reading {
+    pub(super) client: usize,
+    /// What must have been applied.
+    pub(super) floor: u64,
+    pub(super) revision: Revision,
+    pub(super) deadline_us: u64,
+}
+
+/// What the loop, or a connection, leaves for the router.
+enum Routed {
+    Open(Stream),
+    Close(SessionId),
+    Attach(Stream, Handle),
+    Answer { session: SessionId, batch: u64, outcomes: Outcomes },
+    Notices(Vec<Notice>),
+    Skipped,
+}
+
+impl Desk {
+    /// N3: whatever is overdue at this moment of the member's clock.
+    pub(super) fn overdue(&self, local_us: u64) -> Option<String> {
+        let batch = self.batches.iter().find(|(_, it)| it.deadline_us + LAST_WORD_US < local_us);
+        if let Some((batch, _)) = batch {
+            return Some(format!("batch {batch}"));
+        }
+        if let Some((read, _)) = self.reads.iter().find(|(_, it)| it.deadline_us < local_us) {
+            return Some(format!("read {read}"));
+        }
+        let admin = self.admins.iter().find(|(_, deadline_us)| **deadline_us < local_us);
+        admin.map(|(admin, _)| format!("admin request {admin}"))
+    }
+}
+
+impl World {
+    /// What a client said has reached its member.
+    pub(super) fn hear_client(&mut self, stream: Stream, said: Said) -> Check {
+        let target = &self.nodes[stream.node];
+        if target.boot != stream.boot || !target.is_up() {
+            return Ok(());
+        }
+        if target.paused_until_us > self.now_us {
+            // The whole process stands still.
+            self.queue.push(target.paused_until_us, Event::Said { stream, said });
+            return Ok(());
+        }
+        let local_us = target.local_us(self.now_us);
+        match said {
+            Said::Open => self.leave(stream.node, Routed::Open(stream)),
+            Said::Attach(lease) => self.leave(stream.node, Routed::Attach(stream, lease)),
+            Said::Close => self.leave(stream.node, Routed::Close(stream.id)),
+            Said::Submit { batch, ops, patience_us, within_us } => {
+                let deadline_us = local_us + within_us;
+                return self.submit(stream, batch, ops, patience_us, deadline_us);
+            }
+            Said::Read { read, fresh, within_us } => {
+                let deadline_us = local_us + within_us;
+                let (client, principal) = (stream.client, Principal::anyone());
+                let (mut floor, mut revision) = (0, Revision(0));
+                match fresh {
+                    tenure_node::Fresh::Now => floor = self.oracle.acknowledged,
+                    tenure_node::Fresh::AtLeast(least) => revision = least,
+                    tenure_node::Fresh::Stale => {}
+                }
+                let reading = Reading { client, floor, revision, deadline_us };
+                let process = self.nodes[stream.node].process.as_mut().expect("it is up");
+                process.desk.reads.insert(read, reading);
+                let read = ReadId(read);
+                let input = Input::Read { read, principal, fresh, deadline_us };
+                self.give(stream.node, stream.boot, input);
+            }
+        }
+        Ok(())
+    }
+
+    /// Authorises, admits and submits a batch.
+    fn submit(
+        &mut self,
+        stream: Stream,
+        batch: u64,
+        ops: Vec<Op>,
+        patience_us: u64,
+        deadline_us: u64,
+    ) -> Check {
+        let local_us = self.nodes[stream.node].local_us(self.now_us);
+        let process = self.nodes[stream.node].process.as_ref().expect("it is up");
+        let mut permit = Permit::default();
+        let mut refused = None;
+        for op in &ops {
+            let Ok(request) = decode_request(&op.request) else { continue };
+            let allowed = authorise(request.principal, &request.command).and_then(|()| {
+                let bytes = op.request.len() as u64;
+                let one = process.admission.admit(weight(&request.command), bytes);
+                one.ok_or(Failure::Overloaded)
+            });
+            match allowed {
+                Ok(one) => permit.join(one),
+                Err(failure) => refused = Some(failure),
+            }
+        }
+        for op in &ops {
+            self.oracle.asked.submit(op.ask, batch, op.repeats);
+        }
+        if let Some(failure) = refused {
+            drop(permit);
+            self.tally.count_by("overloaded", u64::from(failure == Failure::Overloaded));
+            for op in &ops {
+                self.oracle.asked.undone(op.ask, batch)?;
+            }
+            let mail = Mail::Answers { batch, outcomes: vec![Err(failure); ops.len()] };
+            self.post(stream, mail);
+            return Ok(());
+        }
+        self.tally.count_by("expired_on_arrival", u64::from(deadline_us <= local_us + 100));
+        let asks = ops.iter().map(|op| op.ask).collect();
+        let process = self.nodes[stream.node].process.as_mut().expect("it is up");
+        let pending = Pending { stream: Some(stream), asks, deadline_us };
+        process.desk.batches.insert(batch, pending);
+        let batch = Batch {
+            requests: ops.into_iter().map(|op| op.request).collect(),
+            patience_us,
+            asked_at_us: local_us,
+            deadline_us,
+            reply: ReplyTo::Session { session: stream.id, batch },
+            permit,
+        };
+        self.give(stream.node, stream.boot, Input::Submit(batch));
+        Ok(())
+    }
+
+    /// N1, N3, S13: the node says what became of a batch.
+    pub(super) fn answer(&mut self, node: usize, to: ReplyTo, outcomes: Outcomes) -> Check {
+        let process = self.nodes[node].process.as_mut().expect("it has just turned");
+        let (number, session) = match to {
+            ReplyTo::Session { session, batch } => (batch, Some(session)),
+            ReplyTo::Call(call) => (call.0, None),
+        };
+        let pending = process.desk.batches.remove(&number);
+        let Some(pending) = pending.filter(|it| it.stream.map(|it| it.id) == session) else {
+            return Err(Violation::new(
+                "N1",
+                format!("{node} answered {to:?}, which did not wait"),
+            ));
+        };
+        ensure(pending.asks.len() == outcomes.len(), "N1", || {
+            format!("{node} answered {} commands of batch {number}", outcomes.len())
+        })?;
+        let short = process.pen.space == tenure_raft::Space::Short;
+        for (ask, outcome) in pending.asks.iter().zip(&outcomes) {
+            match outcome {
+                _ if *ask == 0 => {}
+                Ok(outcome) => {
+                    self.oracle.answers(*ask, outcome)?;
+                    self.tally.count_by("done_while_full", u64::from(short));
+                }
+                Err(failure) => self.failed(*ask, number, *failure)?,
+            }
+        }
+        match session {
+            Some(session) => {
+                let batch = number;
+                self.leave(node, Routed::Answer { session, batch, outcomes });
+            }
+            None => self.probed(number, &outcomes),
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, ask: u64, batch: u64, failure: Failure) -> Check {
+        let full = failure == Failure::Rejected(tenure_raft::Why::DiskFull);
+        self.tally.count_by("refused_full", u64::from(full));
+        self.tally.count_by("expired", u64::from(failure == Failure::Expired));
+        match failure.effect() {
+            Effect::None => {
+                self.tally.count("not_done");
+                self.oracle.asked.undone(ask, batch)
+            }
+            Effect::Unknown => {
+                self.tally.count("unknown");
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn leave_notices(&mut self, node: usize, notices: Vec<Notice>) {
+        self.leave(node, Routed::Notices(notices));
+    }
+
+    pub(super) fn leave_skipped(&mut self, node: usize) {
+        self.leave(node, Routed::Skipped);
+    }
+
+    fn leave(&mut self, node: usize, routed: Routed) {
+        let boot = self.nodes[node].boot;
+        let Some(process) = &mut self.nodes[node].process else { return };
+        process.desk.queue.push_back(routed);
+        if !std::mem::replace(&mut process.desk.routing, true) {
+            let at_us = self.now_us + self.rng.u64(10..300);
+            self.queue.push(at_us, Event::Route { node, boot });
+        }
+    }
+
+    /// The router's thread runs.
+    pub(super) fn route(&mut self, node: usize, boot: u64) -> Check {
+        if self.nodes[node].boot != boot || !self.nodes[node].is_up() {
+            return Ok(());
+        }
+        let paused_us = self.nodes[node].paused_until_us;
+        let process = self.nodes[node].process.as_mut().expect("it is up");
+        let until_us = process.desk.stalled_until_us.max(paused_us);
+        if until_us > self.now_us {
+            self.queue.push(until_us, Event::Route { node, boot });
+            return Ok(());
+        }
+        process.desk.routing = false;
+        let most = if self.rng.u8(0..8) == 0 { 1 } else { usize::MAX };
+        for _ in 0..most {
+            let process = self.nodes[node].process.as_mut().expect("routing ends no process");
+            let Some(routed) = process.desk.queue.pop_front() else { break };
+            self.route_one(node, routed)?;
+        }
+        let process = self.nodes[node].process.as_mut().expect("routing ends no process");
+        if !process.desk.queue.is_empty() {
+            process.desk.routing = true;
+            self.queue.push(self.now_us + self.rng.u64(10..5 * MS), Event::Route { node, boot });
+            return Ok(());
+        }
+        self.check_notices(node)
+    }
+
+    fn route_one(&mut self, node: usize, routed: Routed) -> Check {
+        let process = self.nodes[node].process.as_mut().expect("it routes");
+        let machine = process.node.machine();
+        let desk = &mut process.desk;
+        let mut told: Vec<(SessionId, Mail)> = Vec::new();
+        let mut deliver = |session, mail| told.push((session, mail));
+        let mut expected: Vec<SessionId> = Vec::new();
+        let mut invariant = "N5";
+        match routed {
+            Routed::Open(stream) => {
+                desk.router.open(stream.id);
+                desk.sessions.insert(stream.id, (stream, BTreeSet::new()));
+            }
+            Routed::Close(session) => {
+                desk.router.close(session);
+                desk.sessions.remove(&session);
+            }
+            Routed::Skipped => {
+                let closed = desk.router.close_all();
+                let sessions = std::mem::take(&mut desk.sessions);
+                ensure(closed.iter().eq(sessions.keys()), "N1", || {
+                    format!("{node} ended {closed:?} of {:?}", sessions.keys())
+                })?;
+                for (stream, _) in sessions.into_values() {
+                    self.tally.count("sessions_skipped");
+                    self.send_away(stream);
+                }
+                return Ok(());
+            }
+            Routed::Attach(stream, lease) => {
+                desk.router.attach(stream.id, lease);
+                if let Some((_, leases)) = desk.sessions.get_mut(&stream.id) {
+                    // A lease that has ended is told of no more.
+                    leases.insert(lease);
+                }
+                // From here on it hears of what it holds, if it still does.
+                let one = &mut self.clients[stream.client];
+                if let (Some(held), Some(known)) = (&mut one.hold, &one.lease)
+                    && known.handle == lease
+                    && machine.revision() >= held.revision
+                    && machine.holding(&held.hold(known.id)).is_ok()
+                {
+                    held.hears = Some(stream.id);
+                }
+            }
+            Routed::Answer { session, batch, outcomes } => {
+                invariant = "N1";
+                if let Some((_, leases)) = desk.sessions.get_mut(&session) {
+                    leases.extend(outcomes.iter().filter_map(lease_of));
+                    expected.push(session);
+                }
+                desk.router.answer(session, batch, outcomes, &mut deliver);
+            }
+            Routed::Notices(notices) => {
+                for notice in notices {
+                    let lease = lease_named(&notice);
+                    let attached = desk.sessions.iter().filter(|(_, (_, it))| it.contains(&lease));
+                    expected.extend(attached.map(|(session, _)| *session));
+                    if matches!(notice, Notice::LeaseEnded { .. }) {
+                        desk.sessions.values_mut().for_each(|(_, leases)| {
+                            leases.remove(&lease);
+                        });
+                    }
+                    desk.router.notify(notice, &mut deliver);
+                }
+            }
+        }
+        let mut reached: Vec<SessionId> = told.iter().map(|(session, _)| *session).collect();
+        reached.sort_unstable();
+        expected.sort_unstable();
+        ensure(reached == expected, invariant, || {
+            format!("the router of {node} reached {reached:?}, expected were {expected:?}")
+        })?;
+        let streams: Vec<_> = told
+            .into_iter()
+            .filter_map(|(session, mail)| Some((desk.sessions.get(&session)?.0, mail)))
+            .collect();
+        for (stream, mail) in streams {
+            self.post(stream, mail);
+        }
+        Ok(())
+    }
+
+    /// Sends mail to a client.
+    fn post(&mut self, stream: Stream, mail: Mail) {
+        let delay_us = self.network.delay_us(&mut self.rng);
+        let Some(session) = self.clients[stream.client].session_mut(stream.id) else { return };
+        if session.deaf {
+            return;
+        }
+        session.newest_us = session.newest_us.max(self.now_us + delay_us);
+        session.mail += 1;
+        self.queue.push(session.newest_us, Event::Mail { stream, mail });
+    }
+
+    /// Ends a client's session from the member's side.
+    fn send_away(&mut self, stream: Stream) {
+        let delay_us = self.network.delay_us(&mut self.rng);
+        let Some(session) = self.clients[stream.client].session_mut(stream.id) else { return };
+        session.newest_us = session.newest_us.max(self.now_us + delay_us);
+        session.mail += 1;
+        self.queue.push(session.newest_us, Event::Cut { stream });
+    }
+
+    /// N5: when everything is told, no client waits for what was granted, or believes in what it lost.
+    fn check_notices(&mut self, node: usize) -> Check {
+        let boot = self.nodes[node].boot;
+        let Some(process) = &self.nodes[node].process else { return Ok(()) };
+        let machine = process.node.machine();
+        for (number, client) in self.clients.iter().enumerate() {
+            let Some(session) = &client.session else { continue };
+            let told = session.mail == 0 && !session.deaf;
+            if session.stream.node != node || session.stream.boot != boot || !told {
+                continue;
+            }
+            let Some(lease) = client.lease else { continue };
+            if let Some(waiting) = &client.waiting
+                && waiting.hears == Some(session.stream.id)
+                && machine.revision() >= waiting.revision
+            {
+                let standing = machine.what_became_of(lease.id, lease.created, waiting.place);
+                ensure(matches!(standing, Answer::Queued(_)), "N5", || {
+                    format!("client {number} at {node} waits and was not told: {standing:?}")
+                })?;
+            }
+            if let Some(held) = &client.hold
+                && held.hears == Some(session.stream.id)
+                && machine.revision() >= held.revision
+            {
+                let found = machine.holding(&held.hold(lease.id));
+                ensure(found.is_ok(), "N5", || {
+                    let lock = LOCKS[held.lock];
+                    format!("client {number} at {node} was not told that it lost {lock}: {found:?}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// N2 and N3, after a turn of a member.
+    pub(super) fn check_desk(&self, node: usize, local_us: u64) -> Check {
+        let Some(process) = &self.nodes[node].process else { return Ok(()) };
+        let (used, held) = (process.admission.commands(), process.node.held_commands());
+        let hog = process.hog.as_ref().map_or(0, Permit::commands);
+        ensure(used == held + hog, "N2", || {
+            format!("{used} commands are admitted at {node}, {held} and {hog} are in flight")
+        })?;
+        ensure(used > 0 || process.admission.bytes() == 0, "N2", || {
+            format!("no command is in flight at {node}, and {} bytes", process.admission.bytes())
+        })?;
+        let waiting: usize = process.desk.batches.values().map(|batch| batch.asks.len()).sum();
+        ensure(held >= waiting as u64, "N2", || {
+            format!("{waiting} commands wait at {node}, {held} are admitted")
+        })?;
+        match process.desk.overdue(local_us) {
+            Some(what) => Err(Violation::new("N3", format!("{what} at {node} has no answer"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn lease_of(outcome: &Result<tenure_core::outcome::Outcome, Failure>) -> Option<Handle> {
+    match outcome.as_ref().ok()?.result.as_ref().ok()? {
+        Answer::LeaseGranted(lease)
+        | Answer::Acquired(Acquired { lease, .. })
+        | Answer::Queued(Queued { lease, .. }) => Some(lease.handle),
+        _ => None,
+    }
+}
+
+fn lease_named(notice: &Notice) -> Handle {
+    match notice {
+        Notice::Granted { lease, .. }
+        | Notice::Lost { lease, .. }
+        | Notice::WaitEnded { lease, .. }
+        | Notice::LeaseEnded { lease, .. } => *lease,
+    }
+}
+
+impl super::client::Held {
+    /// The hold, as the machine knows it.
+    pub(super) fn hold(&self, lease: tenure_types::LeaseId) -> Hold<'static> {
+        Hold { lease: LeaseRef::Id(lease), lock: LOCKS[self.lock], token: self.token }
+    }
+}

@@ -1,0 +1,132 @@
+//! Connects members and breaks their connections: each pair has at most one connection, with a number of its own.
+
+use std::collections::BTreeMap;
+
+use tenure_node::{Input, LinkId};
+
+use super::event::Event;
+use super::world::World;
+use super::{MS, S};
+
+/// The connections, by pair, the smaller number first.
+#[derive(Default)]
+pub(super) struct Links {
+    pairs: BTreeMap<(usize, usize), Pair>,
+    made: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Pair {
+    link: Option<u64>,
+    /// Messages find no room before this.
+    full_until_us: u64,
+    dialling: bool,
+}
+
+fn pair(one: usize, other: usize) -> (usize, usize) {
+    (one.min(other), one.max(other))
+}
+
+impl Links {
+    /// The connection between two members.
+    pub(super) fn between(&self, one: usize, other: usize) -> Option<u64> {
+        self.pairs.get(&pair(one, other)).and_then(|pair| pair.link)
+    }
+
+    /// Whether messages over it find no room.
+    pub(super) fn is_full(&self, one: usize, other: usize, now_us: u64) -> bool {
+        self.pairs.get(&pair(one, other)).is_some_and(|pair| now_us < pair.full_until_us)
+    }
+
+    pub(super) fn overflow(&mut self, one: usize, other: usize, until_us: u64) {
+        self.pairs.entry(pair(one, other)).or_default().full_until_us = until_us;
+    }
+
+    pub(super) fn calm(&mut self) {
+        self.pairs.values_mut().for_each(|pair| pair.full_until_us = 0);
+    }
+}
+
+impl World {
+    /// Has a member look for connections to all others.
+    pub(super) fn dial_all(&mut self, node: usize) {
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            self.dial_later(node, other);
+        }
+    }
+
+    fn dial_later(&mut self, one: usize, other: usize) {
+        let pair = self.links.pairs.entry(pair(one, other)).or_default();
+        if pair.link.is_none() && !std::mem::replace(&mut pair.dialling, true) {
+            let at_us = self.now_us + self.rng.u64(MS..300 * MS);
+            self.queue.push(at_us, Event::Dial { one, other });
+        }
+    }
+
+    pub(super) fn dial(&mut self, one: usize, other: usize) {
+        let Some(found) = self.links.pairs.get_mut(&pair(one, other)) else { return };
+        found.dialling = false;
+        if found.link.is_some() {
+            return;
+        }
+        let up = |node: usize| {
+            self.nodes[node].is_up() && self.nodes[node].paused_until_us <= self.now_us
+        };
+        if !self.nodes[one].is_up() || !self.nodes[other].is_up() {
+            // The one that starts dials.
+            return;
+        }
+        let cut = self.network.is_cut(one, other) || self.network.is_cut(other, one);
+        if cut || !up(one) || !up(other) {
+            return self.dial_later(one, other);
+        }
+        self.links.made += 1;
+        let link = self.links.made;
+        found.link = Some(link);
+        for (node, peer) in [(one, other), (other, one)] {
+            let (member, level) = (self.nodes[peer].id, self.nodes[peer].level);
+            let boot = self.nodes[node].boot;
+            self.give(node, boot, Input::Linked { member, link: LinkId(link), level });
+        }
+    }
+
+    /// Breaks a connection. Each end learns of it in its own time.
+    pub(super) fn break_link(&mut self, one: usize, other: usize) -> bool {
+        let Some(found) = self.links.pairs.get_mut(&pair(one, other)) else { return false };
+        let Some(link) = found.link.take() else { return false };
+        for (node, peer) in [(one, other), (other, one)] {
+            let late_us = if self.rng.u8(0..4) == 0 { self.rng.u64(0..2 * S) } else { 100 };
+            let (boot, member) = (self.nodes[node].boot, self.nodes[peer].id);
+            let link = LinkId(link);
+            self.queue.push(self.now_us + late_us, Event::Unlinked { node, boot, member, link });
+        }
+        self.dial_later(one, other);
+        true
+    }
+
+    /// A member has ended: all its connections are gone.
+    pub(super) fn break_all(&mut self, node: usize) {
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            self.break_link(node, other);
+        }
+    }
+
+    /// After a cut: connections that carry nothing are given up after some seconds.
+    pub(super) fn watch_links(&mut self) {
+        let links: Vec<_> =
+            self.links.pairs.iter().filter_map(|(at, pair)| Some((*at, pair.link?))).collect();
+        for ((one, other), link) in links {
+            if self.network.is_cut(one, other) || self.network.is_cut(other, one) {
+                let at_us = self.now_us + self.rng.u64(S..6 * S);
+                self.queue.push(at_us, Event::Silent { one, other, link });
+            }
+        }
+    }
+
+    pub(super) fn silent(&mut self, one: usize, other: usize, link: u64) {
+        let cut = self.network.is_cut(one, other) || self.network.is_cut(other, one);
+        if cut && self.links.between(one, other) == Some(link) {
+            self.break_link(one, other);
+        }
+    }
+}

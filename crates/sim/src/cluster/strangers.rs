@@ -1,0 +1,115 @@
+//! Has strangers and removed members say everything that members say to each other: N6.
+
+use bytes::Bytes;
+use tenure_core::codec::encode_request;
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::{Command, Expect, Put, Request, RequestId};
+use tenure_node::directory::{Card, Names};
+use tenure_node::{Input, Join, JoinId, PeerMessage, PeerName, Principal, directory};
+use tenure_raft::{Change, MemberId, Wish};
+use tenure_types::Revision;
+
+use super::oracle::ensure;
+use super::world::World;
+use crate::invariant::Check;
+
+/// The principal of forged commands.
+const NAME: &str = "stranger";
+/// A member that never was one.
+const STRANGER: u64 = 0xdead;
+
+/// Whether this gives a stranger's card to a member.
+pub(super) fn takes_over(request: &Request<'_>) -> bool {
+    matches!(&request.command, Command::Put(put)
+        if put.key.starts_with(directory::PREFIX) && put.value.starts_with(NAME.as_bytes()))
+}
+
+/// Whether a stranger has said this.
+pub(super) fn is_forged(request: &Request<'_>) -> bool {
+    let theirs = directory::key(stranger());
+    let is_card = matches!(&request.command, Command::Put(put) if put.key == theirs);
+    request.principal == NAME || is_card
+}
+
+fn stranger() -> MemberId {
+    MemberId::new(STRANGER).expect("it is positive")
+}
+
+fn put(principal: &str, key: &str) -> Bytes {
+    let put = Put { key, value: b"a b c", lease: None, expect: Expect::Any, guard: None };
+    let request = Request { principal, id: RequestId::None, command: Command::Put(put) };
+    let mut bytes = Vec::new();
+    encode_request(&request, &mut bytes);
+    Bytes::from(bytes)
+}
+
+impl World {
+    /// One that is no member says something to a member, most often to the leader.
+    pub(super) fn forge(&mut self, node: usize) {
+        let leader = self.leader().filter(|_| self.rng.bool());
+        let node = leader.unwrap_or(node);
+        let Some(process) = &self.nodes[node].process else { return };
+        let members = process.replica().members();
+        if members.voters.is_empty() {
+            // It waits to be told who the members are, and has nothing that could be changed.
+            return;
+        }
+        let retired: Vec<MemberId> =
+            members.retired.iter().copied().filter(|id| self.at(*id).is_some()).collect();
+        let removed = !retired.is_empty() && self.rng.bool();
+        let from = if removed { retired[self.rng.usize(0..retired.len())] } else { stranger() };
+        let number = self.rng.u64(1..50_000);
+        let (kind, message) = match self.rng.u8(0..6) {
+            0 | 1 => {
+                let own = directory::key(stranger());
+                let member = Principal::member();
+                let requests = vec![put(NAME, "forged"), put(member.name(), &own)];
+                let within_us = [None, Some(5_000_000)][self.rng.usize(0..2)];
+                let message = PeerMessage::Commands { number, patience_us: 0, within_us, requests };
+                ("forged_commands", message)
+            }
+            2 | 3 => {
+                let changes = vec![Change::AddLearner(stranger())];
+                let request = Wish::Change(changes);
+                ("forged_admin", PeerMessage::Admin { number, request })
+            }
+            4 => {
+                let outcome = Outcome { revision: Revision(1), result: Ok(Answer::Released) };
+                let outcomes = vec![Ok(outcome)];
+                ("forged_answers", PeerMessage::Answers { number, outcomes })
+            }
+            _ => ("forged_admin_answer", PeerMessage::AdminAnswer { number, result: Ok(()) }),
+        };
+        self.tally.count(kind);
+        self.tally.count(if removed { "removed_member_frame" } else { "stranger_frame" });
+        let boot = self.nodes[node].boot;
+        let bytes = Bytes::from(message.encode());
+        let message = PeerMessage::decode(&bytes).expect("what is encoded reads back");
+        self.give(node, boot, Input::Peer { from, message });
+    }
+
+    /// A stranger asks to join under the id of a voter.
+    pub(super) fn forge_join(&mut self, node: usize) {
+        let boot = self.nodes[node].boot;
+        let voters: Vec<MemberId> = self.members.voters.iter().copied().collect();
+        let id = voters[self.rng.usize(0..voters.len())];
+        let names = Names { name: NAME.into(), ..super::node::names(stranger()) };
+        self.numbers += 1;
+        let card = Card { id, names };
+        let level = tenure_core::LEVEL_MAX;
+        let request = Join { card, level, lineage: Some(super::node::lineage()) };
+        let peer_name = match self.rng.u8(0..3) {
+            0 => PeerName::Plain,
+            _ => PeerName::Certified(vec![NAME.into()]),
+        };
+        self.tally.count("forged_join");
+        self.give(node, boot, Input::Join { join: JoinId(self.numbers), request, peer_name });
+    }
+
+    /// N6: a stranger never becomes a member by its own word.
+    pub(super) fn check_members(&self) -> Check {
+        ensure(!self.members.contains(stranger()), "N6", || {
+            "a stranger has made itself a member".into()
+        })
+    }
+}

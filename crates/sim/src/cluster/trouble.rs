@@ -1,0 +1,255 @@
+//! Makes trouble above the log: for links, sessions, single threads, clocks, budgets and names.
+
+use tenure_core::codec::encode_request;
+use tenure_core::request::{Command, Expect, Put, Request, RequestId};
+use tenure_node::{Batch, CallId, Input, Permit, Principal, ReplyTo, Weight, directory};
+use tenure_store::sim::{Fault, Outage};
+
+use super::desk::Pending;
+use super::world::World;
+use super::{MS, S};
+use crate::invariant::Check;
+
+/// What can go wrong above the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    CutSession,
+    ClientOneWay,
+    ClientSleeps,
+    BreakLink,
+    OverflowLink,
+    StallRouter,
+    StallSync,
+    Suspend,
+    Forge,
+    Rename,
+    Wipe,
+    Overload,
+    Leave,
+    RaiseLevel,
+    ReadError,
+    Outage,
+    DamageRunning,
+    ForgeJoin,
+}
+
+/// All of them.
+pub(super) const ALL: [Trouble; 18] = [
+    Trouble::CutSession,
+    Trouble::ClientOneWay,
+    Trouble::ClientSleeps,
+    Trouble::BreakLink,
+    Trouble::OverflowLink,
+    Trouble::StallRouter,
+    Trouble::StallSync,
+    Trouble::Suspend,
+    Trouble::Forge,
+    Trouble::Rename,
+    Trouble::Wipe,
+    Trouble::Overload,
+    Trouble::Leave,
+    Trouble::RaiseLevel,
+    Trouble::ReadError,
+    Trouble::Outage,
+    Trouble::DamageRunning,
+    Trouble::ForgeJoin,
+];
+
+impl World {
+    pub(super) fn make_trouble(&mut self, trouble: Trouble, node: usize) -> Check {
+        let client = self.rng.usize(0..self.clients.len());
+        match trouble {
+            Trouble::CutSession => self.cut_session(client),
+            Trouble::ClientOneWay => {
+                let deaf = self.rng.bool();
+                if let Some(session) = &mut self.clients[client].session {
+                    session.deaf |= deaf;
+                    session.mute |= !deaf;
+                    self.tally.count("client_link_one_way");
+                }
+            }
+            Trouble::ClientSleeps => {
+                let until_us = self.now_us + self.rng.u64(S..10 * S);
+                let one = &mut self.clients[client];
+                // One sleep after the other, so that its mail stays in order.
+                if one.asleep_until_us < self.now_us {
+                    one.asleep_until_us = until_us;
+                    self.tally.count("client_sleeps");
+                }
+            }
+            Trouble::BreakLink => {
+                // The link that carries most: to the leader.
+                let other = self.leader().unwrap_or(0);
+                if node != other && self.break_link(node, other) {
+                    self.tally.count("link_break");
+                }
+            }
+            Trouble::OverflowLink => {
+                let other = self.leader().unwrap_or(0);
+                let until_us = self.now_us + self.rng.u64(50 * MS..2 * S);
+                if node != other {
+                    self.links.overflow(node, other, until_us);
+                }
+            }
+            Trouble::StallRouter => {
+                let until_us = self.now_us + self.rng.u64(100 * MS..4 * S);
+                if let Some(process) = &mut self.nodes[node].process {
+                    process.desk.stalled_until_us = until_us;
+                    self.tally.count("router_stall");
+                }
+            }
+            Trouble::StallSync => {
+                self.nodes[node].sync_stalled_until_us = self.now_us + self.rng.u64(S..4 * S);
+                self.tally.count("sync_stall");
+            }
+            Trouble::Suspend => self.suspend(node),
+            Trouble::Forge => (0..8).for_each(|_| self.forge(node)),
+            Trouble::Rename => self.rename(node),
+            Trouble::Wipe => self.wipe(node),
+            Trouble::Overload => self.overload(node),
+            Trouble::Leave => {
+                let boot = self.nodes[node].boot;
+                self.give(node, boot, Input::Leave);
+            }
+            Trouble::RaiseLevel => self.raise_level(node),
+            // Other faults of disks that need nothing but a plan come in here.
+            Trouble::ReadError => self.nodes[node].disk.plan(Fault::ReadError),
+            Trouble::Outage => {
+                let outage = [Outage::ReadOnly, Outage::Device][self.rng.usize(0..2)];
+                let ended = self.rng.bool();
+                self.nodes[node].disk.set_outage((!ended).then_some(outage));
+            }
+            Trouble::ForgeJoin => self.forge_join(self.leader().unwrap_or(node)),
+            Trouble::DamageRunning => self.damage_running(node),
+        }
+        Ok(())
+    }
+
+    /// The member's machine sleeps: its clock stands still meanwhile.
+    fn suspend(&mut self, node: usize) {
+        let for_us = self.rng.u64(S..10 * S);
+        let target = &mut self.nodes[node];
+        if target.is_up() && target.paused_until_us <= self.now_us {
+            target.paused_until_us = self.now_us + for_us;
+            target.asleep_us += for_us;
+            target.stalled.times += 1;
+            target.stalled.for_us += for_us;
+            self.tally.count("suspend");
+        }
+    }
+
+    /// A member gets another name and preference.
+    fn rename(&mut self, node: usize) {
+        let id = self.nodes[node].id;
+        let boot = self.nodes[node].boot;
+        let preference = self.rng.u8(0..=100);
+        let value = format!("m{} h:1 h:2 {preference}", self.rng.u8(..));
+        let key = directory::key(id);
+        let put = Put {
+            key: &key,
+            value: value.as_bytes(),
+            lease: None,
+            expect: Expect::Any,
+            guard: None,
+        };
+        let member = Principal::member();
+        let request =
+            Request { principal: member.name(), id: RequestId::None, command: Command::Put(put) };
+        let mut bytes = Vec::new();
+        encode_request(&request, &mut bytes);
+        let deadline_us = self.nodes[node].local_us(self.now_us) + 3 * S;
+        self.tally.count("rename");
+        self.call(node, boot, 0, bytes, deadline_us);
+    }
+
+    /// An operator wants the newest rules. Members of an older build are in the way.
+    fn raise_level(&mut self, node: usize) {
+        let boot = self.nodes[node].boot;
+        let command = Command::RaiseLevel { level: tenure_core::LEVEL_MAX };
+        let request = Request { principal: "", id: RequestId::None, command };
+        let mut bytes = Vec::new();
+        encode_request(&request, &mut bytes);
+        let deadline_us = self.nodes[node].local_us(self.now_us) + S;
+        self.tally.count("raise_level");
+        self.call(node, boot, 0, bytes, deadline_us);
+    }
+
+    /// A bit of a disk changes while its process runs.
+    fn damage_running(&mut self, node: usize) {
+        if !self.may_be_lost(node) || !self.nodes[node].is_up() {
+            return;
+        }
+        let mut files = self.nodes[node].disk.files();
+        files.retain(|file| file.starts_with("log") || file.starts_with("snapshots"));
+        if files.is_empty() {
+            return;
+        }
+        let file = &files[self.rng.usize(0..files.len())];
+        if self.nodes[node].disk.damage_while_running(file).is_some() {
+            self.nodes[node].damaged = true;
+        }
+    }
+
+    /// Submits one command as a call without a session.
+    pub(super) fn call(
+        &mut self,
+        node: usize,
+        boot: u64,
+        ask: u64,
+        request: Vec<u8>,
+        deadline_us: u64,
+    ) -> u64 {
+        self.numbers += 1;
+        let number = self.numbers;
+        let asked_at_us = self.nodes[node].local_us(self.now_us);
+        let Some(process) = &mut self.nodes[node].process else { return number };
+        let admitted = process.admission.admit(Weight::Asks, request.len() as u64);
+        let Some(permit) = admitted else { return number };
+        let pending = Pending { stream: None, asks: vec![ask], deadline_us };
+        process.desk.batches.insert(number, pending);
+        let batch = Batch {
+            requests: vec![request.into()],
+            patience_us: 0,
+            asked_at_us,
+            deadline_us,
+            reply: ReplyTo::Call(CallId(number)),
+            permit,
+        };
+        self.give(node, boot, Input::Submit(batch));
+        number
+    }
+
+    /// Whether this member is one that the cluster can lose: a majority keeps a good disk.
+    fn may_be_lost(&self, node: usize) -> bool {
+        let lost = |other: &super::node::Member| other.dead || other.damaged;
+        self.members.voters.contains(&self.nodes[node].id)
+            && self.members.voters.len() >= 3
+            && !self.members.is_joint()
+            && !self.nodes.iter().any(|other| lost(other) && self.members.contains(other.id))
+    }
+
+    /// A member's disk is gone for good. Another member takes its place, under its own id.
+    fn wipe(&mut self, node: usize) {
+        if !self.may_be_lost(node) || self.leader() == Some(node) {
+            return;
+        }
+        self.tally.count("wiped");
+        self.end(node, tenure_store::sim::Restart::ProcessKilled);
+        (self.nodes[node].dead, self.nodes[node].damaged) = (true, true);
+        self.add();
+    }
+
+    /// Other clients use up a member's budget, for a while.
+    fn overload(&mut self, node: usize) {
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if process.hog.take().is_some() {
+            return;
+        }
+        let mut hog = Permit::default();
+        while let Some(one) = process.admission.admit(Weight::Asks, 1) {
+            hog.join(one);
+        }
+        process.hog = Some(hog);
+        self.tally.count("overload");
+    }
+}
