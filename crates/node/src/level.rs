@@ -21,7 +21,9 @@ impl Node {
         let machine = self.replica.machine();
         let level = machine.level_known();
         let due = self.raised_at_us.is_none_or(|at_us| self.now_us >= at_us + PAUSE_US);
-        if !due || !self.replica.leads() || machine.level() >= level || !machine.is_new() {
+        let is_new = machine.is_new() && machine.level() < level;
+        // A leader that does not serve yet may have a log to apply in which the cluster is no new one.
+        if !due || !is_new || !self.replica.leads() || !self.replica.status().serving {
             return;
         }
         self.raised_at_us = Some(self.now_us);

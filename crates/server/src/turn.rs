@@ -237,6 +237,7 @@ impl Driver {
         let mut wrote = false;
         let mut compact = None;
         let mut applied = None;
+        let mut learned = None;
         let mut notices: Vec<Notice> = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
         for output in outputs.drain(..) {
@@ -261,6 +262,7 @@ impl Driver {
                     notices.extend(more.iter().cloned());
                     self.on.member.outbox().put(Delivery::Notices(more));
                 }
+                Output::Skipped => self.on.member.outbox().put(Delivery::CloseAll),
                 Output::Applied { point, .. } => applied = Some(point.index),
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let (snapshots, member) = (self.on.snapshots.clone(), self.on.member.clone());
@@ -276,7 +278,7 @@ impl Driver {
                     self.say_led(lead.term.0, lead.by);
                 }
                 Output::Directory { directory, members, vouched } => {
-                    self.on.net.learn(&directory, &members, vouched);
+                    learned = Some((directory, members, vouched));
                 }
                 Output::TransferEnded { to, point, ending } => {
                     let index = point.index;
@@ -306,6 +308,10 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
+        // A removed member is told so before its link goes.
+        if let Some((directory, members, vouched)) = learned {
+            self.on.net.learn(&directory, &members, vouched);
+        }
         if let Some(index) = applied {
             self.offer(now_us, index, &notices);
         }

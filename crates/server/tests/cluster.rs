@@ -5,7 +5,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use support::{catch_up, found, leader, put, settings};
+use support::{catch_up, found, leader, put, settings, wait};
 use tenure_server::Running;
 
 #[test]
@@ -66,6 +66,10 @@ fn commands_of_many_threads_share_entries_and_all_are_answered() {
     let dir = tempfile::tempdir().unwrap();
     let (_, running) = found(dir.path(), 1);
     let member = &running[leader(&running)].member;
+    wait("the new cluster is at the newest level", || {
+        let (level, known) = member.status().unwrap().level;
+        (level == known).then_some(())
+    });
     let before = member.status().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..32 {

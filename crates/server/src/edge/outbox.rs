@@ -29,6 +29,8 @@ pub(crate) enum Delivery {
     Attach { session: SessionId, leases: Vec<Handle> },
     Ended(Vec<Handle>),
     Close(SessionId),
+    /// Notices were lost: every session ends, and its client comes back and asks.
+    CloseAll,
 }
 
 /// What a session finds in its mailbox.
@@ -182,6 +184,7 @@ impl Sessions {
                 router.close(session);
                 mailboxes.remove(&session);
             }
+            Delivery::CloseAll => unread.extend(mailboxes.keys().copied()),
         }
         for session in unread {
             self.router.close(session);

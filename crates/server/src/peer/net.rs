@@ -152,7 +152,7 @@ impl Net {
     /// Answers a member that wants to be added, or whose address has changed.
     pub(super) fn join(&self, join: Join, peer_name: PeerName) -> Control {
         let leads = self.member.lead().borrow().by == Some(self.member.id());
-        let is_new = self.stranger(join.card.id).is_some();
+        let is_new = join.lineage.is_none() && self.stranger(join.card.id).is_some();
         if leads
             && is_new
             && let Err(why) = self.call_back(&join)
