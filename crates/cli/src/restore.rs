@@ -65,9 +65,9 @@ pub(crate) struct Restore {
     /// Refuse what is not of this cluster
     #[arg(long, value_name = "ID")]
     cluster: Option<String>,
-    /// How long all clients of the former cluster have been stopped, or cut off from it, on your word: no lock is granted
-    /// for that much less. Without it a client that got a lease after the backup may still be at work, so no lock is granted
-    /// for the longest ttl and the longest lock-delay that the cluster allowed
+    /// How long all clients of the former cluster have been stopped, or cut off from it, on your word: no lock is
+    /// granted for that much less. Without it a client that got a lease after the backup may still be at work, so no
+    /// lock is granted for the longest ttl and the longest lock-delay that the cluster allowed
     #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with = "waive_quiet")]
     stopped_for: Option<Duration>,
     /// Grant locks at once: nobody who held one before is still at work
@@ -172,8 +172,8 @@ fn report(flags: &Restore, restored: &Restored) {
     }
     text.push_str(&match quiet_ms {
         Some(ms) => format!(
-            "  no lock is granted for {} s after the start, because clients of the former cluster may still be at work;\n  \
-             if all of them have been stopped for a while, restore with --stopped-for TIME\n",
+            "  no lock is granted for {} s after the start, because clients of the former cluster may still be at \
+             work;\n  if all of them have been stopped for a while, restore with --stopped-for TIME\n",
             ms.div_ceil(1000)
         ),
         None => "  locks are granted at once\n".to_owned(),

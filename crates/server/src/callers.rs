@@ -21,6 +21,10 @@ pub(crate) struct Callers {
 
 impl Callers {
     /// Turns an event into an input of the node; gives back an event that is none.
+    #[expect(
+        clippy::result_large_err,
+        reason = "an event that is no input is handed on, not an error"
+    )]
     pub(crate) fn take(&mut self, event: Event) -> Result<Input, Event> {
         self.newest += 1;
         Ok(match event {

@@ -31,7 +31,6 @@ pub(crate) const INBOX_MAX: usize = 16_384;
 const LAST_WORD: Duration = Duration::from_millis(150);
 
 /// What the event loop is told.
-#[expect(clippy::large_enum_variant, reason = "nearly all of them are inputs")]
 pub(crate) enum Event {
     Input(Input),
     Read { question: Question, principal: Principal, fresh: Fresh, deadline_us: u64 },

@@ -1,8 +1,8 @@
 //! Drives one member's node on a thread of its own: the event loop.
 //!
-//! One turn: take what has arrived, read the clock, end the node's turn, do what comes out. Sends leave before the one
-//! sync of the turn, so that other disks work while this one does. What became durable is told to the node at once, in a
-//! further turn without sleep.
+//! One turn: take what has arrived, read the clock, end the node's turn, do what comes out. Sends leave before the
+//! one sync of the turn, so that other disks work while this one does. What became durable is told to the node at once,
+//! in a further turn without sleep.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -285,7 +285,7 @@ impl Driver {
                     match ending {
                         Ending::Arrived => tracing::info!(%to, index, "snapshot sent"),
                         other => {
-                            tracing::warn!(%to, index, cause = %other, "cannot send a snapshot")
+                            tracing::warn!(%to, index, cause = %other, "cannot send a snapshot");
                         }
                     }
                 }

@@ -57,8 +57,8 @@ const OF_THE_MACHINE: &[(&str, &[&str])] = &[
     ("full_ttl_on_new_term", &["T1"]),
 ];
 
-/// Bugs planted in the node that clusters cannot show, because their snapshots fit one part. `crates/node/tests/transfer.rs`
-/// does.
+/// Bugs planted in the node that clusters cannot show, because their snapshots fit one part.
+/// `crates/node/tests/transfer.rs` does.
 const OF_LARGE_SNAPSHOTS: &[&str] = &["chunk_accepted_twice"];
 
 /// One planted bug: its name, what may catch it, and how it is chosen.

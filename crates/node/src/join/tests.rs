@@ -51,7 +51,7 @@ fn lineage() -> Lineage {
 }
 
 fn request(card: Card) -> Join {
-    Join { card, level: 1, lineage: None }
+    Join { card, level: 2, lineage: None }
 }
 
 fn certified(name: &str) -> PeerName {

@@ -158,8 +158,7 @@ pub(crate) async fn welcome(edge: &Edge, hello: &v1::Hello) -> Result<v1::Welcom
         let name = tenure_node::directory::read(machine).remove(&me).map(|names| names.name);
         (leases, name, machine.epoch().get(), machine.level())
     };
-    let (revision, (leases, name, epoch, level)) =
-        edge.read(Fresh::Stale, WITHIN, ask).await.map_err(Failure::from)?;
+    let (revision, (leases, name, epoch, level)) = edge.read(Fresh::Stale, WITHIN, ask).await?;
     Ok(v1::Welcome {
         header: Some(edge.header(revision)),
         member: name.unwrap_or_default(),

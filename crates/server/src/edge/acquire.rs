@@ -1,8 +1,8 @@
 //! Waits for a lock on behalf of a caller that has no session.
 //!
 //! A task of its own asks and waits. If the caller goes away, or its time is over, before it was told of a grant or a
-//! place, the task takes its ask back ([`Command::Abandon`]). The log decides what that means: the caller may have repeated
-//! its ask and been told of the same grant through another task.
+//! place, the task takes its ask back ([`Command::Abandon`]). The log decides what that means: the caller may have
+//! repeated its ask and been told of the same grant through another task.
 
 use std::time::Duration;
 

@@ -23,10 +23,20 @@ const SWEEP_PART: usize = 4_096;
 
 /// Something for a session, or about which session wants what.
 pub(crate) enum Delivery {
-    Answers { session: SessionId, batch: u64, outcomes: Outcomes },
+    Answers {
+        session: SessionId,
+        batch: u64,
+        outcomes: Outcomes,
+    },
     Notices(Vec<Notice>),
-    Open { session: SessionId, mailbox: Arc<Mailbox> },
-    Attach { session: SessionId, leases: Vec<Handle> },
+    Open {
+        session: SessionId,
+        mailbox: Arc<Mailbox>,
+    },
+    Attach {
+        session: SessionId,
+        leases: Vec<Handle>,
+    },
     Ended(Vec<Handle>),
     Close(SessionId),
     /// Notices were lost: every session ends, and its client comes back and asks.

@@ -139,8 +139,8 @@ impl Net {
         (!belongs).then(|| format!("{id} is no member of the cluster, as far as this one knows"))
     }
 
-    /// Why the other end of a connection is not told about the cluster; nothing if it is. Under TLS its certificate must
-    /// name a member.
+    /// Why the other end of a connection is not told about the cluster; nothing if it is. Under TLS its certificate
+    /// must name a member.
     pub(super) fn unnamed(&self, stream: &Stream) -> Option<String> {
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = |names: &Names| stream.objection(&names.name).is_some();

@@ -183,7 +183,11 @@ impl Program<'_> {
             let term = term.max(now.hard_state.term).max(1);
             entries.push(Entry { index: next, term, kind: 2, payload: vec![5; 1200].into() });
         }
-        match write(log, &mut self.run, &Batch { entries: &entries, hard_state, ..Batch::default() }) {
+        match write(
+            log,
+            &mut self.run,
+            &Batch { entries: &entries, hard_state, ..Batch::default() },
+        ) {
             Ok(()) => {
                 // A batch that writes nothing proves nothing.
                 if !entries.is_empty() || hard_state.is_some() {

@@ -1,0 +1,131 @@
+//! What three members do about snapshots, hashes and removals.
+
+use super::*;
+
+#[test]
+fn a_member_that_forgot_stops_before_the_leader_repeats_what_it_forgot() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let victim = (leader + 1) % 3;
+    let (entries, hard_state) = {
+        let member = &cluster.members[victim];
+        (member.entries.clone(), member.hard_state)
+    };
+    let image = cluster.members[victim].image.clone();
+    for ticket in 1..5 {
+        cluster.grant(leader, ticket, 60_000);
+        cluster.run(1);
+    }
+    // Killed, and started from a disk that went back. What it says and is told first is lost, up to
+    // the first entries that it is sent: they do not follow what it has.
+    cluster.members[victim] = Member::start(victim, entries, hard_state, image);
+    cluster.members[leader].inputs.push(Input::Unreachable { member: id(victim) });
+    cluster.grant(leader, 5, 60_000);
+    for _ in 0..200 {
+        cluster.step_losing(|to, input| {
+            let Input::Message { from, message } = input else { return false };
+            let heartbeat = matches!(message, Message::Step(step) if step.kind == Kind::Heartbeat);
+            let greeting = *message == Message::Hello;
+            to == id(victim) && heartbeat || *from == id(victim) && greeting
+        });
+    }
+    let stopped = &cluster.members[victim].stopped;
+    assert!(matches!(stopped, Some(Stop::Forgot { .. })), "{stopped:?}");
+    cluster.leader();
+}
+
+#[test]
+fn a_member_greets_whoever_it_is_linked_to() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1);
+    cluster.members[0].inputs.push(Input::Linked { member: id(1) });
+    let mut sent = Vec::new();
+    let now_us = cluster.now_us;
+    cluster.members[0].turn(now_us, |to, input| sent.push((to, input)));
+    let greets = |(to, input): &(MemberId, Input)| {
+        *to == id(1) && matches!(input, Input::Message { message: Message::Hello, .. })
+    };
+    assert!(sent.first().is_some_and(greets), "before anything else");
+}
+
+#[test]
+fn a_failed_snapshot_is_tried_again_and_a_short_disk_asks_for_one() {
+    let mut cluster = Cluster::new(1);
+    cluster.run(2);
+    for ticket in 1..=60 {
+        cluster.grant(0, ticket, 600_000);
+        cluster.step();
+    }
+    cluster.run(1);
+    let (first, ..) = cluster.members[0].image.clone().unwrap();
+    assert!(first.index > 1, "one was saved");
+    cluster.members[0].saves_fail = true;
+    for ticket in 101..=160 {
+        cluster.grant(0, ticket, 600_000);
+        cluster.step();
+    }
+    cluster.run(1);
+    assert_eq!(cluster.members[0].image.as_ref().unwrap().0, first);
+    cluster.members[0].saves_fail = false;
+    cluster.run(12);
+    let (second, ..) = cluster.members[0].image.clone().unwrap();
+    assert!(second > first, "it is tried again without more entries");
+    cluster.grant(0, 200, 600_000);
+    cluster.run(1);
+    assert_eq!(cluster.members[0].image.as_ref().unwrap().0, second);
+    cluster.set_space(0, Space::Short);
+    cluster.run(1);
+    assert!(cluster.members[0].image.as_ref().unwrap().0 > second, "compaction makes room");
+}
+
+#[test]
+fn members_do_not_all_save_at_the_same_entry() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let mut saved = std::collections::BTreeSet::new();
+    for ticket in 1..=120 {
+        cluster.grant(leader, ticket, 600_000);
+        cluster.step();
+        let images = cluster.members.iter().filter_map(|member| member.image.as_ref());
+        saved.extend(images.map(|(point, ..)| point.index));
+    }
+    assert!(saved.len() > 3, "{saved:?}");
+}
+
+#[test]
+fn a_stale_snapshot_behind_a_newer_one_is_left_alone() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2);
+    let leader = cluster.leader();
+    let member = Member::start(3, vec![], HardState::default(), None);
+    cluster.members.push(member);
+    let members = Membership { learners: [id(3)].into(), ..Membership::of_voters((0..3).map(id)) };
+    let received = |from: usize, index, term| {
+        let point = Point { index, term };
+        let head = Box::new(SnapshotHead { point, members: members.clone() });
+        let step = Step {
+            kind: Kind::Snapshot,
+            term,
+            log_term: 0,
+            index: 0,
+            commit: 0,
+            commit_term: 0,
+            reject: false,
+            reject_hint: 0,
+            context: Bytes::new(),
+            durable: Point::default(),
+            entries: Vec::new(),
+            snapshot: Some(head),
+        };
+        let machine = Box::new(Machine::new(Epoch::default()));
+        Input::SnapshotReceived { from: id(from), step, machine, members: members.clone() }
+    };
+    // The second has an older term, and comes in the same turn.
+    let inputs = [received(leader, 90, 7), received((leader + 1) % 3, 40, 6)];
+    cluster.members[3].inputs.extend(inputs);
+    let now_us = cluster.now_us;
+    cluster.members[3].turn(now_us, |_, _| {});
+    assert_eq!(cluster.members[3].replica.status().applied, Point { index: 90, term: 7 });
+}
