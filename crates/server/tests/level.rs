@@ -4,7 +4,7 @@
 mod bounded;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -77,6 +77,20 @@ fn ask_for(running: &Running, level: u16) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
+}
+
+/// Listens like a member of this id that is asked who it is, once, and tells where.
+fn answers_as(id: u64) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let answer = format!("i-am {id:x} x {address} h:2");
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 64]).unwrap();
+        stream.write_all(&u32::try_from(answer.len()).unwrap().to_le_bytes()).unwrap();
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    address
 }
 
 /// One frame to the members' port, one frame back.
@@ -185,7 +199,8 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
     let refused = start(settings_old).err().unwrap();
     assert!(matches!(refused, StartError::Interrupted), "it would try again: {refused}");
     // It was not let in, and this is why.
-    let why = join(&running[0], &format!("join 9 x h:1 h:2\nlevel {OLD}"));
+    let card = format!("9 x {} h:2", answers_as(9));
+    let why = join(&running[0], &format!("join {card}\nlevel {OLD}"));
     assert!(why.starts_with(&format!("refused the cluster is at level {NEW}, ")), "{why}");
     settings_old = newcomer(2, NEW);
     let joined = start(settings_old).unwrap();

@@ -21,7 +21,7 @@ use tenure_types::{LeaseId, Mode, Refusal, Token};
 const DEADLINE: Duration = Duration::from_secs(60);
 const TTL_MS: u64 = 2_000;
 /// The longest ttl and the longest lock-delay that a new cluster allows.
-const UNKNOWN_MS: u64 = 3_600_000 + 60_000;
+const UNKNOWN_MS: u64 = 3_600_000 + 1 + 60_000 + 1;
 const SEGMENT_BYTES: u32 = 256 * 1024;
 
 fn run(data: &Path) -> Running {

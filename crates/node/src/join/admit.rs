@@ -275,8 +275,11 @@ impl Node {
     fn joined(&mut self, current: Current) {
         let Some(identity) = &self.config.identity else { return };
         let (machine, members) = (self.replica.machine(), self.replica.members());
-        let book = directory::read(machine).into_iter().filter(|(id, _)| members.contains(*id));
-        let book = book.map(|(id, names)| Card { id, names });
+        let mut known = directory::read(machine);
+        known.retain(|id, _| members.contains(*id));
+        // The leader's own card may not be in the directory yet, and the joiner must know whom to hear.
+        known.insert(identity.card.id, identity.card.names.clone());
+        let book = known.into_iter().map(|(id, names)| Card { id, names });
         let (lineage, level) = (identity.lineage.clone(), machine.level());
         let answer = Control::Joined { lineage, level, book: book.collect() };
         self.answer_join(current.join, answer);

@@ -72,6 +72,10 @@ impl Node {
         }
         let Some(leader) = self.lead.by else { return };
         if leader == id {
+            if !self.replica.status().serving {
+                // It looks again in its next turn.
+                self.standing.announce_us = self.now_us;
+            }
             return self.take_announcement(id, &names);
         }
         // An older leader does not know the message. The card waits until a newer one leads.

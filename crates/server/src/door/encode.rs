@@ -189,7 +189,8 @@ pub(crate) fn lease_view(view: &LeaseView) -> v1::LeaseView {
             lease_generation: view.handle.generation,
             ttl_ms: view.ttl_ms,
         }),
-        left_ms: view.left_ms,
+        // The cluster waits a millisecond longer than the ttl; a client is not to count on it.
+        left_ms: view.left_ms.min(view.ttl_ms),
         client: view.client.as_str().to_owned(),
         metadata: view.metadata.to_vec().into(),
         changed: convert::revision(view.changed),

@@ -429,6 +429,10 @@ impl Talk {
             Err(failure) => {
                 let waited_us = self.edge.now_us().saturating_sub(pending.asked_at_us);
                 let failure = self.edge.failure(failure, Duration::from_micros(waited_us));
+                if matches!(failure, Failure::ShuttingDown | Failure::Corrupt) {
+                    // The session ends with this word, which covers every request without an answer.
+                    return self.close((&failure).into(), out);
+                }
                 answer(pending.id, None, v1::answer::Result::Error((&failure).into()))
             }
         });
