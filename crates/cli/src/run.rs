@@ -32,8 +32,8 @@ pub(crate) fn unstarted(error: StartError, data: &Path, company: Company) -> Fai
     let (text, data) = (chain(&error), shown(data));
     let advice = match company {
         Company::Unknown => format!(
-            "moving it away; then, if other members run, an empty one and --join, and removing the \
-             old member; if none does, tenure restore BACKUP --data {data}"
+            "moving it away; then, if other members run, removing the old member, an empty directory \
+             and --join; if none does, tenure restore BACKUP --data {data}"
         ),
         Company::Alone => format!(
             "moving it away; then tenure restore BACKUP --data {data} brings back what was saved, and \
@@ -134,7 +134,8 @@ pub(crate) fn on_end(name: &str, output: Output) -> Box<dyn Fn(&End) + Send> {
                 "the version of tenure that the other members run"
             }
             End::Cluster(_) => {
-                "keeping the directory aside, then an empty one and --join under a new id"
+                "keeping the directory aside and removing this member from the cluster, then an empty \
+                 directory and --join under a new id"
             }
             End::Disk(_) => "starting it again once the disk is well",
         };

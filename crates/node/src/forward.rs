@@ -66,7 +66,9 @@ impl Node {
 
     fn propose(&mut self, flight: Flight) {
         let ticket = self.in_flight.number();
-        let (requests, patience_us) = (flight.requests(), flight.patience_us());
+        // A command does not wait for others beyond its own deadline.
+        let left_us = flight.deadline_us().saturating_sub(self.now_us);
+        let (requests, patience_us) = (flight.requests(), flight.patience_us().min(left_us));
         let due_us = flight.deadline_us().saturating_add(LAST_WORD_US);
         let attempt = Attempt::new(Origin::Client(flight), At::Proposed, due_us, requests.len());
         self.add(ticket, attempt);
@@ -270,6 +272,7 @@ impl Node {
         let within_us = within_us.unwrap_or(FORWARDED_US).min(FORWARDED_US * 60);
         let due_us = self.now_us.saturating_add(within_us).saturating_add(LAST_WORD_US);
         self.add(ticket, Attempt::new(origin, At::Proposed, due_us, commands));
+        let patience_us = patience_us.min(within_us);
         self.replica.handle(RaftInput::Submit { ticket, requests, patience_us });
     }
 

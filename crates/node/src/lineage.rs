@@ -28,7 +28,8 @@ impl Lineage {
     pub fn objection(&self, theirs: &Lineage) -> Option<String> {
         let Self { cluster, epoch, incarnation } = self;
         if theirs.cluster != *cluster {
-            return Some(format!("this member is of cluster {cluster}, not {}", theirs.cluster));
+            // A stranger may ask: the id of this cluster is not told.
+            return Some(format!("this member is of another cluster than {}", theirs.cluster));
         }
         if theirs.epoch != *epoch {
             let (epoch, other) = (epoch.get(), theirs.epoch.get());
@@ -105,7 +106,8 @@ mod tests {
         assert_eq!(ours.objection(&ours.clone()), None);
         let said = |theirs: Lineage| ours.objection(&theirs).unwrap();
         assert!(
-            said(Lineage { cluster: "d".into(), ..ours.clone() }).contains("of cluster c, not d")
+            said(Lineage { cluster: "d".into(), ..ours.clone() })
+                .contains("of another cluster than d")
         );
         assert!(
             said(Lineage { epoch: epoch(1), ..ours.clone() }).contains("at epoch 2 here, not 1")

@@ -190,8 +190,8 @@ impl StartError {
             | Self::Log(OpenError::Corrupt { .. } | OpenError::Absent)
             | Self::Snapshots(_)
             | Self::Load(_)
-            | Self::Boot(_) => "moving the directory away; then, where other members run, an empty \
-                 one and --join, and removing the old member; where none does, `tenure restore BACKUP \
+            | Self::Boot(_) => "moving the directory away; then, where other members run, removing \
+                 the old member, an empty directory and --join; where none does, `tenure restore BACKUP \
                  --data DIR`"
                 .into(),
             Self::OtherName { found, given } => format!(

@@ -27,7 +27,7 @@ fn strangers_are_refused_and_nonsense_is_cut_off() {
         ask(port, format!("hello 1\n{life}\nfrom 1\nto {to}\nlevel 1").as_bytes())
     };
     let (cluster, id) = (&running[0].cluster, id.to_string());
-    assert!(life("another", 0, 0, &id).starts_with("refused this member is of cluster"));
+    assert!(life("another", 0, 0, &id).starts_with("refused this member is of another cluster"));
     assert!(life(cluster, 1, 0, &id).starts_with("refused the cluster was restored"));
     assert!(life(cluster, 0, 7, &id).starts_with("refused this is another restore"));
     assert!(life(cluster, 0, 0, "2").starts_with("refused this is member"));

@@ -67,7 +67,7 @@ fn a_member_whose_disk_went_back_notices_and_refuses() {
     assert_eq!(process.ended().code(), Some(1), "{}", process.words());
     let words = process.words();
     let last = words.lines().last().unwrap_or_default();
-    assert!(last.contains("acknowledged entries up to") && last.contains("--join"), "{words}");
+    assert!(last.contains("the disk went back") && last.contains("--join"), "{words}");
     cluster.members[victim].process = None;
     load.goes_on(50);
     let others: Vec<usize> = (0..3).filter(|at| *at != victim).collect();

@@ -31,7 +31,8 @@ fn a_wiped_member_refuses_and_comes_back_under_a_new_id() {
     refuses_to_start_wiped(&mut cluster, wiped);
     load.goes_on(50);
 
-    // The other two go on, and let it in under a new id.
+    // The other two go on, remove it, and let it in under a new id and the same name.
+    cluster.ok(&format!("remove {old}"));
     let seed = cluster.advertised((wiped + 1) % 3);
     fs::remove_dir_all(cluster.data(wiped)).unwrap();
     cluster.start(wiped, &["--join", &seed]);
@@ -40,7 +41,6 @@ fn a_wiped_member_refuses_and_comes_back_under_a_new_id() {
     let new = cluster.id(wiped);
     assert_ne!(old, new);
     cluster.ok(&format!("promote {new}"));
-    cluster.ok(&format!("remove {old}"));
     load.goes_on(50);
     load.judge(&cluster, &[0, 1, 2]);
 }
@@ -59,11 +59,11 @@ fn a_wiped_leader_is_replaced_like_anyone_else() {
     load.goes_on(50);
     let seeds =
         format!("{},{}", cluster.advertised((wiped + 1) % 3), cluster.advertised((wiped + 2) % 3));
+    cluster.ok(&format!("remove {old}"));
     cluster.start(wiped, &["--join", &seeds]);
     let status = |at| cluster.ask(at, "status").unwrap_or_default();
     wait("it follows", || status(wiped).contains("role=learner").then_some(()));
     cluster.ok(&format!("promote {}", cluster.id(wiped)));
-    cluster.ok(&format!("remove {old}"));
     load.goes_on(50);
     load.judge(&cluster, &[0, 1, 2]);
 }

@@ -436,7 +436,7 @@ fn a_follower_names_the_leader_and_an_older_member_is_refused() {
     let foreign = Lineage { cluster: "d".into(), ..lineage() };
     let foreign = Join { lineage: Some(foreign), ..request(card(4)) };
     let answer = cluster.join(leader, foreign, PeerName::Plain);
-    assert!(is_refused(&answer, "of cluster c, not d"), "{answer:?}");
+    assert!(is_refused(&answer, "of another cluster than d"), "{answer:?}");
 }
 
 #[test]

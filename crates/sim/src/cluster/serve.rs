@@ -151,7 +151,11 @@ impl World {
                 let in_time = in_time || forwarded == Some(true);
                 let expired = forwarded == Some(false) || here().count() > 0;
                 ensure(in_time || !expired, "N4", || {
-                    format!("{node} seals {}, ask {ask} of it had expired", entry.index)
+                    let due: Vec<u64> = here().map(|it| it.deadline_us).collect();
+                    let (index, now) = (entry.index, local_us);
+                    format!(
+                        "{node} seals {index} at {now}, ask {ask} of it had expired: {due:?}, {forwarded:?}"
+                    )
                 })?;
             }
         }
