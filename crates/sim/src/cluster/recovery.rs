@@ -13,8 +13,9 @@ use super::oracle::ensure;
 use super::world::World;
 use crate::invariant::{Check, Violation};
 
-/// How long a healed cluster may take.
-pub(super) const RECOVERY_US: u64 = 40 * S;
+/// How long a healed cluster may take. A client may wait for a lock whose holder died: for the longest ttl, and for the
+/// time that the leaders before have forgiven, which is bounded by their credit of a minute.
+pub(super) const RECOVERY_US: u64 = 100 * S;
 /// How long a member of a calm cluster may take for one command.
 const PROBE_US: u64 = 3 * S;
 
