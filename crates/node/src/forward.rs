@@ -69,10 +69,11 @@ impl Node {
         // A command does not wait for others beyond its own deadline.
         let left_us = flight.deadline_us().saturating_sub(self.now_us);
         let (requests, patience_us) = (flight.requests(), flight.patience_us().min(left_us));
-        let due_us = flight.deadline_us().saturating_add(LAST_WORD_US);
+        let deadline_us = flight.deadline_us();
+        let due_us = deadline_us.saturating_add(LAST_WORD_US);
         let attempt = Attempt::new(Origin::Client(flight), At::Proposed, due_us, requests.len());
         self.add(ticket, attempt);
-        self.replica.handle(RaftInput::Submit { ticket, requests, patience_us });
+        self.replica.handle(RaftInput::Submit { ticket, requests, patience_us, deadline_us });
         self.again = true;
     }
 
@@ -152,6 +153,9 @@ impl Node {
             Fate::Applied(outcomes) => {
                 observer.applied(now_us, attempt.asked_at_us(), &outcomes);
                 attempt.collect(outcomes.into_iter().map(Ok))
+            }
+            Fate::NotDone { commands, why: Why::Expired } => {
+                attempt.collect((0..commands).map(|_| Err(Failure::Expired)))
             }
             Fate::NotDone { commands, why } => {
                 attempt.collect((0..commands).map(|_| Err(Failure::Rejected(why))))
@@ -273,7 +277,8 @@ impl Node {
         let due_us = self.now_us.saturating_add(within_us).saturating_add(LAST_WORD_US);
         self.add(ticket, Attempt::new(origin, At::Proposed, due_us, commands));
         let patience_us = patience_us.min(within_us);
-        self.replica.handle(RaftInput::Submit { ticket, requests, patience_us });
+        let deadline_us = self.now_us.saturating_add(within_us);
+        self.replica.handle(RaftInput::Submit { ticket, requests, patience_us, deadline_us });
     }
 
     fn admit_forwarded(&self, request: &[u8]) -> Result<Permit, Failure> {

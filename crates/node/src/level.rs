@@ -28,7 +28,12 @@ impl Node {
         }
         self.raised_at_us = Some(self.now_us);
         let requests = vec![directory::encode(Command::RaiseLevel { level }).into()];
-        self.replica.handle(RaftInput::Submit { ticket: NO_CALLER, requests, patience_us: 0 });
+        self.replica.handle(RaftInput::Submit {
+            ticket: NO_CALLER,
+            requests,
+            patience_us: 0,
+            deadline_us: u64::MAX,
+        });
         self.again = true;
     }
 }

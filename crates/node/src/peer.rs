@@ -317,6 +317,7 @@ fn put_why(out: &mut Vec<u8>, why: Why) {
         Why::Impossible => out.put_u8(5),
         Why::Retired => out.put_u8(6),
         Why::DiskFull => out.put_u8(9),
+        Why::Expired => out.put_u8(10),
         Why::NotCaughtUp { behind } => {
             out.put_u8(7);
             out.put_u64_le(behind);
@@ -340,6 +341,7 @@ fn get_why(bytes: &mut Bytes) -> Option<Why> {
         5 => Why::Impossible,
         6 => Why::Retired,
         9 => Why::DiskFull,
+        10 => Why::Expired,
         7 => Why::NotCaughtUp { behind: bytes.try_get_u64_le().ok()? },
         8 => Why::LevelNotKnown {
             level: bytes.try_get_u16_le().ok()?,
@@ -385,6 +387,7 @@ mod tests {
             Why::Impossible,
             Why::Retired,
             Why::DiskFull,
+            Why::Expired,
             Why::NotLeader { leader: Some(id(9)) },
             Why::NotLeader { leader: None },
             Why::NotCaughtUp { behind: 7 },

@@ -34,6 +34,8 @@ pub enum Input {
         /// How long they may wait for others: 0 for all but renewals, for which it is
         /// min([`BATCH_US`](crate::BATCH_US), ttl / 60).
         patience_us: u64,
+        /// When their caller gives up, by the clock of the turns. What waits longer is not proposed.
+        deadline_us: u64,
     },
     /// Something shall be read that is not older than now. Answered by [`Output::ReadReady`] or
     /// [`Output::ReadFailed`].
@@ -275,6 +277,9 @@ pub enum Why {
     /// Too much waits for a quorum.
     #[error("too much is waiting for a quorum")]
     Busy,
+    /// Its caller's deadline passed before it was proposed.
+    #[error("the deadline passed before it was proposed")]
+    Expired,
     /// It would make the state grow, and disks are nearly full.
     #[error("disk full")]
     DiskFull,

@@ -187,7 +187,12 @@ impl Node {
         let put = directory::put(&directory::key(current.card.id), &current.card.names.to_string());
         let ticket = self.wait_for_join(current);
         let requests = vec![put.into()];
-        self.replica.handle(RaftInput::Submit { ticket, requests, patience_us: 0 });
+        self.replica.handle(RaftInput::Submit {
+            ticket,
+            requests,
+            patience_us: 0,
+            deadline_us: u64::MAX,
+        });
     }
 
     fn add_learner(&mut self, current: Current) {
@@ -258,7 +263,12 @@ impl Node {
         let mut bytes = Vec::new();
         encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
         let requests = vec![bytes.into()];
-        self.replica.handle(RaftInput::Submit { ticket: NO_CALLER, requests, patience_us: 0 });
+        self.replica.handle(RaftInput::Submit {
+            ticket: NO_CALLER,
+            requests,
+            patience_us: 0,
+            deadline_us: u64::MAX,
+        });
         self.again = true;
     }
 

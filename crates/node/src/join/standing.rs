@@ -99,7 +99,12 @@ impl Node {
             return;
         }
         let requests = vec![directory::put(&directory::key(from), &names.to_string()).into()];
-        self.replica.handle(RaftInput::Submit { ticket: NO_CALLER, requests, patience_us: 0 });
+        self.replica.handle(RaftInput::Submit {
+            ticket: NO_CALLER,
+            requests,
+            patience_us: 0,
+            deadline_us: u64::MAX,
+        });
         self.again = true;
     }
 

@@ -291,8 +291,8 @@ impl Replica {
         }
         match input {
             Input::Message { from, message } => self.hear(from, message),
-            Input::Submit { ticket, requests, patience_us } => {
-                self.queue.add(ticket, requests, patience_us);
+            Input::Submit { ticket, requests, patience_us, deadline_us } => {
+                self.queue.add(ticket, requests, patience_us, deadline_us);
             }
             Input::Read { ticket } => {
                 if !self.reads.add(ticket) {

@@ -12,7 +12,7 @@ use crate::pending::Run;
 /// Commands that wait to be proposed.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    submitted: Vec<(Ticket, Vec<Bytes>)>,
+    submitted: Vec<Submitted>,
     commands: usize,
     /// The shortest patience among what came since the last turn.
     patience_us: Option<u64>,
@@ -20,10 +20,25 @@ pub(super) struct Queue {
     until_us: Option<u64>,
 }
 
+/// Commands of one caller.
+#[derive(Debug)]
+struct Submitted {
+    ticket: Ticket,
+    requests: Vec<Bytes>,
+    /// When the caller gives up.
+    deadline_us: u64,
+}
+
 impl Queue {
-    pub(super) fn add(&mut self, ticket: Ticket, requests: Vec<Bytes>, patience_us: u64) {
+    pub(super) fn add(
+        &mut self,
+        ticket: Ticket,
+        requests: Vec<Bytes>,
+        patience_us: u64,
+        deadline_us: u64,
+    ) {
         self.commands += requests.len();
-        self.submitted.push((ticket, requests));
+        self.submitted.push(Submitted { ticket, requests, deadline_us });
         self.patience_us = Some(self.patience_us.map_or(patience_us, |now| now.min(patience_us)));
     }
 
@@ -55,7 +70,7 @@ impl Queue {
         self.until_us
     }
 
-    fn take(&mut self) -> Vec<(Ticket, Vec<Bytes>)> {
+    fn take(&mut self) -> Vec<Submitted> {
         std::mem::take(self).submitted
     }
 }
@@ -70,7 +85,7 @@ impl Replica {
         if !self.leads() || self.is_disk_behind() {
             let led_elsewhere = Why::NotLeader { leader: self.leader() };
             let why = if self.leads() { Why::Busy } else { led_elsewhere };
-            for (ticket, requests) in self.queue.take() {
+            for Submitted { ticket, requests, .. } in self.queue.take() {
                 let fate = Fate::NotDone { commands: requests.len(), why };
                 out.push(Output::Answer { ticket, fate });
             }
@@ -78,8 +93,9 @@ impl Replica {
         }
         let may_grow = self.may_grow() || mutant!("growth_on_a_full_disk");
         let mut joined = Joined::default();
-        for (ticket, requests) in self.queue.take() {
-            if let Some(why) = self.level_objection(&requests) {
+        for Submitted { ticket, requests, deadline_us } in self.queue.take() {
+            let expired = (self.now_us >= deadline_us).then_some(Why::Expired);
+            if let Some(why) = expired.or_else(|| self.level_objection(&requests)) {
                 let fate = Fate::NotDone { commands: requests.len(), why };
                 out.push(Output::Answer { ticket, fate });
                 continue;

@@ -316,7 +316,10 @@ impl Cluster {
             let command = Command::GrantLease(lease);
             encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
             let (ticket, requests) = (Ticket(self.tickets), vec![Bytes::from(bytes)]);
-            self.input(number, Input::Submit { ticket, requests, patience_us: 0 });
+            self.input(
+                number,
+                Input::Submit { ticket, requests, patience_us: 0, deadline_us: u64::MAX },
+            );
             self.step();
         }
     }

@@ -133,7 +133,12 @@ impl Cluster {
             Bytes::from(bytes)
         });
         let requests = requests.collect();
-        let input = Input::Submit { ticket: Ticket(ticket), requests, patience_us: 0 };
+        let input = Input::Submit {
+            ticket: Ticket(ticket),
+            requests,
+            patience_us: 0,
+            deadline_us: u64::MAX,
+        };
         self.members[at].inputs.push(input);
     }
 

@@ -221,6 +221,7 @@ impl Edge {
             },
             Why::Busy => Failure::Overloaded { retry_after_ms: RETRY_AFTER_MS },
             Why::DiskFull => Failure::DiskFull,
+            Why::Expired => Failure::Deadline,
             Why::ChangeUnderWay => Failure::MembershipChanging,
             Why::Impossible => Failure::QuorumAtRisk,
             Why::NotCaughtUp { behind } => Failure::NotCaughtUp { behind },
