@@ -277,7 +277,10 @@ impl Node {
         let due_us = self.now_us.saturating_add(within_us).saturating_add(LAST_WORD_US);
         self.add(ticket, Attempt::new(origin, At::Proposed, due_us, commands));
         let patience_us = patience_us.min(within_us);
-        let deadline_us = self.now_us.saturating_add(within_us);
+        let mut deadline_us = self.now_us.saturating_add(within_us);
+        if mutant!("forwarded_deadline_ignored") {
+            deadline_us = u64::MAX;
+        }
         self.replica.handle(RaftInput::Submit { ticket, requests, patience_us, deadline_us });
     }
 
