@@ -97,7 +97,7 @@ impl Http {
             AskLease::New(new) => new.ttl_ms,
             AskLease::Existing(lease) => {
                 let left = move |machine: &tenure_core::Machine| {
-                    machine.lease(lease).map(|view| view.left_ms)
+                    machine.lease(lease).map(|view| view.left_ms.min(view.ttl_ms))
                 };
                 let (_, left_ms) = self.read(Fresh::Now, within, left).await?;
                 left_ms.ok_or(&Refusal::LeaseNotFound)?
