@@ -11,7 +11,7 @@ use crate::directory;
 use crate::node::Node;
 
 /// Between two attempts, while a member has not said what it knows or knows less.
-const PAUSE_US: u64 = 20_000;
+const PAUSE_US: u64 = 200_000;
 /// The proposal id of the command; its answer is not waited for.
 const NO_CALLER: Ticket = Ticket(0);
 

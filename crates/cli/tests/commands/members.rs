@@ -115,7 +115,7 @@ fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
     assert_eq!(three.ok(&["cluster", "remove", "d", "--yes"]), "d removed\n");
     assert_eq!(three.json(&["cluster", "members"]).len(), 3);
     wait("its key is on its way out", || three.key(&key)?["retires_in_ms"].as_u64());
-    assert!(three.ok(&["cluster", "keys", "list"]).contains("believed for 2"));
+    assert!(three.ok(&["cluster", "keys", "list"]).contains("believed for"));
 
     three.is_looked_at_by_a_doctor();
     three.says_what_to_do_about_a_member_that_is_down();
