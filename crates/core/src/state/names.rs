@@ -2,7 +2,7 @@
 //!
 //! Finding is done for every command, listing now and then. So names are found through a hash table
 //! that is never iterated, and put in order later. A bounded number of names is not in order yet: a
-//! new name beyond that puts older ones in order, and whoever lists puts the rest in order, so that
+//! new name beyond that puts older ones in order, and a list puts the rest in order, so that
 //! neither takes long however many locks there are. Both are derived; no answer and no byte of the
 //! state depends on them.
 

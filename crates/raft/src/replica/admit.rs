@@ -81,7 +81,7 @@ impl Replica {
         }
     }
 
-    /// Those that have become members need nobody's word any more; those retired never get in again.
+    /// Forgets the vouching for ids that have become members, and for retired ones, which never get in again.
     pub(super) fn settle_known(&mut self) {
         let members = &self.members;
         let open = |id: &MemberId| !members.contains(*id) && !members.retired.contains(id);
