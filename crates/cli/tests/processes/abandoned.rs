@@ -110,8 +110,13 @@ fn attempt(cluster: &Cluster, number: usize) -> Result<Told, String> {
     }
     let (status, body) = std::thread::scope(|scope| {
         let retry = scope.spawn(|| {
-            let answer = connection.call(&ask).unwrap();
-            (answer.status, serde_json::from_slice::<Value>(&answer.body).unwrap())
+            // A member that knows no leader says that nothing happened: the caller sends the same call again.
+            wait("the retry has an answer", || {
+                let answer = connection.call(&ask).unwrap();
+                let body = serde_json::from_slice::<Value>(&answer.body).unwrap();
+                let unheard = answer.status == 503 && body["error"]["effect"] == "none";
+                (!unheard).then_some((answer.status, body))
+            })
         });
         if let Some(holder) = held {
             // Both attempts wait when the lock becomes free.
