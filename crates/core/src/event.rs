@@ -1,15 +1,15 @@
-//! What can be seen to happen?
+//! Defines the events that watches receive.
 
 use alloc::boxed::Box;
 use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Revision, Token};
 
-/// Why something changed. The word is the same in events, notices, logs and metrics.
+/// Why something changed. Events, notices, logs and metrics use the same word.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Cause {
     /// A lock was granted.
     Granted = 1,
-    /// Its holder gave it back.
+    /// The holder released the lock.
     Released = 2,
     /// The lease was not renewed in time.
     Expired = 3,
@@ -17,9 +17,9 @@ pub enum Cause {
     Revoked = 4,
     /// The lock was taken away.
     Forced = 5,
-    /// The lock was held as long as it may be.
+    /// The lock was held for its longest allowed time.
     MaxHold = 6,
-    /// The holder confirmed that it has stopped, or could not have gone on: the cooling is over.
+    /// The cooling is over: the holder confirmed that it has stopped, or its lease would have ended.
     Cooled = 7,
     /// The lock-delay is over.
     DelayOver = 8,
@@ -27,13 +27,13 @@ pub enum Cause {
     Downgraded = 9,
     /// The holder replaced the metadata.
     Updated = 10,
-    /// A place was taken in a queue.
+    /// A request joined a queue.
     Queued = 11,
-    /// A place was given up.
+    /// A waiter left the queue.
     Left = 12,
-    /// A place was given up because its wait was over.
+    /// A waiter left the queue because its wait limit passed.
     WaitTimeout = 13,
-    /// An election has no leader.
+    /// An election has no leader any more.
     Vacant = 14,
     /// A key was written.
     KeyPut = 15,
@@ -71,12 +71,12 @@ impl Cause {
         Cause::LevelRaised,
     ];
 
-    /// The cause with this number.
+    /// Returns the cause with this number.
     pub fn from_number(number: u8) -> Option<Cause> {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// The word for programs.
+    /// The machine-readable word.
     pub fn word(self) -> &'static str {
         match self {
             Cause::Granted => "granted",
@@ -115,50 +115,50 @@ pub enum Subject {
     Settings,
 }
 
-/// One change. Which fields are there depends on its cause.
+/// One change. Its cause determines which fields are present.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Why.
+    /// The cause of the change.
     pub cause: Cause,
-    /// Of what.
+    /// What the change is about.
     pub subject: Subject,
-    /// The lease that holds, held, waits or owns.
+    /// The lease that holds, held, waits for or owns the subject.
     pub lease: Option<LeaseId>,
     /// Its client.
     pub client: Option<Name>,
     /// The token of the grant.
     pub token: Option<Token>,
-    /// How it is held or asked for.
+    /// The mode in which the lock is held or requested.
     pub mode: Option<Mode>,
-    /// Which slot of a semaphore.
+    /// The slot of a semaphore.
     pub slot: Option<u32>,
-    /// Which place in the queue.
+    /// The place in the queue.
     pub place: Option<PlaceNumber>,
-    /// For how much longer nobody may have the lock, by the machine's clock.
+    /// For how much longer the lock stays unavailable, by the machine's clock.
     pub left_ms: Option<u64>,
-    /// Who took a lock away or revoked a lease, as they called themselves.
+    /// The name that the operator who took a lock away or revoked a lease gave.
     pub by: Option<Name>,
-    /// What the one who took a lock away gave as reason.
+    /// The reason that the operator gave for taking a lock away.
     pub reason: Option<Box<str>>,
     /// The new value of a key, or metadata of a lock.
     pub value: Option<Box<[u8]>>,
-    /// What was there before.
+    /// The previous value.
     pub previous: Option<Previous>,
 }
 
-/// What was there before a key was written or deleted, or metadata replaced.
+/// The previous value of a key that was written or deleted, or of metadata that was replaced.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Previous {
-    /// When it was last changed.
+    /// The revision that last changed it.
     pub modified: Revision,
-    /// The value.
+    /// The value itself.
     pub value: Box<[u8]>,
 }
 
 /// All events of one revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// Which revision.
+    /// The revision.
     pub revision: Revision,
     /// Its events, in order.
     pub events: alloc::vec::Vec<Event>,

@@ -1,7 +1,7 @@
-//! What must be true of every state, whatever was applied?
+//! Checks the invariants of the whole state.
 //!
-//! These checks look at the whole state. They run after every command in tests and simulations, and
-//! once when a snapshot is read; the numbers are those of `ARCHITECTURE.md`.
+//! Tests and simulations run these checks after every command, and the snapshot reader runs them once. The numbers are
+//! those of `ARCHITECTURE.md`.
 
 use alloc::format;
 use alloc::string::String;
@@ -18,7 +18,7 @@ use crate::state::slab::Slot;
 pub struct Violation {
     /// Its number in `ARCHITECTURE.md`.
     pub invariant: &'static str,
-    /// What was seen.
+    /// The observed state that breaks the invariant.
     pub detail: String,
 }
 
@@ -38,8 +38,8 @@ impl Machine {
         self.check_sums()
     }
 
-    /// S1: at every revision an exclusive lock has at most one holder, and no lock more than it
-    /// has room for. Q2: no first place could be granted.
+    /// S1: at every revision an exclusive lock has at most one holder, and no lock has more holders than slots. Q2: no
+    /// place at the head of a queue could be granted.
     fn check_locks(&self) -> Result<(), Violation> {
         for (slot, lock) in self.locks.iter() {
             let grants = || lock.grants.iter::<IN_LOCK, _>(&self.grants).map(|(_, grant)| grant);
@@ -151,7 +151,7 @@ impl Machine {
         ensure(due, "T2", "a grant is held beyond its longest hold")
     }
 
-    /// Q3: each place stands once in the queue of each of its locks.
+    /// Q3: each place is in the queue of each of its locks exactly once.
     fn check_places(&self) -> Result<(), Violation> {
         let mut waits = 0;
         for (slot, place) in self.places.iter() {
@@ -170,7 +170,7 @@ impl Machine {
         ensure(waits == self.waits.len() && in_queues == waits, "Q3", "a wait belongs to no place")
     }
 
-    /// S5: whatever belongs to a lease belongs to one that exists.
+    /// S5: every grant, place and key that belongs to a lease belongs to one that exists.
     fn check_leases(&self) -> Result<(), Violation> {
         let (mut grants, mut places, mut keys) = (0, 0, 0);
         for (slot, lease) in self.leases.iter() {
@@ -210,7 +210,7 @@ impl Machine {
         ensure(keys == leased, "S5", "a key outlives its lease")
     }
 
-    /// S7: what is remembered of requests is in order and within its bounds.
+    /// S7: the records of requests are in order and within their bounds.
     fn check_requests(&self) -> Result<(), Violation> {
         let mut remembered = 0;
         for (_, lease) in self.leases.iter() {
@@ -231,7 +231,7 @@ impl Machine {
         ensure(indexed, "S7", "an idempotency key is not indexed")
     }
 
-    /// W3: history is whole from its floor to the newest revision.
+    /// W3: history is complete from its floor to the newest revision.
     fn check_history(&self) -> Result<(), Violation> {
         let mut next = self.history.floor();
         for (revision, _) in self.history.records(Revision(0)) {

@@ -1,8 +1,7 @@
-//! Who holds, who waits, and when does a lease end?
+//! Implements the Tenure state machine: locks, queues and leases as a pure function of the log.
 //!
-//! The state machine of Tenure as a pure function of the log: no clock, no randomness, no I/O, no
-//! hash order. The same entries give byte-identical state on every member and every replay.
-//! `docs/internals/machine.md` has the rules, exactly.
+//! The machine uses no clock, no randomness, no I/O and no hash order. The same entries give byte-identical state on
+//! every member and every replay. `docs/internals/machine.md` has the exact rules.
 //!
 //! Start reading at [`Machine::apply`].
 #![no_std]
@@ -29,7 +28,7 @@ pub use invariant::Violation;
 pub use machine::{LEVEL_MAX, Machine};
 #[cfg(mutants)]
 pub mod mutants {
-    //! Planted bugs, to show that the checks would find them.
+    //! Planted bugs, which show that the checks detect them.
     pub use crate::plant::{ALL, select};
 }
 pub use question::{

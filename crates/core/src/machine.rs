@@ -1,4 +1,4 @@
-//! How does an entry of the log change the state?
+//! Holds the replicated state and applies log entries to it.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -17,17 +17,16 @@ use crate::state::names::Names;
 use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqRequest, Wait};
 use crate::state::slab::{Slab, Slot};
 
-/// The newest rule book that this build knows. A cluster moves to it by command, once every member
-/// does.
+/// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
 pub const LEVEL_MAX: u16 = 2;
 
-/// The rule book that every new cluster starts with, for ever: a log that is replayed from its
-/// beginning by a later build must go through the same states. So must the limits' defaults stay
-/// what they are; a better one is set by command.
+/// The level at which every new cluster starts. It never changes, because a later build that replays a log from its
+/// beginning must go through the same states. For the same reason the defaults of the limits never change; a better
+/// default is set by command.
 const LEVEL_FIRST: u16 = 1;
 
-/// From this level on, whatever the cluster promises a client for a time lasts one millisecond of
-/// the clock longer.
+/// From this level on, every duration that the cluster promises to a client lasts one millisecond of the machine's
+/// clock longer.
 const LEVEL_ROUNDED_UP: u16 = 2;
 
 /// The state machine: everything the cluster has agreed on.
@@ -46,13 +45,13 @@ pub struct Machine {
     /// How many leases were ever granted.
     pub(crate) leases_granted: u64,
     pub(crate) level: u16,
-    /// After a restore nothing is granted before this.
+    /// The end of the quiet period after a restore; the machine grants no lock before it.
     pub(crate) quiet_until_ms: Option<u64>,
-    /// Asks that were let wait because the search for a deadlock was cut short.
+    /// How many acquire requests were queued because the deadlock search reached its bound.
     pub(crate) deadlock_searches_cut: u64,
     pub(crate) limits: Limits,
     pub(crate) state_bytes: u64,
-    /// Over everything applied and everything answered.
+    /// A running hash over every applied payload and every outcome.
     pub(crate) rolling_hash: u128,
 
     pub(crate) leases: Slab<Lease>,
@@ -68,41 +67,41 @@ pub struct Machine {
     pub(crate) key_request_bytes: u64,
     pub(crate) history: History,
 
-    // Derived from the records: never part of a snapshot, rebuilt when one is read.
+    // Derived from the records: not part of a snapshot, rebuilt when one is read.
     pub(crate) leases_by_id: BTreeMap<LeaseId, Slot>,
     pub(crate) names: Names,
     pub(crate) keys_by_name: BTreeMap<Name, Slot>,
     pub(crate) key_requests_by_key: BTreeMap<(Box<str>, Name), Slot>,
     pub(crate) due: DueSet,
 
-    // Of the command being executed; empty between commands.
+    // Scratch state of the command being executed; empty between commands.
     pub(crate) now: Work,
 
-    // Of this build, not of the cluster: never part of a snapshot.
-    /// The newest rule book known here.
+    // Properties of this build, not of the cluster: not part of a snapshot.
+    /// The newest level that this build can apply.
     pub(crate) level_known: u16,
-    /// The cluster has gone on to this one, which is not.
+    /// The level that the cluster was raised to, if this build cannot apply it.
     pub(crate) outgrown: Option<u16>,
 }
 
-/// What a command has touched so far and must look after before it is done.
+/// What a command has touched so far and must process before it ends.
 #[derive(Default)]
 pub(crate) struct Work {
-    /// Whether a revision was begun.
+    /// Whether the command has begun a revision.
     pub(crate) emitting: bool,
-    /// Locks whose queues may move, in the order of their names.
+    /// Locks whose queues may advance, in the order of their names.
     pub(crate) touched: BTreeSet<(Name, Slot)>,
-    /// Locks that may have neither grant nor queue any more.
+    /// Locks that may be left without grant and queue.
     pub(crate) idle: Vec<Slot>,
-    /// Locks that an election's leader has lost.
+    /// Election locks that lost their leader.
     pub(crate) vacant: Vec<Slot>,
     pub(crate) notices: Vec<Notice>,
-    /// For hashing outcomes.
+    /// Scratch space for encoding outcomes before hashing.
     pub(crate) buffer: Vec<u8>,
 }
 
 impl Machine {
-    /// The state of a new cluster.
+    /// Creates the state of a new cluster.
     pub fn new(epoch: Epoch) -> Self {
         let revision = epoch.revision(Revision(0));
         Self {
@@ -144,8 +143,8 @@ impl Machine {
 
     /// Applies one entry of the log.
     ///
-    /// `payload` is `None` for entries that the log makes for itself. `effects` is cleared and then
-    /// has one outcome for each command, in order. Nothing that can stand in a log makes this panic.
+    /// `payload` is `None` for entries that the log itself adds. `apply` clears `effects` and then fills it with one
+    /// outcome for each command, in order. No entry that a log can contain makes this panic.
     pub fn apply(&mut self, log_term: Term, payload: Option<&[u8]>, effects: &mut Effects) {
         effects.clear();
         if log_term != self.clock_term {
@@ -181,27 +180,27 @@ impl Machine {
 
     fn advance_clock(&mut self, count_ms: u64) {
         let clock_ms = self.base_ms.saturating_add(count_ms).min(CLOCK_MAX);
-        // A clock that stands still is safe; one that goes back would revive what has ended.
+        // A clock that stands still is safe. A clock that goes back would revive leases that have ended.
         self.clock_ms = self.clock_ms.max(clock_ms);
     }
 
-    /// The deadline of something that a client was promised for so long from now.
+    /// The deadline of a promise to a client that lasts `ms` from now.
     pub(crate) fn deadline(&self, ms: u64) -> u64 {
         self.clock_ms.saturating_add(self.promised_ms(ms)).min(CLOCK_MAX)
     }
 
-    /// By how much the clock must grow before a promised time has surely passed.
+    /// How far the clock must advance before a promised duration has certainly passed.
     ///
-    /// A leader rounds its count down to whole milliseconds. The entry that makes a promise may be
-    /// dated up to a millisecond too early, and the entry that ends it exactly, so the clock may grow by
-    /// up to a millisecond more than the time between them. No time at all stays none: a lock without a
-    /// lock-delay gets none.
+    /// A leader rounds its count down to whole milliseconds. The entry that makes a promise may be dated up to a
+    /// millisecond too early while the entry that ends it is dated exactly, so the clock may advance by up to a
+    /// millisecond more than the real time between them. A duration of 0 stays 0: a lock without a lock-delay gets
+    /// none.
     pub(crate) fn promised_ms(&self, ms: u64) -> u64 {
         let rounds_up = self.level >= LEVEL_ROUNDED_UP && !mutant!("lease_rounded_down");
         if rounds_up && ms > 0 { ms.saturating_add(1) } else { ms }
     }
 
-    /// The next token. The caller has made sure that there is one.
+    /// Takes the next token. The caller must have checked that one is left.
     pub(crate) fn next_token(&mut self) -> Token {
         self.counter += 1;
         let counter = if mutant!("token_from_revision") {
@@ -217,12 +216,12 @@ impl Machine {
         Token::COUNTER_MAX - self.counter
     }
 
-    /// The revision that the command being executed has, or will have if it changes anything.
+    /// The revision of the command being executed, or the one it will get if it changes anything.
     pub(crate) fn coming_revision(&self) -> Revision {
         if self.now.emitting { self.revision } else { self.revision.next() }
     }
 
-    /// Begins the revision of the command being executed, unless it has begun.
+    /// Begins the revision of the command being executed, unless it has begun already.
     pub(crate) fn begin_revision(&mut self) -> Revision {
         self.revision = self.coming_revision();
         self.now.emitting = true;
@@ -235,7 +234,7 @@ impl Machine {
         self.history.emit(revision, event);
     }
 
-    /// Serves the queues that have moved, tidies up, and closes the revision.
+    /// Serves the queues that may advance, announces vacancies, drops idle locks and closes the revision.
     pub(crate) fn finish(&mut self) {
         self.grant_pass();
         self.announce_vacancies();
@@ -263,7 +262,7 @@ impl Machine {
         let buffer = &mut self.now.buffer;
         buffer.clear();
         buffer.extend_from_slice(&self.rolling_hash.to_le_bytes());
-        // What was due has no outcome, but it has moved these.
+        // Items that ended because they were due have no outcome, but they have changed these numbers.
         for number in [log_term.0, self.clock_ms, self.revision.0, self.counter] {
             buffer.extend_from_slice(&number.to_le_bytes());
         }
@@ -274,7 +273,7 @@ impl Machine {
         self.rolling_hash = hasher.digest128();
     }
 
-    /// Whole-state checks after every command, in debug builds and while the state is small.
+    /// Checks the whole state after every command, in debug builds and while the state is small.
     fn debug_check(&self) {
         #[cfg(all(debug_assertions, not(mutants)))]
         if self.leases.len() + self.locks.len() < 64

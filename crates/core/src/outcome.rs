@@ -1,4 +1,4 @@
-//! What does the machine answer, and whom else does it tell?
+//! Defines the outcomes of commands and the notices that apply produces.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,13 +6,14 @@ use tenure_types::{Handle, LeaseId, Name, PlaceNumber, Refusal, Revision, Token}
 
 use crate::event::Cause;
 
-/// The answer to one command, dated.
+/// The outcome of one command, with its revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The newest revision when the answer was made; the command's own, if it changed anything. A repeated answer
-    /// has the date of the first, except that an ask which was granted or queued is answered as it stands now.
+    /// The newest revision when the outcome was made; the command's own, if it changed anything. A repeated answer has
+    /// the revision of the first one, except for an acquire request that was granted or queued: its answer is its
+    /// present state.
     pub revision: Revision,
-    /// What was done, or why not.
+    /// What the command did, or why the machine refused it.
     pub result: Result<Answer, Refusal>,
 }
 
@@ -21,21 +22,21 @@ pub struct Outcome {
 pub enum Answer {
     /// The lease exists.
     LeaseGranted(LeaseGrant),
-    /// One for each lease named, in order.
+    /// One result for each lease named, in order.
     Renewed(Vec<Option<Renewal>>),
     /// The lease has ended.
     Revoked,
     /// The locks are held.
     Acquired(Acquired),
-    /// The ask waits in the queue.
+    /// The acquire request waits in the queue.
     Queued(Queued),
-    /// An earlier ask of this request id is over: it was given up, or granted and has ended since.
+    /// An earlier acquire request with this request id is over: it left the queue, or was granted and has ended since.
     Ended,
-    /// The lock was given back.
+    /// The lock was released.
     Released,
-    /// The place is given up.
+    /// The waiter left the queue.
     Left,
-    /// Too late to leave: these locks are held.
+    /// Too late to leave the queue: the lease holds these locks.
     AlreadyHeld(Grants),
     /// The lock is held shared, under a new token.
     Downgraded {
@@ -44,34 +45,34 @@ pub enum Answer {
     },
     /// The metadata was replaced.
     Updated {
-        /// The lock's version after it.
+        /// The lock's version after the update.
         version: u64,
     },
     /// The lock was taken away.
     Forced {
-        /// How long the cooling, or the lock-delay that began at once, lasts at most, by the
-        /// machine's clock; 0 if the lock has gone on. A lock-delay may follow a cooling.
+        /// The longest time that the cooling, or a lock-delay that began at once, lasts by the machine's clock; 0 if
+        /// the lock was passed on. A lock-delay may follow a cooling.
         left_ms: u64,
     },
-    /// Nobody waits for the former holder any more.
+    /// The cooling of the former holder's grant is over.
     Stopped,
     /// The key was written.
     Put(KeyWritten),
     /// The key does not exist any more.
     Deleted {
-        /// Whether it did before.
+        /// Whether the key existed before.
         existed: bool,
     },
     /// The limits are set.
     LimitsSet,
-    /// The history is forgotten.
+    /// The history before the floor is gone.
     Compacted {
-        /// The oldest revision that can still be asked for.
+        /// The oldest revision that a watch can still start from.
         floor: Revision,
     },
     /// The level is raised.
     LevelRaised,
-    /// The ask is taken back.
+    /// The acquire request is taken back.
     Abandoned {
         /// Whether it was the last one for its place, so that the place or the locks were given up.
         released: bool,
@@ -79,7 +80,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// How many bytes of names it carries: what remembering it weighs.
+    /// How many bytes of names the answer carries, which is what a record of it weighs.
     pub fn name_bytes(&self) -> u64 {
         match self {
             Answer::AlreadyHeld(grants) => {
@@ -93,9 +94,9 @@ impl Answer {
 /// A lease as its client needs to know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseGrant {
-    /// Its number.
+    /// The lease's number.
     pub id: LeaseId,
-    /// The revision that created it. Number and revision together are never used again.
+    /// The revision that created it. No other lease ever has the same number and revision.
     pub created: Revision,
     /// Its short name.
     pub handle: Handle,
@@ -106,7 +107,7 @@ pub struct LeaseGrant {
 /// A renewed lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Renewal {
-    /// How long it lives from now.
+    /// How long the lease lives from now.
     pub ttl_ms: u64,
     /// The revision of the newest loss of a lock that the holder did not ask for; 0 if none.
     pub changed: Revision,
@@ -130,11 +131,11 @@ pub struct Queued {
     pub lease: LeaseGrant,
     /// Its place.
     pub place: PlaceNumber,
-    /// How many places are before it, in the longest of its queues.
+    /// How many places are ahead of it in the longest of its queues.
     pub ahead: u64,
 }
 
-/// The grants of one ask.
+/// The grants of one acquire request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Grants {
     /// One lock.
@@ -144,7 +145,7 @@ pub enum Grants {
 }
 
 impl Grants {
-    /// The grants, as a slice.
+    /// Returns the grants as a slice.
     pub fn as_slice(&self) -> &[Grant] {
         match self {
             Grants::One(grant) => core::slice::from_ref(grant),
@@ -171,27 +172,27 @@ impl FromIterator<Grant> for Grants {
 /// One lock that is held.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// Which.
+    /// The lock's name.
     pub lock: Name,
     /// The fencing token.
     pub token: Token,
-    /// Which slot of a semaphore, counted from 0.
+    /// The slot of a semaphore, counted from 0.
     pub slot: Option<u32>,
 }
 
 /// A key that was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyWritten {
-    /// How often it was written since it was created; 1 for the first time.
+    /// How often the key was written since it was created; 1 after the first write.
     pub version: u64,
     /// The revision that created it.
     pub created: Revision,
 }
 
-/// What an entry did beyond its answers, for those who were not asking.
+/// What an entry did to leases other than the one that sent the command.
 ///
-/// A notice is a hint for the stream of a lease's session; the truth is in the state, so one that
-/// finds no stream is dropped without loss.
+/// A notice is a hint for the session of a lease. The state is authoritative, so a notice for a lease without a session
+/// is dropped without loss.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// A waiting lease has its locks now.
@@ -200,7 +201,7 @@ pub enum Notice {
         lease: Handle,
         /// Its place.
         place: PlaceNumber,
-        /// When.
+        /// The revision of the grant.
         revision: Revision,
         /// The locks.
         grants: Grants,
@@ -211,48 +212,49 @@ pub enum Notice {
         lease: Handle,
         /// The lock.
         lock: Name,
-        /// The token that is worth nothing now.
+        /// The token, which is no longer valid.
         token: Token,
-        /// When.
+        /// The revision of the loss.
         revision: Revision,
-        /// Why.
+        /// The cause of the loss.
         cause: Cause,
-        /// On whose word, if it was somebody's. The reason of a revoked lease is told with its end.
+        /// Who took the lock away and why, if a caller did. The reason for revoking a lease is only in the notice of
+        /// its end.
         word: Option<Box<Word>>,
     },
-    /// A place is gone because its wait was over.
+    /// A place is gone because its wait limit passed.
     WaitEnded {
         /// The lease.
         lease: Handle,
         /// Its place.
         place: PlaceNumber,
-        /// When.
+        /// The revision in which the place was removed.
         revision: Revision,
     },
-    /// A lease has ended by clock or on somebody else's word. Follows the losses of its locks.
+    /// A lease has expired or was revoked by another caller. Follows the notices for its locks.
     LeaseEnded {
         /// The lease.
         lease: Handle,
-        /// When.
+        /// The revision of the end.
         revision: Revision,
-        /// Why.
+        /// The cause of the end.
         cause: Cause,
-        /// On whose word, if it was somebody's.
+        /// Who revoked the lease and why, if a caller did.
         word: Option<Box<Word>>,
     },
 }
 
-/// Who took something away, and what they gave as reason.
+/// Who took something away, and the stated reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Word {
-    /// Who, as they called themselves.
+    /// The name that the caller gave.
     pub by: Option<Name>,
-    /// Why.
+    /// The reason that the caller gave.
     pub reason: Option<Box<str>>,
 }
 
-/// Everything one entry gave back. The caller keeps it and hands it in again, so that its buffers
-/// are used for ever.
+/// The outcomes and notices of one entry. The caller reuses one value for all entries, so that its buffers are
+/// allocated once.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Effects {
     /// One outcome for each command, in order.
@@ -262,7 +264,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Forgets what the last entry gave back.
+    /// Removes the outcomes and notices of the previous entry.
     pub fn clear(&mut self) {
         self.outcomes.clear();
         self.notices.clear();

@@ -1,7 +1,7 @@
-//! Which bugs can be planted, to show that the checks would find them?
+//! Lists the bugs that a mutant build plants to show that the checks detect them.
 //!
-//! Only a build with `--cfg mutants` contains them, all at once; one is chosen at run time. In every
-//! other build `mutant!` is the constant `false`.
+//! Only a build with `--cfg mutants` contains them, all of them; the test selects one at run time. In every other build
+//! `mutant!` is the constant `false`.
 
 #[cfg(mutants)]
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 #[cfg(mutants)]
 static CHOSEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Name and the invariants that may catch each planted bug, by number from 1.
+/// The name of each planted bug and the invariants that may detect it. Bugs are numbered from 1.
 #[cfg(mutants)]
 pub const ALL: &[(&str, &[&str])] = &[
     ("expire_holders_before_waiters", &["S3", "Q1", "T1"]),
@@ -22,7 +22,8 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("grant_to_dead_waiter", &["S3"]),
     ("compaction_off_by_one", &["W3"]),
     ("release_without_token_check", &["S4"]),
-    // Seen by comparison with another replica or with the model, whichever its luck puts out of order first.
+    // Detected by comparison with another replica or with the model; chance decides which comparison sees the wrong
+    // order first.
     ("hash_order", &["S9", "T1"]),
     ("second_exclusive_holder", &["S1", "T2"]),
     ("writer_overtaken", &["Q1"]),
@@ -46,13 +47,13 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("lease_rounded_down", &["T1"]),
 ];
 
-/// Chooses a planted bug by number; 0 for none.
+/// Selects a planted bug by number; 0 selects none.
 #[cfg(mutants)]
 pub fn select(number: usize) {
     CHOSEN.store(number, Ordering::Relaxed);
 }
 
-/// Whether a planted bug of these names is chosen.
+/// Whether one of the named planted bugs is selected.
 #[cfg(mutants)]
 pub(crate) fn chosen(names: &[&str]) -> bool {
     let number = CHOSEN.load(Ordering::Relaxed);
@@ -61,7 +62,7 @@ pub(crate) fn chosen(names: &[&str]) -> bool {
 
 #[cfg(mutants)]
 impl crate::Machine {
-    /// The planted bug of iterating something whose order differs between processes.
+    /// Planted bug: iterates in an order that differs between processes.
     pub(crate) fn shuffle<T: Copy>(&self, grants: &mut [(T, crate::state::slab::Slot)]) {
         let salt = core::ptr::from_ref(self).addr() as u64;
         let hash = |slot: crate::state::slab::Slot| {
@@ -70,7 +71,7 @@ impl crate::Machine {
         grants.sort_by_key(|(_, slot)| hash(*slot));
     }
 
-    /// The planted bug of lease systems that give every lease its full ttl at each election.
+    /// Planted bug: gives every lease its full ttl at each election, as some lease systems do.
     pub(crate) fn renew_all(&mut self) {
         let leases: alloc::vec::Vec<_> = self.leases.iter().map(|(slot, _)| slot).collect();
         for slot in leases {
@@ -84,7 +85,7 @@ impl crate::Machine {
     }
 }
 
-/// Whether a planted bug of these names is chosen; `false` in every ordinary build.
+/// Whether one of the named planted bugs is selected; `false` in every ordinary build.
 macro_rules! mutant {
     ($($name:literal)|+) => {{
         #[cfg(mutants)]

@@ -1,117 +1,117 @@
-//! What can the machine be asked to do?
+//! Defines the requests and commands that the machine executes.
 //!
-//! Requests borrow from the bytes they were read from: a command is looked at once, in apply, and
-//! nothing of it is copied unless it becomes state.
+//! Requests borrow from the bytes they were decoded from. Apply reads each command once and copies only what becomes
+//! state.
 
 use alloc::vec::Vec;
 use tenure_types::{Handle, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
-/// One command with what makes it safe to send twice.
+/// One command with the request id that makes it safe to send twice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
-    /// Who asks, as the door knows them; empty for nobody in particular. Only idempotency keys are
-    /// kept apart by it.
+    /// The authenticated caller as the API identifies it; empty if it is anonymous. It only separates the idempotency
+    /// keys of different callers.
     pub principal: &'a str,
-    /// How the machine recognises a repetition.
+    /// How the machine recognises a repeated request.
     pub id: RequestId<'a>,
-    /// What is asked.
+    /// The command to execute.
     pub command: Command<'a>,
 }
 
 /// How the machine recognises that it has seen a request before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestId<'a> {
-    /// It does not; the command is harmless to repeat, or its sender takes the risk.
+    /// The machine does not recognise repetitions. The command is harmless to repeat, or its sender takes the risk.
     None,
-    /// By a number that the holder of a lease counts up.
+    /// By a number that the client of a lease counts up.
     Seq {
-        /// Whose numbers.
+        /// The lease that numbers the requests.
         lease: LeaseRef,
-        /// This one; the first is 1.
+        /// The number of this request; the first is 1.
         seq: u64,
-        /// Every request up to this one is answered or given up for ever.
+        /// The highest number up to which the client has an answer to every request or will never repeat it.
         done: u64,
     },
-    /// By a key of the principal, remembered for ten minutes of the machine's clock.
+    /// By an idempotency key of the principal, remembered for ten minutes of the machine's clock.
     Key(&'a str),
 }
 
 /// How a command names a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeaseRef {
-    /// By number: whichever lease has it now.
+    /// By number: the lease that has this number now.
     Id(LeaseId),
-    /// By place and generation: this lease and no other.
+    /// By slot and generation: this lease and no other.
     Handle(Handle),
 }
 
-/// Everything that changes state, apart from the passing of time.
+/// Every way to change state, apart from the passing of time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command<'a> {
     /// Grant a lease.
     GrantLease(NewLease<'a>),
-    /// Renew leases: each live one counts its ttl anew.
+    /// Renew leases: the ttl of each live one starts again.
     Renew(Vec<LeaseRef>),
     /// End a lease and everything bound to it.
     Revoke {
-        /// Which.
+        /// The lease to end.
         lease: LeaseRef,
-        /// On whose word.
+        /// Who revokes it.
         by: Revoker<'a>,
     },
     /// Acquire locks, all or none.
     Acquire(Acquire<'a>),
-    /// Give a lock back.
+    /// Release a lock.
     Release(Hold<'a>),
-    /// Leave the queue, with every lock of the ask that this one belongs to.
+    /// Leave the queue of this lock and of every other lock of the same acquire request.
     Leave {
-        /// Whose place.
+        /// The lease that waits.
         lease: LeaseRef,
-        /// One of the locks it waits for.
+        /// One of the locks that the lease waits for.
         lock: &'a str,
     },
-    /// Turn an exclusive hold into a shared one, without a gap.
+    /// Turn an exclusive hold into a shared one; the lock is never free in between.
     Downgrade(Hold<'a>),
     /// Replace the metadata of a held lock; in an election, the leader's value.
     Update {
-        /// Of which grant.
+        /// The grant to update.
         hold: Hold<'a>,
         /// The new metadata.
         metadata: &'a [u8],
     },
     /// Take a lock away from its holder.
     Force {
-        /// Which lock.
+        /// The lock to take away.
         lock: &'a str,
-        /// The token that was shown to whoever decided this.
+        /// The token that the operator saw when deciding to take the lock away.
         token: Token,
-        /// Who decided this, for the record; empty if they did not say.
+        /// The name of the operator, for the event; empty if not given.
         by: &'a str,
-        /// Why, for the record.
+        /// The operator's reason, for the event.
         reason: &'a str,
-        /// Whether the holder may stop first.
+        /// Whether the holder gets time to stop first.
         urgency: Urgency,
     },
-    /// The holder of a lock that was taken away says that it has stopped.
+    /// Report that the holder of a lock that was taken away has stopped.
     Stopped {
-        /// The lease that held, which may have ended since.
+        /// The lease that held the lock; it may have ended since.
         lease: LeaseId,
-        /// The revision that created it.
+        /// The revision that created the lease.
         created: Revision,
-        /// Which lock.
+        /// The lock that was taken away.
         lock: &'a str,
-        /// Under which token.
+        /// The token under which the lease held it.
         token: Token,
     },
     /// Write a key.
     Put(Put<'a>),
-    /// Delete a key; one that does not exist is no error.
+    /// Delete a key. A key that does not exist is not an error.
     Delete {
-        /// Which.
+        /// The key to delete.
         key: &'a str,
-        /// Only if it is so.
+        /// The precondition on the key.
         expect: Expect<'a>,
-        /// Only while this lock is held.
+        /// The lock that must be held, if any.
         guard: Option<Guard<'a>>,
     },
     /// Set limits, all or none.
@@ -121,29 +121,30 @@ pub enum Command<'a> {
         /// The oldest revision to keep.
         keep: Revision,
     },
-    /// Let every member apply by a newer rule book.
+    /// Make every member apply by the rules of a newer level.
     RaiseLevel {
         /// The new level.
         level: u16,
     },
-    /// Take back one ask whose answer reached no caller. From [`LEVEL_ABANDON`] on.
+    /// Take back one acquire request whose answer reached no caller. Available from [`LEVEL_ABANDON`] on.
     Abandon(Abandon<'a>),
 }
 
-/// The level from which on asks are counted and [`Command::Abandon`] is a command. Below it the
-/// command is answered as a build answers that cannot read it: `Malformed`.
+/// The level from which on the machine counts acquire requests and executes [`Command::Abandon`]. Below it the machine
+/// refuses that command as a build that cannot decode it does: `Malformed`.
 pub const LEVEL_ABANDON: u16 = 2;
 
-/// Keys that begin like this are the cluster's own; doors let nobody else write them.
+/// The prefix of the keys that belong to the cluster itself; the APIs let no client write them.
 pub const OWN_KEYS: &str = "tenure/";
 
 impl Command<'_> {
-    /// Whether this may make the state larger, and so is refused while disks are nearly full. What
-    /// keeps, ends or frees something goes on, and so does what an operator needs to get out of it.
+    /// Whether this command may make the state larger, and is therefore refused while disks are nearly full. Commands
+    /// that keep, end or free something stay allowed, and so do those that an operator needs to recover from a full
+    /// disk.
     pub fn grows(&self) -> bool {
         match self {
             Self::GrantLease(_) | Self::Acquire(_) | Self::Update { .. } => true,
-            // Where members live: one whose disk is full must be replaceable.
+            // The member directory: a member whose disk is full must be replaceable.
             Self::Put(put) => !put.key.starts_with(OWN_KEYS),
             Self::Renew(_)
             | Self::Revoke { .. }
@@ -164,103 +165,103 @@ impl Command<'_> {
 /// A lease to be granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewLease<'a> {
-    /// Its number, asked for or drawn by whoever proposes.
+    /// The lease's number, chosen by the client or drawn by the member that proposes.
     pub id: LeaseId,
-    /// How long it lives after a renewal.
+    /// How long the lease lives after a renewal.
     pub ttl_ms: u64,
     /// The client's name.
     pub client: &'a str,
-    /// Whatever the client wants to be known by; may be empty.
+    /// Arbitrary bytes that the client attaches; may be empty.
     pub metadata: &'a [u8],
 }
 
-/// On whose word a lease is revoked.
+/// Who revokes a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Revoker<'a> {
-    /// Its own client, which has stopped its work.
+    /// The lease's own client, which has stopped its work.
     Holder,
-    /// Somebody else: its locks cool first.
+    /// Another caller: the locks of the lease cool first, because its client may still work.
     Other {
-        /// Who, for the record; empty if they did not say.
+        /// The caller's name, for the event; empty if not given.
         name: &'a str,
-        /// Why, for the record.
+        /// The caller's reason, for the event.
         reason: &'a str,
-        /// Whether the holder may stop first.
+        /// Whether the holder gets time to stop first.
         urgency: Urgency,
     },
 }
 
-/// Whether a holder whose lock is taken away may stop before others start.
+/// Whether a holder whose lock is taken away gets time to stop before the lock is granted again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
-    /// The lock cools until the holder confirms or its lease would have ended.
+    /// The lock cools until the holder confirms that it has stopped or its lease would have ended.
     Cooling,
-    /// At once. Only a fence protects the resource then.
+    /// The lock is free at once. Only a fence protects the resource then.
     Now,
 }
 
 /// Locks to be acquired.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acquire<'a> {
-    /// For whom.
+    /// The lease that acquires.
     pub lease: AskLease<'a>,
-    /// Which locks, in which modes, in any order.
+    /// The locks and their modes, in any order.
     pub locks: Asks<'a>,
-    /// How long to wait.
+    /// How long to wait in the queue.
     pub wait: Wait,
-    /// What the grants will carry; in an election, the candidate's value. May be empty.
+    /// The metadata of the grants; in an election, the candidate's value. May be empty.
     pub metadata: &'a [u8],
-    /// How long nobody may have the lock after an end that the holder did not ask for.
+    /// How long the lock stays unavailable after an end that the holder did not ask for.
     pub lock_delay_ms: u64,
-    /// How long the lock may be held at most.
+    /// The longest time that the lock may be held.
     pub max_hold_ms: Option<u64>,
-    /// Whether this is a lock or a candidacy.
+    /// Whether this acquires a lock or runs for leadership.
     pub purpose: Purpose,
-    /// Whether the lease's other work goes on while it waits, so that this wait closes no ring.
+    /// Whether the lease's other work continues while it waits, so that this wait cannot be part of a deadlock.
     pub independent: bool,
 }
 
-/// One ask that is taken back, named by what its answer said.
+/// One acquire request to take back, identified by its answer.
 ///
-/// The sender must have seen its ask answered `Acquired` or `Queued`: an ask that was perhaps never
-/// applied has added nothing, and taking it back would take from another ask of the same caller.
-/// For the same reason it is sent once, or under a request id of its own.
+/// The sender must have seen the request answered `Acquired` or `Queued`. A request that was perhaps never applied has
+/// added nothing to the count, so abandoning it would take back another request of the same caller. For the same reason
+/// the sender sends an `Abandon` once, or under a request id of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Abandon<'a> {
-    /// The request id that the ask had; its principal is the one of this request.
+    /// The request id of the acquire request. Its principal is the principal of this request.
     pub ask: AskId<'a>,
-    /// The lease of the answer.
+    /// The lease in the answer.
     pub lease: LeaseRef,
-    /// The place of the answer. Place numbers are never used again, so this means no other ask.
+    /// The place in the answer. Place numbers are never reused, so this identifies no other request.
     pub place: PlaceNumber,
 }
 
-/// The request id of an earlier ask.
+/// The request id of an earlier acquire request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AskId<'a> {
-    /// It had none.
+    /// The request had no id.
     None,
-    /// A number of a lease.
+    /// A number counted by a lease.
     Seq {
-        /// Whose numbers.
+        /// The lease that numbers the requests.
         lease: LeaseRef,
-        /// Which.
+        /// The number of the request.
         seq: u64,
     },
     /// An idempotency key.
     Key(&'a str),
 }
 
-/// For which lease locks are acquired.
+/// The lease that locks are acquired for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AskLease<'a> {
-    /// One that exists.
+    /// A lease that exists.
     Existing(LeaseRef),
-    /// One that is granted by the same command.
+    /// A lease that the same command grants.
     New(NewLease<'a>),
 }
 
-/// The locks of one ask. One is the common case and needs no allocation.
+/// The locks of one acquire request. One lock is the common case and needs no allocation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asks<'a> {
     /// One lock.
@@ -270,7 +271,7 @@ pub enum Asks<'a> {
 }
 
 impl<'a> Asks<'a> {
-    /// The locks, as a slice.
+    /// Returns the locks as a slice.
     pub fn as_slice(&self) -> &[Ask<'a>] {
         match self {
             Asks::One(ask) => core::slice::from_ref(ask),
@@ -279,25 +280,25 @@ impl<'a> Asks<'a> {
     }
 }
 
-/// One lock of an ask.
+/// One lock of an acquire request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Ask<'a> {
-    /// Which.
+    /// The lock's name.
     pub lock: &'a str,
-    /// How.
+    /// The mode in which to acquire it.
     pub mode: Mode,
 }
 
-/// How long an ask waits for its turn.
+/// How long an acquire request waits in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// Not at all.
+    /// It does not wait.
     No,
-    /// Until it is granted.
+    /// It waits until it is granted.
     Unlimited,
-    /// At most so long, by the machine's clock. Zero is [`Wait::No`].
+    /// It waits for at most this long by the machine's clock. Zero means [`Wait::No`].
     Limit {
-        /// So long.
+        /// The limit in milliseconds.
         ms: u64,
     },
 }
@@ -307,11 +308,11 @@ pub enum Wait {
 pub enum Purpose {
     /// A lock.
     Lock,
-    /// Leadership: observers see when it is vacant.
+    /// Leadership: watchers see when it becomes vacant.
     Election,
 }
 
-/// A held lock, named so exactly that no late command can mean another grant.
+/// A held lock, identified by its token so that a late command cannot refer to another grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hold<'a> {
     /// The holder.
@@ -325,32 +326,32 @@ pub struct Hold<'a> {
 /// A key to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Put<'a> {
-    /// Which.
+    /// The key's name.
     pub key: &'a str,
     /// The new value.
     pub value: &'a [u8],
     /// The lease that the key ends with.
     pub lease: Option<LeaseRef>,
-    /// Only if the key is so.
+    /// The precondition on the key.
     pub expect: Expect<'a>,
-    /// Only while this lock is held.
+    /// The lock that must be held, if any.
     pub guard: Option<Guard<'a>>,
 }
 
-/// How a key must be for a write to happen.
+/// The precondition on a key for a write to happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expect<'a> {
-    /// In any way.
+    /// None: the key may have any value or not exist.
     Any,
-    /// Not there.
+    /// The key does not exist.
     Absent,
-    /// Last changed at this revision.
+    /// The key was last modified at this revision.
     Modified(Revision),
-    /// Of this value.
+    /// The key has this value.
     Value(&'a [u8]),
 }
 
-/// A lock that must be held, under this token, for a write to happen.
+/// A lock that must be held under this token for a write to happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guard<'a> {
     /// The lock.

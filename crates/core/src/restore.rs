@@ -9,22 +9,22 @@ use crate::state::history::History;
 use crate::state::record::{GrantState, Phase};
 use crate::state::slab::{Slab, Slot};
 
-/// How long the clients of the old incarnation are known to have stopped, on the operator's word.
+/// How long the clients of the old incarnation are known to have stopped, as stated by the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stopped {
-    /// For so long. Zero if nothing is known.
+    /// For this many milliseconds. Zero if nothing is known.
     ForMs(u64),
-    /// They will never act on what they held: locks are granted at once.
+    /// They will never act on the locks that they held. The new incarnation grants locks at once.
     ForGood,
 }
 
 impl Machine {
-    /// Turns the state of a backup into the first state of a new incarnation; `false`, and no
-    /// change, unless the epoch is above the present one.
+    /// Turns the state of a backup into the first state of a new incarnation. Returns `false` and changes nothing
+    /// unless `epoch` is above the present one.
     ///
-    /// Holders of the old incarnation may still be at work: their tokens are below every new one,
-    /// their leases are gone, and nothing is granted before the longest lease that they can have
-    /// would have ended, and the longest lock-delay after it.
+    /// Holders of the old incarnation may still be at work. Their tokens are below every new one and their leases are
+    /// gone. The machine grants nothing until the longest lease that they can have would have ended and the longest
+    /// lock-delay after it has passed.
     pub fn restore(&mut self, epoch: Epoch, stopped: Stopped) -> bool {
         if epoch <= self.epoch {
             return false;
@@ -32,7 +32,7 @@ impl Machine {
         let quiet_until_ms = match stopped {
             Stopped::ForGood => None,
             Stopped::ForMs(ms) => {
-                // The next leader counts from nought, so its rounding can only make this longer.
+                // The next leader counts from zero, so its rounding can only make this period longer.
                 let left_ms = self.unsure_ms().saturating_sub(ms);
                 Some(self.clock_ms.saturating_add(left_ms).min(CLOCK_MAX))
             }
@@ -53,11 +53,11 @@ impl Machine {
         true
     }
 
-    /// For how long a lock of the old incarnation can keep others out, by the clock of the backup.
+    /// How long a lock of the old incarnation can keep other clients out, by the clock of the backup.
     ///
-    /// A lease may have been granted after the backup, so its leases alone say too little: the limits
-    /// bound what was granted while they were in force. What the backup has may be from a time of
-    /// higher limits, and an earlier restore may not be over.
+    /// A lease may have been granted after the backup, so the leases in the backup are not enough: the limits bound
+    /// what was granted while they were in force. The backup itself may hold leases from a time of higher limits, and
+    /// the quiet period of an earlier restore may not be over.
     fn unsure_ms(&self) -> u64 {
         let ttl_ms = self.leases.iter().map(|(_, lease)| u64::from(lease.ttl_ms)).max();
         let delay_ms = self.grants.iter().map(|(_, grant)| grant.terms.lock_delay_ms()).max();
@@ -82,7 +82,7 @@ impl Machine {
         known_ms.max(unknown_ms)
     }
 
-    /// Leases, places, grants, leased keys and numbered requests go, without hand-over.
+    /// Removes leases, places, grants, leased keys and numbered requests, without handing locks over.
     fn end_everything_leased(&mut self) {
         let leased: Vec<Slot> =
             self.keys.iter().filter(|(_, key)| key.lease.is_some()).map(|(slot, _)| slot).collect();

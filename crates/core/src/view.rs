@@ -1,7 +1,7 @@
-//! How does the machine show its state to those who ask?
+//! Defines the views that queries return.
 //!
-//! Views are copies made for one answer. Times in them are durations by the machine's clock, never
-//! moments: no two members' clocks need agree for them to be right.
+//! A view is a copy made for one answer. Its times are durations by the machine's clock, never instants, so they are
+//! right even if the clocks of the members disagree.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::request::Purpose;
 /// A lock, its holders and its queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LockView {
-    /// Which.
+    /// The lock's name.
     pub lock: Name,
     /// How many slots it has; `None` for a plain lock.
     pub slots: Option<u32>,
@@ -20,18 +20,18 @@ pub struct LockView {
     pub created: Revision,
     /// The revision at which its holders or metadata last changed.
     pub modified: Revision,
-    /// How often they changed.
+    /// How often its holders or metadata changed.
     pub version: u64,
     /// The grants in force, in the order of their slots or, without slots, of their tokens.
     pub holders: Vec<HolderView>,
-    /// How many wait.
+    /// How many places are in the queue.
     pub waiting: u64,
 }
 
 /// One grant in force.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HolderView {
-    /// The lease that has it, or had it before it was taken away.
+    /// The lease that holds the lock, or held it before it was taken away.
     pub lease: LeaseId,
     /// The revision that created the lease.
     pub lease_created: Revision,
@@ -39,23 +39,23 @@ pub struct HolderView {
     pub client: Name,
     /// The fencing token.
     pub token: Token,
-    /// How it is held.
+    /// The mode in which it is held.
     pub mode: Mode,
-    /// Which slot of a semaphore.
+    /// The slot of a semaphore.
     pub slot: Option<u32>,
-    /// Which place it was granted to.
+    /// The place that was granted.
     pub place: PlaceNumber,
-    /// For how long it is held.
+    /// How long the lock has been held.
     pub held_ms: u64,
-    /// Whether it still is the holder's.
+    /// Whether the lease holds the lock, or the grant is cooling or delayed.
     pub state: HolderState,
-    /// What it is for.
+    /// What the grant is for.
     pub purpose: Purpose,
     /// Its metadata.
     pub metadata: Box<[u8]>,
-    /// The pause that follows an end the holder did not ask for.
+    /// How long the lock stays unavailable after an end that the holder did not ask for.
     pub lock_delay_ms: u64,
-    /// How long it may be held at most.
+    /// The longest time that it may be held.
     pub max_hold_ms: Option<u64>,
 }
 
@@ -68,28 +68,28 @@ pub struct WaiterView {
     pub lease: LeaseId,
     /// Its client.
     pub client: Name,
-    /// How it asks.
+    /// The mode in which the lock is requested.
     pub mode: Mode,
-    /// The revision at which it came.
+    /// The revision at which it joined the queue.
     pub created: Revision,
-    /// How many are before it.
+    /// How many places are ahead of it.
     pub ahead: u64,
-    /// The place directly before it.
+    /// The place directly ahead of it.
     pub behind: Option<PlaceNumber>,
-    /// For how long it waits.
+    /// How long it has been waiting.
     pub waiting_ms: u64,
-    /// For how much longer it will.
+    /// How much longer it waits, if it has a limit.
     pub left_ms: Option<u64>,
-    /// What it is for.
+    /// What the request is for.
     pub purpose: Purpose,
-    /// Every lock of the ask, in the order of their names.
+    /// Every lock of the acquire request, in the order of their names.
     pub locks: Vec<Name>,
 }
 
 /// A lease and what is bound to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseView {
-    /// Its number.
+    /// The lease's number.
     pub id: LeaseId,
     /// The revision that created it.
     pub created: Revision,
@@ -116,7 +116,7 @@ pub struct LeaseView {
 /// A key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyView {
-    /// Which.
+    /// The key's name.
     pub key: Name,
     /// Its value.
     pub value: Box<[u8]>,

@@ -1,4 +1,4 @@
-//! Which bytes is an outcome made of, when it is remembered, hashed or sent on?
+//! Encodes and decodes outcomes, which members remember, hash and forward.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,12 +10,12 @@ use crate::outcome::{
     Acquired, Answer, Grant, Grants, KeyWritten, LeaseGrant, Outcome, Queued, Renewal,
 };
 
-/// Writes an outcome, to be sent to the member that forwarded the command.
+/// Encodes an outcome, to be sent to the member that forwarded the command.
 pub fn encode_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
     put_outcome(out, outcome);
 }
 
-/// Reads an outcome that [`encode_outcome`] wrote.
+/// Decodes an outcome that [`encode_outcome`] wrote.
 pub fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Malformed> {
     let mut reader = Reader::new(bytes);
     let outcome = get_outcome(&mut reader)?;
@@ -23,7 +23,6 @@ pub fn decode_outcome(bytes: &[u8]) -> Result<Outcome, Malformed> {
     Ok(outcome)
 }
 
-/// Writes an outcome.
 pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
     out.put(outcome.revision.0);
     match &outcome.result {
@@ -38,7 +37,6 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
     }
 }
 
-/// Reads an outcome.
 pub(crate) fn get_outcome(reader: &mut Reader<'_>) -> Result<Outcome, Malformed> {
     let revision = reader.revision()?;
     let result = match reader.u8()? {
@@ -320,7 +318,7 @@ fn get_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
     Ok(match reader.u8()? {
         1 => Refusal::NotLeader,
         2 => Refusal::Malformed,
-        // 3 is kept for a command that needs newer rules than the cluster has agreed on.
+        // 3 is reserved for a command that needs a higher level than the cluster is at.
         4 => Refusal::InvalidLevel { from: reader.u16()?, to: reader.u16()? },
         5 => Refusal::InvalidName,
         6 => Refusal::Limit {

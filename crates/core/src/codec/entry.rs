@@ -1,7 +1,7 @@
-//! Which bytes is the payload of an entry made of?
+//! Encodes and decodes the payload of an entry.
 //!
-//! `version · term · count · (length · request)*`. The requests were written at the edge; sealing
-//! only joins them, and nothing looks inside before apply.
+//! The format is `version · term · count · (length · request)*`. The member that received the requests has encoded them
+//! already; sealing only joins them, and their content is first decoded in apply.
 
 use alloc::vec::Vec;
 use tenure_types::Term;
@@ -11,17 +11,17 @@ use super::{Malformed, Reader, Writer};
 /// The only version of this format so far.
 const VERSION: u8 = 1;
 
-/// The payload of an entry, its requests still in log form.
+/// The payload of an entry, with its requests still encoded.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
-    /// The term of the leader that sealed it.
+    /// The term of the leader that sealed the entry.
     pub term: Term,
-    /// How long that leader had counted.
+    /// How many milliseconds that leader had counted.
     pub count_ms: u64,
     requests: Reader<'a>,
 }
 
-/// Joins requests in log form into the payload of one entry.
+/// Joins encoded requests into the payload of one entry.
 pub fn seal_entry<'a>(
     term: Term,
     count_ms: u64,
@@ -35,8 +35,7 @@ pub fn seal_entry<'a>(
     out
 }
 
-/// Opens a payload. All its lengths are checked here, so that either all of its requests are there
-/// or none.
+/// Opens a payload. This checks all its lengths, so that either all of its requests are readable or none.
 pub fn open_entry(bytes: &[u8]) -> Result<Entry<'_>, Malformed> {
     let mut reader = Reader::new(bytes);
     if reader.u8()? != VERSION {

@@ -1,7 +1,7 @@
-//! Which bytes is an event made of?
+//! Encodes and decodes events.
 //!
-//! `cause · subject · which fields · fields`. History keeps events in this form; it is read only
-//! when somebody asks.
+//! The format is `cause · subject · field bits · fields`. History keeps events in this form and decodes them only when
+//! a caller reads them.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use super::request::get_lease_id;
 use super::{Malformed, Reader, Writer};
 use crate::event::{Cause, Event, Previous, Subject};
 
-/// An event that borrows what it is about.
+/// An event that borrows its parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventRef<'a> {
     pub(crate) cause: Cause,
@@ -39,7 +39,7 @@ pub(crate) enum SubjectRef<'a> {
 }
 
 impl<'a> EventRef<'a> {
-    /// An event with nothing but a cause and a subject.
+    /// Creates an event with a cause and a subject only.
     pub(crate) fn new(cause: Cause, subject: SubjectRef<'a>) -> Self {
         Self {
             cause,
@@ -88,7 +88,7 @@ impl<'a> EventRef<'a> {
     }
 }
 
-/// Which fields follow, one bit each.
+/// The bits that say which fields follow.
 mod field {
     pub(super) const LEASE: u16 = 1;
     pub(super) const CLIENT: u16 = 1 << 1;
@@ -104,7 +104,6 @@ mod field {
     pub(super) const ALL: u16 = (1 << 11) - 1;
 }
 
-/// Writes an event.
 pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
     out.put_u8(event.cause as u8);
     match event.subject {
@@ -171,7 +170,6 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
     }
 }
 
-/// Reads an event.
 pub(crate) fn get_event<'a>(reader: &mut Reader<'a>) -> Result<EventRef<'a>, Malformed> {
     let cause = Cause::from_number(reader.u8()?).ok_or(Malformed)?;
     let subject = match reader.u8()? {

@@ -1,8 +1,8 @@
-//! Which bytes are commands, entries, events and snapshots made of?
+//! Encodes and decodes commands, entries, events and snapshots.
 //!
-//! One versioned format, written by hand because it is a promise: the same bytes are hashed, kept on
-//! disk and sent between members. Numbers are little-endian base-128; texts and lists are preceded
-//! by their length. Reading never allocates more than a small multiple of what was given.
+//! One versioned format, written by hand because it is a compatibility promise: the same bytes are hashed, kept on disk
+//! and sent between members. Numbers are little-endian base-128; texts and lists are preceded by their length. Decoding
+//! never allocates more than a small multiple of the input's size.
 
 mod answer;
 mod entry;

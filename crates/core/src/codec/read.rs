@@ -1,13 +1,13 @@
-//! How are numbers, texts and lists read from bytes that may be anything?
+//! Decodes numbers, texts and lists from untrusted bytes.
 
 use tenure_types::{Mode, Name, Revision, Token};
 
-/// The bytes do not have the form they should have.
+/// The bytes do not follow the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed bytes")]
 pub struct Malformed;
 
-/// Reads values from the front of a buffer.
+/// Decodes values from the front of a buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -24,7 +24,7 @@ impl<'a> Reader<'a> {
         self.0.len()
     }
 
-    /// Nothing may be left over.
+    /// Fails if bytes are left over.
     pub(crate) fn end(self) -> Result<(), Malformed> {
         if self.is_empty() { Ok(()) } else { Err(Malformed) }
     }
@@ -35,7 +35,7 @@ impl<'a> Reader<'a> {
         Ok(first)
     }
 
-    /// A number. Only its shortest form is one, so that equal values have equal bytes.
+    /// Reads a number. Only its shortest encoding is accepted, so that equal values have equal bytes.
     pub(crate) fn number(&mut self) -> Result<u64, Malformed> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -60,8 +60,8 @@ impl<'a> Reader<'a> {
         u16::try_from(self.number()?).map_err(|_| Malformed)
     }
 
-    /// How many items follow, each of at least `item_bytes`, so that no length can make us allocate
-    /// more than was sent.
+    /// Reads how many items follow. Each has at least `item_bytes` bytes, so that a false length cannot make the reader
+    /// allocate more than was sent.
     pub(crate) fn len(&mut self, item_bytes: usize) -> Result<usize, Malformed> {
         let len = usize::try_from(self.number()?).map_err(|_| Malformed)?;
         let bytes = len.checked_mul(item_bytes).ok_or(Malformed)?;

@@ -1,7 +1,7 @@
-//! Which bytes is a request made of, in the log?
+//! Encodes and decodes requests as they are in the log.
 //!
-//! `request id · principal · command`. The command comes last and stands alone, so that its bytes
-//! are what a repetition is recognised by.
+//! The format is `request id · principal · command`. The command comes last and separate, so that its bytes identify a
+//! repeated request.
 
 use alloc::vec::Vec;
 use tenure_types::{Handle, LeaseId, Limit, PlaceNumber};
@@ -12,10 +12,10 @@ use crate::request::{
     Purpose, Put, Request, RequestId, Revoker, Urgency, Wait,
 };
 
-/// How a command that raises the level begins.
+/// The number of the command that raises the level.
 const RAISE_LEVEL: u8 = 15;
 
-/// Writes a request in its log form.
+/// Encodes a request.
 pub fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
     match request.id {
         RequestId::None => out.put_u8(0),
@@ -34,7 +34,7 @@ pub fn encode_request(request: &Request<'_>, out: &mut Vec<u8>) {
     put_command(out, &request.command);
 }
 
-/// Reads a request back. Whether its values make sense is for the machine to say.
+/// Decodes a request. The machine validates its values.
 pub fn decode_request(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
     let mut reader = Reader::new(bytes);
     let (principal, id) = get_head(&mut reader)?;
@@ -43,7 +43,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request<'_>, Malformed> {
     Ok(Request { principal, id, command })
 }
 
-/// The bytes of a request's command alone.
+/// Returns the bytes of a request's command alone.
 pub fn command_bytes(bytes: &[u8]) -> Result<&[u8], Malformed> {
     let mut reader = Reader::new(bytes);
     get_head(&mut reader)?;
@@ -51,8 +51,8 @@ pub fn command_bytes(bytes: &[u8]) -> Result<&[u8], Malformed> {
     Ok(&bytes[bytes.len() - rest..])
 }
 
-/// The level that a request would raise the cluster to; nothing if it is another request. Only as
-/// much of it is read as that takes.
+/// The level that a request would raise the cluster to; `None` for any other request. Decodes only as much of the
+/// request as that takes.
 pub fn raised_level(bytes: &[u8]) -> Option<u16> {
     let mut reader = Reader::new(command_bytes(bytes).ok()?);
     (reader.u8().ok()? == RAISE_LEVEL).then(|| reader.u16().ok())?
@@ -386,7 +386,7 @@ fn get_urgency(reader: &mut Reader<'_>) -> Result<Urgency, Malformed> {
     Ok(if reader.flag()? { Urgency::Now } else { Urgency::Cooling })
 }
 
-/// Whoever decided stands last, and only if they said who they are.
+/// The name of the deciding operator comes last, and only if it was given.
 fn put_who(out: &mut Vec<u8>, who: &str) {
     if !who.is_empty() {
         out.put_bytes(who.as_bytes());
@@ -397,7 +397,7 @@ fn get_who<'a>(reader: &mut Reader<'a>) -> Result<&'a str, Malformed> {
     if reader.is_empty() {
         return Ok("");
     }
-    // Nobody has one form only, or equal commands would not have equal bytes.
+    // An absent name has one form only. With a second form, equal commands could have different bytes.
     reader.text().and_then(|who| if who.is_empty() { Err(Malformed) } else { Ok(who) })
 }
 

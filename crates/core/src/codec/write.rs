@@ -1,9 +1,9 @@
-//! How are numbers, texts and lists written?
+//! Encodes numbers, texts and lists.
 
 use alloc::vec::Vec;
 use tenure_types::{Mode, Name};
 
-/// Writing values at the end of a buffer.
+/// Appends values to a buffer.
 pub(crate) trait Writer {
     fn put_u8(&mut self, value: u8);
     fn put_raw(&mut self, bytes: &[u8]);

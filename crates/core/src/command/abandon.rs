@@ -1,8 +1,8 @@
-//! Counts the asks that rely on a place, and takes back one whose answer reached no caller.
+//! Counts the acquire requests that rely on a place, and takes back one whose answer reached no caller.
 //!
-//! A handler whose caller went away must not decide alone that its grant is unwanted: the caller may
-//! have repeated the ask and been told of the same grant by another handler. So every ask adds one,
-//! every abandoned ask takes one off, and only the last one gives up what was asked for.
+//! A request handler whose caller disconnected must not decide alone that the grant is unwanted: the caller may have
+//! repeated the request and another handler may have answered with the same grant. So every acquire request adds one to
+//! the count, every abandoned one subtracts one, and only the last one gives up the place or the grants.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,8 +25,8 @@ impl Machine {
         Answer::Abandoned { released }
     }
 
-    /// Takes one ask off the request that it came with. At the last one the request is forgotten, so
-    /// that it asks anew if it comes again.
+    /// Subtracts one from the record of the request id. At zero the record is removed, so that a request with the same
+    /// id is executed as a new one.
     fn abandon_record(&mut self, principal: &str, abandon: &Abandon<'_>) {
         match abandon.ask {
             AskId::None => {}
@@ -52,7 +52,8 @@ impl Machine {
         }
     }
 
-    /// Takes one ask off a place or its grants. Whether it was the last one and they are given up.
+    /// Subtracts one from the count of a place or of its grants. Returns whether it was the last one and they are given
+    /// up.
     fn abandon_place(&mut self, lease: Slot, number: PlaceNumber) -> bool {
         if let Some(place) = self.find_place(lease, number) {
             return match self.places.at(place).asks.less() {
@@ -80,7 +81,7 @@ impl Machine {
         released
     }
 
-    /// Notes one more ask for a place or its grants.
+    /// Adds one to the count of a place or of its grants.
     pub(super) fn count_ask(&mut self, lease: Slot, number: PlaceNumber) {
         if mutant!("grant_given_back_although_a_retry_was_told") {
             return;
@@ -100,8 +101,8 @@ impl Machine {
         }
     }
 
-    /// Counts an ask that was answered once more by its request id. How to remember it from now on,
-    /// if that differs.
+    /// Counts an acquire request that was answered again because its request id was known. Returns the new record if it
+    /// differs.
     pub(super) fn count_repeated(
         &mut self,
         ask: AskRecord,
@@ -129,9 +130,9 @@ impl Machine {
     }
 }
 
-/// What is left of a remembered ask when one was taken off.
+/// What is left of a remembered acquire request after one was subtracted.
 enum Less {
-    /// It is no ask, or one for another place.
+    /// The record is not of an acquire request, or is of one for another place.
     Other,
     Left(Remembered),
     Last,

@@ -1,4 +1,4 @@
-//! What happens when a lease asks for locks?
+//! Executes `Acquire`: validates the request, then grants it at once, queues it or refuses it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,21 +15,21 @@ use crate::state::due::Kind;
 use crate::state::record::{Asks, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Terms};
 use crate::state::slab::Slot;
 
-/// A lease that asks, before anything is changed for it.
+/// The lease that acquires, before anything is changed for it.
 enum Who<'a> {
     Known(Slot),
     New(NewLease<'a>),
 }
 
-/// One lock of an ask, with its record if it exists. Finding it is the dearest part of an ask, so it
-/// is done once.
+/// One lock of an acquire request, with the lock's slot if it exists. The lookup is the most expensive part of the
+/// command, so it is done once.
 #[derive(Clone, Copy)]
 pub(super) struct Located<'a> {
     pub(super) ask: Ask<'a>,
     pub(super) lock: Option<Slot>,
 }
 
-/// The locks of an ask, in the order of their names.
+/// The locks of an acquire request, in the order of their names.
 enum Sorted<'a> {
     One([Located<'a>; 1]),
     Many(Vec<Located<'a>>),
@@ -44,7 +44,7 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// What a lease already has of what it asks for.
+/// What the lease already holds or waits for among the requested locks.
 enum Standing {
     Nothing,
     Waits(Slot),
@@ -87,7 +87,7 @@ impl Machine {
         self.ask(who, acquire, asks)
     }
 
-    /// Whether the ask makes sense by itself; its locks in the order of their names.
+    /// Checks the request by itself and returns its locks in the order of their names.
     fn check_asks<'a>(&self, acquire: &Acquire<'a>) -> Result<Sorted<'a>, Refusal> {
         let asks = acquire.locks.as_slice();
         let (limit, asked) = (Limit::LocksPerAsk, asks.len() as u64);
@@ -126,7 +126,7 @@ impl Machine {
         Ok(sorted)
     }
 
-    /// Whether the cluster has room for the ask.
+    /// Checks that the limits and the state have room for the request.
     fn check_room(&self, who: &Who<'_>, asks: &[Located<'_>]) -> Result<(), Refusal> {
         for Located { ask, lock } in asks {
             if let Some(lock) = lock {
@@ -161,7 +161,7 @@ impl Machine {
         acquire: &Acquire<'_>,
         asks: &[Located<'_>],
     ) -> Result<Answer, Refusal> {
-        // Places of leases that are due may still stand before us: they go first.
+        // Places of leases that are due may still be ahead in the queue. Remove them first.
         for lock in asks.iter().filter_map(|located| located.lock) {
             if self.locks.at(lock).queue.len > 0 {
                 self.touch(lock);
@@ -177,7 +177,7 @@ impl Machine {
             acquire.purpose,
         );
         if blocked.is_none() && !self.is_quiet() {
-            // Those who went before us may have taken the last tokens.
+            // The places granted in the pass above may have taken the last tokens.
             self.check_tokens(asks)?;
             let lease = self.lease_for(who);
             let asker = Asker { lease, terms: &terms, asks: Asks::first(self.level) };
@@ -204,7 +204,7 @@ impl Machine {
         Ok(self.queued_answer(place))
     }
 
-    /// Whether an ask for a lock would not be granted if it came now.
+    /// Whether a request for this lock would have to wait now.
     fn is_blocked(&self, located: &Located<'_>) -> bool {
         let Some(lock) = located.lock else { return false };
         let mode = located.ask.mode;
@@ -219,7 +219,7 @@ impl Machine {
         }
     }
 
-    /// Grants an ask that nothing blocks. It takes a place number, but no place.
+    /// Grants a request that nothing blocks. It uses up a place number but never enters a queue.
     fn grant_at_once(&mut self, asker: Asker<'_>, asks: &[Located<'_>]) -> Answer {
         self.newest_place.0 += 1;
         let place = self.newest_place;
@@ -233,7 +233,7 @@ impl Machine {
         self.acquired_answer(asker.lease, place, grants)
     }
 
-    /// Why an ask that does not wait is refused.
+    /// The refusal of a request that does not wait.
     fn not_now(&self, blocked: Option<&Located<'_>>) -> Refusal {
         match (self.quiet_until_ms, blocked) {
             (Some(until_ms), _) => {
@@ -251,8 +251,9 @@ impl Machine {
         }
     }
 
-    /// What the lease already has of these locks. Exactly these: its standing. Some of them, or in
-    /// other modes: a refusal, because the two asks cannot be told apart later.
+    /// Returns what the lease already has of these locks. If it has exactly these locks and modes, the result is that
+    /// grant or place. If it has some of them, or has them in other modes, the request is refused, because later
+    /// commands could not tell the two requests apart.
     fn standing(&self, lease: Slot, asks: &[Located<'_>]) -> Result<Standing, Refusal> {
         for Located { ask, lock } in asks {
             let Some(lock) = *lock else { continue };
@@ -276,7 +277,7 @@ impl Machine {
         Ok(Standing::Nothing)
     }
 
-    /// The grants of a place, if they are for exactly these locks and modes.
+    /// Returns the grants of a place, if they cover exactly these locks and modes.
     fn same_grants(&self, lease: Slot, place: PlaceNumber, asks: &[Located<'_>]) -> Option<Grants> {
         let mut found = self.find_grants(lease, place);
         if found.len() != asks.len() {
@@ -289,7 +290,7 @@ impl Machine {
         same.then(|| found.into_iter().map(|(grant, _)| grant).collect())
     }
 
-    /// The grants in force of a place, in the order of their names; `None` if there are none.
+    /// The grants of a place that are in force, in the order of their names; `None` if there are none.
     pub(super) fn grants_of_place(&self, lease: Slot, place: PlaceNumber) -> Option<Grants> {
         let mut found = self.find_grants(lease, place);
         found.sort_unstable_by(|a, b| a.0.lock.cmp(&b.0.lock));
@@ -310,7 +311,7 @@ impl Machine {
             .collect()
     }
 
-    /// The grant by which a lease holds a lock. The shorter of two lists is searched.
+    /// The grant by which a lease holds a lock. Searches the shorter of the two lists.
     pub(super) fn grant_of(&self, lease: Slot, lock: Slot) -> Option<Slot> {
         let of_lock = self.locks.at(lock).grants;
         let of_lease = self.leases.at(lease).grants;
@@ -328,7 +329,7 @@ impl Machine {
         }
     }
 
-    /// The place in which a lease waits for a lock. The shorter of two lists is searched.
+    /// The place in which a lease waits for a lock. Searches the shorter of the two lists.
     pub(super) fn place_of(&self, lease: Slot, lock: Slot) -> Option<Slot> {
         let of_lock = self.locks.at(lock).queue;
         let of_lease = self.leases.at(lease);

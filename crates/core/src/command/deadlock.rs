@@ -1,8 +1,8 @@
-//! Would this wait close a ring of leases that wait for each other?
+//! Detects deadlocks: refuses a wait that would close a cycle of leases that wait for each other.
 //!
-//! By reduction: suppose every lease that waits for nothing gives back all it holds, grants follow,
-//! and so on. A place that is never granted even so is deadlocked. Looking when a place is added is
-//! enough, because nothing else can close a ring.
+//! The check is a graph reduction. It supposes that every lease that waits for nothing releases all it holds, grants
+//! what becomes free, and repeats. A place that is never granted this way is deadlocked. Checking when a place is added
+//! is enough, because nothing else can close a cycle.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -12,11 +12,11 @@ use crate::machine::Machine;
 use crate::state::record::{GrantMode, GrantState, IN_LEASE, IN_LOCK};
 use crate::state::slab::Slot;
 
-/// A search that reaches more places or holders than this is cut short and the ask may wait: a
-/// missed deadlock ends by clock, a false one would be a wrong refusal.
+/// The most places or holders that one search visits. Beyond it the request may wait: a missed deadlock ends when
+/// leases expire, while a false one would be a wrong refusal.
 const SEARCH_MAX: usize = 10_000;
 
-/// A refusal names so many steps of a ring at most.
+/// The most steps of a cycle that a refusal names.
 const RING_MAX: usize = 32;
 
 impl Machine {
@@ -39,8 +39,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether anybody waits for what a lease holds, or behind one of its places. A lease that
-    /// nobody waits for cannot close a ring.
+    /// Whether another lease waits for a lock that this lease holds, or behind one of its places. Otherwise this lease
+    /// cannot close a cycle.
     fn is_awaited(&self, lease: Slot) -> bool {
         let lease = self.leases.at(lease);
         let mut grants = lease.grants.iter::<IN_LEASE, _>(&self.grants);
@@ -50,8 +50,7 @@ impl Machine {
                 .any(|(slot, _)| self.waits_of(slot).any(|(_, wait)| wait.in_queue.after.is_some()))
     }
 
-    /// Every place that could keep this one waiting; `None` if there are too many of them, or of
-    /// holders to look at.
+    /// Every place that could keep this one waiting; `None` if there are too many places or holders to search.
     fn reach(&self, place: Slot) -> Option<BTreeMap<PlaceNumber, Slot>> {
         let mut places = BTreeMap::new();
         let mut leases = BTreeSet::new();
@@ -65,7 +64,7 @@ impl Machine {
             }
             let mut found = Vec::from([record.lease]);
             for (slot, wait) in self.waits_of(place) {
-                // The place directly before reaches all that are before it.
+                // The place directly ahead reaches all places ahead of it.
                 open.extend(self.live_before(slot));
                 if locks.insert(wait.lock) {
                     let grants = self.locks.at(wait.lock).grants;
@@ -88,7 +87,7 @@ impl Machine {
         Some(places)
     }
 
-    /// The nearest place before a wait whose lease is live.
+    /// The nearest place ahead of a wait whose lease is live.
     fn live_before(&self, wait: Slot) -> Option<Slot> {
         let before = |slot: &Slot| self.waits.at(*slot).in_queue.before;
         core::iter::successors(before(&wait), before)
@@ -97,24 +96,23 @@ impl Machine {
     }
 }
 
-/// The reachable part of the state, in which grants and releases are supposed.
+/// A copy of the reachable part of the state, on which grants and releases are simulated.
 struct Supposed<'a> {
     machine: &'a Machine,
     locks: BTreeMap<Slot, SupposedLock>,
     /// How many reachable places each lease waits in.
     waiting: BTreeMap<Slot, usize>,
-    /// Where each lease holds.
+    /// The locks that each lease holds.
     holding: BTreeMap<Slot, BTreeSet<Slot>>,
 }
 
 #[derive(Default)]
 struct SupposedLock {
-    /// Holders in the order in which they came: grants in force by token, then supposed ones by
-    /// place number.
+    /// Holders in order of arrival: grants in force by token, then simulated ones by place number.
     holders: BTreeMap<Came, (Slot, GrantMode)>,
-    /// When each of them came.
+    /// The arrival of each holder.
     came: BTreeMap<Slot, Came>,
-    /// How many of them are exclusive.
+    /// How many holders are exclusive.
     exclusive: usize,
     queue: VecDeque<Slot>,
 }
@@ -242,7 +240,7 @@ impl<'a> Supposed<'a> {
         self.locks.get(&lock).is_some_and(|supposed| supposed.queue.contains(&place))
     }
 
-    /// The path of waits from a stuck place until a lease comes again.
+    /// The path of waits from a deadlocked place until a lease repeats.
     fn ring(&self, place: Slot) -> Vec<RingLink> {
         let mut ring = Vec::new();
         let mut seen = BTreeSet::new();
@@ -264,7 +262,7 @@ impl<'a> Supposed<'a> {
         ring
     }
 
-    /// The lock that blocks a stuck place, and the stuck place that blocks that lock.
+    /// The lock that blocks a deadlocked place, and the deadlocked place that blocks that lock.
     fn step(&self, place: Slot) -> Option<(Slot, Option<Slot>)> {
         for (_, wait) in self.machine.waits_of(place) {
             let lock = &self.locks[&wait.lock];

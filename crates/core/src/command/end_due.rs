@@ -1,4 +1,4 @@
-//! What ends because its time is over?
+//! Ends leases, waits, holds and delays whose deadline has passed.
 
 use alloc::vec::Vec;
 use tenure_types::Limit;
@@ -16,8 +16,7 @@ use crate::state::slab::Slot;
 impl Machine {
     /// Ends what is due, up to a bounded number of objects, in one revision.
     ///
-    /// What is left stays due and counts as ended for every question of liveness; the leader ticks
-    /// again at once.
+    /// The rest stays due and counts as ended in every liveness check. The leader ticks again at once.
     pub(crate) fn end_due(&mut self) {
         if self.due.next().is_none_or(|next| next > self.clock_ms) {
             return;
@@ -59,7 +58,7 @@ impl Machine {
         }
     }
 
-    /// The planted bug of giving back what a lease holds while it still stands in the queues.
+    /// Planted bug: releases the locks of a lease while its places are still in the queues.
     #[cfg(mutants)]
     fn expire_holders(&mut self, taken: &[Due]) {
         use crate::state::record::IN_LEASE;
@@ -71,7 +70,7 @@ impl Machine {
         self.grant_pass();
     }
 
-    /// The planted bug of a wait whose limit passes without effect.
+    /// Planted bug: lets a wait limit pass without effect.
     #[cfg(mutants)]
     fn forget_limit(&mut self, slot: Slot) {
         let place = self.places.at_mut(slot);
@@ -81,7 +80,7 @@ impl Machine {
         }
     }
 
-    /// The things to end now, in the order of (deadline, kind, id). A lease is never split.
+    /// The items to end now, in the order of (deadline, kind, id). A lease is never split.
     fn take_due(&self) -> Vec<Due> {
         let ends_max = self.limits.get(Limit::EndsPerEntry);
         let mut objects = 0;
@@ -108,7 +107,7 @@ impl Machine {
     }
 
     fn end_wait(&mut self, slot: Slot) {
-        // The place may be gone already, with its lease that was taken before it.
+        // The place may be gone already, because its lease was taken earlier in this pass.
         let Some(place) = self.places.get(slot) else { return };
         let (lease, number) = (self.handle(place.lease), place.number);
         #[cfg(mutants)]

@@ -1,4 +1,4 @@
-//! How is a request that comes twice answered without being executed twice?
+//! Recognises repeated requests and answers them without executing them again.
 
 use alloc::boxed::Box;
 use tenure_types::{LeaseId, Limit, PlaceNumber, Refusal, Revision};
@@ -15,22 +15,22 @@ use crate::state::record::{
 };
 use crate::state::slab::Slot;
 
-/// How many requests of one lease may be unanswered. Nothing is dropped for room, so this bounds
-/// what a lease can make us remember.
+/// How many requests of one lease may be unanswered. The machine drops no record to make room, so this bounds the
+/// records of one lease.
 pub(crate) const SEQ_WINDOW: u64 = 256;
 
-/// How long an idempotency key is remembered. Clients give up after half of it.
+/// How long an idempotency key is remembered. Clients stop retrying after half of it.
 pub(crate) const REMEMBER_MS: u64 = 600_000;
 
-/// What a remembered request of a lease weighs besides its texts.
+/// What a remembered request of a lease weighs, without names.
 const SEQ_REQUEST_BYTES: u64 = 96;
 
-/// What a remembered idempotency key weighs besides its texts.
+/// What a remembered idempotency key weighs, without names.
 const KEY_REQUEST_BYTES: u64 = 128;
 
 impl Machine {
-    /// Executes a request unless it was executed before. A renewal is not remembered: repeating it
-    /// only makes a lease live longer, and what it answers can be long. A refusal to look is an error.
+    /// Executes a request unless it was executed before. A renewal is not remembered, because repeating it only extends
+    /// a lease and its answer can be long. Returns an error if the request id itself is refused.
     pub(super) fn execute_once(
         &mut self,
         request: &Request<'_>,
@@ -86,11 +86,11 @@ impl Machine {
         if matches!(request.command, Command::Renew(_)) {
             return Ok(self.dated(result));
         }
-        // The command may have ended the lease; then there is nothing to remember it in.
+        // The command may have ended the lease. Then there is no list to keep the record in.
         let alive = self.leases.get(lease).is_some_and(|lease| (lease.id, lease.created) == id);
         if alive && found.is_none() {
             let answer = self.remember(&result);
-            // Looked up now: the command may have made the machine forget its neighbours.
+            // Search only now: the command may have removed the neighbouring records.
             let (before, _) = self.find_numbered(lease, seq);
             let in_lease = Link::default();
             let slot = self.seq_requests.insert(SeqRequest { lease, seq, hash, answer, in_lease });
@@ -149,7 +149,7 @@ impl Machine {
         Ok(self.dated(result))
     }
 
-    /// Forgets the requests of a lease up to `done`.
+    /// Removes the records of a lease's requests up to `done`.
     pub(super) fn forget_requests(&mut self, lease: Slot, done: u64) {
         while let Some(first) = self.leases.at(lease).requests.first
             && self.seq_requests.at(first).seq <= done
@@ -158,7 +158,7 @@ impl Machine {
         }
     }
 
-    /// Forgets one request of a lease.
+    /// Removes the record of one request of a lease.
     pub(super) fn forget_numbered(&mut self, lease: Slot, request: Slot) {
         let list = &mut self.leases.at_mut(lease).requests;
         list.remove::<IN_LEASE, _>(&mut self.seq_requests, request);
@@ -175,7 +175,7 @@ impl Machine {
         }
     }
 
-    /// Forgets one idempotency key.
+    /// Removes the record of one idempotency key.
     pub(super) fn forget_key(&mut self, request: Slot) {
         self.key_request_order.remove::<IN_ORDER, _>(&mut self.key_requests, request);
         let gone = self.key_requests.remove(request);
@@ -183,8 +183,8 @@ impl Machine {
         self.key_requests_by_key.remove(&(gone.principal, gone.key));
     }
 
-    /// The record of a number, and the record that it stands or would stand behind. Numbers mostly
-    /// grow, so the search goes from the end.
+    /// Returns the record of a number, and the record that it follows or would follow. Numbers mostly increase, so the
+    /// search starts at the end.
     pub(super) fn find_numbered(&self, lease: Slot, seq: u64) -> (Option<Slot>, Option<Slot>) {
         let mut at = self.leases.at(lease).requests.last;
         while let Some(slot) = at {
@@ -212,7 +212,7 @@ impl Machine {
         }
     }
 
-    /// The answer once more, with its date: whoever wrote a key learns from it which write was its own.
+    /// Repeats the answer with its original revision, by which the caller of a key write identifies its own write.
     fn repeat(&self, answer: &Remembered) -> Outcome {
         match answer {
             Remembered::Outcome(outcome) => Outcome::clone(outcome),
@@ -222,7 +222,7 @@ impl Machine {
         }
     }
 
-    /// What has become of an ask: it waits, it holds, or it is over.
+    /// The present state of an acquire request: it waits, it holds, or it is over.
     pub(crate) fn ask_standing(
         &self,
         lease: LeaseId,
@@ -244,14 +244,14 @@ impl Machine {
 }
 
 impl SeqRequest {
-    /// What it adds to the weight of the state.
+    /// The record's share of the weight of the state.
     pub(crate) fn weight(&self) -> u64 {
         SEQ_REQUEST_BYTES + self.answer.name_bytes()
     }
 }
 
 impl KeyRequest {
-    /// What it adds to the bytes of remembered requests.
+    /// The record's share of the bytes of remembered requests.
     pub(crate) fn weight(&self) -> u64 {
         let texts = self.principal.len() + self.key.as_bytes().len();
         KEY_REQUEST_BYTES + texts as u64 + self.answer.name_bytes()
@@ -270,7 +270,7 @@ impl Remembered {
     }
 }
 
-/// Recognises a command. It is taken over the command alone: a repetition may count differently.
+/// Identifies a command. The hash covers the command alone, because a repetition may carry another `done`.
 fn request_hash(bytes: &[u8]) -> u64 {
     xxh3_64(command_bytes(bytes).expect("the request was read before"))
 }

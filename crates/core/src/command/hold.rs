@@ -1,4 +1,4 @@
-//! What can a holder do with what it holds, and a waiter with its place?
+//! Executes the commands of holders and waiters on what they have: release, leave, downgrade, update.
 
 use tenure_types::{Limit, Mode, Refusal};
 
@@ -93,7 +93,7 @@ impl Machine {
         Ok(Answer::Updated { version: record.version })
     }
 
-    /// The grant that a live lease holds under exactly this token.
+    /// Returns the grant that a live lease holds under exactly this token.
     pub(crate) fn held(&self, hold: &Hold<'_>) -> Result<Slot, Refusal> {
         self.check_known_name(hold.lock)?;
         let lease = self.live_lease(hold.lease)?;
@@ -105,14 +105,14 @@ impl Machine {
             .ok_or_else(|| Refusal::NotHolder { lock: name(hold.lock) })
     }
 
-    /// Ends a grant on its holder's own word.
+    /// Ends a grant at the request of its holder.
     pub(super) fn give_back(&mut self, grant: Slot, cause: Cause) {
         self.emit_grant(grant, cause, None, Said::default());
         self.detach(grant);
         self.remove_grant(grant);
     }
 
-    /// Takes a grant from its lease.
+    /// Removes a grant from the list of its lease.
     pub(super) fn detach(&mut self, slot: Slot) {
         let grant = self.grants.at(slot);
         let GrantState::Held(lease) = grant.state else {
@@ -127,7 +127,7 @@ impl Machine {
         self.leases.at_mut(lease).grants.remove::<IN_LEASE, _>(&mut self.grants, slot);
     }
 
-    /// Removes a grant that no lease has any more; its lock is touched.
+    /// Removes a grant that is in no lease's list any more, and marks its lock as touched.
     pub(super) fn remove_grant(&mut self, slot: Slot) {
         let lock = self.grants.at(slot).lock;
         self.locks.at_mut(lock).grants.remove::<IN_LOCK, _>(&mut self.grants, slot);
@@ -136,7 +136,7 @@ impl Machine {
         self.touch(lock);
     }
 
-    /// An event about a grant, which is a change of its lock.
+    /// Emits an event about a grant, which counts as a change of its lock.
     pub(super) fn emit_grant(
         &mut self,
         slot: Slot,
@@ -181,7 +181,7 @@ impl Machine {
         }
     }
 
-    /// When a held grant is taken away because it was held long enough.
+    /// When a held grant is taken away because it reached its longest hold.
     pub(crate) fn max_hold_deadline(&self, grant: &Grant) -> Option<u64> {
         let GrantState::Held(lease) = grant.state else { return None };
         let max_hold_ms = grant.terms.max_hold_ms()?;
@@ -200,12 +200,12 @@ impl Machine {
 }
 
 impl Grant {
-    /// What the grant adds to the weight of the state.
+    /// The grant's share of the weight of the state.
     pub(crate) fn weight(&self) -> u64 {
         GRANT_BYTES + self.terms.metadata().len() as u64
     }
 
-    /// The mode as it was asked for.
+    /// The mode that was requested.
     pub(crate) fn asked_mode(&self, slots: Option<core::num::NonZeroU32>) -> Mode {
         self.mode.asked(slots)
     }

@@ -1,4 +1,4 @@
-//! How is the small fenced store beside the locks written?
+//! Executes `Put` and `Delete` on the small fenced key-value store beside the locks.
 
 use alloc::boxed::Box;
 use tenure_types::{Limit, Refusal, Revision};
@@ -13,7 +13,7 @@ use crate::state::list::Link;
 use crate::state::record::{IN_LEASE, Key};
 use crate::state::slab::Slot;
 
-/// What a key weighs besides its texts.
+/// What a key weighs, without its name and value.
 pub(crate) const KEY_BYTES: u64 = 96;
 
 impl Machine {
@@ -71,7 +71,7 @@ impl Machine {
         Ok(Answer::Deleted { existed: found.is_some() })
     }
 
-    /// Deletes a key and says so.
+    /// Deletes a key and emits the event.
     pub(super) fn delete_key(&mut self, slot: Slot) {
         let bound_to = self.keys.at(slot).lease;
         self.bind_key(slot, None);
@@ -118,7 +118,7 @@ impl Machine {
         slot
     }
 
-    /// Makes a key end with this lease and no other.
+    /// Binds a key to this lease, so that it ends with this one and no other.
     fn bind_key(&mut self, slot: Slot, lease: Option<Slot>) {
         let old = self.keys.at(slot).lease;
         if old == lease {
@@ -158,7 +158,7 @@ impl Machine {
 }
 
 impl Key {
-    /// What the key adds to the weight of the state.
+    /// The key's share of the weight of the state.
     pub(crate) fn weight(&self) -> u64 {
         KEY_BYTES + (self.name.as_bytes().len() + self.value.len()) as u64
     }

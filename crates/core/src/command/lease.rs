@@ -1,4 +1,4 @@
-//! How is a lease granted, renewed, revoked, and what ends with it?
+//! Executes `GrantLease`, `Renew` and `Revoke`, and ends a lease with everything bound to it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,17 +15,17 @@ use crate::state::list::List;
 use crate::state::record::{IN_LEASE, Lease};
 use crate::state::slab::Slot;
 
-/// What a lease weighs besides its texts.
+/// What a lease weighs, without client name and metadata.
 pub(crate) const LEASE_BYTES: u64 = 128;
 
-/// How the grants of a lease end with it.
+/// Why a lease ends, which decides how its grants end.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LeaseEnd<'a> {
-    /// Its client has stopped and says so.
+    /// Its client has stopped and revoked it.
     Asked,
     /// It was not renewed in time.
     Expired,
-    /// Somebody else ends it.
+    /// Another caller revoked it.
     TakenAway { said: Said<'a>, urgency: Urgency },
 }
 
@@ -47,7 +47,7 @@ impl Machine {
         Ok(Answer::LeaseGranted(self.lease_grant(slot)))
     }
 
-    /// Says whether a lease may be granted; `Some` if it was granted before, by the same request.
+    /// Checks whether a lease may be granted; returns `Some` if an equal lease with this number is live already.
     pub(super) fn check_new_lease(&self, new: &NewLease<'_>) -> Result<Option<Slot>, Refusal> {
         self.check_name(new.client)?;
         self.check_limit(Limit::MetadataBytes, new.metadata.len() as u64)?;
@@ -62,7 +62,7 @@ impl Machine {
             let same = lease.client.as_bytes() == new.client.as_bytes()
                 && u64::from(lease.ttl_ms) == new.ttl_ms
                 && lease.metadata() == new.metadata;
-            // A lease that is due is as good as gone, but its number is taken until it really is.
+            // A lease that is due counts as gone, but its number stays taken until `end_due` removes it.
             return if same && self.is_live(slot) {
                 Ok(Some(slot))
             } else {
@@ -163,15 +163,15 @@ impl Machine {
         Ok(Answer::Revoked)
     }
 
-    /// Removes every place of a lease. Always before its locks are given back, or it would be
-    /// granted what it gives back.
+    /// Removes every place of a lease. This must happen before its locks are released, or the lease would be granted
+    /// the locks that it gives up.
     pub(super) fn end_places(&mut self, lease: Slot, cause: Cause) {
         while let Some(place) = self.leases.at(lease).places.first {
             self.remove_place(place, cause);
         }
     }
 
-    /// Ends a lease that waits for nothing any more: its grants, its keys, itself.
+    /// Ends a lease that has no places any more: its grants, its keys, then the lease itself.
     pub(super) fn end_lease(&mut self, slot: Slot, end: LeaseEnd<'_>) {
         let lease = self.leases.at(slot);
         let mut grants: Vec<(Token, Slot)> = lease
@@ -189,7 +189,8 @@ impl Machine {
                 LeaseEnd::Asked => self.give_back(grant, Cause::Revoked),
                 LeaseEnd::Expired => self.expire_grant(grant),
                 LeaseEnd::TakenAway { said, urgency } => {
-                    // The reason is said once, of the lease: it may be long, and its locks many.
+                    // The reason goes only into the event of the lease: it may be long, and the lease may have many
+                    // locks.
                     let said = Said { reason: "", ..said };
                     self.take_away(grant, Cause::Revoked, said, urgency);
                 }
@@ -243,7 +244,7 @@ impl Lease {
         self.metadata.as_ref().map_or(&[], |metadata| metadata)
     }
 
-    /// What the lease adds to the weight of the state.
+    /// The lease's share of the weight of the state.
     pub(crate) fn weight(&self) -> u64 {
         LEASE_BYTES + (self.client.as_bytes().len() + self.metadata().len()) as u64
     }

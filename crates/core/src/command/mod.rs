@@ -1,4 +1,4 @@
-//! What does each command do? One file per command or group of commands that share their rules.
+//! Executes commands: one file per command, or per group of commands that share their rules.
 
 mod abandon;
 mod acquire;
@@ -23,22 +23,22 @@ use crate::state::slab::Slot;
 pub(crate) use exactly_once::SEQ_WINDOW;
 use take_away::Said;
 
-/// What records weigh besides their texts.
+/// What records weigh, without names and metadata.
 pub(crate) mod weight {
     pub(crate) use super::queue::{PLACE_BYTES, WAIT_BYTES};
 }
 
-/// Leases in one renewal; a client with more sends several.
+/// The most leases in one renewal; a client with more sends several.
 const RENEW_MAX: usize = 4_096;
 
-/// Settings in one command.
+/// The most settings in one command.
 const SETTINGS_MAX: usize = 32;
 
 impl Machine {
-    /// Executes one request in log form.
+    /// Executes one encoded request.
     pub(crate) fn execute(&mut self, bytes: &[u8]) -> Outcome {
         let outcome = match decode_request(bytes) {
-            // As a build answers that does not know the command: it must change nothing.
+            // The same refusal as from a build that does not know the command: it must change nothing.
             Ok(Request { command: Command::Abandon(_), .. }) if self.level < LEVEL_ABANDON => {
                 Err(Refusal::Malformed)
             }
@@ -48,12 +48,12 @@ impl Machine {
         outcome.unwrap_or_else(|refusal| self.dated(Err(refusal)))
     }
 
-    /// An answer that is made now.
+    /// Builds an outcome with the present revision.
     fn dated(&self, result: Result<Answer, Refusal>) -> Outcome {
         Outcome { revision: self.revision, result }
     }
 
-    /// Executes a command, whether or not it was executed before.
+    /// Executes a command without looking for an earlier execution.
     fn run(&mut self, request: &Request<'_>) -> Result<Answer, Refusal> {
         let result = match &request.command {
             Command::GrantLease(lease) => self.grant_lease(lease),
@@ -81,7 +81,7 @@ impl Machine {
         result
     }
 
-    /// The live lease that a command means.
+    /// Returns the live lease that a command names.
     pub(crate) fn live_lease(&self, lease: LeaseRef) -> Result<Slot, Refusal> {
         let slot = match lease {
             LeaseRef::Id(id) => self.leases_by_id.get(&id).copied(),
@@ -104,14 +104,14 @@ impl Machine {
         self.names.find(&self.locks, lock.as_bytes())
     }
 
-    /// Refuses a name that nothing new may have.
+    /// Refuses a name that is not valid for a new object.
     fn check_name(&self, name: &str) -> Result<(), Refusal> {
         self.check_limit(Limit::NameBytes, name.len() as u64)?;
         self.check_known_name(name)
     }
 
-    /// Refuses what cannot be the name of anything. What got its name while longer ones were
-    /// allowed can still be given back, taken away and deleted.
+    /// Refuses text that cannot be the name of an existing object. An object that was named while longer names were
+    /// allowed can still be released, taken away and deleted.
     fn check_known_name(&self, name: &str) -> Result<(), Refusal> {
         let (limit, asked) = (Limit::NameBytes, name.len() as u64);
         match Name::check(name) {
@@ -123,13 +123,13 @@ impl Machine {
         }
     }
 
-    /// Refuses what is above a limit.
+    /// Refuses a value above a limit.
     fn check_limit(&self, limit: Limit, asked: u64) -> Result<(), Refusal> {
         let bound = self.limits.get(limit);
         if asked > bound { Err(Refusal::Limit { limit, bound, asked }) } else { Ok(()) }
     }
 
-    /// Refuses growth when the state is full. Giving back and renewing are never refused.
+    /// Refuses growth when the state is full. Releases and renewals are never refused.
     fn check_space(&self) -> Result<(), Refusal> {
         let bound = self.limits.get(Limit::StateBytes);
         let asked = self.state_bytes;
@@ -140,7 +140,7 @@ impl Machine {
     }
 }
 
-/// A name that was checked before.
+/// Converts text that was checked before into a name.
 fn name(text: &str) -> Name {
     Name::new(text).expect("the name was checked before")
 }

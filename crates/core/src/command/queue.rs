@@ -1,4 +1,4 @@
-//! Who is next, and how does a place become a grant?
+//! Maintains the queues of locks and turns places into grants.
 
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
@@ -17,13 +17,13 @@ use crate::state::record::{
 };
 use crate::state::slab::Slot;
 
-/// What the records weigh besides their texts.
+/// What the records weigh, without their names and metadata.
 pub(crate) const LOCK_BYTES: u64 = 96;
 pub(crate) const GRANT_BYTES: u64 = 64;
 pub(crate) const PLACE_BYTES: u64 = 64;
 pub(crate) const WAIT_BYTES: u64 = 32;
 
-/// What a new place or grant is for.
+/// The lease, terms and request count of a new place or grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker<'a> {
     pub(super) lease: Slot,
@@ -32,7 +32,7 @@ pub(super) struct Asker<'a> {
 }
 
 impl Machine {
-    /// The lock of this name, made if it does not exist.
+    /// Returns the lock of this name, creating it if it does not exist.
     pub(super) fn lock_for(&mut self, located: &Located<'_>) -> Slot {
         if let Some(lock) = located.lock {
             return lock;
@@ -54,7 +54,7 @@ impl Machine {
         slot
     }
 
-    /// Notes that the queue of a lock may move, and that the lock may be idle.
+    /// Marks a lock as touched: its queue may advance, or the lock may be idle.
     pub(super) fn touch(&mut self, lock: Slot) {
         let record = self.locks.at(lock);
         if record.queue.len == 0 {
@@ -64,7 +64,7 @@ impl Machine {
         }
     }
 
-    /// Grants whatever the touched queues allow, in the order of the locks' names.
+    /// Grants every place that the touched queues allow, in the order of the locks' names.
     pub(crate) fn grant_pass(&mut self) {
         while let Some((_, lock)) = self.now.touched.pop_first() {
             while let Some(first) = self.locks.at(lock).queue.first {
@@ -83,7 +83,7 @@ impl Machine {
         }
     }
 
-    /// Whether a place can be granted in all its locks now.
+    /// Whether a place can be granted all its locks now.
     fn is_grantable(&self, place: Slot) -> bool {
         if self.is_quiet() {
             return false;
@@ -99,12 +99,12 @@ impl Machine {
         locks <= self.tokens_left()
     }
 
-    /// Whether a lock's holders leave room for one more of this mode.
+    /// Whether the holders of a lock leave room for one more grant in this mode.
     pub(crate) fn admits(&self, lock: Slot, mode: Mode) -> bool {
         let lock = self.locks.at(lock);
         match mode {
             Mode::Exclusive => lock.grants.len == 0 || mutant!("second_exclusive_holder"),
-            // Shared and exclusive grants never stand together, so the first tells for all.
+            // A lock never has shared and exclusive grants together, so the first one decides for all.
             Mode::Shared => lock
                 .grants
                 .first
@@ -113,8 +113,8 @@ impl Machine {
         }
     }
 
-    /// Whether nothing may be granted because the cluster was restored. It lasts until it is ended
-    /// with what else is due, so that its end and the grants that follow are one.
+    /// Whether the quiet period after a restore lasts, in which nothing is granted. `end_due` ends it, so that its end
+    /// and the grants that follow share one revision.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet_until_ms.is_some()
     }
@@ -130,7 +130,7 @@ impl Machine {
         })
     }
 
-    /// Puts a place at the end of the queues of its locks. `asks` are in the order of names.
+    /// Adds a place at the end of the queues of its locks. `asks` must be in the order of names.
     pub(super) fn add_place(
         &mut self,
         asker: Asker<'_>,
@@ -144,7 +144,7 @@ impl Machine {
         for located in asks.iter().rev() {
             let lock = self.lock_for(located);
             first = Some(self.waits.insert(Wait {
-                // The place comes last, when its first wait is known.
+                // A placeholder: the place is inserted last, when its first wait is known.
                 place: lock,
                 lock,
                 mode: located.ask.mode,
@@ -183,13 +183,13 @@ impl Machine {
         place
     }
 
-    /// Removes a place and says so, lock by lock.
+    /// Removes a place and emits one event for each of its locks.
     pub(super) fn remove_place(&mut self, place: Slot, cause: Cause) {
         self.emit_place(place, cause);
         self.unlink_place(place);
     }
 
-    /// One event for each lock of a place.
+    /// Emits one event for each lock of a place.
     pub(super) fn emit_place(&mut self, place: Slot, cause: Cause) {
         let revision = self.begin_revision();
         let record = self.places.at(place);
@@ -214,7 +214,7 @@ impl Machine {
         }
     }
 
-    /// Takes a place out of its queues and its lease, without a word. Its locks are touched.
+    /// Removes a place from its queues and its lease without an event. Marks its locks as touched.
     pub(super) fn unlink_place(&mut self, place: Slot) -> Place {
         let mut next = Some(self.places.at(place).first);
         let mut locks = 0;
@@ -237,7 +237,7 @@ impl Machine {
         record
     }
 
-    /// Grants a waiting place in all its locks and tells its lease.
+    /// Grants all locks of a waiting place and adds a notice for its lease.
     fn grant_place(&mut self, place: Slot) {
         let waits: Vec<(Slot, Mode)> =
             self.waits_of(place).map(|(_, wait)| (wait.lock, wait.mode)).collect();
@@ -286,7 +286,7 @@ impl Machine {
         let lease = self.leases.at_mut(asker.lease);
         lease.grants.push::<IN_LEASE, _>(&mut self.grants, grant);
         if let Some(max_hold_ms) = asker.terms.max_hold_ms() {
-            // Acted on one ttl early, so that the holder has stopped when the time is over.
+            // Due one ttl early, so that the holder has stopped when the longest hold is over.
             let due_ms = max_hold_due(self.clock_ms, max_hold_ms, u64::from(lease.ttl_ms));
             self.due.insert(due_ms, Kind::MaxHold, token.get(), Some(grant));
         }
@@ -311,7 +311,7 @@ impl Machine {
         outcome::Grant { lock: record.name.clone(), token, slot }
     }
 
-    /// Where in a lock's grants a new one goes: for a semaphore the lowest free slot.
+    /// Where to insert a new grant among a lock's grants: for a semaphore, the lowest free slot.
     fn seat(&self, lock: Slot, mode: Mode) -> (GrantMode, Option<Slot>) {
         let grants = self.locks.at(lock).grants;
         match mode {
@@ -332,7 +332,7 @@ impl Machine {
         }
     }
 
-    /// Says of each election that lost its leader, and has no new one, that it is vacant.
+    /// Emits `Vacant` for each election that lost its leader and has no new one.
     pub(crate) fn announce_vacancies(&mut self) {
         if self.now.vacant.is_empty() {
             return;
@@ -352,7 +352,7 @@ impl Machine {
         }
     }
 
-    /// Lets go of locks that nobody holds or waits for.
+    /// Removes locks that have neither a grant nor a queue.
     pub(crate) fn drop_idle_locks(&mut self) {
         while let Some(lock) = self.now.idle.pop() {
             let Some(record) = self.locks.get(lock) else { continue };
@@ -365,7 +365,7 @@ impl Machine {
         }
     }
 
-    /// The place of a lease with this number, if it waits.
+    /// Returns the waiting place of a lease with this number.
     pub(super) fn find_place(&self, lease: Slot, number: PlaceNumber) -> Option<Slot> {
         let places = self.leases.at(lease).places;
         places
@@ -384,8 +384,8 @@ impl Machine {
         })
     }
 
-    /// How many places are before a wait in its queue. The last one, which is the one that just
-    /// came, is told without counting.
+    /// Counts the places ahead of a wait in its queue. For the last wait, which is the usual case of a new one, the
+    /// queue's length gives the answer without counting.
     pub(crate) fn count_ahead(&self, wait: Slot) -> u64 {
         let record = self.waits.at(wait);
         if record.in_queue.after.is_none() {
@@ -397,20 +397,20 @@ impl Machine {
 }
 
 impl Lock {
-    /// Notes that the holders or their metadata changed.
+    /// Records that the holders or their metadata changed.
     pub(super) fn change(&mut self, revision: tenure_types::Revision) {
         self.modified = revision;
         self.version += 1;
     }
 
-    /// What the lock adds to the weight of the state.
+    /// The lock's share of the weight of the state.
     pub(crate) fn weight(&self) -> u64 {
         LOCK_BYTES + self.name.as_bytes().len() as u64
     }
 }
 
 impl Grant {
-    /// Whether it still is its holder's.
+    /// Whether a lease still holds it.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.state, GrantState::Held(_))
     }
@@ -428,7 +428,7 @@ impl GrantMode {
         }
     }
 
-    /// The mode as it was asked for.
+    /// The mode that was requested.
     pub(crate) fn asked(self, slots: Option<NonZeroU32>) -> Mode {
         match self {
             GrantMode::Exclusive => Mode::Exclusive,

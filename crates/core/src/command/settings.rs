@@ -1,4 +1,4 @@
-//! How are the cluster's settings changed, and old history given up?
+//! Executes `SetLimits`, `Compact` and `RaiseLevel`.
 
 use tenure_types::{Limit, Refusal, Revision};
 
@@ -43,12 +43,12 @@ impl Machine {
 
     pub(super) fn raise_level(&mut self, level: u16) -> Result<Answer, Refusal> {
         let from = self.level;
-        // The same answer from every build: what each of them knows must not show here.
+        // Every build must give the same answer here, so it cannot depend on the levels that this build knows.
         if level < from {
             return Err(Refusal::InvalidLevel { from, to: from });
         }
         if level > self.level_known {
-            // Others may know it and go on. Whoever drives this machine must not.
+            // Other members may know the level and continue. The caller must stop this machine.
             self.outgrown = Some(level);
             return Err(Refusal::InvalidLevel { from, to: self.level_known });
         }

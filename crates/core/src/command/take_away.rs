@@ -1,4 +1,4 @@
-//! How does a holder lose a lock without having asked for it, and who is kept out meanwhile?
+//! Takes locks away from their holders and keeps other leases out during cooling and lock-delay.
 
 use alloc::boxed::Box;
 use tenure_types::{Holder, HolderState, LeaseId, Limit, Refusal, Revision, Token};
@@ -12,7 +12,7 @@ use crate::state::due::Kind;
 use crate::state::record::{Grant, GrantState, IN_LOCK, Over, Phase};
 use crate::state::slab::Slot;
 
-/// What is said about taking something away; empty for what was not said.
+/// The caller's name and reason for taking something away; empty if not given.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Said<'a> {
     pub(super) by: &'a str,
@@ -75,7 +75,7 @@ impl Machine {
         Ok(Answer::Stopped)
     }
 
-    /// Refuses what cannot be kept of what is said about taking something away.
+    /// Refuses a name or reason that is invalid or too long.
     pub(super) fn check_said(&self, said: Said<'_>) -> Result<(), Refusal> {
         if !said.by.is_empty() {
             self.check_known_name(said.by)?;
@@ -83,7 +83,7 @@ impl Machine {
         self.check_limit(Limit::MetadataBytes, said.reason.len() as u64)
     }
 
-    /// Takes a grant away from its holder; for how much longer nobody may have the lock.
+    /// Takes a grant away from its holder. Returns for how much longer the lock stays unavailable.
     pub(super) fn take_away(
         &mut self,
         slot: Slot,
@@ -92,7 +92,7 @@ impl Machine {
         urgency: Urgency,
     ) -> Option<u64> {
         let lease = self.lease_of(slot).expect("only a held grant is taken away");
-        // As it stands at this entry: a renewal that comes later does not make others wait longer.
+        // The deadline at this entry: a later renewal does not make other leases wait longer.
         let cooling_until_ms = self.leases.at(lease).deadline_ms;
         let cools = urgency == Urgency::Cooling
             && cooling_until_ms > self.clock_ms
@@ -108,7 +108,7 @@ impl Machine {
         self.lose(slot, Cause::Expired, Said::default(), keep_out);
     }
 
-    /// Ends the cooling of a grant; for how much longer its lock-delay keeps others out.
+    /// Ends the cooling of a grant. Returns for how much longer its lock-delay keeps other leases out.
     pub(super) fn cooled(&mut self, slot: Slot) -> Option<u64> {
         let delay = self.delay_of(slot);
         let left_ms = delay.map(|(_, until_ms)| until_ms - self.clock_ms);
@@ -142,7 +142,7 @@ impl Machine {
     fn delay_of(&self, slot: Slot) -> Option<(Phase, u64)> {
         let delay_ms = self.grants.at(slot).terms.lock_delay_ms();
         let until_ms = self.deadline(delay_ms);
-        // At the very end of the clock's range no time is left to wait.
+        // At the end of the clock's range no time is left to wait.
         let waits = until_ms > self.clock_ms && !mutant!("lock_delay_forgotten");
         waits.then_some((Phase::Delayed, until_ms))
     }
@@ -205,7 +205,7 @@ impl Machine {
         }
     }
 
-    /// Who has a lock, as shown to one who does not.
+    /// The first holder of a lock, as a refusal shows it.
     pub(super) fn first_holder(&self, lock: Slot) -> Option<Holder> {
         let first = self.locks.at(lock).grants.first?;
         let grant = self.grants.at(first);
@@ -231,7 +231,7 @@ impl Machine {
 }
 
 impl<'a> Said<'a> {
-    /// For the one who lost it; nothing if nothing was said.
+    /// The notice for the former holder; `None` if neither name nor reason was given.
     pub(super) fn word(self) -> Option<Box<Word>> {
         let said = !self.by.is_empty() || !self.reason.is_empty();
         said.then(|| {
@@ -242,19 +242,19 @@ impl<'a> Said<'a> {
         })
     }
 
-    /// For the record.
+    /// The name for the event.
     pub(super) fn by(self) -> Option<&'a [u8]> {
         (!self.by.is_empty()).then_some(self.by.as_bytes())
     }
 
-    /// For the record.
+    /// The reason for the event.
     pub(super) fn reason(self) -> Option<&'a str> {
         (!self.reason.is_empty()).then_some(self.reason)
     }
 }
 
 impl Grant {
-    /// In what way it is over; `None` while it is held.
+    /// The phase after the hold; `None` while the grant is held.
     pub(crate) fn phase(&self) -> Option<Phase> {
         match &self.state {
             GrantState::Held(_) => None,

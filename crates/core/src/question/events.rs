@@ -1,4 +1,4 @@
-//! What has happened since a revision?
+//! Reads the events since a revision.
 
 use alloc::vec::Vec;
 use tenure_types::Revision;
@@ -7,14 +7,14 @@ use crate::codec::{EventRef, Reader, SubjectRef, get_event};
 use crate::event::{Batch, Event};
 use crate::machine::Machine;
 
-/// Which events a question is about.
+/// Selects events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Filter<'a> {
-    /// All.
+    /// Every event.
     All,
-    /// Those of locks and keys of exactly this name.
+    /// Events of locks and keys with exactly this name.
     Exact(&'a str),
-    /// Those of locks and keys whose names begin so.
+    /// Events of locks and keys whose names begin with this prefix.
     Prefix(&'a str),
 }
 
@@ -35,24 +35,24 @@ impl Filter<'_> {
 /// Part of the history.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Events {
-    /// Whole revisions in which something matches, with what does.
+    /// Whole revisions with a matching event, each with its matching events.
     pub batches: Vec<Batch>,
-    /// The revision to go on from: everything before it was looked at.
+    /// The revision to continue from: everything before it was searched.
     pub next: Revision,
 }
 
-/// The revision asked for is older than the history.
+/// The requested revision is older than the history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("history begins at revision {floor}")]
 pub struct Compacted {
-    /// The oldest revision that can be asked for.
+    /// The oldest revision that can be read.
     pub floor: Revision,
 }
 
 impl Machine {
-    /// The events from a revision on, looking at `max` revisions at most.
+    /// The matching events from a revision on, searching at most `max` revisions.
     ///
-    /// A revision that has not been reached is answered with nothing, and itself as the one to go on
+    /// For a revision that has not been reached, the result is empty and names that revision as the one to continue
     /// from.
     pub fn events(
         &self,

@@ -1,4 +1,4 @@
-//! Who has the lock, who is before me, what are they waiting for, and when can it be mine?
+//! Explains a lock to a waiter: its holders, the places ahead, the chain of waits and when it can be free.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -10,34 +10,33 @@ use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
 use crate::state::slab::Slot;
 use crate::view::{LockView, WaiterView};
 
-/// A chain of waits is shown up to this many steps; longer ones say that they go on.
+/// The most steps of a chain of waits in an answer; a longer chain is marked as continuing.
 const CHAIN_MAX: usize = 32;
 
-/// Everything a waiter wants to know about a lock.
+/// Everything a waiter can learn about a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Explained {
     /// The lock and its holders.
     pub lock: LockView,
-    /// The places before the asker, or the whole queue for one who does not wait; the first
-    /// few.
+    /// The first few places ahead of the asking lease, or of the whole queue if the lease does not wait.
     pub ahead: Vec<WaiterView>,
-    /// The asker's own place.
+    /// The place of the asking lease.
     pub own: Option<WaiterView>,
-    /// Who waits for whom, from the lock's first holder on.
+    /// Which lease waits for which, starting from the lock's first holder.
     pub chain: Chain,
     /// When the lock can be free.
     pub freed: Freed,
-    /// For how much longer nothing is granted because the cluster was restored, by the machine's
-    /// clock; nothing outside such a quiet period.
+    /// For how much longer nothing is granted because the cluster was restored, by the machine's clock; `None` outside
+    /// such a quiet period.
     pub quiet_ms: Option<u64>,
 }
 
-/// Who waits for whom: each lease has the lock before it and waits for the lock after it.
+/// Which lease waits for which: each lease holds the lock of its step and waits for the lock of the next step.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Chain {
     /// The steps.
     pub steps: Vec<ChainStep>,
-    /// Whether it goes on beyond what is shown.
+    /// Whether the chain continues beyond the steps shown.
     pub goes_on: bool,
 }
 
@@ -46,26 +45,25 @@ pub struct Chain {
 pub struct ChainStep {
     /// The lock.
     pub lock: Name,
-    /// Who has it.
+    /// The lease that holds the lock.
     pub holder: LeaseId,
-    /// By name.
+    /// The client of that lease.
     pub client: Name,
 }
 
-/// When a lock can be free for the next one, without anybody's help.
+/// When a lock can be free for the next waiter without any client's help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Freed {
     /// It is free.
     Now,
-    /// So long from now if its holders fall silent, by the machine's clock; earlier if they
-    /// release.
+    /// After this many milliseconds by the machine's clock if its holders stop renewing; earlier if they release.
     IfSilentMs(u64),
-    /// So long from now at the latest, whatever its holders do, by the machine's clock.
+    /// After this many milliseconds by the machine's clock at the latest, whatever its holders do.
     AtLatestMs(u64),
 }
 
 impl Machine {
-    /// Explains a lock to a lease, or to anybody. `None` if nobody holds or awaits it.
+    /// Explains a lock, optionally from the point of view of a lease. `None` if the lock has neither holder nor queue.
     ///
     /// At most `max` places are shown, counted from the head of the queue.
     pub fn explain(&self, lease: Option<LeaseRef>, lock: &str, max: usize) -> Option<Explained> {
@@ -133,8 +131,8 @@ impl Machine {
         waits.find(|(slot, wait)| blocks(wait, *slot)).map(|(_, wait)| wait.lock)
     }
 
-    /// When the head of the queue could have the lock: when its last holder is gone or, of a
-    /// semaphore, when a slot is free.
+    /// When the head of the queue could have the lock: when its last holder is gone or, for a semaphore, when a slot is
+    /// free.
     fn freed(&self, lock: Slot) -> Freed {
         let record = self.locks.at(lock);
         let mut ends = self.ends_of_grants(lock);
@@ -152,7 +150,7 @@ impl Machine {
         if certain { Freed::AtLatestMs(left_ms) } else { Freed::IfSilentMs(left_ms) }
     }
 
-    /// In how long each grant of a lock is gone, and whether whatever its holder does.
+    /// In how many milliseconds each grant of a lock is gone, and whether that holds whatever the holder does.
     fn ends_of_grants(&self, lock: Slot) -> Vec<(u64, bool)> {
         let mut ends = Vec::new();
         for (_, grant) in self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants) {
@@ -166,8 +164,8 @@ impl Machine {
                 GrantState::Held(lease) => {
                     let lease = self.leases.at(*lease);
                     let silent_ms = lease.deadline_ms;
-                    // It is taken away one ttl before its longest hold is over, and cools for as long as
-                    // a lease that was renewed just before lives.
+                    // The grant is taken away one ttl before its longest hold is over. It then cools for as long as a
+                    // lease that was renewed just before lives.
                     let ttl_ms = u64::from(lease.ttl_ms);
                     let cooling_ms = self.promised_ms(ttl_ms);
                     let longest_ms = self

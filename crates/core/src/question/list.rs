@@ -1,6 +1,6 @@
-//! What does a lock, queue, lease or key look like, alone or in a list?
+//! Builds the views of locks, queues, leases and keys, one at a time or in pages.
 //!
-//! Lists are read in pages: each call reads at most as many records as it was asked for.
+//! Each call reads at most as many records as the caller requested.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,12 +15,12 @@ use crate::state::slab::Slot;
 use crate::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
 
 impl Machine {
-    /// A lock, if anybody holds or awaits it.
+    /// Returns a lock, if it has a holder or a queue.
     pub fn lock(&self, lock: &str) -> Option<LockView> {
         self.lock_slot(lock).map(|slot| self.lock_view(slot))
     }
 
-    /// The locks whose names begin with `prefix`, in the order of names, after one of them.
+    /// The locks whose names begin with `prefix`, in the order of names, starting after `after`.
     pub fn locks(&self, prefix: &str, after: Option<&str>, max: usize) -> Vec<LockView> {
         self.names
             .list(&self.locks, start(prefix, after), prefix.as_bytes(), max)
@@ -29,24 +29,24 @@ impl Machine {
             .collect()
     }
 
-    /// A grant that is in force, for whoever knows its lease and token; else why it is not.
+    /// Returns the grant in force with this lease and token, or the refusal that a command on it would get.
     pub fn holding(&self, hold: &Hold<'_>) -> Result<HolderView, Refusal> {
         self.held(hold).map(|grant| self.holder_view(grant))
     }
 
-    /// What has become of an ask that was given a place: `Queued`, `Acquired` or `Ended`.
+    /// The present state of an acquire request that got a place: `Queued`, `Acquired` or `Ended`.
     pub fn what_became_of(&self, lease: LeaseId, created: Revision, place: PlaceNumber) -> Answer {
         self.ask_standing(lease, created, place)
     }
 
-    /// Whether a lease exists and has not run out.
+    /// Whether a lease exists and has not expired.
     pub fn has_lease(&self, lease: LeaseRef) -> bool {
         self.live_lease(lease).is_ok()
     }
 
-    /// The places in a lock's queue, first to last, after one of them.
+    /// The places in a lock's queue, first to last, starting after `after`.
     ///
-    /// Pages of a long queue cost a walk to their beginning.
+    /// Reading a page of a long queue walks the queue from its head to the beginning of the page.
     pub fn queue(&self, lock: &str, after: Option<PlaceNumber>, max: usize) -> Vec<WaiterView> {
         let Some(slot) = self.lock_slot(lock) else { return Vec::new() };
         let queue = self.locks.at(slot).queue;
@@ -65,7 +65,7 @@ impl Machine {
         views
     }
 
-    /// How many of the first places in a lock's queue, up to so many, ask for it shared.
+    /// How many of the first `max` places in a lock's queue request it shared.
     pub fn waiting_shared(&self, lock: &str, max: usize) -> u64 {
         let Some(slot) = self.lock_slot(lock) else { return 0 };
         let queue = self.locks.at(slot).queue;
@@ -73,7 +73,7 @@ impl Machine {
         first.filter(|(_, wait)| wait.mode == Mode::Shared).count() as u64
     }
 
-    /// A live lease.
+    /// Returns a live lease.
     pub fn lease(&self, lease: LeaseRef) -> Option<LeaseView> {
         self.live_lease(lease).ok().map(|slot| self.lease_view(slot))
     }
@@ -85,7 +85,7 @@ impl Machine {
         Some(u64::from(lease.ttl_ms).saturating_sub(left_ms))
     }
 
-    /// Live leases in the order of their ids, after one of them.
+    /// Live leases in the order of their ids, starting after `after`.
     pub fn leases(&self, after: Option<LeaseId>, max: usize) -> Vec<LeaseView> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.leases_by_id
@@ -96,12 +96,12 @@ impl Machine {
             .collect()
     }
 
-    /// A key.
+    /// Returns a key.
     pub fn key(&self, key: &str) -> Option<KeyView> {
         self.keys_by_name.get(key.as_bytes()).map(|slot| self.key_view(*slot))
     }
 
-    /// The keys whose names begin with `prefix`, in the order of names, after one of them.
+    /// The keys whose names begin with `prefix`, in the order of names, starting after `after`.
     pub fn keys(&self, prefix: &str, after: Option<&str>, max: usize) -> Vec<KeyView> {
         self.keys_by_name
             .range::<[u8], _>((start(prefix, after), Bound::Unbounded))

@@ -1,4 +1,4 @@
-//! What can the machine be asked without changing it?
+//! Answers queries about the state without changing it.
 
 mod events;
 mod explain;
@@ -26,16 +26,15 @@ impl Machine {
         self.clock_term
     }
 
-    /// Prepares lists: puts up to `max` names of locks in order; `true` when all are.
+    /// Prepares lists: sorts up to `max` names of locks; returns `true` when all are sorted.
     ///
-    /// Lists do this themselves. A member that calls it while it has nothing else to do spares
-    /// whoever lists next the wait.
+    /// Lists do this themselves. A member that calls it while idle shortens the next list.
     pub fn settle_lists(&self, max: usize) -> bool {
         self.names.settle(&self.locks, max)
     }
 
-    /// Chooses how names of locks are hashed, so that whoever chooses names cannot make finding them
-    /// slow. No answer and no byte of the state depends on it; a member draws it at random.
+    /// Chooses the hash seed for names of locks, so that clients cannot choose names that make lookups slow. No answer
+    /// and no byte of the state depends on it; a member draws it at random.
     pub fn reseed_names(&mut self, seed: u64) {
         self.names.reseed(&self.locks, seed);
     }
@@ -45,28 +44,28 @@ impl Machine {
         self.revision
     }
 
-    /// The oldest revision whose events can be asked for.
+    /// The oldest revision whose events can be read.
     pub fn floor(&self) -> Revision {
         self.history.floor()
     }
 
-    /// How often the cluster was restored.
+    /// The number of times the cluster was restored.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// The rule book in force.
+    /// The level in force.
     pub fn level(&self) -> u16 {
         self.level
     }
 
-    /// How long nothing is granted after a restore; nothing if that is over, or was waived.
+    /// How long nothing is granted after a restore; `None` if the quiet period is over or was waived.
     pub fn quiet_ms(&self) -> Option<u64> {
         self.quiet_until_ms.map(|until_ms| until_ms.saturating_sub(self.clock_ms))
     }
 
-    /// Whether this is a new cluster: it is of the first epoch and never granted a lease. Its founders
-    /// may raise it to the newest level that all of them know; any other is raised by command.
+    /// Whether this is a new cluster: it is in the first epoch and has never granted a lease. The members that
+    /// bootstrap it may raise it to the newest level that all of them know; any other cluster is raised by command.
     pub fn is_new(&self) -> bool {
         self.epoch == Epoch::default() && self.leases_granted == 0
     }
@@ -76,14 +75,14 @@ impl Machine {
         self.level_known
     }
 
-    /// Says that the build knows another level than [`LEVEL_MAX`](crate::LEVEL_MAX), as an older or
-    /// a newer one would.
+    /// Sets the newest known level to another value than [`LEVEL_MAX`](crate::LEVEL_MAX), as in an older or newer
+    /// build.
     pub fn know_level(&mut self, level: u16) {
         self.level_known = level;
     }
 
-    /// The level above [`Machine::level_known`] that the log has raised the cluster to: from there on
-    /// the state here is not that of the cluster, and must not be used.
+    /// The level above [`Machine::level_known`] that the log raised the cluster to. From there on the state of this
+    /// machine is not that of the cluster, and must not be used.
     pub fn outgrown(&self) -> Option<u16> {
         self.outgrown
     }
@@ -93,19 +92,19 @@ impl Machine {
         &self.limits
     }
 
-    /// The weight of the state that its limit is compared with.
+    /// The weight of the state, to which its limit applies.
     pub fn state_bytes(&self) -> u64 {
         self.state_bytes
     }
 
-    /// When the next thing ends, by the machine's clock. A leader appends an entry at that moment
-    /// if nothing else does; a moment that has passed means that more is due than one entry ends.
+    /// The earliest deadline, by the machine's clock. The leader appends an entry at that instant if it has no other
+    /// reason to. A deadline that has passed means that more was due than one entry ends.
     pub fn next_due_ms(&self) -> Option<u64> {
         self.due.next()
     }
 
-    /// Hash over everything applied and answered since the cluster began, or since the snapshot
-    /// that it was read from was made: members that differ have diverged.
+    /// A hash over everything applied and answered since the cluster began, or since the snapshot that this machine was
+    /// read from. Members whose hashes differ have diverged.
     pub fn rolling_hash(&self) -> u128 {
         self.rolling_hash
     }

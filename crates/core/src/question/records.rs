@@ -1,7 +1,7 @@
-//! How does a part of the history leave the machine cheaply, to be read elsewhere?
+//! Copies a part of the history out of the machine, to be decoded elsewhere.
 //!
-//! [`Machine::records`] copies bytes and decodes nothing, so that whoever must not be held up can
-//! hand them to whoever has time.
+//! [`Machine::records`] copies bytes and decodes nothing, so that a latency-sensitive thread can pass them to another
+//! one.
 
 use alloc::vec::Vec;
 use tenure_types::{LeaseId, Mode, PlaceNumber, Revision};
@@ -12,16 +12,16 @@ use crate::event::{Cause, Event};
 use crate::machine::Machine;
 use crate::state::history;
 
-/// How much is copied at once, at most. One record is always whole, however large.
+/// The bounds on one copy. It always holds at least one whole record, however large.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Most {
-    /// So many revisions.
+    /// The most revisions.
     pub revisions: usize,
-    /// So many bytes; the last record may go beyond.
+    /// The most bytes; the last record may exceed them.
     pub bytes: usize,
 }
 
-/// Consecutive revisions of the history, in the form they are kept in.
+/// Consecutive revisions of the history, in encoded form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Records {
     bytes: Vec<u8>,
@@ -30,15 +30,15 @@ pub struct Records {
     newest: Revision,
 }
 
-/// All events of one revision, unread.
+/// All events of one revision, not yet decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Which revision.
+    /// The revision.
     pub revision: Revision,
     events: &'a [u8],
 }
 
-/// One event of a record: read, but not copied.
+/// One event of a record: decoded, but not copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded<'a> {
     event: EventRef<'a>,
@@ -46,9 +46,9 @@ pub struct Recorded<'a> {
 }
 
 impl Machine {
-    /// A copy of the history from a revision on.
+    /// Copies the history from a revision on.
     ///
-    /// A revision that has not been reached is answered with nothing, and itself as the one to go on
+    /// For a revision that has not been reached, the result is empty and names that revision as the one to continue
     /// from.
     pub fn records(&self, from: Revision, most: Most) -> Result<Records, Compacted> {
         let floor = self.history.floor();
@@ -69,22 +69,22 @@ impl Machine {
 }
 
 impl Records {
-    /// The revision that was asked for.
+    /// The revision that the caller requested.
     pub fn from(&self) -> Revision {
         self.from
     }
 
-    /// The revision to go on from.
+    /// The revision to continue from.
     pub fn next(&self) -> Revision {
         self.next
     }
 
-    /// The newest revision when they were copied.
+    /// The newest revision at the time of the copy.
     pub fn newest(&self) -> Revision {
         self.newest
     }
 
-    /// Whether nothing newer was there.
+    /// Whether the copy reaches the newest revision.
     pub fn is_complete(&self) -> bool {
         self.next > self.newest
     }
@@ -119,7 +119,7 @@ impl<'a> Record<'a> {
 }
 
 impl<'a> Recorded<'a> {
-    /// The name of the lock or key that it is about.
+    /// The name of the lock or key that the event is about.
     pub fn name(&self) -> Option<&'a str> {
         let name = match self.event.subject {
             SubjectRef::Lock(name) | SubjectRef::Key(name) => name,
@@ -128,42 +128,42 @@ impl<'a> Recorded<'a> {
         Some(core::str::from_utf8(name).expect("names in history are names"))
     }
 
-    /// The name of the lock that it is about.
+    /// The name of the lock that the event is about.
     pub fn lock(&self) -> Option<&'a str> {
         self.name().filter(|_| matches!(self.event.subject, SubjectRef::Lock(_)))
     }
 
-    /// Why it happened.
+    /// The cause of the event.
     pub fn cause(&self) -> Cause {
         self.event.cause
     }
 
-    /// The lease that holds, held, waits or owns.
+    /// The lease that holds, held, waits for or owns the subject.
     pub fn lease(&self) -> Option<LeaseId> {
         self.event.lease
     }
 
-    /// How a lock is held or asked for.
+    /// The mode in which a lock is held or requested.
     pub fn mode(&self) -> Option<Mode> {
         self.event.mode
     }
 
-    /// Which place in the queue.
+    /// The place in the queue.
     pub fn place(&self) -> Option<PlaceNumber> {
         self.event.place
     }
 
-    /// Whether a filter lets it through.
+    /// Whether the event passes a filter.
     pub fn is_admitted(&self, filter: Filter<'_>) -> bool {
         filter.admits(&self.event)
     }
 
-    /// How many bytes it has in this form.
+    /// How many bytes the encoded event has.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The event.
+    /// Converts to an owned event.
     pub fn to_event(&self) -> Event {
         self.event.to_owned().expect("names in history are names")
     }

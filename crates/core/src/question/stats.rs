@@ -1,34 +1,34 @@
-//! How much is there of everything?
+//! Counts the objects of the state and their memory.
 
 use crate::machine::Machine;
 
 /// Counts and memory of the whole state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Leases, those that are due among them.
+    /// Leases, including those that are due.
     pub leases: u64,
-    /// Locks that are held or awaited.
+    /// Locks that have a holder or a queue.
     pub locks: u64,
-    /// Grants in force, cooling and delayed ones among them.
+    /// Grants in force, including cooling and delayed ones.
     pub grants: u64,
     /// Places in queues.
     pub places: u64,
     /// Keys.
     pub keys: u64,
-    /// Remembered requests, of leases and by idempotency key.
+    /// Remembered requests, numbered by leases and by idempotency key.
     pub requests: u64,
-    /// Deadlines pending.
+    /// Pending deadlines.
     pub deadlines: u64,
-    /// Asks that were let wait because the search for a deadlock was cut short.
+    /// How many acquire requests were queued because the deadlock search reached its bound.
     pub deadlock_searches_cut: u64,
     /// Bytes of history.
     pub history_bytes: u64,
-    /// Memory of the records, without the indexes and without what records point to.
+    /// Memory of the records, without the indexes and without what the records point to.
     pub record_bytes: u64,
 }
 
 impl Machine {
-    /// Counts of the whole state, told without going through it.
+    /// Counts the whole state without iterating over it.
     pub fn stats(&self) -> Stats {
         let record_bytes = self.leases.heap_bytes()
             + self.locks.heap_bytes()

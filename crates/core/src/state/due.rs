@@ -1,13 +1,13 @@
-//! What ends next, and in which order do things end that are due together?
+//! Orders everything that has a deadline by deadline, kind and id.
 
 use alloc::collections::BTreeMap;
 
 use super::slab::Slot;
 
-/// The clock and every deadline stay below this, so that a deadline and a kind fit one number.
+/// The clock and every deadline stay at or below this, so that a deadline and a kind fit into one number.
 pub(crate) const CLOCK_MAX: u64 = (1 << 60) - 1;
 
-/// What kind of thing is due. The order is the order of ends at one moment.
+/// The kind of a deadline. Kinds due at the same instant end in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     WaitLimit = 0,
@@ -18,12 +18,12 @@ pub(crate) enum Kind {
     Quiet = 5,
 }
 
-/// Everything with a deadline, ordered by (deadline, kind, id). It is derived: it is never part
-/// of a snapshot, and rebuilt when one is read.
+/// Everything with a deadline, ordered by (deadline, kind, id). The set is derived: it is not part of a snapshot, and
+/// is rebuilt when one is read.
 #[derive(Clone, Default)]
 pub(crate) struct DueSet(BTreeMap<(u64, u64), Option<Slot>>);
 
-/// One thing that is due: its kind and, except for the quiet period, the slot of its record.
+/// One item that is due: its kind and, except for the quiet period, the slot of its record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Due {
     pub(crate) kind: Kind,
@@ -50,7 +50,7 @@ impl DueSet {
         self.0.len()
     }
 
-    /// The things due at `clock_ms`, first to last.
+    /// The items due at `clock_ms`, first to last.
     pub(crate) fn until(&self, clock_ms: u64) -> impl Iterator<Item = Due> {
         let end = (clock_ms.min(CLOCK_MAX) + 1) << 3;
         self.0.range(..(end, 0)).map(|(&(when, _), &slot)| Due { kind: kind_of(when), slot })

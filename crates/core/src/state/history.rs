@@ -1,7 +1,7 @@
-//! What has happened, from which revision on, and how is old history given up?
+//! Keeps the events of the newest revisions and drops the oldest ones.
 //!
-//! Events are kept in the form they are written in, one record per revision, in segments. Which
-//! segment a record is in is no part of the state; which records there are is.
+//! Events are kept in encoded form, one record per revision, in segments. The set of records is part of the state; the
+//! division into segments is not.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -10,10 +10,10 @@ use tenure_types::Revision;
 
 use crate::codec::{EventRef, Malformed, Reader, get_event, put_event};
 
-/// A segment is closed at this size: small enough to skip through, large enough that there are few.
+/// The size at which a segment is closed: small enough to skip through, large enough to keep segments few.
 const SEGMENT_BYTES: usize = 64 * 1024;
 
-/// Length and revision before the events of a record.
+/// The length and revision ahead of the events of a record.
 const HEAD: usize = 8 + 8;
 
 #[derive(Clone, Default)]
@@ -26,7 +26,7 @@ struct Segment {
 /// The events of the newest revisions.
 #[derive(Clone)]
 pub(crate) struct History {
-    /// The oldest revision that can be asked for.
+    /// The oldest revision that can be read.
     floor: Revision,
     closed: VecDeque<Arc<Segment>>,
     open: Segment,
@@ -34,7 +34,7 @@ pub(crate) struct History {
     skip: usize,
     /// Bytes of all kept records.
     bytes: u64,
-    /// Where the record being written starts, while one is.
+    /// Where the record being written starts, if one is open.
     writing: Option<usize>,
 }
 
@@ -59,7 +59,7 @@ impl History {
         self.bytes
     }
 
-    /// Adds an event to the record of `revision`, which is begun by its first event.
+    /// Adds an event to the record of `revision`. The first event begins the record.
     pub(crate) fn emit(&mut self, revision: Revision, event: &EventRef<'_>) {
         if self.writing.is_none() {
             self.begin(revision);
@@ -67,7 +67,7 @@ impl History {
         put_event(&mut self.open.bytes, event);
     }
 
-    /// Completes the record that was begun, if any.
+    /// Completes the open record, if any.
     pub(crate) fn commit(&mut self) {
         let Some(start) = self.writing.take() else { return };
         let len = (self.open.bytes.len() - start - 8) as u64;
@@ -75,7 +75,7 @@ impl History {
         self.bytes += len + 8;
     }
 
-    /// Takes back a record as it stands in a snapshot.
+    /// Appends a record read from a snapshot.
     pub(crate) fn append_record(
         &mut self,
         revision: Revision,
@@ -91,14 +91,14 @@ impl History {
         Ok(())
     }
 
-    /// Gives up everything before `keep`.
+    /// Drops every record below `keep`.
     pub(crate) fn compact(&mut self, keep: Revision) {
         while self.floor < keep && self.drop_oldest() {}
-        // Nothing is kept: then the floor is simply where the next record may be.
+        // If no record is left, the floor is the revision at which the next record may start.
         self.floor = self.floor.max(keep);
     }
 
-    /// Gives up the oldest revision; `false` if there is none.
+    /// Drops the oldest revision; `false` if there is none.
     pub(crate) fn drop_oldest(&mut self) -> bool {
         let Some((revision, len)) = self.oldest() else { return false };
         self.skip += len;
@@ -114,7 +114,7 @@ impl History {
         true
     }
 
-    /// The kept records from a revision on: revision and events.
+    /// The kept records from a revision on, each as its revision and encoded events.
     pub(crate) fn records(&self, from: Revision) -> impl Iterator<Item = (Revision, &[u8])> {
         let segments = self.closed.iter().map(|segment| &**segment).chain([&self.open]);
         segments
@@ -155,7 +155,7 @@ pub(crate) fn put_record(out: &mut Vec<u8>, revision: Revision, events: &[u8]) {
     out.extend_from_slice(events);
 }
 
-/// Records that stand one after the other.
+/// Iterates over concatenated records.
 pub(crate) fn read_records(bytes: &[u8]) -> impl Iterator<Item = (Revision, &[u8])> {
     Records { bytes }
 }

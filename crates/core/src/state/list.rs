@@ -1,4 +1,4 @@
-//! How are records of a slab strung together without memory of their own?
+//! Links records of a slab into intrusive lists.
 
 use super::slab::{Slab, Slot};
 
@@ -9,7 +9,7 @@ pub(crate) struct Link {
     pub(crate) after: Option<Slot>,
 }
 
-/// The ends and the length of a list. Leaving it from anywhere takes one step.
+/// The ends and the length of a list. Removing any record takes constant time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct List {
     pub(crate) first: Option<Slot>,
@@ -17,14 +17,14 @@ pub(crate) struct List {
     pub(crate) len: u32,
 }
 
-/// A record that can stand in list number `L`.
+/// A record that can be linked into list number `L`.
 pub(crate) trait Linked<const L: usize> {
     fn link(&self) -> &Link;
     fn link_mut(&mut self) -> &mut Link;
 }
 
 impl List {
-    /// Puts a record at the end.
+    /// Appends a record.
     pub(crate) fn push<const L: usize, T: Linked<L> + Clone>(
         &mut self,
         slab: &mut Slab<T>,
@@ -33,7 +33,7 @@ impl List {
         self.insert_after::<L, T>(slab, self.last, slot);
     }
 
-    /// Puts a record behind another, or first.
+    /// Inserts a record after another one, or at the front.
     pub(crate) fn insert_after<const L: usize, T: Linked<L> + Clone>(
         &mut self,
         slab: &mut Slab<T>,
@@ -56,7 +56,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes a record out.
+    /// Removes a record.
     pub(crate) fn remove<const L: usize, T: Linked<L> + Clone>(
         &mut self,
         slab: &mut Slab<T>,

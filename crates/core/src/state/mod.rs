@@ -1,4 +1,4 @@
-//! What does the machine remember, and how are its parts linked?
+//! Defines the records of the state and the structures that link them.
 
 pub(crate) mod due;
 pub(crate) mod history;

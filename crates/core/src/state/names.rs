@@ -1,10 +1,9 @@
-//! Finds a lock by its name, fast, and lists all locks in the order of their names.
+//! Finds a lock by name through a hash table, and lists all locks in the order of their names.
 //!
-//! Finding is done for every command, listing now and then. So names are found through a hash table
-//! that is never iterated, and put in order later. A bounded number of names is not in order yet: a
-//! new name beyond that puts older ones in order, and a list puts the rest in order, so that
-//! neither takes long however many locks there are. Both are derived; no answer and no byte of the
-//! state depends on them.
+//! Every command looks up names, while lists are rare. So lookups use a hash table that is never iterated, and names
+//! are sorted later. The number of unsorted names is bounded: a new name beyond the bound sorts older ones, and a list
+//! sorts the rest, so that neither takes long however many locks there are. Both structures are derived; no answer and
+//! no byte of the state depends on them.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -22,29 +21,28 @@ use super::slab::{Slab, Slot};
 #[derive(Default)]
 pub(crate) struct Names {
     table: HashTable<Slot>,
-    /// Keeps those who choose names from choosing where they go in the table.
+    /// Prevents clients from choosing names that collide in the table.
     seed: u64,
     order: RefCell<Order>,
 }
 
-/// So many names may be out of order. A lock that comes and goes with few others stays among them
-/// and costs no place in the order.
+/// The most names that may be unsorted. A lock that is created and removed while there are few others stays among them
+/// and is never sorted.
 const FRESH_MAX: usize = 1_024;
 
-/// So many older names are put in order for each new one while there are too many: more than one, so
-/// that their number falls again.
+/// How many older names are sorted for each new one while too many are unsorted: more than one, so that their number
+/// falls again.
 const SETTLED_PER_NAME: usize = 2;
 
 #[derive(Default)]
 struct Order {
-    /// The locks that are in order: every lock whose slot is not fresh, and no other.
+    /// The sorted locks: every lock whose slot is not fresh, and no other.
     sorted: BTreeMap<Name, Slot>,
-    /// Slots that got a new name since they were last looked at; each stands here once. The lock in
-    /// one may be gone again, or be another one by now. The oldest are put in order first: most locks
-    /// that come and go are gone by then.
+    /// Slots that got a new name since they were last sorted, each of them once. The lock in a slot may be gone by now,
+    /// or be another one. The oldest slots are sorted first, because most short-lived locks are gone by then.
     fresh: VecDeque<Slot>,
     is_fresh: Vec<bool>,
-    /// How many names were put in order or taken out of it.
+    /// How many names were inserted into or removed from the order.
     #[cfg(test)]
     steps: usize,
 }
@@ -60,7 +58,7 @@ impl Names {
         self.table.find(self.hash(name), |slot| locks.at(*slot).name.as_bytes() == name).copied()
     }
 
-    /// Adds the lock in a slot, whose name is not there yet.
+    /// Adds the lock in a slot. Its name must not be present yet.
     pub(crate) fn insert(&mut self, locks: &Slab<Lock>, slot: Slot) {
         self.insert_unordered(locks, slot);
         let order = self.order.get_mut();
@@ -70,7 +68,7 @@ impl Names {
         }
     }
 
-    /// Puts all locks in order at once, when a whole state was read.
+    /// Sorts all locks at once, after a whole state was read.
     pub(crate) fn settle_all(&mut self, locks: &Slab<Lock>) {
         let mut names: Vec<(Name, Slot)> =
             locks.iter().map(|(slot, lock)| (lock.name.clone(), slot)).collect();
@@ -78,7 +76,7 @@ impl Names {
         *self.order.get_mut() = Order { sorted: names.into_iter().collect(), ..Order::default() };
     }
 
-    /// Adds the lock in a slot without a place in the order; [`Names::settle_all`] must follow.
+    /// Adds the lock in a slot without sorting it; [`Names::settle_all`] must follow.
     pub(crate) fn insert_unordered(&mut self, locks: &Slab<Lock>, slot: Slot) {
         let hash = self.hash(locks.at(slot).name.as_bytes());
         let seed = self.seed;
@@ -87,7 +85,7 @@ impl Names {
         });
     }
 
-    /// Takes out the lock that was in a slot.
+    /// Removes the lock that was in a slot.
     pub(crate) fn remove(&mut self, name: &Name, slot: Slot) {
         let hash = self.hash(name.as_bytes());
         let entry = self.table.find_entry(hash, |other| *other == slot);
@@ -95,7 +93,7 @@ impl Names {
         self.order.get_mut().remove(name, slot);
     }
 
-    /// Puts up to `max` names in order; `true` when all are.
+    /// Sorts up to `max` names; returns `true` when all are sorted.
     pub(crate) fn settle(&self, locks: &Slab<Lock>, max: usize) -> bool {
         self.order.borrow_mut().settle(locks, max)
     }
@@ -108,7 +106,7 @@ impl Names {
         prefix: &[u8],
         max: usize,
     ) -> Vec<Slot> {
-        // No more than may be out of order.
+        // Sorts at most as many names as may be unsorted.
         self.settle(locks, usize::MAX);
         let order = self.order.borrow();
         let range = order.sorted.range::<[u8], _>((start, Bound::Unbounded));
@@ -119,13 +117,13 @@ impl Names {
             .collect()
     }
 
-    /// Forgets all names.
+    /// Removes all names.
     pub(crate) fn clear(&mut self) {
         self.table.clear();
         self.order = RefCell::default();
     }
 
-    /// Finds names by another hash from now on.
+    /// Rebuilds the table with another hash seed.
     pub(crate) fn reseed(&mut self, locks: &Slab<Lock>, seed: u64) {
         self.seed = seed;
         self.table.clear();
@@ -167,7 +165,7 @@ impl Order {
         self.fresh.is_empty()
     }
 
-    /// The lock in a slot is gone. If its name is not in order yet, it never will be.
+    /// Removes the lock in a slot. If its name is not sorted yet, it will not be sorted later.
     fn remove(&mut self, name: &Name, slot: Slot) {
         if !self.is_fresh.get(slot.index()).copied().unwrap_or(false) {
             self.sorted.remove(name);
@@ -205,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Locks, and the most steps that one call took.
+    /// A set of locks, and the most steps that one call took.
     #[derive(Default)]
     struct Counted {
         locks: Slab<Lock>,
@@ -244,12 +242,12 @@ mod tests {
     fn with_very_many_names_no_call_takes_many_steps() {
         const MANY: usize = 200_000;
         let mut counted = Counted::default();
-        // Out of order, so that every name goes somewhere else.
+        // In scattered order, so that every name is inserted at another position.
         let name = |at: usize| format!("lock/{:06}", at * 7_919 % MANY);
         let slots: Vec<Slot> = (0..MANY).map(|at| counted.insert(&name(at))).collect();
         assert_eq!(counted.list("", 3), ["lock/000000", "lock/000001", "lock/000002"]);
         assert_eq!(counted.list("lock/199998", 3), ["lock/199999"]);
-        // Nearly all go, and a list passes over none of those that are gone.
+        // Remove nearly all. A list must not step over the removed ones.
         for (at, slot) in slots.iter().enumerate() {
             if !at.is_multiple_of(1_000) {
                 counted.remove(*slot);

@@ -1,4 +1,4 @@
-//! What is known about each lease, lock, grant, place, key and remembered request?
+//! Defines the records of leases, locks, grants, places, keys and remembered requests.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -10,29 +10,29 @@ use super::slab::Slot;
 use crate::outcome::Outcome;
 use crate::request::{LEVEL_ABANDON, Purpose};
 
-/// A client's standing, for a time.
+/// A client's standing in the cluster, for a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
     pub(crate) id: LeaseId,
     pub(crate) created: Revision,
-    /// With the slot, a name that is not used again.
+    /// Together with the slot, a name that is never reused.
     pub(crate) generation: u64,
     pub(crate) ttl_ms: u32,
-    /// It is live while this is ahead of the clock.
+    /// The lease is live while this is ahead of the clock.
     pub(crate) deadline_ms: u64,
     pub(crate) client: Name,
     pub(crate) metadata: Option<Box<Box<[u8]>>>,
-    /// The newest loss of a lock that the holder did not ask for.
+    /// The revision of the newest loss of a lock that the holder did not ask for.
     pub(crate) changed: Revision,
-    /// Grants that are held.
+    /// Grants that the lease holds.
     pub(crate) grants: List,
     /// Places in queues, in the order of their numbers.
     pub(crate) places: List,
     /// How many locks these places wait for.
     pub(crate) waits: u32,
-    /// Keys that end with it.
+    /// Keys that end with the lease.
     pub(crate) keys: List,
-    /// Every request up to this number is answered or given up.
+    /// The number up to which the client has an answer to every request or will never repeat it.
     pub(crate) done: u64,
     /// Remembered requests, in the order of their numbers.
     pub(crate) requests: List,
@@ -53,8 +53,7 @@ pub(crate) struct Lock {
     pub(crate) queue: List,
 }
 
-/// What the grants of an ask carry. Most ask for nothing special, which costs no memory; the locks
-/// of one ask share what they have.
+/// The terms that the grants of one acquire request share. Most requests use the defaults, which take no memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Terms(Option<Arc<Special>>);
 
@@ -109,14 +108,14 @@ impl Terms {
     }
 }
 
-/// One lock granted to one lease, until nobody is kept out by it any more.
+/// One lock granted to one lease, kept until it no longer keeps other leases out.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) lock: Slot,
     pub(crate) token: Token,
-    /// The place it was granted to; the grants of one ask share it.
+    /// The place that was granted; the grants of one acquire request share it.
     pub(crate) place: PlaceNumber,
-    /// The clock when it was granted.
+    /// The clock at the grant.
     pub(crate) since_ms: u64,
     pub(crate) state: GrantState,
     pub(crate) terms: Terms,
@@ -126,21 +125,21 @@ pub(crate) struct Grant {
     pub(crate) in_lease: Link,
 }
 
-/// How many asks rely on a place, its grants or a remembered request; those that were abandoned are
-/// taken off. An ask of a level that did not count them yet stays uncounted for ever, and so does
-/// one that more asks rely on than can be counted: it is given up by its holder or with its lease.
+/// How many acquire requests rely on a place, its grants or a remembered request; abandoned requests are subtracted. A
+/// request from a level that did not count yet stays uncounted for ever, and so does one whose count overflows: its
+/// holder releases it, or it ends with its lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asks(pub(crate) u32);
 
 impl Asks {
     const UNCOUNTED: Asks = Asks(0);
 
-    /// The first ask, at this level.
+    /// The count after the first request, at this level.
     pub(crate) fn first(level: u16) -> Self {
         if level >= LEVEL_ABANDON { Asks(1) } else { Self::UNCOUNTED }
     }
 
-    /// With one ask more.
+    /// The count after one more request.
     pub(crate) fn more(self) -> Self {
         match self {
             Self::UNCOUNTED => Self::UNCOUNTED,
@@ -148,7 +147,7 @@ impl Asks {
         }
     }
 
-    /// With one ask less; `None` if it was the last.
+    /// The count after one request less; `None` if it was the last.
     pub(crate) fn less(self) -> Option<Self> {
         match self {
             Self::UNCOUNTED => Some(Self::UNCOUNTED),
@@ -158,7 +157,7 @@ impl Asks {
     }
 }
 
-/// How a grant is held.
+/// The mode in which a grant is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GrantMode {
     Exclusive,
@@ -168,13 +167,13 @@ pub(crate) enum GrantMode {
 
 #[derive(Clone, Debug)]
 pub(crate) enum GrantState {
-    /// By this lease.
+    /// Held by this lease.
     Held(Slot),
-    /// It was taken away or ended unasked, and keeps others out for a while.
+    /// Taken away or expired; it keeps other leases out for a while.
     Over(Box<Over>),
 }
 
-/// What remains of a holder whose grant still keeps others out.
+/// What remains of a holder whose grant still keeps other leases out.
 #[derive(Clone, Debug)]
 pub(crate) struct Over {
     pub(crate) phase: Phase,
@@ -190,18 +189,18 @@ pub(crate) enum Phase {
     Delayed,
 }
 
-/// An ask that waits, with all its locks.
+/// A waiting acquire request with all its locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) number: PlaceNumber,
     pub(crate) lease: Slot,
-    /// Its first wait; the others are linked behind it in the order of their locks' names.
+    /// The first wait; the others are linked behind it in the order of their locks' names.
     pub(crate) first: Slot,
-    /// The revision at which it came.
+    /// The revision at which the request joined the queue.
     pub(crate) created: Revision,
-    /// The clock when it came.
+    /// The clock when the request joined the queue.
     pub(crate) since_ms: u64,
-    /// When its wait is over. Clocks start at 1 ms or later for anything that waits.
+    /// When the wait limit passes. The clock is 1 ms or later for everything that waits, so zero is free for `None`.
     pub(crate) until_ms: Option<NonZeroU64>,
     pub(crate) terms: Terms,
     pub(crate) independent: bool,
@@ -209,7 +208,7 @@ pub(crate) struct Place {
     pub(crate) in_lease: Link,
 }
 
-/// A place's standing in the queue of one lock.
+/// A place in the queue of one lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
     pub(crate) place: Slot,
@@ -232,7 +231,7 @@ pub(crate) struct Key {
     pub(crate) in_lease: Link,
 }
 
-/// A request that its lease numbered.
+/// A remembered request that the client of a lease numbered.
 #[derive(Clone, Debug)]
 pub(crate) struct SeqRequest {
     pub(crate) lease: Slot,
@@ -242,41 +241,41 @@ pub(crate) struct SeqRequest {
     pub(crate) in_lease: Link,
 }
 
-/// A request that came with an idempotency key.
+/// A remembered request that came with an idempotency key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyRequest {
-    /// Empty for nobody in particular, so not a [`Name`].
+    /// Empty for an anonymous caller, so not a [`Name`].
     pub(crate) principal: Box<str>,
     pub(crate) key: Name,
     pub(crate) hash: u64,
-    /// The clock when it came.
+    /// The clock when the request was applied.
     pub(crate) since_ms: u64,
     pub(crate) answer: Remembered,
     pub(crate) in_order: Link,
 }
 
-/// What a repeated request is answered with.
+/// The answer to a repeated request.
 #[derive(Clone, Debug)]
 pub(crate) enum Remembered {
-    /// The present standing of a place.
+    /// The present state of a place.
     Ask(AskRecord),
-    /// What it was answered the first time.
+    /// The outcome of the first execution.
     Outcome(Box<Outcome>),
 }
 
-/// A remembered ask that was granted or queued.
+/// A remembered acquire request that was granted or queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AskRecord {
     pub(crate) lease: LeaseId,
     /// The revision that created the lease.
     pub(crate) created: Revision,
     pub(crate) place: PlaceNumber,
-    /// How many asks came with this request id.
+    /// How many acquire requests came with this request id.
     pub(crate) asks: Asks,
 }
 
 impl Remembered {
-    /// The ask, if it is one that was granted or queued.
+    /// The acquire request, if the record is of one that was granted or queued.
     pub(crate) fn ask(&self) -> Option<AskRecord> {
         match self {
             Remembered::Ask(ask) => Some(*ask),
@@ -298,11 +297,11 @@ macro_rules! linked {
     )+};
 }
 
-/// The lists a grant stands in.
+/// The list of a lock's grants.
 pub(crate) const IN_LOCK: usize = 0;
-/// The list that a record of any kind stands in because of its lease.
+/// The list that links a record of any kind to its lease.
 pub(crate) const IN_LEASE: usize = 1;
-/// The list of a wait in its lock's queue.
+/// The list of the waits in a lock's queue.
 pub(crate) const IN_QUEUE: usize = 2;
 /// The list of idempotency keys, oldest first.
 pub(crate) const IN_ORDER: usize = 3;
@@ -332,8 +331,8 @@ mod tests {
 
     #[test]
     fn records_stay_within_their_budget() {
-        // A held lock is a lock, a grant and an index entry of some 60 bytes; a waiter a place and a
-        // wait; a lease itself and two index entries of some 60 bytes together.
+        // A held lock is a lock, a grant and an index entry of some 60 bytes. A waiter is a place and a wait. A lease
+        // is its record and two index entries of some 60 bytes together.
         assert!(size_of::<Lock>() + size_of::<Grant>() <= 190);
         assert!(size_of::<Place>() + size_of::<Wait>() <= 150);
         assert!(size_of::<Lease>() <= 190);

@@ -1,21 +1,21 @@
-//! How are records kept so that they are dense, named by small numbers, and copied without a stop?
+//! Stores records densely under small slot numbers, and copies them without a pause.
 //!
-//! Which slot is used next is part of the state: every member and every replay chooses alike.
+//! The choice of the next free slot is part of the state: every member and every replay chooses alike.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-/// Records per chunk: one chunk is what a write copies while a frozen copy is being read.
+/// Records per chunk. A write copies one chunk while a frozen copy shares it.
 const CHUNK: usize = 256;
 
-/// The place of a record in its slab.
+/// The position of a record in its slab.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Slot(NonZeroU32);
 
 impl Slot {
-    /// The slot with this number, counted from 0.
+    /// Returns the slot with this number, counted from 0.
     pub(crate) fn from_index(index: usize) -> Option<Self> {
         let index = u32::try_from(index).ok()?.checked_add(1)?;
         NonZeroU32::new(index).map(Self)
@@ -26,12 +26,12 @@ impl Slot {
         self.0.get() as usize - 1
     }
 
-    /// Its number as it is shown in handles.
+    /// Its number as handles show it.
     pub(crate) fn number(self) -> u32 {
         self.0.get() - 1
     }
 
-    /// The slot that a handle shows.
+    /// The slot that a handle names.
     pub(crate) fn from_number(number: u32) -> Option<Self> {
         number.checked_add(1).and_then(NonZeroU32::new).map(Self)
     }
@@ -45,8 +45,7 @@ enum Entry<T> {
 
 type Block<T> = Box<[Entry<T>]>;
 
-/// A chunk is shared only while a frozen copy exists, so that writing costs no atomic operation
-/// at any other time.
+/// A chunk is shared only while a frozen copy exists, so that a write costs no atomic operation at any other time.
 enum Chunk<T> {
     Own(Block<T>),
     Shared(Arc<Block<T>>),
@@ -66,7 +65,7 @@ impl<T: Clone> Chunk<T> {
         if let Chunk::Shared(block) = self {
             let empty = Arc::new(Block::from([]));
             let block = core::mem::replace(block, empty);
-            // The frozen copy may be gone already; then the chunk is taken back without copying.
+            // If the frozen copy is gone already, the chunk is taken back without copying.
             let own = Arc::try_unwrap(block).unwrap_or_else(|shared| Block::clone(&shared));
             *self = Chunk::Own(own);
         }
@@ -77,14 +76,14 @@ impl<T: Clone> Chunk<T> {
     }
 }
 
-/// Records of one kind, named by slots.
+/// Records of one kind, addressed by slots.
 pub(crate) struct Slab<T> {
     chunks: Vec<Chunk<T>>,
-    /// Slots ever used; the next new one has this number.
+    /// The number of slots ever used; the next new slot has this index.
     used: usize,
-    /// Records there are.
+    /// The number of records.
     len: usize,
-    /// The vacant slot to use next; the others are linked behind it.
+    /// The vacant slot to use next; the other vacant slots are linked behind it.
     free: Option<Slot>,
 }
 
@@ -138,19 +137,19 @@ impl<T> Slab<T> {
         })
     }
 
-    /// Slots ever used.
+    /// The number of slots ever used.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    /// Bytes that the records take, with the vacant slots among them.
+    /// Bytes that the records take, including the vacant slots among them.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.chunks.len() * (CHUNK * size_of::<Entry<T>>() + size_of::<Chunk<T>>())
     }
 }
 
 impl<T: Clone> Slab<T> {
-    /// The record in a slot that is known to be full, to be changed.
+    /// The record in a slot that is known to be full, mutably.
     pub(crate) fn at_mut(&mut self, slot: Slot) -> &mut T {
         match self.entry_mut(slot) {
             Entry::Full(record) => record,
@@ -158,7 +157,7 @@ impl<T: Clone> Slab<T> {
         }
     }
 
-    /// Keeps a record and says where.
+    /// Inserts a record and returns its slot.
     pub(crate) fn insert(&mut self, record: T) -> Slot {
         let slot = self.free.unwrap_or_else(|| self.grow());
         let entry = self.entry_mut(slot);
@@ -169,7 +168,7 @@ impl<T: Clone> Slab<T> {
         slot
     }
 
-    /// Takes the record out of a slot that is known to be full.
+    /// Removes the record from a slot that is known to be full.
     pub(crate) fn remove(&mut self, slot: Slot) -> T {
         let vacant = Entry::Vacant { next: self.free };
         match core::mem::replace(self.entry_mut(slot), vacant) {
@@ -182,7 +181,7 @@ impl<T: Clone> Slab<T> {
         }
     }
 
-    /// A copy of everything, as it is now, that costs one step per chunk.
+    /// Copies everything as it is now, at the cost of one step per chunk.
     pub(crate) fn freeze(&mut self) -> Self {
         let share = |chunk: &mut Chunk<T>| {
             let block = match chunk {
@@ -203,10 +202,9 @@ impl<T: Clone> Slab<T> {
         }
     }
 
-    /// Makes room for a record at a slot of its own choice, when a snapshot is read. `false` if the
-    /// slot is taken or out of order.
+    /// Inserts a record at a given slot, when a snapshot is read. Returns `false` if the slot is taken or out of order.
     pub(crate) fn place(&mut self, slot: Slot, record: T) -> bool {
-        // Slots come in ascending order, so everything between the last one and this is vacant.
+        // Slots come in ascending order, so every slot between the previous one and this one is vacant.
         if slot.index() < self.used {
             return false;
         }
@@ -219,7 +217,7 @@ impl<T: Clone> Slab<T> {
         true
     }
 
-    /// Puts the vacant slots of a snapshot in order. `false` unless these are exactly all of them.
+    /// Links the vacant slots of a snapshot in order. Returns `false` unless these are exactly all of them.
     pub(crate) fn order_vacant(&mut self, used: usize, order: &[Slot]) -> bool {
         if used < self.used || used - self.len != order.len() {
             return false;
@@ -236,7 +234,7 @@ impl<T: Clone> Slab<T> {
             next = Some(slot);
         }
         self.free = next;
-        // A slot named twice would make a ring or a short list.
+        // A slot named twice would make a cycle or a short list.
         self.vacant().take(order.len() + 1).count() == order.len()
     }
 

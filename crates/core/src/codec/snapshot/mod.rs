@@ -1,8 +1,8 @@
-//! Which bytes is the whole state made of, and how are they written without stopping the machine?
+//! Encodes and decodes the whole state as a snapshot, which is written while the machine goes on.
 //!
-//! A snapshot is a head, then frames of records, then a last frame with the hash of all before it.
-//! Records name each other by slot; lists and indexes are derived and not written. Equal states have
-//! equal bytes, wherever they come from.
+//! A snapshot is a head, then frames of records, then a last frame with the hash of everything before it. Records refer
+//! to each other by slot; lists and indexes are derived and not written. Equal states have equal bytes, whatever their
+//! history.
 //!
 //! `magic · version · (length:8 · section:1 · records)* · length · end · hash:16`
 
@@ -14,19 +14,19 @@ mod write;
 pub use read::{BadSnapshot, SnapshotReader, snapshot_hash};
 pub use write::Frozen;
 
-/// What every snapshot begins with: a name and the version of the format.
+/// The first bytes of every snapshot: a name and the version of the format.
 const MAGIC: &[u8; 8] = b"TENURE\x00\x01";
 
-/// A frame is closed when it has this many bytes. One record is never split.
+/// The size at which a frame is closed. One record is never split.
 const FRAME_BYTES: usize = 64 * 1024;
 
-/// The parts of a snapshot, in the order in which they stand.
+/// The parts of a snapshot, in the order in which they are written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 enum Section {
     Head = 1,
-    /// Vacant slots of each slab, in the order in which they will be used; they come first so that
-    /// the number of slots is known before any record is read.
+    /// The vacant slots of each slab, in the order in which they will be used. They come first, so that the reader
+    /// knows the number of slots before it reads any record.
     Vacant = 2,
     Leases = 3,
     Locks = 4,

@@ -1,4 +1,4 @@
-//! How is a snapshot read, piece by piece, from bytes that may be anything?
+//! Decodes a snapshot piece by piece from untrusted bytes.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,33 +12,33 @@ use crate::machine::Machine;
 use crate::state::history::History;
 use crate::state::slab::{Slab, Slot};
 
-/// How many slabs there are, each with its own list of vacant slots.
+/// The number of slabs, each with its own list of vacant slots.
 const SLABS: usize = 8;
 
-/// Why a snapshot is none.
+/// Why a snapshot is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadSnapshot {
     /// It does not begin like a snapshot of a version that this build knows.
     #[error("not a snapshot of a known version")]
     Version,
-    /// It was written by rules newer than this build knows.
+    /// It was written at a level newer than this build knows.
     #[error("the state is at level {level}, this version of tenure knows up to {known}")]
     Level {
-        /// Its level.
+        /// The level of the snapshot.
         level: u16,
-        /// What is known here.
+        /// The newest level that this build knows.
         known: u16,
     },
-    /// Some of its bytes do not have the form they should have.
+    /// Some of its bytes do not follow the format.
     #[error("malformed bytes in the snapshot")]
     Malformed,
-    /// Its bytes are not those that were hashed.
+    /// Its bytes do not match its hash.
     #[error("the hash of the snapshot does not match")]
     Hash,
-    /// It is not all there.
+    /// Some of its bytes are missing.
     #[error("the snapshot is incomplete")]
     Incomplete,
-    /// It is well-formed, but says things that cannot be true together.
+    /// It is well-formed, but its records contradict each other.
     #[error("the snapshot contradicts itself")]
     Inconsistent,
 }
@@ -49,10 +49,10 @@ impl From<Malformed> for BadSnapshot {
     }
 }
 
-/// Reads a snapshot as it arrives. Memory grows with what has arrived, never with what is claimed.
+/// Decodes a snapshot as it arrives. Memory grows with the bytes that arrived, never with the lengths they claim.
 pub struct SnapshotReader {
     machine: Box<Machine>,
-    /// The bytes of a frame that is not complete yet.
+    /// The bytes of an incomplete frame.
     pending: Vec<u8>,
     hasher: Xxh3Default,
     section: Section,
@@ -89,7 +89,7 @@ impl Default for SnapshotReader {
 }
 
 impl Machine {
-    /// The state that these bytes are the encoding of.
+    /// Decodes a complete encoding of the state.
     pub fn decode(bytes: &[u8]) -> Result<Machine, BadSnapshot> {
         let mut reader = SnapshotReader::default();
         reader.push(bytes)?;
@@ -98,14 +98,14 @@ impl Machine {
 }
 
 impl SnapshotReader {
-    /// Reads for a build that knows levels up to this one.
+    /// Creates a reader for a build that knows levels up to this one.
     pub fn knowing(level: u16) -> Self {
         let mut reader = Self::default();
         reader.machine.level_known = level;
         reader
     }
 
-    /// Reads the next piece. After an error there is nothing more to read.
+    /// Decodes the next piece. After an error every further piece fails.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), BadSnapshot> {
         let result = if self.failed { Err(BadSnapshot::Malformed) } else { self.read(bytes) };
         self.failed |= result.is_err();
@@ -129,8 +129,8 @@ impl SnapshotReader {
             self.begun = true;
         }
         self.pending.extend_from_slice(bytes);
-        // Taken out so that frames can be read from it; a long frame grows here, and is not copied
-        // again for every piece that it comes in.
+        // Taken out so that frames can be read from it. A long frame accumulates here and is not copied again for every
+        // piece that it arrives in.
         let mut pending = core::mem::take(&mut self.pending);
         let mut read = 0;
         while let Some((frame, after)) = next_frame(&pending[read..]) {
@@ -143,7 +143,7 @@ impl SnapshotReader {
         Ok(())
     }
 
-    /// The state, once every piece was read.
+    /// Returns the state, once every piece was read.
     pub fn finish(mut self) -> Result<Machine, BadSnapshot> {
         if self.failed || !self.complete || !self.pending.is_empty() {
             return Err(BadSnapshot::Incomplete);
@@ -231,7 +231,7 @@ impl SnapshotReader {
         machine.rolling_hash = head.rolling_hash;
         machine.limits = limits;
         machine.history = History::new(head.floor);
-        // The head is read once: nothing may come before what follows it.
+        // The head is accepted once: only later sections may follow it.
         self.section = Section::Vacant;
         Ok(())
     }
@@ -291,12 +291,12 @@ impl SnapshotReader {
     }
 }
 
-/// The hash that a snapshot with these bytes before its last frame ends with.
+/// The hash with which a snapshot with these bytes ahead of its last frame ends.
 pub fn snapshot_hash(bytes: &[u8]) -> u128 {
     xxhash_rust::xxh3::xxh3_128(bytes)
 }
 
-/// The first frame, if it is all there, and what follows it.
+/// Splits off the first frame, if it is complete.
 fn next_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk::<8>()?;
     rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)
@@ -310,8 +310,8 @@ fn records<T: Record + Clone>(
 ) -> Result<(), BadSnapshot> {
     while !reader.is_empty() {
         let slot = get_slot(reader)?;
-        // Every slot below is a record that was read or a vacant one that was listed, so that no
-        // number can make the slab grow beyond what was sent.
+        // Every slot below is a record that was read or a vacant slot that was listed, so that no slot number can make
+        // the slab grow beyond what was sent.
         if slot.index() > slab.len() + vacant.order.len() {
             return Err(BadSnapshot::Inconsistent);
         }
@@ -323,6 +323,6 @@ fn records<T: Record + Clone>(
 }
 
 fn order<T: Clone>(slab: &mut Slab<T>, vacant: &Vacant) -> bool {
-    // Again: no more slots than were sent.
+    // The same bound: no more slots than were sent.
     vacant.used <= slab.len() + vacant.order.len() && slab.order_vacant(vacant.used, &vacant.order)
 }

@@ -1,4 +1,4 @@
-//! How are lists, indexes and sums made again from the records of a snapshot?
+//! Rebuilds lists, indexes and sums from the records of a snapshot.
 
 use alloc::vec::Vec;
 use tenure_types::{Name, PlaceNumber, Token};
@@ -10,8 +10,8 @@ use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_ORDER, IN_QUEUE, Ph
 use crate::state::slab::Slot;
 
 impl Machine {
-    /// Links the records and makes everything that is derived. Whatever names a record that is not
-    /// there, or stands twice where it may stand once, is refused.
+    /// Links the records and rebuilds everything derived. Rejects a snapshot in which a record refers to one that does
+    /// not exist, or occurs twice where it may occur once.
     pub(super) fn rebuild(&mut self, key_request_order: &[Slot]) -> Result<(), BadSnapshot> {
         self.index_leases()?;
         self.index_locks()?;
@@ -26,7 +26,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The weight of the state, summed from its records.
+    /// Computes the weight of the state from its records.
     pub(crate) fn weigh(&self) -> u64 {
         use crate::command::weight::{PLACE_BYTES, WAIT_BYTES};
         let leases: u64 = self.leases.iter().map(|(_, lease)| lease.weight()).sum();
@@ -62,7 +62,7 @@ impl Machine {
     }
 
     fn link_grants(&mut self) -> Result<(), BadSnapshot> {
-        // Holders stand in the order of slots or, without slots, of tokens.
+        // Holders are ordered by slot or, without slots, by token.
         let mut order: Vec<(Option<u32>, Token, Slot)> = self
             .grants
             .iter()

@@ -1,4 +1,4 @@
-//! Which bytes is each kind of record made of?
+//! Encodes and decodes each kind of record in a snapshot.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,15 +17,15 @@ use crate::state::record::{
 };
 use crate::state::slab::Slot;
 
-/// A record that can be written and read. Links are derived: reading leaves them empty. The level of
-/// the state decides which parts a record has, so that members of several versions write the same
-/// bytes as long as they apply by the same rules.
+/// A record that can be encoded and decoded. Links are derived: decoding leaves them empty. The level of the state
+/// decides which parts a record has, so that members of different versions write the same bytes as long as they apply
+/// at the same level.
 pub(super) trait Record: Sized {
     fn put(&self, out: &mut Vec<u8>, level: u16);
     fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed>;
 }
 
-/// The numbers of the state that are no records.
+/// The parts of the state that are numbers rather than records.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) clock_ms: u64,
@@ -125,13 +125,13 @@ fn put_slot(out: &mut Vec<u8>, slot: Slot) {
     out.put(u64::from(slot.number()));
 }
 
-/// What is counted up one by one, and so never comes near the end of its range by counting.
+/// Reads a counter that grows by one at a time, and so never gets near the end of its range by counting.
 fn get_count(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let count = reader.number()?;
     if count > 1 << 62 { Err(Malformed) } else { Ok(count) }
 }
 
-/// The newest revision, which fits a signed integer in every epoch.
+/// Reads the newest revision, which fits a signed integer in every epoch.
 fn get_revision(reader: &mut Reader<'_>) -> Result<Revision, Malformed> {
     let revision = reader.revision()?;
     if revision.0 > i64::MAX as u64 { Err(Malformed) } else { Ok(revision) }
@@ -290,7 +290,7 @@ impl Record for Place {
         Ok(Place {
             number,
             lease,
-            // Replaced when its waits are read; a place without any is refused then.
+            // A placeholder, replaced when the waits are read. A place without any wait is rejected then.
             first: lease,
             created: reader.revision()?,
             since_ms: get_time(reader)?,
@@ -418,11 +418,11 @@ fn get_terms(reader: &mut Reader<'_>) -> Result<Terms, Malformed> {
     let max_hold_ms = reader.optional()?;
     let purpose = if reader.flag()? { Purpose::Election } else { Purpose::Lock };
     let terms = Terms::new(metadata, lock_delay_ms, max_hold_ms, purpose);
-    // Plain terms have one form only, so that equal states have equal bytes.
+    // Default terms have one form only, so that equal states have equal bytes.
     if terms.is_plain() { Err(Malformed) } else { Ok(terms) }
 }
 
-/// Asks are counted from a level on, and written from there on.
+/// Writes the request count, which exists from a level on.
 fn put_asks(out: &mut Vec<u8>, asks: Asks, level: u16) {
     if level >= LEVEL_ABANDON {
         out.put(u64::from(asks.0));

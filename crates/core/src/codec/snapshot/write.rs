@@ -1,4 +1,4 @@
-//! How is a frozen state written, frame by frame?
+//! Encodes a frozen state frame by frame.
 
 use alloc::vec::Vec;
 use tenure_types::{Limits, Revision};
@@ -15,7 +15,7 @@ use crate::state::record::{
 };
 use crate::state::slab::{Slab, Slot};
 
-/// The whole state as it was at one revision, to be written while the machine goes on.
+/// The whole state at one revision, to be encoded while the machine goes on.
 pub struct Frozen {
     head: Head,
     limits: Limits,
@@ -31,7 +31,7 @@ pub struct Frozen {
     history: History,
 }
 
-/// What a snapshot is written from: a frozen state, or the machine itself.
+/// The source of a snapshot: a frozen state, or the machine itself.
 struct Source<'a> {
     head: Head,
     limits: &'a Limits,
@@ -48,7 +48,7 @@ struct Source<'a> {
 }
 
 impl Machine {
-    /// A copy of the whole state, as it is now, at the cost of one step per 256 records.
+    /// Copies the whole state as it is now, at the cost of one step per 256 records.
     pub fn freeze(&mut self) -> Frozen {
         Frozen {
             head: Head::of(self),
@@ -102,9 +102,9 @@ impl Frozen {
         self.head.revision
     }
 
-    /// Writes the canonical encoding in pieces of some 64 KiB; the hash over it.
+    /// Writes the canonical encoding in pieces of some 64 KiB and returns the hash over it.
     ///
-    /// The caller may pause between pieces for as long as it likes.
+    /// The caller may pause between pieces for any length of time.
     pub fn write(&self, sink: &mut dyn FnMut(&[u8])) -> u128 {
         let source = Source {
             head: self.head.clone(),
@@ -153,7 +153,7 @@ impl Source<'_> {
         frames.end()
     }
 
-    /// For each slab: how many slots were ever used, and which of them are vacant.
+    /// Writes for each slab how many slots were ever used, and which of them are vacant.
     fn write_vacant(&self, frames: &mut Frames<'_>) {
         frames.vacant(self.leases);
         frames.vacant(self.locks);
@@ -176,10 +176,10 @@ impl Source<'_> {
     }
 }
 
-/// Cuts what is written into frames and hashes them.
+/// Splits the output into frames and hashes them.
 struct Frames<'a> {
     sink: &'a mut dyn FnMut(&[u8]),
-    /// The level of the state, which decides the form of its records.
+    /// The level of the state, which decides the format of its records.
     level: u16,
     hasher: Xxh3Default,
     frame: Vec<u8>,
@@ -211,7 +211,7 @@ impl Frames<'_> {
         self.close();
     }
 
-    /// Items of one section, in as many frames as they need.
+    /// Writes the items of one section, in as many frames as they need.
     fn many<I>(
         &mut self,
         section: Section,
@@ -247,7 +247,7 @@ impl Frames<'_> {
         self.many(section, slots, |out, slot| out.put(u64::from(slot.number())));
     }
 
-    /// One frame that says how many, then frames with the slots themselves.
+    /// Writes one frame with the counts, then frames with the slots themselves.
     fn vacant<T>(&mut self, slab: &Slab<T>) {
         self.section(Section::Vacant, |out| {
             out.put(slab.used() as u64);
