@@ -1,4 +1,4 @@
-//! Which command does an action stand for?
+//! Encodes the command that an action of a script stands for.
 
 use tenure_core::codec::encode_request;
 use tenure_core::request::{
@@ -10,7 +10,7 @@ use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 use super::stage::Stage;
 use super::words::{Words, number, span};
 
-/// The request in log form.
+/// Encodes the request.
 pub(super) fn encode(stage: &mut Stage, words: &Words) -> Vec<u8> {
     let mut out = Vec::new();
     let mut send = |id: RequestId<'_>, command: Command<'_>| {
@@ -58,7 +58,7 @@ pub(super) fn encode(stage: &mut Stage, words: &Words) -> Vec<u8> {
         }
         name => {
             actor_command(stage, name, words, &mut send);
-            // Token 0 is none: no request has it, so it is written in by hand.
+            // Token 0 means no token, and no request can be built with it, so the byte is overwritten here.
             if words.number("token") == Some(0) {
                 *out.last_mut().expect("a request has bytes") = 0;
             }
@@ -129,7 +129,7 @@ fn actor_command(
             let lock = words.at(2);
             send(request, Command::Release(Hold { lease, lock, token: current(lock) }));
         }
-        // The ask of that place that came with idempotency key `of` or number `of-seq`.
+        // Abandons the acquire request of that place that came with idempotency key `of` or number `of-seq`.
         "abandon" => {
             let ask = match (words.option("of"), words.number("of-seq")) {
                 (Some(key), _) => AskId::Key(key),
@@ -157,7 +157,7 @@ fn actor_command(
             send(request, Command::Stopped { lease, created, lock, token });
         }
         "put" => send(request, put(words.at(2), words.at(3), Some(lease), words)),
-        // Written under the lease's request numbers, but not bound to it.
+        // Numbered by the lease, but not bound to it.
         "put-free" => send(request, put(words.at(2), words.at(3), None, words)),
         "delete" => send(request, delete(words.at(2), words)),
         verb => panic!("nobody knows how to `{verb}`"),
@@ -188,7 +188,7 @@ fn wait(words: &Words) -> Wait {
     }
 }
 
-/// The locks asked for: `a b:shared c:slots=3`; a flag or option counts for those that say nothing.
+/// The requested locks: `a b:shared c:slots=3`; a flag or option applies to those without a mode of their own.
 fn asks(words: &Words) -> Asks<'_> {
     let slots = |of: &str| Mode::Slot { of: of.parse().expect("a number of slots") };
     let usual = match words.option("slots") {
@@ -223,7 +223,7 @@ fn delete<'a>(key: &'a str, words: &'a Words) -> Command<'a> {
     Command::Delete { key, expect: expect(words), guard: guard(words) }
 }
 
-/// `if=absent`, `if=modified:5`, `if=value:x`.
+/// Parses the precondition: `if=absent`, `if=modified:5`, `if=value:x`.
 fn expect(words: &Words) -> Expect<'_> {
     match words.option("if").map(|word| word.split_once(':').unwrap_or((word, ""))) {
         None => Expect::Any,
@@ -234,7 +234,7 @@ fn expect(words: &Words) -> Expect<'_> {
     }
 }
 
-/// `guard=deploy:1`.
+/// Parses the guard: `guard=deploy:1`.
 fn guard(words: &Words) -> Option<Guard<'_>> {
     let (lock, number_) = words.option("guard")?.rsplit_once(':').expect("`guard=lock:token`");
     Some(Guard { lock, token: token(number(number_)) })

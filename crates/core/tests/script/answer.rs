@@ -1,11 +1,11 @@
-//! What did the machine answer, and whom did it tell, in words?
+//! Writes the machine's answers and notices in the words of a script.
 
 use tenure_core::outcome::{Answer, Effects, Grants, Notice, Outcome, Renewal, Word};
 use tenure_types::{Handle, Holder, HolderState, Refusal};
 
 use super::words::show_span;
 
-/// All answers of an entry, then all its notices.
+/// Shows all answers of an entry, then all its notices.
 pub(super) fn show(effects: &Effects, name_of: impl Fn(Handle) -> String) -> String {
     let answers: Vec<String> = effects.outcomes.iter().map(outcome).collect();
     let notices = effects.notices.iter().map(|told| notice(told, &name_of));
@@ -102,13 +102,13 @@ fn notice(notice: &Notice, name_of: &impl Fn(Handle) -> String) -> String {
     }
 }
 
-/// Who took something away and why, as far as they said who they are.
+/// Who took something away and why; empty if no name was given.
 fn said(word: &Word) -> String {
     let Some(by) = &word.by else { return String::new() };
     word.reason.as_ref().map_or(format!(" by {by}"), |reason| format!(" by {by} for {reason}"))
 }
 
-/// The reason for programs, in small letters, and what else the refusal says.
+/// The stable reason in lower case, and the details of the refusal.
 fn show_refusal(refusal: &Refusal) -> String {
     let reason = refusal.reason().to_lowercase().replace('_', "-");
     let details = match refusal {
@@ -134,7 +134,7 @@ fn show_refusal(refusal: &Refusal) -> String {
             Some(slots) => format!("{lock} has {slots} slots"),
             None => format!("{lock} has no slots"),
         },
-        // The ring is what the refusal is about: it is never left out.
+        // The cycle is the content of this refusal, so it cannot be left out.
         Refusal::Deadlock { ring } => {
             let steps = ring.iter().map(|link| format!("{} {}", link.client, link.lock));
             return format!("{reason}: {}", steps.collect::<Vec<_>>().join(", "));

@@ -1,4 +1,4 @@
-//! Does a state, wherever it came from, take every command about everything it shows?
+//! Checks that a state from any source accepts every command about everything it shows.
 
 use tenure_core::Machine;
 use tenure_core::codec::{encode_request, seal_entry};
@@ -9,14 +9,14 @@ use tenure_core::request::{
 };
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
 
-/// How many leases and locks of a state are used: all of a small one.
+/// The most leases and locks of a state that are used: all of them in a small one.
 const SHOWN_MAX: usize = 8;
 
 /// A holder as a view shows it: token, lease, and the revision that created the lease.
 type Shown = (Token, LeaseId, Revision);
 
-/// Applies every command to every lease, lock and token that the machine shows, without letting
-/// time pass, and checks the state after each.
+/// Applies every command to every lease, lock and token that the machine shows, without advancing the clock, and checks
+/// the state after each.
 pub(crate) fn exercise(machine: &mut Machine) {
     let mut locks: Vec<(Name, Vec<Shown>)> = Vec::new();
     for lock in machine.locks("", None, SHOWN_MAX) {
@@ -103,7 +103,7 @@ fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Sho
 fn run(machine: &mut Machine, command: Command<'_>) {
     let mut bytes = Vec::new();
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-    // A term of its own, so that its count of nothing leaves the clock where it is.
+    // A new term, so that its count of 0 leaves the clock unchanged.
     let term = Term(machine.clock_term().0.saturating_add(1));
     let payload = seal_entry(term, 0, [bytes.as_slice()]);
     machine.apply(term, Some(&payload), &mut Effects::default());

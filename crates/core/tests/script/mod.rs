@@ -1,6 +1,6 @@
-//! How does a scenario in words become entries of the log, and did the machine do as it says?
+//! Plays a scenario written in words: turns it into log entries and compares what the machine does.
 //!
-//! A script has one entry of the log, or one question, on each line:
+//! A script has one entry of the log, or one query, on each line:
 //!
 //! ```text
 //!  1s  A lease 10s       granted
@@ -8,14 +8,14 @@
 //! 11s  -                 A lost deploy; A expired
 //! ```
 //!
-//! Two or more spaces separate time, action and expectation. The time is what the present leader has
-//! counted, so it begins again with `term 2` and after `restore`. `-` is an entry without commands,
-//! or nothing to expect. Several commands of one entry, and their answers, are joined by ` + `.
-//! What others are told follows the answers after `;`. Details in parentheses may be left out of an
-//! expectation, all or none. A line that begins with `..` goes on with the expectation before it.
+//! Two or more spaces separate time, action and expectation. The time is what the present leader has counted, so it
+//! starts again with `term 2` and after `restore`. `-` is an entry without commands, or nothing to expect. Several
+//! commands of one entry, and their answers, are joined by ` + `. Notices to other leases follow the answers after `;`.
+//! An expectation may leave out details in parentheses, all or none. A line that begins with `..` continues the
+//! expectation before it.
 //!
-//! Every line also checks the invariants, and is applied to a second machine that is written to a
-//! snapshot and read back after each line: nothing may tell the two apart.
+//! Every line also checks the invariants. It is also applied to a second machine, which is written to a snapshot and
+//! read back after each line: the two must be indistinguishable.
 
 mod action;
 mod answer;
@@ -29,13 +29,13 @@ pub(crate) use exercise::exercise;
 pub(crate) use patch::{frames, number_len, rehash, replace_number};
 pub(crate) use stage::Stage;
 
-/// Plays a script and compares every line with what it expects.
+/// Plays a script and compares every line with its expectation.
 #[track_caller]
 pub(crate) fn check(script: &str) {
     play(script);
 }
 
-/// Plays a script, compares every line, and hands over the stage as it is at the end.
+/// Plays a script, compares every line, and returns the final stage.
 #[track_caller]
 pub(crate) fn play(script: &str) -> Stage {
     let lines = parse(script);
@@ -88,7 +88,7 @@ fn parse(script: &str) -> Vec<Line<'_>> {
     lines
 }
 
-/// The script with one line marked.
+/// Returns the script with one line marked.
 fn mark(script: &str, number: usize) -> String {
     let mut text = String::from("\n");
     for (at, line) in script.lines().enumerate() {
@@ -99,7 +99,7 @@ fn mark(script: &str, number: usize) -> String {
     text
 }
 
-/// A text without what stands in parentheses.
+/// Returns a text without the parts in parentheses.
 fn without_details(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -1,19 +1,19 @@
-//! How is a snapshot changed so that its hash still matches?
+//! Modifies a snapshot so that its hash still matches.
 //!
-//! Some states take too long to reach, and some bytes no machine would write.
+//! Tests need this because some states take too long to reach, and some bytes no machine would write.
 
 use tenure_core::Machine;
 use tenure_types::Token;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// What a snapshot begins with, and the length and section before its head.
+/// The length of the magic bytes, and of the length and section ahead of the head.
 const MAGIC: usize = 8;
 const FRAME: usize = 8 + 1;
 
 /// The last frame: length, section and hash.
 const END: usize = 8 + 1 + 16;
 
-/// Writes the hash of everything before the last frame into it.
+/// Writes the hash of everything ahead of the last frame into it.
 pub(crate) fn rehash(snapshot: &mut [u8]) {
     let end = snapshot.len() - END;
     let hash = xxh3_128(&snapshot[..end]);
@@ -21,7 +21,7 @@ pub(crate) fn rehash(snapshot: &mut [u8]) {
     snapshot[at..].copy_from_slice(&hash.to_le_bytes());
 }
 
-/// Where each frame but the last begins, and where it ends.
+/// The start and end of each frame but the last.
 pub(crate) fn frames(snapshot: &[u8]) -> Vec<(usize, usize)> {
     let mut frames = Vec::new();
     let mut at = MAGIC;
@@ -33,7 +33,7 @@ pub(crate) fn frames(snapshot: &[u8]) -> Vec<(usize, usize)> {
     frames
 }
 
-/// Writes another number where one may begin, in the frame that begins at `frame`.
+/// Overwrites the number at `at`, in the frame that begins at `frame`.
 pub(crate) fn replace_number(snapshot: &mut Vec<u8>, frame: usize, at: usize, number: u64) {
     let old = number_len(&snapshot[at..]);
     let new = write_number(number);
@@ -44,7 +44,7 @@ pub(crate) fn replace_number(snapshot: &mut Vec<u8>, frame: usize, at: usize, nu
     rehash(snapshot);
 }
 
-/// The same state after so many grants that only `left` tokens of its epoch are left.
+/// Returns the same state after so many grants that only `left` tokens of its epoch remain.
 pub(super) fn with_tokens_left(machine: &Machine, left: u64) -> Machine {
     let mut bytes = machine.encode();
     // clock, term, base, epoch, counter
@@ -61,7 +61,7 @@ fn frame_len(snapshot: &[u8], at: usize) -> usize {
     usize::try_from(u64::from_le_bytes(len)).expect("a length")
 }
 
-/// How many bytes the number that begins here has.
+/// The length of the number that begins here.
 pub(crate) fn number_len(bytes: &[u8]) -> usize {
     1 + bytes.iter().take_while(|byte| **byte >= 128).count()
 }

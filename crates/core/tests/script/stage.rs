@@ -1,4 +1,4 @@
-//! Who takes part in a scenario, and what do they know of it?
+//! Keeps the machines and actors of a scenario, and what each actor has been answered.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use tenure_types::{Epoch, Handle, LeaseId, Term};
 use super::words::Words;
 use super::{action, answer, patch, view};
 
-/// One who has a lease, or wants one.
+/// A client that has a lease, or requests one.
 pub(super) struct Actor {
     pub(super) id: u64,
     pub(super) client: String,
     pub(super) leases: Vec<LeaseGrant>,
 }
 
-/// Two machines that are told the same, and what the actors were told.
+/// Two machines that apply the same entries, and what the actors were answered.
 pub(crate) struct Stage {
     pub(crate) machine: Machine,
-    /// Told the same, but written to a snapshot and read back after every line.
+    /// Applies the same entries, but is written to a snapshot and read back after every line.
     twin: Machine,
-    /// The state before the last line, to be written while the machine goes on.
+    /// The state before the last line, to be encoded after the machine has gone on.
     frozen: Option<(Frozen, Vec<u8>)>,
     term: u64,
     pub(super) actors: BTreeMap<String, Actor>,
@@ -44,7 +44,7 @@ impl Stage {
         }
     }
 
-    /// What one line did, in words; or what is broken.
+    /// Executes one line. Returns what it did in words, or the invariant that is broken.
     pub(super) fn step(&mut self, time_ms: u64, action: &str) -> Result<String, String> {
         let words = Words::of(action);
         let said = match words.at(0) {
@@ -94,7 +94,7 @@ impl Stage {
         Ok(said)
     }
 
-    /// The payload of an entry, and for each command who sent it and about what.
+    /// Builds the payload of an entry. Returns the words of each command with it.
     fn seal(&mut self, count_ms: u64, action: &str) -> (Vec<u8>, Vec<Words>) {
         let (term, action) = match action.strip_prefix("in term ") {
             Some(rest) => {
@@ -123,7 +123,7 @@ impl Stage {
         if effects != again {
             return Err(format!("after a snapshot it was {again:?}, not {effects:?}"));
         }
-        // A refusal changes nothing: neither a revision nor the weight of the state.
+        // A refusal changes neither the revision nor the weight of the state.
         let words = entry.map(|(_, words)| words).unwrap_or_default();
         let plain = words.iter().all(|words| words.seq.is_none());
         let nothing_due = due_ms.is_none_or(|due_ms| due_ms > self.machine.clock_ms());
@@ -141,7 +141,7 @@ impl Stage {
         Ok(answer::show(&effects, |handle| self.name_of(handle)))
     }
 
-    /// The invariants, and that a snapshot in between changes nothing.
+    /// Checks the invariants of both machines, and that a snapshot in between changes nothing.
     fn check_both(&mut self) -> Result<(), String> {
         self.machine.check_invariants().map_err(|violation| violation.to_string())?;
         self.twin.check_invariants().map_err(|violation| format!("twin: {violation}"))?;
@@ -205,7 +205,7 @@ impl Stage {
         }
     }
 
-    /// Tokens only grow: the largest is the newest.
+    /// Records a token. Tokens only grow, so the largest is the newest.
     fn note_token(&mut self, name: &str, lock: &str, token: u64) {
         let known = self.tokens.entry((name.to_owned(), lock.to_owned())).or_default();
         *known = token.max(*known);
@@ -215,12 +215,12 @@ impl Stage {
         self.handles.get(&handle).cloned().unwrap_or_else(|| format!("{handle:?}"))
     }
 
-    /// The newest token an actor was told for a lock; 1 for one who was never told any.
+    /// The newest token that an actor received for a lock; 1 if it never received one.
     pub(super) fn token(&self, name: &str, lock: &str) -> u64 {
         self.tokens.get(&(name.to_owned(), lock.to_owned())).copied().unwrap_or(1)
     }
 
-    /// An actor; numbered in the order in which they first appear.
+    /// Returns an actor. Actors are numbered in the order in which they first appear.
     pub(super) fn actor(&mut self, name: &str) -> &mut Actor {
         let id = self.actors.len() as u64 + 1;
         self.actors.entry(name.to_owned()).or_insert_with(|| Actor {
@@ -230,7 +230,7 @@ impl Stage {
         })
     }
 
-    /// How an actor names its lease: by number, by its newest handle, or by the one before that.
+    /// How an actor refers to its lease: by number, by its newest handle, or by the previous handle.
     pub(super) fn lease_ref(&self, name: &str, words: &Words) -> LeaseRef {
         let actor = self.actors.get(name).unwrap_or_else(|| panic!("`{name}` is nobody yet"));
         let newest = actor.leases.len();

@@ -1,4 +1,4 @@
-//! What can be asked without changing anything, and how is the answer written?
+//! Executes the queries of a script and writes their answers in words.
 
 use tenure_core::event::{Event, Subject};
 use tenure_core::request::{LeaseRef, Purpose};
@@ -10,7 +10,7 @@ use super::answer::holder_state;
 use super::stage::Stage;
 use super::words::{Words, number, show_bytes, show_span};
 
-/// The answer to a question; `None` if the action is none.
+/// Answers a query; `None` if the action is not one.
 pub(super) fn question(machine: &Machine, stage: &Stage, words: &Words) -> Option<String> {
     let max = || {
         let max = words.number("max").map(|max| usize::try_from(max).expect("a number"));

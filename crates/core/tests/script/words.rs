@@ -1,19 +1,19 @@
-//! Which words is an action made of?
+//! Splits an action of a script into its words, flags and options.
 
 use std::collections::BTreeMap;
 
-/// Words that say how, not what.
+/// Words that modify an action rather than name its object.
 const FLAGS: [&str; 7] =
     ["shared", "try", "independent", "now", "by-handle", "old-handle", "waive"];
 
-/// An action, taken apart: `A lock deploy shared wait=5s #3/0`.
+/// A parsed action: `A lock deploy shared wait=5s #3/0`.
 #[derive(Default)]
 pub(super) struct Words {
-    /// What, in order.
+    /// The plain words, in order.
     pub(super) plain: Vec<String>,
     flags: Vec<String>,
     options: BTreeMap<String, String>,
-    /// Number of the request, and up to which the earlier ones are answered.
+    /// The number of the request, and the number up to which earlier ones are answered.
     pub(super) seq: Option<(u64, u64)>,
 }
 
@@ -62,7 +62,7 @@ impl Words {
     }
 }
 
-/// A text: `x*4097` is so many times `x`, `""` is empty, `^G` is a control character.
+/// Expands a text: `x*4097` is 4097 times `x`, `""` is empty, `^G` is a control character.
 fn text(word: &str) -> String {
     if let Some((part, times)) = word.split_once('*')
         && let Ok(times) = times.parse()
@@ -76,7 +76,7 @@ pub(super) fn number(word: &str) -> u64 {
     word.parse().unwrap_or_else(|_| panic!("`{word}` is no number"))
 }
 
-/// A time: `500ms`, `10s`, `5m`, `24h`.
+/// Parses a duration: `500ms`, `10s`, `5m`, `24h`.
 pub(super) fn span(word: &str) -> u64 {
     let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &word[digits.len()..] {
@@ -89,12 +89,12 @@ pub(super) fn span(word: &str) -> u64 {
     number(digits) * unit
 }
 
-/// A time as it is written in expectations.
+/// Writes a duration as expectations do.
 pub(super) fn show_span(ms: u64) -> String {
     if ms.is_multiple_of(1_000) { format!("{}s", ms / 1_000) } else { format!("{ms}ms") }
 }
 
-/// Bytes as they are written in expectations.
+/// Writes bytes as expectations do.
 pub(super) fn show_bytes(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return String::from("\"\"");

@@ -1,4 +1,4 @@
-//! States what becomes of an ask whose answer reached no caller.
+//! Tests that abandoning an acquire request gives up its place or locks only with the last request for them.
 
 use crate::script::check;
 

@@ -1,4 +1,4 @@
-//! What is time, and what becomes of it when the leader changes?
+//! Tests how the machine's clock advances, and that it survives a change of leader.
 
 use crate::script::check;
 
@@ -129,8 +129,8 @@ fn an_entry_sealed_by_an_earlier_leader_does_nothing_at_all() {
 
 #[test]
 fn a_renewal_that_an_isolated_leader_took_does_not_count() {
-    // The old leader answers nobody: what it sealed is not agreed on, and if it comes into the log
-    // of a later term it is refused. The lease ends by the clock that everybody agrees on.
+    // No caller gets an answer from the old leader: the entry that it sealed is not committed in its term. If the entry
+    // gets into the log of a later term, the machine refuses its commands. The lease ends by the replicated clock.
     check(
         "
          0s  A lease 10s             granted

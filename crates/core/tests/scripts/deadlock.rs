@@ -1,4 +1,4 @@
-//! Which waits can never end, and which only look so?
+//! Tests which waits are refused as deadlocks, and which similar ones are not.
 
 use crate::script::check;
 
@@ -59,7 +59,7 @@ fn a_ring_may_pass_through_asks_for_several_locks() {
 
 #[test]
 fn a_ring_may_pass_through_a_queue() {
-    // B stands before A in the queue of x, and needs what A has.
+    // B is ahead of A in the queue of x, and needs a lock that A holds.
     check_four(
         "
          1s  C lock x          held token=1
@@ -143,7 +143,7 @@ fn a_chain_without_an_end_in_itself_is_no_ring() {
 
 #[test]
 fn shared_holders_do_not_block_each_other() {
-    // B waits for A, who waits only for D: beside A, B's share of x is no hindrance.
+    // B waits for A, and A waits only for D: B's shared hold of x does not block A's.
     check_four(
         "
          1s  B lock x shared   held token=1

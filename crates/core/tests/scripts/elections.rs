@@ -1,4 +1,4 @@
-//! Who leads, what does the leader say, and when does nobody lead?
+//! Tests elections: candidacy, the leader's value, hand-over and vacancy.
 
 use crate::script::check;
 

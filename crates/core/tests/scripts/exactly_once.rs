@@ -1,4 +1,4 @@
-//! What happens to a request that comes twice?
+//! Tests that a repeated request is answered and not executed again.
 
 use crate::script::check;
 

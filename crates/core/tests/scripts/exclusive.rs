@@ -1,4 +1,4 @@
-//! Who has an exclusive lock, and how does it pass on?
+//! Tests that an exclusive lock has one holder and passes to the waiters in order.
 
 use crate::script::check;
 

@@ -1,6 +1,6 @@
-//! Are the bytes of the log and of snapshots still those that were promised?
+//! Tests that the bytes of log entries and snapshots stay as released versions wrote them.
 //!
-//! The files are never written again: a newer version must read them and write the same bytes.
+//! The golden files are never rewritten: a newer version must read them and write the same bytes.
 
 use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
 use tenure_core::request::{
@@ -87,7 +87,7 @@ fn a_snapshot_of_a_state_that_counts_asks_is_read_and_written_as_ever() {
     assert_eq!((stats.leases, stats.grants, stats.places, stats.requests), (2, 3, 1, 3));
 }
 
-/// A hold from before asks were counted, one that two asks rely on, and a place that two rely on.
+/// A hold from before requests were counted, a hold that two requests rely on, and a place that two rely on.
 const COUNTED: &str = "
          0s  A lease 10s             granted
          0s  B lease 10s             granted
@@ -99,7 +99,7 @@ const COUNTED: &str = "
          5s  B lock one              queued ahead=0
     ";
 
-/// A lock is forced, and a lease is revoked, by people with names.
+/// A lock that is forced and a lease that is revoked, both by operators who give their names.
 const TAKEN_BY: &str = "
          0s  A lease 10s                                    granted
          0s  B lease 10s                                    granted
@@ -207,7 +207,7 @@ fn every_command() -> Vec<Request<'static>> {
     requests
 }
 
-/// What is taken away by somebody with a name, in every form.
+/// Every form of taking something away with the operator's name given.
 fn commands_by() -> Vec<Request<'static>> {
     let (lease, reason) = (LeaseRef::Id(id(1)), "stuck");
     let force = |urgency| {
@@ -224,7 +224,7 @@ fn commands_by() -> Vec<Request<'static>> {
     commands.into_iter().map(request).collect()
 }
 
-/// Asks taken back that came with every kind of id.
+/// Abandoned acquire requests with every kind of request id.
 fn commands_that_abandon() -> Vec<Request<'static>> {
     let lease = LeaseRef::Id(id(1));
     let handle = LeaseRef::Handle(Handle { slot: 3, generation: 70_000 });

@@ -1,4 +1,4 @@
-//! What can be seen to have happened, and from when on?
+//! Tests the history of events: its content, its pages and its floor.
 
 use crate::script::check;
 

@@ -1,4 +1,4 @@
-//! How is the small store beside the locks written, bound and guarded?
+//! Tests how keys are written, bound to leases and guarded by locks.
 
 use crate::script::check;
 

@@ -1,4 +1,4 @@
-//! Which mistakes of lock services must never be made here?
+//! Tests that known bugs of other lock services do not occur here.
 
 use crate::script::check;
 
@@ -19,8 +19,8 @@ fn a_release_that_was_never_agreed_on_frees_nothing() {
 
 #[test]
 fn whether_a_grant_stands_depends_on_the_log_alone_and_never_on_when_it_is_replayed() {
-    // The second machine of every script replays the same entries after a snapshot: it has no clock
-    // to look at but the one in the log.
+    // The second machine of every script replays the same entries after a snapshot. Its only clock is the one in the
+    // log.
     check(
         "
          0s  A lease 1s            granted

@@ -1,4 +1,4 @@
-//! When does a lease live, and what ends with it?
+//! Tests how long a lease lives and what ends with it.
 
 use crate::script::check;
 

@@ -1,4 +1,4 @@
-//! What is too much, and is it refused with its own reason before anything is changed?
+//! Tests that exceeding a limit is refused with its own reason before anything changes.
 
 use crate::script::check;
 

@@ -1,6 +1,6 @@
-//! Does the machine behave over time as its rules say?
+//! Tests that the machine behaves over time as its rules say.
 //!
-//! Every test is a script that can be read without knowing the program; `script/mod.rs` says how.
+//! Every test is a script that can be read without knowing the program; `script/mod.rs` explains the format.
 
 #[path = "../script/mod.rs"]
 mod script;

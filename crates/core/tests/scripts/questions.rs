@@ -1,4 +1,4 @@
-//! What can one see of locks, queues and leases, and what is one told while waiting?
+//! Tests the views of locks, queues and leases, and the explanation for a waiter.
 
 use crate::script::check;
 

@@ -1,4 +1,4 @@
-//! What becomes of a backup when a new incarnation of the cluster starts from it?
+//! Tests the restore of a backup as a new incarnation of the cluster.
 
 use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::{Answer, Effects};
@@ -55,7 +55,7 @@ fn every_token_and_revision_is_above_those_of_the_old_incarnation() {
 
 #[test]
 fn nothing_is_granted_before_the_longest_lease_there_can_be_and_its_delay_would_have_ended() {
-    // No lease of the backup lives longer than a minute. One that was granted after it may.
+    // No lease of the backup lives longer than a minute. A lease that was granted after the backup may.
     check_backup(
         "
          5s  restore epoch=1              restored

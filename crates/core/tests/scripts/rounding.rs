@@ -1,4 +1,4 @@
-//! States what lasts a millisecond longer from level 2 on, because leaders round their counts down.
+//! Tests that promised durations last a millisecond longer from level 2 on, because leaders round their counts down.
 
 use crate::script::check;
 

@@ -1,4 +1,4 @@
-//! How are the numbered slots of a semaphore given out?
+//! Tests how the numbered slots of a semaphore are granted.
 
 use crate::script::check;
 

@@ -1,4 +1,4 @@
-//! How are several locks asked for at once, all or none?
+//! Tests that several locks are acquired at once, all or none.
 
 use crate::script::check;
 

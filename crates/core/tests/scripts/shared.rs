@@ -1,4 +1,4 @@
-//! Who can hold a lock together, and who must wait for whom?
+//! Tests which holders share a lock, and that readers and writers wait in order.
 
 use crate::script::check;
 

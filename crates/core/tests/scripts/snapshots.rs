@@ -1,4 +1,4 @@
-//! Can the state be written and read back, and can no bytes whatever do harm?
+//! Tests that a state is written and read back unchanged, and that no input bytes do harm.
 
 use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::{Answer, Effects};
@@ -42,7 +42,7 @@ pub(crate) const EVERYTHING: &str = "
          2s  X revoke                               revoked
 ";
 
-/// The state of a cluster that was just restored and is still quiet.
+/// The state of a cluster that was just restored and is still in its quiet period.
 const QUIET: &str = "
          0s  A lease 60s                            granted
          0s  put free v once=abc                    written version=1
@@ -92,7 +92,7 @@ fn rules_that_a_build_does_not_know_are_refused_and_noticed() {
     machine.know_level(3);
     assert_eq!(raise(&mut machine, 2), Ok(Answer::LevelRaised));
     assert_eq!((machine.level(), machine.outgrown()), (2, None));
-    // Two builds that know more and less of what is ahead answer alike.
+    // Builds that know higher and lower levels answer alike.
     let lower = Err(Refusal::InvalidLevel { from: 2, to: 2 });
     assert_eq!(raise(&mut machine, 1), lower);
     machine.know_level(2);
@@ -204,8 +204,8 @@ fn a_forged_number_however_large_is_refused_or_part_of_a_sound_state() {
     assert!(refused > 1_000 && sound > 100, "refused {refused}, sound {sound}");
 }
 
-/// A state that was let in keeps the invariants, can be written, and answers every question. Every
-/// so many of them also takes every command; the fuzzer does that with all.
+/// Checks that an accepted state keeps the invariants, can be encoded, and answers every query. A sample of the states
+/// also takes every command; the fuzzer does that with all.
 fn assert_sound(machine: &Machine, number: usize) {
     machine.check_invariants().expect("a state that was let in keeps the invariants");
     assert_eq!(Machine::decode(&machine.encode()).map(|m| m.full_hash()), Ok(machine.full_hash()));
@@ -221,7 +221,7 @@ fn assert_sound(machine: &Machine, number: usize) {
     }
 }
 
-/// Everything in it ends when its time comes, however odd the state.
+/// Checks that everything in a state ends at its deadline, however odd the state is.
 fn assert_goes_on(mut machine: Machine) {
     for count_ms in [1_000, 20_000, 40_000, 70_000, 10_000_000, u64::MAX] {
         let payload = tenure_core::codec::seal_entry(Term(2), count_ms, []);

@@ -1,4 +1,4 @@
-//! How is a lock taken away, and who is kept out until its holder has stopped?
+//! Tests how locks are taken away, and that other leases are kept out until the holder has stopped.
 
 use crate::script::check;
 

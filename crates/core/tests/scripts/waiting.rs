@@ -1,4 +1,4 @@
-//! How long does one wait, and how can one give up?
+//! Tests wait limits and leaving the queue.
 
 use crate::script::check;
 
