@@ -1,20 +1,20 @@
-//! How are leases, grants, places and moments of the cluster numbered?
+//! Defines the numbers of leases, grants, places, revisions and terms.
 
 use core::fmt;
 use core::num::NonZeroU64;
 
-/// How many bits of a token or revision count within one epoch.
+/// The number of bits that count within one epoch in a token or revision.
 const COUNTER_BITS: u32 = 48;
 
-/// A lease's number: positive and within 63 bits, so that every language can carry it.
+/// A lease's number: positive and within 63 bits, so that every language can represent it.
 ///
-/// A number may be used again after its lease ended; the lease itself is known by this number
-/// together with the revision that created it.
+/// A number may be reused after its lease ended. The number together with the revision that created the lease
+/// identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(NonZeroU64);
 
 impl LeaseId {
-    /// A lease id from a number between 1 and `i64::MAX`.
+    /// Creates a lease id from a number between 1 and `i64::MAX`.
     #[inline]
     pub fn new(number: u64) -> Option<Self> {
         let number = NonZeroU64::new(number)?;
@@ -28,18 +28,18 @@ impl LeaseId {
     }
 }
 
-/// Where the machine keeps a lease: a slot, and which lease of that slot is meant.
+/// Where the machine keeps a lease: a slot, and a generation that identifies one lease of that slot.
 ///
-/// Naming a lease by handle is fast and never mistakes a new lease for an old one.
+/// Addressing a lease by handle is fast and never mistakes a new lease for an old one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Handle {
     /// The slot.
     pub slot: u32,
-    /// Which lease: the epoch it was granted in, and its number among all leases granted.
+    /// The epoch in which the lease was granted, combined with its number among all leases granted.
     pub generation: u64,
 }
 
-/// How often the cluster was restored from a backup. It leads every token and revision.
+/// The number of times the cluster was restored from a backup. It forms the high bits of every token and revision.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(u16);
 
@@ -47,7 +47,7 @@ impl Epoch {
     /// The largest epoch, chosen so that a token fits a signed 64-bit integer.
     pub const MAX: Epoch = Epoch(32_767);
 
-    /// An epoch from a number up to [`Epoch::MAX`].
+    /// Creates an epoch from a number up to [`Epoch::MAX`].
     #[inline]
     pub fn new(number: u16) -> Option<Self> {
         (number <= Self::MAX.0).then_some(Self(number))
@@ -58,8 +58,8 @@ impl Epoch {
         self.0
     }
 
-    /// The generation of the `number`-th lease ever granted, in this epoch. Two incarnations of a
-    /// cluster never give the same one, whichever backup the later one came from.
+    /// The generation of the `number`-th lease ever granted, in this epoch. Two incarnations of a cluster never produce
+    /// the same one, whichever backup the later one was restored from.
     pub fn generation(self, number: u64) -> u64 {
         u64::from(self.0) << COUNTER_BITS | number & Token::COUNTER_MAX
     }
@@ -70,7 +70,7 @@ impl Epoch {
     }
 }
 
-/// The fencing token: a number given to a holder, larger at every grant, for ever.
+/// The fencing token: a number given to a holder, larger at every grant, in all epochs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(NonZeroU64);
 
@@ -78,8 +78,8 @@ impl Token {
     /// The largest counter within one epoch. It never carries into the epoch.
     pub const COUNTER_MAX: u64 = (1 << COUNTER_BITS) - 1;
 
-    /// The token of the `counter`-th grant of an epoch. There is no token for counter 0, nor for
-    /// one beyond [`Token::COUNTER_MAX`].
+    /// Creates the token of the `counter`-th grant of an epoch. There is no token for counter 0, nor for one beyond
+    /// [`Token::COUNTER_MAX`].
     #[inline]
     pub fn new(epoch: Epoch, counter: u64) -> Option<Self> {
         if counter == 0 || counter > Self::COUNTER_MAX {
@@ -88,13 +88,13 @@ impl Token {
         NonZeroU64::new(u64::from(epoch.0) << COUNTER_BITS | counter).map(Self)
     }
 
-    /// A token as it was sent. Zero means "no token" everywhere and is none.
+    /// Creates a token from a number on the wire. Zero means "no token" everywhere and gives `None`.
     #[inline]
     pub fn from_u64(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(Self)
     }
 
-    /// The epoch it was granted in; nothing if no epoch is that high.
+    /// The epoch in which it was granted; `None` if no epoch is that high.
     #[inline]
     pub fn epoch(self) -> Option<Epoch> {
         u16::try_from(self.get() >> COUNTER_BITS).ok().and_then(Epoch::new)
@@ -124,7 +124,7 @@ impl Revision {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PlaceNumber(pub u64);
 
-/// The term of a leader: each has at most one.
+/// The term of a leader: each term has at most one leader.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Term(pub u64);
 

@@ -1,7 +1,7 @@
-//! Which words does every part of Tenure share?
+//! Defines the types of the domain that all crates share.
 //!
-//! Ids, names, tokens, revisions and refusals, as distinct types, so that a lease id is never taken
-//! for a token. Nothing here has behaviour beyond saying whether a value is possible.
+//! Ids, names, tokens, revisions and refusals are distinct types, so that a lease id is never mistaken for a token.
+//! They have no behaviour beyond validating values.
 #![no_std]
 
 extern crate alloc;

@@ -1,4 +1,4 @@
-//! How much of everything does a cluster allow, and within which bounds may that be changed?
+//! Defines the limits of a cluster, their defaults and their allowed ranges.
 
 /// One named setting of the replicated state.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -10,17 +10,17 @@ pub enum Limit {
     MetadataBytes = 1,
     /// Bytes in the value of a key.
     ValueBytes = 2,
-    /// The shortest ttl a lease may ask for.
+    /// The shortest ttl that a lease may have.
     TtlMinMs = 3,
-    /// The longest ttl a lease may ask for.
+    /// The longest ttl that a lease may have.
     TtlMaxMs = 4,
-    /// The longest limit a wait may have.
+    /// The longest limit that a wait may have.
     WaitMs = 5,
     /// The longest lock-delay.
     LockDelayMs = 6,
     /// The longest `max_hold`.
     MaxHoldMs = 7,
-    /// Locks in one ask.
+    /// Locks in one acquire request.
     LocksPerAsk = 8,
     /// Slots of one semaphore.
     Slots = 9,
@@ -32,7 +32,7 @@ pub enum Limit {
     KeysPerLease = 12,
     /// Leases in the cluster.
     Leases = 13,
-    /// Weight of the whole state without its history; see the reference for the weights.
+    /// Weight of the whole state without its history; the reference lists the weights.
     StateBytes = 14,
     /// Revisions kept in the history.
     HistoryRevisions = 15,
@@ -46,7 +46,7 @@ pub enum Limit {
     EndsPerEntry = 19,
 }
 
-/// Name, default, smallest and largest value of a limit, and the reason given beyond it.
+/// Name, default, range of a limit, and the refusal reason for exceeding it.
 struct Facts {
     limit: Limit,
     name: &'static str,
@@ -99,12 +99,12 @@ impl Limit {
         FACTS.iter().map(|facts| facts.limit)
     }
 
-    /// The limit with this number.
+    /// Returns the limit with this number.
     pub fn from_number(number: u8) -> Option<Limit> {
         FACTS.get(usize::from(number)).map(|facts| facts.limit)
     }
 
-    /// The limit with this name.
+    /// Returns the limit with this name.
     pub fn from_name(name: &str) -> Option<Limit> {
         FACTS.iter().find(|facts| facts.name == name).map(|facts| facts.limit)
     }
@@ -119,12 +119,12 @@ impl Limit {
         self.facts().default
     }
 
-    /// What it may be set to. The upper end protects the members' memory from a mistaken command.
+    /// The values it may be set to. The upper end protects the members' memory from a mistaken command.
     pub fn range(self) -> core::ops::RangeInclusive<u64> {
         self.facts().range.clone()
     }
 
-    /// The reason given to a command that goes beyond it.
+    /// The refusal reason of a command that exceeds it.
     pub fn reason(self) -> &'static str {
         self.facts().reason
     }
@@ -155,7 +155,7 @@ impl Limits {
         self.0[limit as usize]
     }
 
-    /// Sets one limit; `false`, and no change, outside its range.
+    /// Sets one limit. Returns `false` and changes nothing if the value is outside its range.
     #[must_use]
     pub fn set(&mut self, limit: Limit, value: u64) -> bool {
         let allowed = limit.range().contains(&value);

@@ -1,13 +1,13 @@
-//! In which ways can a lock be held?
+//! Defines the modes in which a lock is held and the states of a grant.
 
-/// How a lock is asked for and held.
+/// The mode in which a lock is requested and held.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Mode {
-    /// One holder, nobody else.
+    /// Held alone.
     Exclusive,
-    /// Together with other shared holders, never with an exclusive one.
+    /// Held together with other shared holders, never with an exclusive one.
     Shared,
-    /// One of `of` numbered slots of a semaphore. All who ask must name the same `of`.
+    /// One of `of` numbered slots of a semaphore. All requests must name the same `of`.
     Slot {
         /// How many slots the semaphore has.
         of: u32,
@@ -24,20 +24,20 @@ impl Mode {
     }
 }
 
-/// Whether a grant is still its holder's, or only keeps others out for a while.
+/// Whether a lease still holds a grant, or the grant only keeps other leases out for a while.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HolderState {
-    /// The lease has the lock.
+    /// The lease holds the lock.
     Held,
-    /// The lock was taken away; nobody may start before the holder confirms that it has stopped,
-    /// or its lease would have ended.
+    /// The lock was taken away. It is not granted again before the holder confirms that it has stopped or its lease
+    /// would have ended.
     Cooling {
-        /// For how much longer at most, by the machine's clock.
+        /// The longest remaining time, by the machine's clock.
         left_ms: u64,
     },
     /// The lock-delay that follows an end the holder did not ask for.
     Delayed {
-        /// For how much longer, by the machine's clock.
+        /// The remaining time, by the machine's clock.
         left_ms: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! What may locks, keys and clients be called, and how is a name kept in little memory?
+//! Validates the names of locks, keys and clients and stores them compactly.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -8,8 +8,8 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::ops::Deref;
 
-/// Names up to this many bytes live inside the value; longer ones on the heap. Chosen so that a
-/// name is half a cache line and most names in use need no allocation.
+/// Names up to this many bytes are stored inline, longer ones on the heap. With this size a name takes half a cache
+/// line and most names in use need no allocation.
 const INLINE_MAX: usize = 30;
 
 /// The name of a lock, key, client or principal: 1 to 512 bytes of UTF-8 without control
@@ -23,32 +23,32 @@ enum Form {
     Heap(Box<str>),
 }
 
-/// Why a text is no name.
+/// Why a text is not a valid name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum InvalidName {
     /// It has no characters.
     #[error("a name needs at least one character")]
     Empty,
-    /// It is longer than any name may be.
+    /// It is longer than the longest valid name.
     #[error("a name has at most {} bytes", Name::LEN_MAX)]
     TooLong,
-    /// It has a control character.
+    /// It contains a control character.
     #[error("a name has no control characters")]
     Control,
 }
 
 impl Name {
-    /// The longest a name can be. A cluster may set a lower limit, never a higher one.
+    /// The longest valid name in bytes. A cluster may set a lower limit, never a higher one.
     pub const LEN_MAX: usize = 512;
 
-    /// A name, if the text can be one.
+    /// Creates a name, if the text is valid.
     #[inline]
     pub fn new(text: &str) -> Result<Self, InvalidName> {
         Self::check(text)?;
         Ok(Self::from_checked(text))
     }
 
-    /// Says whether the text can be a name, without making one.
+    /// Checks whether the text is a valid name, without creating one.
     #[inline]
     pub fn check(text: &str) -> Result<(), InvalidName> {
         if text.is_empty() {
@@ -57,7 +57,7 @@ impl Name {
         if text.len() > Self::LEN_MAX {
             return Err(InvalidName::TooLong);
         }
-        // Most names are ASCII: look at bytes first, at characters only where a byte says so.
+        // Most names are ASCII: check bytes first, and decode characters only if a byte requires it.
         let plain = text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_control());
         if !plain && text.chars().any(char::is_control) {
             return Err(InvalidName::Control);
@@ -65,7 +65,7 @@ impl Name {
         Ok(())
     }
 
-    /// A name from a text that has passed [`Name::check`].
+    /// Creates a name from a text that has passed [`Name::check`].
     #[inline]
     fn from_checked(text: &str) -> Self {
         let len = text.len();
@@ -89,7 +89,7 @@ impl Name {
         }
     }
 
-    /// The bytes of the text; comparing them is comparing names.
+    /// The bytes of the text. They order like names.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
@@ -98,7 +98,7 @@ impl Name {
         }
     }
 
-    /// How many bytes the name takes beyond its own size.
+    /// How many heap bytes the name takes.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Form::Inline { .. } => 0,
@@ -114,7 +114,7 @@ impl Deref for Name {
     }
 }
 
-// Lookups go by bytes, not by text: `str` and `[u8]` order alike, and bytes need no UTF-8 check.
+// Lookups use bytes, not text: `str` and `[u8]` have the same order, and bytes need no UTF-8 check.
 impl Borrow<[u8]> for Name {
     #[inline]
     fn borrow(&self) -> &[u8] {

@@ -1,4 +1,4 @@
-//! Which answers mean that a rule said no, and what should the caller do about each?
+//! Defines the refusals of the machine, with a stable reason and advice for each.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,75 +6,75 @@ use core::fmt;
 
 use crate::{HolderState, LeaseId, Limit, Name, Revision, Token};
 
-/// Who has a lock, as shown to one who does not.
+/// A holder of a lock, as shown to other clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// The lease that holds, or held before the lock was taken away.
+    /// The lease that holds the lock, or held it before it was taken away.
     pub lease: LeaseId,
     /// The client of that lease.
     pub client: Name,
     /// The token of the grant.
     pub token: Token,
-    /// For how long, by the machine's clock.
+    /// How long the lease has held the lock, by the machine's clock.
     pub held_ms: u64,
-    /// Whether it still holds, or only keeps others out.
+    /// Whether the lease still holds the lock, or the grant only keeps other leases out.
     pub state: HolderState,
 }
 
-/// One step of a ring of waits: this lease waits for this lock, which the next one of the ring has
-/// or stands before it for.
+/// One step of a cycle of waits: this lease waits for this lock, and the lease of the next step holds it or is ahead in
+/// its queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RingLink {
-    /// Who waits.
+    /// The lease that waits.
     pub lease: LeaseId,
-    /// By name.
+    /// The client of that lease.
     pub client: Name,
-    /// For what.
+    /// The lock that it waits for.
     pub lock: Name,
 }
 
-/// The machine decided no. Nothing of what was asked for was done.
+/// The machine refused the command. None of its effects happened.
 ///
-/// [`Refusal::reason`] is the stable word for programs, `Display` the sentence for people,
-/// [`Refusal::advice`] what to do next.
+/// [`Refusal::reason`] is the stable word for programs, `Display` the sentence for people, [`Refusal::advice`] what to
+/// do next.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The entry was proposed by a leader of another term; none of its commands happened.
+    /// A leader of another term sealed the entry; none of its commands happened.
     #[error("the leader changed before this was agreed on")]
     NotLeader,
-    /// The bytes are no command.
+    /// The bytes are not a command.
     #[error("the command cannot be read")]
     Malformed,
-    /// A level below the present one, or one this member does not know.
+    /// The level is below the present one, or this member does not know it.
     #[error("the level can be raised from {from} up to {to}")]
     InvalidLevel {
         /// The present level.
         from: u16,
-        /// The highest this member knows.
+        /// The highest level that this member knows.
         to: u16,
     },
     /// A name is empty or has a control character.
     #[error("a name is empty or has control characters")]
     InvalidName,
-    /// A limit of the cluster.
+    /// A limit of the cluster would be exceeded.
     #[error("`{}` is limited to {bound}, asked for {asked}", limit.name())]
     Limit {
-        /// Which.
+        /// The limit.
         limit: Limit,
         /// Its value.
         bound: u64,
-        /// What the command would have needed.
+        /// The value that the command would have needed.
         asked: u64,
     },
     /// A limit cannot be set to this value.
     #[error("`{}` can be set to {} up to {}, not {asked}", limit.name(), limit.range().start(), limit.range().end())]
     InvalidLimit {
-        /// Which.
+        /// The limit.
         limit: Limit,
-        /// To what.
+        /// The value in the command.
         asked: u64,
     },
-    /// More than may stand in one command.
+    /// The command has too many items.
     #[error("at most {max} in one command")]
     TooManyInCommand {
         /// The bound.
@@ -89,89 +89,89 @@ pub enum Refusal {
         /// The id.
         lease: LeaseId,
     },
-    /// Somebody has the lock, and the ask was not to wait.
+    /// Another lease holds the lock, and the request does not wait.
     #[error("lock `{}` is held", .0.lock)]
     Held(Box<Held>),
-    /// The limit of the wait passed; the place is gone.
+    /// The wait limit passed; the place is gone.
     #[error("the wait is over, the lock was not acquired")]
     WaitTimeout,
-    /// The lease holds or awaits some of these locks, in another mode or with others.
+    /// The lease holds or awaits some of these locks, in another mode or together with other locks.
     #[error("the lease already holds or awaits lock `{lock}` in another way")]
     Overlap {
-        /// One of them.
+        /// The first such lock.
         lock: Name,
     },
-    /// The same lock twice in one ask.
+    /// One request names the same lock twice.
     #[error("lock `{lock}` stands twice in one ask")]
     Duplicate {
-        /// Which.
+        /// The lock.
         lock: Name,
     },
-    /// The lock is a semaphore with another number of slots, or none at all.
+    /// The lock is a semaphore with another number of slots, or is not a semaphore.
     #[error("lock `{lock}` has {} slots", slots.unwrap_or(0))]
     OtherKind {
-        /// Which.
+        /// The lock.
         lock: Name,
         /// How many slots it has now; `None` for a plain lock.
         slots: Option<u32>,
     },
-    /// Waiting would close a ring of leases that wait for each other.
+    /// Waiting would close a cycle of leases that wait for each other.
     #[error("waiting would close a ring of {} waits", .ring.len())]
     Deadlock {
-        /// The ring, starting with the asker; the first 32 steps of a longer one.
+        /// The cycle, starting with the requesting lease; the first 32 steps of a longer one.
         ring: Vec<RingLink>,
     },
     /// The lease does not hold this lock under this token.
     #[error("lock `{lock}` is not held by this lease with this token")]
     NotHolder {
-        /// Which.
+        /// The lock.
         lock: Name,
     },
     /// The lease does not wait for this lock.
     #[error("the lease does not wait for lock `{lock}`")]
     NotWaiting {
-        /// Which.
+        /// The lock.
         lock: Name,
     },
     /// Only an exclusive grant can be downgraded.
     #[error("lock `{lock}` is not held exclusively")]
     NotExclusive {
-        /// Which.
+        /// The lock.
         lock: Name,
     },
-    /// No grant of the lock has the token that was shown.
+    /// No grant of the lock has the token that the operator saw.
     #[error("lock `{lock}` is not held under this token")]
     TokenOutdated {
-        /// Which.
+        /// The lock.
         lock: Name,
-        /// Who has it now.
+        /// The present holder, if any.
         holder: Option<Box<Holder>>,
     },
-    /// Nothing cools under this lease, lock and token.
+    /// No grant cools under this lease, lock and token.
     #[error("no grant of lock `{lock}` cools under this token")]
     NotCooling {
-        /// Which.
+        /// The lock.
         lock: Name,
     },
-    /// `max_hold` must exceed the ttl, because it is acted on one ttl early.
+    /// `max_hold` must exceed the ttl, because the lock is taken away one ttl early.
     #[error("max_hold must be more than the ttl of {ttl_ms} ms")]
     MaxHoldTooShort {
         /// The ttl of the lease.
         ttl_ms: u64,
     },
-    /// The key is not as the condition says.
+    /// The key does not meet the precondition.
     #[error("the key is not as expected")]
     CompareFailed {
-        /// When it was last changed; `None` if it does not exist.
+        /// The revision that last changed the key; `None` if it does not exist.
         modified: Option<Revision>,
     },
     /// No live grant of the guarding lock has the token.
     #[error("lock `{lock}` is not held under the guarding token")]
     GuardFailed {
-        /// Which.
+        /// The lock.
         lock: Name,
     },
-    /// The request was answered or given up before.
+    /// The client declared before that it has the answer to this request or will not repeat it.
     #[error("the request was answered or given up before")]
     RequestStale,
     /// The same request id came with another command.
@@ -189,15 +189,15 @@ pub enum Refusal {
     /// The cluster was restored and waits until every old lease would have ended.
     #[error("the cluster was restored; locks are granted in {left_ms} ms")]
     Quiet {
-        /// For how much longer, by the machine's clock.
+        /// The remaining time, by the machine's clock.
         left_ms: u64,
     },
     /// The revision has not been reached.
     #[error("revision {asked} has not been reached; the newest is {newest}")]
     FutureRevision {
-        /// What was asked for.
+        /// The requested revision.
         asked: Revision,
-        /// What there is.
+        /// The newest revision.
         newest: Revision,
     },
 }
@@ -207,9 +207,9 @@ pub enum Refusal {
 pub struct Held {
     /// The lock that was not free.
     pub lock: Name,
-    /// Who has it; `None` if it is only that others wait before.
+    /// Its holder; `None` if the lock is free but other leases wait ahead.
     pub holder: Option<Holder>,
-    /// How many wait for it already.
+    /// How many places are in its queue already.
     pub ahead: u64,
 }
 
@@ -235,7 +235,7 @@ impl fmt::Display for Held {
 }
 
 impl Refusal {
-    /// How many bytes of names it carries: what remembering it weighs.
+    /// How many bytes of names the refusal carries, which is what a record of it weighs.
     pub fn name_bytes(&self) -> u64 {
         let holder = |holder: &Holder| holder.client.as_bytes().len();
         let bytes = match self {
@@ -262,7 +262,7 @@ impl Refusal {
         bytes as u64
     }
 
-    /// The stable word for programs, the same on every door.
+    /// The stable word for programs, the same in every API.
     pub fn reason(&self) -> &'static str {
         match self {
             Refusal::NotLeader => "NOT_LEADER",
