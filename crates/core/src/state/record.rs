@@ -200,7 +200,7 @@ pub(crate) struct Place {
     pub(crate) created: Revision,
     /// The clock when the request joined the queue.
     pub(crate) since_ms: u64,
-    /// When the wait limit passes. The clock is 1 ms or later for everything that waits, so zero is free for `None`.
+    /// When the wait limit passes. A limit is at least 1 ms, so the deadline is never 0.
     pub(crate) until_ms: Option<NonZeroU64>,
     pub(crate) terms: Terms,
     pub(crate) independent: bool,
