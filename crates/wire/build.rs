@@ -1,4 +1,4 @@
-//! How do the `.proto` files become Rust, without a `protoc` on the machine?
+//! Compiles the `.proto` files to Rust without a `protoc` on the machine.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -30,11 +30,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         .boxed(".tenure.v1.Error.leader")
         .extern_path(".tenure.v1.WatchResponse", "crate::shared::WatchResponse")
         .compile_fds(described)?;
-    // What errors carry in `grpc-status-details-bin`: not part of our package, so not described.
+    // The content of `grpc-status-details-bin`. It is not part of our package, so the descriptors leave it out.
     let details = protox::compile([root.join("google/rpc/status.proto")], [root])?;
     tonic_prost_build::configure().bytes(".").compile_fds(details)?;
 
-    // Watch responses once more, as they would be without `shared.rs`: its tests compare the two.
+    // Generates watch responses a second time, as they would be without `shared.rs`. Its tests compare the two.
     let plain = out.join("plain");
     std::fs::create_dir_all(&plain)?;
     tonic_prost_build::configure()

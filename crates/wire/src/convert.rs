@@ -1,35 +1,35 @@
-//! How do the domain's words look on the wire, and back?
+//! Converts the domain's types to their wire forms and back.
 
 use tenure_types::{Handle, Holder, HolderState, LeaseId, Mode, Name, Revision, RingLink, Token};
 
 use crate::v1;
 
-/// A revision as it is sent. Epochs end where a signed number does, so none is cut off.
+/// Encodes a revision. Revisions of every epoch fit a signed number, so none is cut off.
 pub fn revision(revision: Revision) -> i64 {
     i64::try_from(revision.0).unwrap_or(i64::MAX)
 }
 
-/// A revision as it was sent; a negative one is none.
+/// Decodes a revision; `None` for a negative number.
 pub fn revision_from(number: i64) -> Option<Revision> {
     u64::try_from(number).ok().map(Revision)
 }
 
-/// A lease id as it is sent.
+/// Encodes a lease id.
 pub fn lease(lease: LeaseId) -> i64 {
     i64::try_from(lease.get()).unwrap_or(i64::MAX)
 }
 
-/// A lease id as it was sent; 0 and negative ones are none.
+/// Decodes a lease id; `None` for 0 and negative numbers.
 pub fn lease_from(number: i64) -> Option<LeaseId> {
     u64::try_from(number).ok().and_then(LeaseId::new)
 }
 
-/// A handle as it was sent; a generation of 0 says that there is none.
+/// Decodes a handle; a generation of 0 means that there is none.
 pub fn handle_from(slot: u32, generation: u64) -> Option<Handle> {
     (generation != 0).then_some(Handle { slot, generation })
 }
 
-/// A mode as it is sent: the word, and how many slots.
+/// Encodes a mode as the enum value and the number of slots.
 pub fn mode(mode: Mode) -> (v1::Mode, u32) {
     match mode {
         Mode::Exclusive => (v1::Mode::Exclusive, 0),
@@ -38,7 +38,7 @@ pub fn mode(mode: Mode) -> (v1::Mode, u32) {
     }
 }
 
-/// A mode as it was sent. Slots beside another mode than `MODE_SLOT` are a mistake, not a default.
+/// Decodes a mode. Slots with a mode other than `MODE_SLOT` are an error, not ignored.
 pub fn mode_from(mode: i32, slots: u32) -> Option<Mode> {
     match (v1::Mode::try_from(mode).ok()?, slots) {
         (v1::Mode::Exclusive, 0) => Some(Mode::Exclusive),
@@ -48,7 +48,7 @@ pub fn mode_from(mode: i32, slots: u32) -> Option<Mode> {
     }
 }
 
-/// A holder's state as it is sent: the word, and for how much longer.
+/// Encodes a holder's state as the enum value and the remaining time.
 pub fn holder_state(state: HolderState) -> (v1::HolderState, u64) {
     match state {
         HolderState::Held => (v1::HolderState::Held, 0),
@@ -57,7 +57,7 @@ pub fn holder_state(state: HolderState) -> (v1::HolderState, u64) {
     }
 }
 
-/// A holder's state as it was sent.
+/// Decodes a holder's state.
 pub fn holder_state_from(state: i32, left_ms: u64) -> Option<HolderState> {
     Some(match v1::HolderState::try_from(state).ok()? {
         v1::HolderState::Held => HolderState::Held,
@@ -80,7 +80,7 @@ impl From<&Holder> for v1::Holder {
     }
 }
 
-/// A holder as it was sent; `None` if it cannot be one.
+/// Decodes a holder; `None` if it is invalid.
 pub fn holder_from(holder: &v1::Holder) -> Option<Holder> {
     Some(Holder {
         lease: lease_from(holder.lease)?,
@@ -101,7 +101,7 @@ impl From<&RingLink> for v1::RingLink {
     }
 }
 
-/// A step of a ring as it was sent; `None` if it cannot be one.
+/// Decodes a step of a cycle of waits; `None` if it is invalid.
 pub fn ring_link_from(link: &v1::RingLink) -> Option<RingLink> {
     Some(RingLink {
         lease: lease_from(link.lease)?,

@@ -1,194 +1,193 @@
-//! What can go wrong outside the rules of locks and leases, and what may be concluded?
+//! Defines the errors that are not refusals of the machine, and their reasons.
 
 use tenure_types::Revision;
 
 use crate::{convert, reason, v1};
 
-/// Something other than a rule said no. The reason's row in [`reason::TABLE`] says whether the request may
-/// have taken effect.
+/// An error other than a refusal. The reason's row in [`reason::TABLE`] says whether the request may have taken effect.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// This member does not lead, and did not pass the request on.
+    /// This member does not lead and did not forward the request.
     #[error("this member does not lead")]
     NotLeader {
-        /// Who does, if known. Never the member itself.
+        /// The leader, if known. Never the member itself.
         leader: Option<v1::LeaderHint>,
     },
-    /// Nobody leads at the moment.
+    /// The cluster has no leader at the moment.
     #[error("the cluster has no leader at the moment")]
     NoLeader,
-    /// The leader hears from too few members to agree on anything.
+    /// The leader gets answers from too few members to commit anything.
     #[error("too few members answer to agree on anything")]
     NoQuorum,
-    /// The request was sent on and no outcome came in time.
+    /// The request was forwarded and no outcome arrived in time.
     #[error("no outcome within {waited_ms} ms; it may have happened, or may still")]
     UnknownOutcome {
-        /// How long was waited.
+        /// How long the member waited.
         waited_ms: u64,
     },
     /// The deadline passed before anything was done.
     #[error("the deadline passed before anything was done")]
     Deadline,
-    /// The member has more to do than it can.
+    /// The member has reached its limit of work in progress.
     #[error("the member has more to do than it can")]
     Overloaded {
-        /// When to try again.
+        /// When to retry.
         retry_after_ms: u64,
     },
-    /// The principal asks for more than it may.
+    /// The principal exceeds one of its quotas.
     #[error("`{limit}` of this principal is limited to {bound}")]
     Quota {
-        /// Of what.
+        /// The name of the quota.
         limit: &'static str,
-        /// How much it may.
+        /// The quota.
         bound: u64,
-        /// When to try again; 0 if that depends on what it gives back.
+        /// When to retry; 0 if that depends on what the principal releases.
         retry_after_ms: u64,
     },
-    /// The request cannot be read.
+    /// The request cannot be decoded.
     #[error("the request cannot be read: {what}")]
     Malformed {
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// A field cannot be as it is.
+    /// A field has an invalid value.
     #[error("`{field}` {problem}")]
     InvalidField {
-        /// Which.
+        /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A wait that its lease would not outlive.
+    /// The wait would outlast its lease.
     #[error("the lease has {left_ms} ms left; a longer wait needs renewals")]
     WaitTooLong {
-        /// What is left.
+        /// The time left to the lease.
         left_ms: u64,
     },
-    /// The message is longer than the door takes.
+    /// The message is longer than the API accepts.
     #[error("the message is longer than {bound} bytes")]
     TooLarge {
-        /// What it takes.
+        /// The longest message that the API accepts.
         bound: u64,
     },
-    /// The body is of a type, or in an encoding, that the door does not take.
+    /// The body has a type or encoding that the API does not accept.
     #[error("the body must be {expected}, not compressed")]
     UnsupportedMedia {
-        /// What it takes.
+        /// The type that the API accepts.
         expected: &'static str,
     },
-    /// The headers are longer than the door takes.
+    /// The headers are longer than the API accepts.
     #[error("the headers are too long")]
     HeadersTooLarge,
-    /// The request came too slowly.
+    /// The request arrived too slowly.
     #[error("the request came too slowly")]
     TooSlow,
     /// There is no such call or path.
     #[error("there is no such call")]
     UnknownOperation,
-    /// The path does not know this verb.
+    /// The path does not support this HTTP method.
     #[error("the path does not take {verb}")]
     UnknownVerb {
-        /// Which.
+        /// The method.
         verb: String,
     },
-    /// The `Host` or `Origin` of the request is not one of ours.
+    /// The `Host` or `Origin` of the request is not among the allowed ones.
     #[error("requests to this host name, or from this origin, are not taken")]
     HostNotAllowed,
     /// Credentials are missing or wrong.
     #[error("credentials are missing or wrong")]
     Unauthenticated,
-    /// The principal may not do this.
+    /// The principal lacks the permission.
     #[error("not allowed: this needs the verb `{verb}`")]
     PermissionDenied {
-        /// What it would need.
+        /// The permission that the call needs.
         verb: &'static str,
     },
     /// The member's disk is full.
     #[error("the member's disk is full")]
     DiskFull,
-    /// The member is about to stop.
+    /// The member is shutting down.
     #[error("the member is about to stop")]
     ShuttingDown,
-    /// The member found that its state or disk is not what it was.
+    /// The member found its state or disk damaged.
     #[error("the member found damage and serves nothing")]
     Corrupt,
-    /// A mistake in the program.
+    /// A bug in the program.
     #[error("the member made a mistake; its log says more")]
     Internal,
-    /// The history does not reach back so far.
+    /// The history does not reach back to the requested revision.
     #[error("the history begins at revision {floor}")]
     Compacted {
         /// The oldest revision that is kept.
         floor: Revision,
     },
-    /// A watch was not read as fast as it was written.
+    /// The client read a watch more slowly than events arrived.
     #[error("the watch was read too slowly; it goes on from revision {resume}")]
     SlowConsumer {
-        /// Where to go on.
+        /// The revision to resume from.
         resume: Revision,
     },
     /// The client knows another cluster than this one.
     #[error("this is cluster {cluster_id}, not the one the client knew")]
     OtherCluster {
-        /// Which this is.
+        /// The id of this cluster.
         cluster_id: u64,
     },
-    /// The cluster was restored from a backup since the client knew it.
+    /// The cluster was restored from a backup since the client last connected.
     #[error("the cluster was restored from a backup; every lease of before is gone")]
     Restored,
-    /// No such key.
+    /// The key does not exist.
     #[error("key `{key}` does not exist")]
     KeyNotFound {
-        /// Which.
+        /// The key.
         key: String,
     },
-    /// No such member.
+    /// The member does not exist.
     #[error("no member {member}")]
     MemberNotFound {
-        /// Which.
+        /// The member.
         member: String,
     },
-    /// A member of this id or name exists.
+    /// A member with this id or name exists.
     #[error("member {member} exists")]
     MemberExists {
-        /// Which.
+        /// The member.
         member: String,
     },
-    /// The member is too far behind to vote.
+    /// The member is too far behind to become a voter.
     #[error("the member is {behind} entries behind")]
     NotCaughtUp {
-        /// How far.
+        /// How many entries it is behind.
         behind: u64,
     },
     /// A member does not know the level that the cluster was to be raised to.
     #[error("level {level} is not known by all: member {member} is in the way")]
     LevelNotKnown {
-        /// Which level.
+        /// The level.
         level: u16,
-        /// The first member that is in the way.
+        /// The first member that does not know the level.
         member: String,
     },
     /// Another change of membership is not finished.
     #[error("another change of membership is not finished")]
     MembershipChanging,
-    /// Nothing could be agreed on without this member.
+    /// The remaining members could not form a quorum without this member.
     #[error("too few members would be left to agree on anything")]
     QuorumAtRisk,
-    /// The request was passed on too often.
+    /// Members forwarded the request too often.
     #[error("the request was passed on {hops} times without finding the leader")]
     TooManyHops {
-        /// How often.
+        /// How often it was forwarded.
         hops: u32,
     },
-    /// The plain protocol cannot carry this token.
+    /// The plain protocol cannot represent this token.
     #[error("the token is 2^53 or more and would be rounded")]
     TokenTooLarge,
 }
 
 impl Failure {
-    /// The stable word for programs, the same on every door.
+    /// The stable word for programs, the same in every API.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotLeader { .. } => "NOT_LEADER",
@@ -230,7 +229,7 @@ impl Failure {
         }
     }
 
-    /// One of each, for tests and the reference.
+    /// One failure of each kind, for tests and the reference.
     #[doc(hidden)]
     pub fn samples() -> Vec<Self> {
         let text = || "x".to_owned();

@@ -1,8 +1,8 @@
-//! What do clients and members say to each other?
+//! Defines the public protocol: messages, error codes and JSON forms.
 //!
-//! The messages of `tenure.v1` as Rust types with clients and servers for each service ([`v1`]), the
-//! message that thousands of watches share ([`shared`]), the one table of reasons ([`reason`]) and how
-//! errors travel ([`Failure`], [`refusal`], [`status`]), and the JSON forms ([`json`]).
+//! Contains the messages of `tenure.v1` as Rust types with clients and servers for each service ([`v1`]), the message
+//! that thousands of watches share ([`shared`]), the table of reasons ([`reason`]), the encoding of errors
+//! ([`Failure`], [`refusal`], [`status`]), and the JSON forms ([`json`]).
 
 pub mod convert;
 mod failure;
@@ -13,7 +13,7 @@ pub mod shared;
 pub mod status;
 
 pub use failure::Failure;
-/// How long a message is, and its bytes.
+/// The length of a message, and its bytes.
 pub use prost::Message;
 
 /// Everything in `proto/tenure/v1`: messages, and for each service a client and a server.
@@ -32,7 +32,7 @@ pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/tenure.v1.rs"));
 }
 
-/// The services and messages, described for reflection.
+/// The descriptors of all services and messages, for reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tenure.bin"));
 
 #[cfg(test)]
@@ -41,15 +41,15 @@ mod tests {
 
     #[test]
     fn a_short_message_never_becomes_much_memory() {
-        // What repeats in a message takes two bytes there at least. A door that takes 64 KiB thus
-        // gives at most 32,768 of them, and this keeps that below 10 MiB.
+        // A repeated element takes at least two bytes in a message. An API that accepts 64 KiB thus decodes at most
+        // 32,768 of them, and this bound keeps them below 10 MiB.
         assert!(size_of::<v1::Request>() <= 320, "{}", size_of::<v1::Request>());
         assert!(size_of::<v1::LockAsk>() <= 320);
         assert!(size_of::<v1::LeaseName>() <= 320);
-        // In JSON a request takes nine bytes at least: 7,281 of them, below 15 MiB.
+        // A request takes at least nine bytes in JSON: at most 7,281 of them, below 15 MiB.
         let json = size_of::<json::session::Request>();
         assert!(json <= 2_048, "{json}");
-        // These a client reads from a member it trusts more; still bounded alike.
+        // A client decodes these from a member, which it trusts more. They are bounded in the same way.
         assert!(size_of::<v1::Answer>() <= 512, "{}", size_of::<v1::Answer>());
         assert!(size_of::<v1::Event>() <= 512, "{}", size_of::<v1::Event>());
     }

@@ -1,7 +1,7 @@
-//! Which word, code and advice belongs to each thing that can be refused or go wrong?
+//! Maps each refusal and failure to its reason, codes and advice.
 //!
-//! The one table of the doors' reasons. Every door takes its codes from it, and its part of
-//! `docs/reference/errors.md` is printed from it, by the command line, which knows the other parts.
+//! This is the only table of reasons. Every API takes its codes from it. The command line prints this part of
+//! `docs/reference/errors.md` from it, because it knows the other parts.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::v1::Effect;
 
-/// One reason, on every door.
+/// One reason and its form in every API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
     /// The stable word for programs.
@@ -20,42 +20,41 @@ pub struct Row {
     pub code: Code,
     /// The HTTP status.
     pub http: u16,
-    /// What happens to a WebSocket.
+    /// The effect on a WebSocket.
     pub socket: Socket,
     /// Whether the request may have taken effect.
     pub effect: Effect,
-    /// Whether and how to send it again.
+    /// Whether and how to retry.
     pub retry: Retry,
-    /// What to do next.
+    /// The advice to the user.
     pub advice: &'static str,
 }
 
-/// What happens to a WebSocket that caused an error.
+/// The effect of an error on the WebSocket that caused it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Socket {
-    /// It gets an error in a message and goes on.
+    /// The member sends the error in a message and keeps the socket open.
     Frame,
-    /// It gets an error in a message; if it goes on like that, it is closed with this code.
+    /// The member sends the error in a message. If the client repeats it, the member closes the socket with this code.
     FrameThenClose(u16),
-    /// It gets the leader's address in a message and goes on.
+    /// The member sends the leader's address in a message and keeps the socket open.
     Redirect,
-    /// It is closed with this code.
+    /// The member closes the socket with this code.
     Close(u16),
-    /// It never comes to be: the upgrade is refused with the HTTP status. A socket that was open before is
-    /// closed with this code.
+    /// The member refuses the upgrade with the HTTP status. It closes a socket that is already open with this code.
     RefuseUpgrade(u16),
 }
 
-/// Whether and how to send a request again.
+/// Whether and how to retry a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
-    /// Not as it is: the answer would be the same, or the world has moved on.
+    /// Not with the same request: the answer would be the same, or the state has changed since.
     No,
     /// At once, at this or another member.
     AtOnce,
-    /// After the time given, else with growing pauses.
+    /// After the given time; if none is given, with growing pauses.
     Later,
-    /// At any time, with the same request id, to learn what happened.
+    /// At any time with the same request id, to learn the outcome.
     SameId,
 }
 
@@ -90,12 +89,12 @@ pub fn effect_word(effect: Effect) -> &'static str {
     }
 }
 
-/// The row of a reason.
+/// Returns the row of a reason.
 pub fn row(reason: &str) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.reason == reason)
 }
 
-/// Whether `LockService` answers this with success and `acquired` false. Everywhere else it is an error.
+/// Whether `LockService` reports this as success with `acquired` false. Every other API reports an error.
 pub fn is_not_acquired(reason: &str) -> bool {
     matches!(reason, "HELD" | "WAIT_TIMEOUT")
 }
@@ -116,7 +115,7 @@ macro_rules! rows {
     };
 }
 
-/// Every reason there is: first what the rules refuse, then what goes wrong around them.
+/// Every reason: first the refusals of the machine, then the failures around it.
 #[rustfmt::skip]
 pub const TABLE: &[Row] = rows! {
     "HELD" FailedPrecondition 423 Frame None No,
@@ -288,7 +287,7 @@ pub const TABLE: &[Row] = rows! {
         "use another door";
 };
 
-/// The table as a part of the page of errors.
+/// Renders the table as a part of the reference of errors.
 pub fn reference() -> String {
     let mut page = String::from(INTRODUCTION);
     for row in TABLE {
@@ -375,7 +374,7 @@ mod tests {
         for refusal in samples() {
             let row = row(refusal.reason()).unwrap();
             assert_eq!(row.effect, Effect::None, "{}", row.reason);
-            // These share a reason with something more common, whose advice stands in the table.
+            // These refusals share a reason with a more common one, whose advice is in the table.
             let shared = matches!(
                 refusal,
                 Refusal::Limit {

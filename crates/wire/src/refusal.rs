@@ -1,4 +1,4 @@
-//! How is a refusal of the machine sent, and how does a client get it back whole?
+//! Encodes refusals of the machine as errors and decodes them without loss.
 
 use tenure_types::{Held, Limit, Name, Refusal, Revision};
 
@@ -79,8 +79,7 @@ fn details(refusal: &Refusal, error: &mut v1::Error) {
     }
 }
 
-/// The refusal an error stands for; `None` if it stands for something else, or its details are not those
-/// of its reason.
+/// Decodes the refusal in an error; `None` if the error is not a refusal, or its details do not match its reason.
 pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
     let lock = || Name::new(&error.lock).ok();
     let small = |number: u64| u16::try_from(number).ok();
@@ -156,7 +155,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// One of every refusal there is. A new one stops `details` from compiling; add it here too.
+    /// One of every refusal. A new one stops `details` from compiling; add it here too.
     pub(crate) fn samples() -> Vec<Refusal> {
         let lock = || Name::new("deploy").unwrap();
         let lease = LeaseId::new(6_862_914_507_731_255_300).unwrap();

@@ -1,8 +1,7 @@
-//! How do thousands of watches send the same events without encoding them thousands of times?
+//! Encodes watch responses so that many watches share the same encoded events.
 //!
-//! A [`WatchResponse`] is either fields or bytes that were encoded once. Protobuf lets fields come in any
-//! order, so the one thing that differs between watches, the watch's id, is written behind the shared
-//! bytes.
+//! A [`WatchResponse`] is either fields or bytes that were encoded once. Protobuf allows fields in any order, so the
+//! only part that differs between watches, the watch's id, is written after the shared bytes.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::encoding::{DecodeContext, WireType, int64};
@@ -12,10 +11,10 @@ use crate::v1;
 
 const WATCH_ID: u32 = 2;
 
-/// `tenure.v1.WatchResponse`: all events of one revision that a watch admits, or news about the watch.
+/// `tenure.v1.WatchResponse`: all events of one revision that match a watch, or a change of the watch itself.
 #[derive(Clone, Debug, Default)]
 pub struct WatchResponse {
-    /// Which watch.
+    /// The id of the watch.
     pub watch_id: i64,
     body: Body,
 }
@@ -32,13 +31,13 @@ impl Default for Body {
     }
 }
 
-/// Everything in a [`WatchResponse`] that is the same for all who watch the same.
+/// Everything in a [`WatchResponse`] that is the same for all watches with the same filter.
 #[derive(Clone, PartialEq, Message)]
 pub struct WatchFields {
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: Option<v1::Header>,
-    /// The revision of the events; of a progress mark, everything up to it was sent.
+    /// The revision of the events. In a progress mark, everything up to it was sent.
     #[prost(int64, tag = "3")]
     pub revision: i64,
     /// The events, in order. One revision is never split.
@@ -53,10 +52,10 @@ pub struct WatchFields {
     /// The watch has started. Comes before any event of it.
     #[prost(bool, tag = "7")]
     pub created: bool,
-    /// The watch is over; `error` says why, unless it was asked for.
+    /// The watch is over. `error` gives the cause, unless the client canceled it.
     #[prost(bool, tag = "8")]
     pub canceled: bool,
-    /// Not 0: the watch is over, because its reader was too slow. Start again from this revision.
+    /// Not 0: the watch is over, because the client read too slowly. It can start again from this revision.
     #[prost(int64, tag = "9")]
     pub resume_revision: i64,
     /// Why the watch is over.
@@ -64,34 +63,34 @@ pub struct WatchFields {
     pub error: Option<v1::Error>,
 }
 
-/// The bytes of [`WatchFields`], to be shared. Cloning copies nothing.
+/// The encoded [`WatchFields`], to be shared. Cloning copies no bytes.
 #[derive(Clone, Debug)]
 pub struct EncodedWatch(Bytes);
 
 impl WatchFields {
-    /// Encodes the fields, once for all who watch the same.
+    /// Encodes the fields once for all watches with the same filter.
     pub fn share(&self) -> EncodedWatch {
         EncodedWatch(self.encode_to_vec().into())
     }
 }
 
 impl EncodedWatch {
-    /// How many bytes everybody sends.
+    /// The number of shared bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is nothing to say.
+    /// Whether there are no shared bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The bytes, for whoever keeps them; [`EncodedWatch::of`] takes them back.
+    /// The bytes, for storage; [`EncodedWatch::of`] takes them back.
     pub fn into_bytes(self) -> Bytes {
         self.0
     }
 
-    /// Bytes that [`WatchFields::share`] wrote. Others make [`WatchResponse::into_fields`] panic.
+    /// Wraps bytes that [`WatchFields::share`] wrote. Other bytes make [`WatchResponse::into_fields`] panic.
     pub fn of(bytes: Bytes) -> Self {
         Self(bytes)
     }
@@ -102,17 +101,17 @@ impl EncodedWatch {
 }
 
 impl WatchResponse {
-    /// A message of one's own.
+    /// Creates a message with its own fields.
     pub fn new(watch_id: i64, fields: WatchFields) -> Self {
         Self { watch_id, body: Body::Fields(Box::new(fields)) }
     }
 
-    /// A message whose bytes are shared with others.
+    /// Creates a message whose bytes are shared with other watches.
     pub fn shared(watch_id: i64, encoded: EncodedWatch) -> Self {
         Self { watch_id, body: Body::Encoded(encoded) }
     }
 
-    /// The fields, whichever form they are in.
+    /// Returns the fields, decoding them if necessary.
     pub fn into_fields(self) -> WatchFields {
         match self.body {
             Body::Fields(fields) => *fields,
@@ -178,7 +177,7 @@ impl Message for WatchResponse {
 mod tests {
     use super::*;
 
-    /// The messages as they are generated when nobody interferes.
+    /// The messages as they are generated without `shared.rs`.
     #[allow(missing_docs, unreachable_pub, dead_code, clippy::all, reason = "generated")]
     mod plain {
         include!(concat!(env!("OUT_DIR"), "/plain/tenure.v1.rs"));

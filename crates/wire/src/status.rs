@@ -1,7 +1,7 @@
-//! How does an error travel over gRPC so that ours and everybody's libraries can read it?
+//! Encodes errors as gRPC statuses that our clients and standard libraries can read.
 //!
-//! The reason stands in the metadata, for people with a terminal; the whole error in
-//! `grpc-status-details-bin`, in the form that standard libraries unpack.
+//! The metadata contains the reason, for people at a terminal. `grpc-status-details-bin` contains the whole error in
+//! the form that standard libraries unpack.
 
 use bytes::Bytes;
 use prost::Message;
@@ -15,20 +15,20 @@ mod rpc {
     include!(concat!(env!("OUT_DIR"), "/google.rpc.rs"));
 }
 
-/// Metadata: the reason.
+/// Metadata key: the reason.
 pub const REASON: &str = "tenure-reason";
-/// Metadata: whether it may have happened, `none` or `unknown`.
+/// Metadata key: whether the request may have taken effect, `none` or `unknown`.
 pub const EFFECT: &str = "tenure-effect";
-/// Metadata: where the leader's doors are.
+/// Metadata key: the leader's client address.
 pub const LEADER: &str = "tenure-leader";
-/// Metadata: when to try again, in milliseconds; the name that gRPC libraries know.
+/// Metadata key: when to retry, in milliseconds; the name that gRPC libraries know.
 pub const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// What the type of an error's details is called.
+/// The type URL of an error's details.
 const TYPE_URL: &str = "type.googleapis.com/tenure.v1.Error";
 
-/// Details are sent as a header, and a client may take 16 KiB of those in all. A ring of waits with
-/// long names is the one thing that can be longer; its end is left out.
+/// The longest details. They are sent as a header, and a client may accept no more than 16 KiB of headers in all. Only
+/// a cycle of waits with long names can be longer; its end is left out.
 const DETAILS_MAX: usize = 6 * 1024;
 
 impl From<v1::Error> for Status {
@@ -63,7 +63,7 @@ impl From<v1::Error> for Status {
     }
 }
 
-/// The error a status carries; `None` if it comes from somewhere else, a proxy or a library for one.
+/// The error in a status; `None` if the status comes from elsewhere, such as a proxy or a library.
 pub fn error_from(status: &Status) -> Option<v1::Error> {
     let details = rpc::Status::decode(status.details()).ok()?;
     let any = details.details.into_iter().find(|any| any.type_url == TYPE_URL)?;

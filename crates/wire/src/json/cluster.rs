@@ -1,4 +1,4 @@
-//! What do `/v1/cluster` and its paths take and give?
+//! Defines the JSON of `/v1/cluster` and its paths.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

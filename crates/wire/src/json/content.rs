@@ -1,4 +1,4 @@
-//! How do bytes stand in JSON: as text where they are text, else as base64?
+//! Converts bytes to JSON: as text if they are UTF-8, else as base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::Failure;
 
-/// Bytes as the two fields `name` and `name_base64`: one of them, or none if there are no bytes.
+/// Encodes bytes as the two fields `name` and `name_base64`: one of them, or none if there are no bytes.
 pub fn text_or_base64(bytes: &Bytes) -> (Option<String>, Option<String>) {
     if bytes.is_empty() {
         return (None, None);
@@ -17,7 +17,7 @@ pub fn text_or_base64(bytes: &Bytes) -> (Option<String>, Option<String>) {
     }
 }
 
-/// The bytes of the two fields `name` and `name_base64`. At most one of them may be there.
+/// Decodes the two fields `name` and `name_base64`. At most one of them may be present.
 pub fn bytes_from(
     field: &'static str,
     text: Option<String>,

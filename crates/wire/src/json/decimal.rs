@@ -1,4 +1,4 @@
-//! How does a number of 64 bits survive JSON?
+//! Represents 64-bit numbers in JSON without rounding.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 pub struct Decimal(pub u64);
 
 impl Decimal {
-    /// Reads digits without sign or leading zeros.
+    /// Parses digits without sign or leading zeros.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = text.bytes().all(|byte| byte.is_ascii_digit());
         let canonical = plain && (text == "0" || !text.starts_with('0'));

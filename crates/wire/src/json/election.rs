@@ -1,4 +1,4 @@
-//! What does `/v1/elections/{name}` take and give?
+//! Defines the JSON of `/v1/elections/{name}`.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -21,7 +21,7 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// The request for an election. `wait_ms` is absent for no limit.
+    /// Converts to the wire request. `wait_ms` is absent for no limit.
     pub fn to_wire(
         self,
         name: String,
@@ -53,7 +53,7 @@ pub struct Proclaim {
 }
 
 impl Proclaim {
-    /// The request for an election.
+    /// Converts to the wire request.
     pub fn to_wire(self, name: String) -> Result<v1::ProclaimRequest, Failure> {
         Ok(v1::ProclaimRequest {
             name,

@@ -1,4 +1,4 @@
-//! What is in the body of an answer that is not success?
+//! Defines the JSON body of every response that is not a success.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -143,7 +143,7 @@ impl From<v1::RingLink> for RingLink {
 }
 
 impl ErrorBody {
-    /// The body, and the HTTP status it goes with.
+    /// Returns the body and its HTTP status.
     pub fn new(error: v1::Error) -> (u16, Self) {
         let status = reason::row(&error.reason).map_or(500, |row| row.http);
         (status, Self { error: error.into() })

@@ -1,4 +1,4 @@
-//! What do watches send, and what does history show?
+//! Defines the JSON of watches and of the history.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -134,7 +134,7 @@ impl From<v1::Event> for Event {
                 (form.value, form.value_base64) = content;
                 form.key = Some(kv.key);
             }
-            // Of a lease, `lease` has said which.
+            // The field `lease` names the lease already.
             v1::Subject::Lease | v1::Subject::Settings => {}
             v1::Subject::Lock => {
                 (form.metadata, form.metadata_base64) = content;

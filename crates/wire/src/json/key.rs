@@ -1,4 +1,4 @@
-//! What do `/v1/keys` and its paths give? Values travel as raw bytes there.
+//! Defines the JSON of `/v1/keys` and its paths. Values travel as raw bytes there.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

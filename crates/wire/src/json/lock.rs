@@ -1,4 +1,4 @@
-//! What do `/v1/locks`, its paths and `/v1/force` take and give?
+//! Defines the JSON of `/v1/locks`, its paths and `/v1/force`.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -171,7 +171,7 @@ pub struct Acquired {
 }
 
 impl Acquired {
-    /// Held. `lock` is the one that was asked for, unless they are several.
+    /// Builds the response for held locks. `lock` is the requested lock, unless there are several.
     pub fn held(lock: Option<String>, response: v1::AcquireResponse) -> Self {
         Self {
             token: lock.is_some().then_some(Decimal(response.token)),
@@ -188,7 +188,7 @@ impl Acquired {
         }
     }
 
-    /// Still waiting.
+    /// Builds the response for a request that still waits.
     pub fn queued(lock: Option<String>, queued: v1::Queued, header: Option<Header>) -> Self {
         Self {
             lock,

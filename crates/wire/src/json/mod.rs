@@ -1,8 +1,8 @@
-//! Which JSON do the HTTP and WebSocket doors take and give?
+//! Defines the JSON that the HTTP and WebSocket APIs accept and produce.
 //!
-//! Tokens, revisions, ids and places are decimal strings, because many JSON readers round large numbers;
-//! times (`_ms`) and counts are numbers. Bytes are text where they are text, else base64 under a name that
-//! says so. A field that is not known is refused in what clients send, and skipped in what members send.
+//! Tokens, revisions, ids and places are decimal strings, because many JSON readers round large numbers; times (`_ms`)
+//! and counts are numbers. Bytes are text if they are UTF-8, else base64 under a name that says so. The members refuse
+//! unknown fields from clients; clients skip unknown fields from members.
 
 pub mod cluster;
 mod content;
@@ -26,13 +26,13 @@ pub use mode::{LockMode, Standing};
 pub use schema::schemas;
 pub use view::{Header, Holder, HolderShown, Holding, LockShown, WaiterShown};
 
-/// Leaves `false` out of what is written.
+/// Omits `false` when serializing.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// An id of a lease, or 0 for none, as it stands in messages.
+/// The id of a lease as messages have it, or 0 for none.
 fn lease_number(lease: Option<Decimal>, field: &'static str) -> Result<i64, crate::Failure> {
     let Some(Decimal(number)) = lease else { return Ok(0) };
     match i64::try_from(number) {
@@ -44,12 +44,12 @@ fn lease_number(lease: Option<Decimal>, field: &'static str) -> Result<i64, crat
     }
 }
 
-/// A number that is sent as signed, and never negative.
+/// Converts a number that is signed on the wire and never negative.
 fn signed(number: i64) -> Decimal {
     Decimal(u64::try_from(number).unwrap_or(0))
 }
 
-/// A number, unless it is the 0 that means none.
+/// Converts a number; `None` for the 0 that means none.
 fn some(number: i64) -> Option<Decimal> {
     (number > 0).then(|| signed(number))
 }

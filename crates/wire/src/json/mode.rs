@@ -1,4 +1,4 @@
-//! Which words say how a lock is held?
+//! Defines the JSON words for lock modes and holder states.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -32,7 +32,7 @@ pub enum Standing {
 }
 
 impl LockMode {
-    /// The mode and slots as messages have them. `slots` alone says `slot`.
+    /// Converts to the mode and slots of the wire messages. `slots` alone implies `slot`.
     pub(super) fn to_wire(mode: Option<Self>, slots: Option<u32>) -> Result<(i32, u32), Failure> {
         let mode = match (mode, slots) {
             (None | Some(Self::Slot), Some(_)) => v1::Mode::Slot,

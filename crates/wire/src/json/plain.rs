@@ -1,38 +1,38 @@
-//! What does the plain lock protocol at `/v1/lock-socket` take and give?
+//! Defines the JSON of the plain lock protocol at `/v1/lock-socket`.
 
 use serde::{Deserialize, Serialize};
 
-/// The first token that a JSON reader may round.
+/// The smallest token that a JSON reader may round.
 const ROUNDED_FROM: u64 = 1 << 53;
 
 /// A command: 0 acquires, 1 releases.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlainRequest {
-    /// 0 acquires, 1 releases; anything else is refused by [`PlainRequest::command`].
+    /// 0 acquires, 1 releases; [`PlainRequest::command`] refuses any other value.
     #[serde(rename = "commandType")]
     pub command_type: u64,
     /// The lock.
     pub key: String,
-    /// The client's name. With the key it stands for one lease, which any member can find again.
+    /// The client's name. Together with the key it identifies one lease, which any member can find again.
     #[serde(rename = "clientID")]
     pub client_id: String,
-    /// How many seconds the lock may be held. A release needs none.
+    /// How many seconds the lock may be held. A release does not need it.
     #[serde(default)]
     pub ttl: u64,
 }
 
-/// What a [`PlainRequest`] wants.
+/// The command in a [`PlainRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PlainCommand {
-    /// The lock.
+    /// Acquire the lock.
     Acquire,
-    /// To give it back.
+    /// Release the lock.
     Release,
 }
 
 impl PlainRequest {
-    /// What it wants; `None` if that is not known.
+    /// Returns the command; `None` if it is unknown.
     pub fn command(&self) -> Option<PlainCommand> {
         match self.command_type {
             0 => Some(PlainCommand::Acquire),
@@ -42,15 +42,15 @@ impl PlainRequest {
     }
 }
 
-/// The answer.
+/// The response.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PlainReply {
-    /// Whether it was done.
+    /// Whether the command succeeded.
     pub success: bool,
-    /// The token, after an acquire that succeeded.
+    /// The token, after a successful acquire.
     #[serde(rename = "fencingToken", skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<PlainToken>,
-    /// Why it was not done: the reason of the table.
+    /// The reason of the table, if the command failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -65,7 +65,7 @@ pub struct PlainToken {
 }
 
 impl PlainToken {
-    /// A token; `None` if it is one that readers may round.
+    /// Creates a token; `None` if a JSON reader may round it.
     pub fn new(key: String, token: u64) -> Option<Self> {
         (token < ROUNDED_FROM).then_some(Self { key, value: token })
     }

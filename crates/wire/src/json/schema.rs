@@ -1,4 +1,4 @@
-//! How are the forms described in OpenAPI?
+//! Lists the JSON forms as OpenAPI schemas.
 
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -9,7 +9,7 @@ macro_rules! described {
     };
 }
 
-/// Every form with its name, in the order of their names. A door puts them into its description.
+/// Every form with its name, in the order of their names. The HTTP API includes them in its OpenAPI document.
 pub fn schemas() -> Vec<(String, RefOr<Schema>)> {
     let mut all = described![
         super::cluster::Status,

@@ -1,4 +1,4 @@
-//! What do `/v1/tickets`, `/v1/cluster/keys/rotate` and `/.well-known/jwks.json` take and give?
+//! Defines the JSON of `/v1/tickets`, `/v1/cluster/keys/rotate` and `/.well-known/jwks.json`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

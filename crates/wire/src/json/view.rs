@@ -1,4 +1,4 @@
-//! What do locks, holders and waiters look like?
+//! Defines the JSON of locks, holders and waiters.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

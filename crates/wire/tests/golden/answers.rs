@@ -1,4 +1,4 @@
-//! What a member says on a session, one file per result and notice.
+//! Tests the bytes of what a member sends on a session, with one file per result and notice.
 
 use bytes::Bytes;
 use tenure_wire::v1::answer::Result as R;

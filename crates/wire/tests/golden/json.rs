@@ -1,4 +1,4 @@
-//! JSON: what members write, and what clients may write.
+//! Tests the JSON that members write and clients may write.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,7 +24,7 @@ use super::messages::{
     LEASE, error, event, explained, header, leader, lease, lease_view, lock_view, status, waiter,
 };
 
-/// Compares a form with its file, both ways.
+/// Compares a form with its file, encoded and decoded.
 pub(crate) fn check<F: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
     name: &str,
     form: &F,

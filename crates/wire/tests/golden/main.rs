@@ -1,7 +1,7 @@
-//! Do the bytes and JSON that were once written still read, and are they still written so?
+//! Tests that messages and JSON written by earlier versions still decode and are still written the same way.
 //!
-//! A file that differs is a change of the public contract. `TENURE_FIX=1` writes files that are missing, and
-//! the text form of those whose bytes are still the same; it never changes what was once written.
+//! A file that differs is a change of the public contract. `TENURE_FIX=1` writes files that are missing, and the text
+//! form of those whose bytes are unchanged. It never changes bytes that were written before.
 
 mod answers;
 mod json;
@@ -15,7 +15,7 @@ fn path(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "golden", name].iter().collect()
 }
 
-/// The file's text, after writing it if that was asked for, and it is missing or may be written anew.
+/// Returns the file's text. With `TENURE_FIX`, first writes the file if it is missing or may be replaced.
 fn golden(name: &str, now: &str, may_replace: impl Fn(&str) -> bool) -> String {
     let path = path(name);
     let old = std::fs::read_to_string(&path);
@@ -26,7 +26,7 @@ fn golden(name: &str, now: &str, may_replace: impl Fn(&str) -> bool) -> String {
     old.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Compares a message with its file: the text form behind `#`, for people, then its bytes in hexadecimal.
+/// Compares a message with its file: the text form after `#`, for people, then its bytes in hexadecimal.
 fn check<M: prost::Message + std::fmt::Debug + PartialEq + Default>(name: &str, message: &M) {
     let bytes = message.encode_to_vec();
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Single calls and what they share.
+//! Tests the bytes of single calls and of the messages that they share.
 
 use bytes::Bytes;
 use tenure_wire::v1::{self, Cause, HolderState, Mode, Role, Subject};

@@ -1,4 +1,4 @@
-//! What a client says on a session, one file per command.
+//! Tests the bytes of what a client sends on a session, with one file per command.
 
 use bytes::Bytes;
 use tenure_wire::v1::request::Command;

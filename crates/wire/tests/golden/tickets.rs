@@ -1,4 +1,4 @@
-//! Are tickets, and the keys that verify them, spoken as ever?
+//! Tests the bytes and JSON of tickets and of the keys that verify them.
 
 use bytes::Bytes;
 use tenure_wire::json::Decimal;

@@ -1,4 +1,4 @@
-//! What does a member say?
+//! Defines the messages that a member sends on a WebSocket session.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -218,14 +218,14 @@ pub struct KeyAnswer {
 /// What a request was about, which its answer does not repeat.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Asked {
-    /// The one lock or key it named.
+    /// The single lock or key that it named.
     pub name: Option<String>,
-    /// The leases it renewed, in order.
+    /// The leases that it renewed, in order.
     pub leases: Vec<Decimal>,
 }
 
 impl Answer {
-    /// The JSON form of an answer to what was asked.
+    /// The JSON form of an answer to this request.
     pub fn new(answer: v1::Answer, asked: &Asked) -> Self {
         use v1::answer::Result as R;
         let mut form =
@@ -318,7 +318,7 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// The JSON form of a grant to a lease, whose id the door knows.
+    /// The JSON form of a grant. The API supplies the id of the lease.
     pub fn new(granted: v1::Granted, lease: Option<Decimal>) -> Self {
         let one = granted.locks.is_empty();
         Self {
@@ -358,7 +358,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// The JSON form of a loss of a lease, whose id the door knows.
+    /// The JSON form of a loss. The API supplies the id of the lease.
     pub fn new(lost: v1::Lost, lease: Option<Decimal>) -> Self {
         Self {
             cause: cause_word(lost.cause()).to_owned(),
@@ -388,7 +388,7 @@ pub struct WaitEnded {
 }
 
 impl WaitEnded {
-    /// The JSON form of the end of a lease's wait, whose id the door knows.
+    /// The JSON form of the end of a wait. The API supplies the id of the lease.
     pub fn new(ended: &v1::WaitEnded, lease: Option<Decimal>) -> Self {
         Self {
             id: (ended.id > 0).then_some(ended.id),
@@ -417,7 +417,7 @@ pub struct LeaseEnded {
 }
 
 impl LeaseEnded {
-    /// The JSON form of a lease's end, whose id the door knows.
+    /// The JSON form of a lease's end. The API supplies the id of the lease.
     pub fn new(ended: v1::LeaseEnded, lease: Decimal) -> Self {
         let cause = cause_word(ended.cause()).to_owned();
         let (by, reason) = (said(ended.by), said(ended.reason));

@@ -1,6 +1,6 @@
-//! Which messages travel on the WebSocket session at `/v1/ws`?
+//! Defines the messages of the WebSocket session at `/v1/ws`.
 //!
-//! They are those of `SessionService` in JSON, several per message both ways. Leases are named by id here.
+//! They are those of `SessionService` in JSON, several per message in both directions. Leases are named by id here.
 
 mod answer;
 mod request;

@@ -1,4 +1,4 @@
-//! What does a client say?
+//! Defines the messages that a client sends on a WebSocket session.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -287,7 +287,7 @@ impl TryFrom<Request> for v1::Request {
     }
 }
 
-/// The one command of a request.
+/// Returns the one command of a request.
 fn command(request: Request) -> Result<Command, Failure> {
     let stale = |of: &Name| of.stale;
     let commands = [
