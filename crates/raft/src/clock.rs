@@ -1,29 +1,28 @@
-//! How much time may a leader add to the clock of the machine?
+//! Counts the time that a leader may add to the machine's clock.
 //!
-//! Between any two entries of the log the machine's clock grows by at most the real time between
-//! their sealing. A slow clock is always safe, so a doubtful moment is not counted: lateness of the
-//! leader's own loop, and time without a quorum. That mercy is bounded by a credit, so that it does
-//! not keep the dead alive.
+//! Between any two entries of the log the machine's clock advances by at most the real time between their sealing. A
+//! slow clock is always safe, so the leader does not count doubtful time: lateness of its own event loop, and time
+//! without a quorum. A credit bounds the uncounted time, so that leases of dead clients end nevertheless.
 
 use tenure_types::Term;
 
 use crate::config::{CHECKPOINT_US, CREDIT_US, FRESH_US, GRACE_US, TICK_US};
 
-/// One part in so many of the time counted goes back to the credit.
+/// One part in this many of the counted time is returned to the credit.
 const CREDIT_PER_COUNTED: u64 = 8;
 
-/// The count of the leader that this member is, if it is one.
+/// The count of this member's leadership, while it leads.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseClock {
     led: Option<Led>,
 }
 
-/// What a leader remembers of its term.
+/// The count of one term.
 #[derive(Debug)]
 struct Led {
     term: Term,
     count_us: u64,
-    /// The count in the newest entry sealed.
+    /// The count in the newest sealed entry.
     stamped_us: u64,
     credit_us: u64,
     /// Set once an entry of this term was applied here.
@@ -38,20 +37,20 @@ struct Counting {
     wake_by_us: u64,
 }
 
-/// What the clock must know at the end of a turn.
+/// The inputs of the clock at the end of a turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rest {
     pub(crate) now_us: u64,
     pub(crate) quorum_at_us: u64,
-    /// When the machine's next deadline is, by its own clock.
+    /// The machine's next deadline, by its own clock.
     pub(crate) due_ms: Option<u64>,
-    /// Whether an entry of ours is not applied yet.
+    /// Whether an entry that this leader sealed is not applied yet.
     pub(crate) in_flight: bool,
 }
 
 impl LeaseClock {
-    /// To be called before every use while this member leads. Keyed by the term and not by seeing
-    /// the role change: leadership lost and regained may show no change at all.
+    /// Must be called before every use while this member leads. Keyed by the term and not by observing the role change:
+    /// leadership that is lost and regained may show no change at all.
     pub(crate) fn lead(&mut self, term: Term) {
         if self.led.as_ref().is_some_and(|led| led.term == term) {
             return;
@@ -66,7 +65,7 @@ impl LeaseClock {
         self.led = Some(fresh);
     }
 
-    /// An entry of this term was applied here: time counts from now on.
+    /// Starts counting: an entry of this term was applied here.
     pub(crate) fn start(&mut self, term: Term, base_ms: u64, now_us: u64) {
         if let Some(led) = &mut self.led
             && led.term == term
@@ -82,20 +81,20 @@ impl LeaseClock {
         self.led.as_ref().is_some_and(|led| led.term == term && led.counting.is_some())
     }
 
-    /// The count for an entry that is sealed now; [`LeaseClock::stamp`] follows if it is taken.
+    /// The count for an entry that is sealed now; [`LeaseClock::stamp`] follows if the engine takes it.
     pub(crate) fn count_ms(&mut self, now_us: u64, quorum_at_us: u64) -> u64 {
         self.charge(now_us, quorum_at_us);
         self.led.as_ref().map_or(0, |led| led.count_us / 1000)
     }
 
-    /// The entry with the present count is in the log.
+    /// Records that the entry with the present count is in the log.
     pub(crate) fn stamp(&mut self) {
         if let Some(led) = &mut self.led {
             led.stamped_us = led.count_us;
         }
     }
 
-    /// Ends a turn: whether an empty entry must be sealed now.
+    /// Ends a turn. Returns whether an empty entry must be sealed now.
     pub(crate) fn rest(&mut self, rest: Rest) -> bool {
         self.charge(rest.now_us, rest.quorum_at_us);
         let Some(led) = &mut self.led else { return false };
@@ -119,22 +118,22 @@ impl LeaseClock {
         is_due && (stamped_ms < due_ms || !rest.in_flight) || checkpoint
     }
 
-    /// By when the next turn is wanted, while this member counts.
+    /// The latest time of the next turn, while this member counts.
     pub(crate) fn wake_by_us(&self) -> Option<u64> {
         self.led.as_ref()?.counting.map(|counting| counting.wake_by_us)
     }
 
-    /// Counts the time since the last charge, as far as it may be counted.
+    /// Counts the time since the last call, as far as it may be counted.
     fn charge(&mut self, now_us: u64, quorum_at_us: u64) {
         let Some(led) = &mut self.led else { return };
         let Some(counting) = &mut led.counting else { return };
         let elapsed = now_us.saturating_sub(counting.last_us);
-        // Sleep that was asked for counts, lateness does not.
+        // Requested sleep counts, lateness does not.
         let asked = counting.wake_by_us.saturating_sub(counting.last_us);
         let mut on_time = elapsed.min(asked.saturating_add(GRACE_US));
         let fresh_until = quorum_at_us.saturating_add(FRESH_US);
         if now_us > fresh_until {
-            // Nor does time without a quorum.
+            // Time without a quorum does not count either.
             on_time = on_time.min(fresh_until.saturating_sub(counting.last_us));
         }
         if mutant!("stall_is_charged") {
@@ -262,7 +261,7 @@ mod tests {
         }
     }
 
-    /// A machine at the newest level, at the clock that a count of nought gives.
+    /// Creates a machine at the newest level, at the clock of count 0.
     fn newest() -> Machine {
         let mut machine = Machine::new(Epoch::default());
         apply(&mut machine, 0, Some(Command::RaiseLevel { level: LEVEL_MAX }));

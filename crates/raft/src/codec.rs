@@ -1,11 +1,11 @@
-//! How are numbers and bytes written into what members send each other?
+//! Encodes and decodes numbers and bytes in messages between members.
 //!
-//! Numbers are little-endian base-128, bytes are preceded by their length. Reading never allocates
-//! more than it was given.
+//! Numbers are little-endian base-128, bytes are preceded by their length. Decoding never allocates more than the size
+//! of its input.
 
 use bytes::Bytes;
 
-/// The bytes do not have the form they should have.
+/// The bytes do not follow the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed bytes")]
 pub struct Malformed;
@@ -35,7 +35,7 @@ impl Writer for Vec<u8> {
     }
 }
 
-/// Reads from the front of some bytes.
+/// Decodes from the front of a buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
             }
             number |= bits << shift;
             if byte & 0x80 == 0 {
-                // One way to write each number: no padding.
+                // Each number has one encoding only: no padding.
                 return if byte == 0 && shift > 0 { Err(Malformed) } else { Ok(number) };
             }
         }
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The part of a buffer that a slice of it is, without copying.
+/// Returns a slice of a buffer as shared bytes, without copying.
 pub(crate) fn share(buffer: &Bytes, part: &[u8]) -> Bytes {
     if part.is_empty() { Bytes::new() } else { buffer.slice_ref(part) }
 }

@@ -1,99 +1,99 @@
-//! Which numbers does a replica live by?
+//! Defines the constants and the configuration of a replica.
 
 use crate::member::MemberId;
 
-/// How often the engine ticks, and how often a loop turns at least.
+/// How often the engine ticks; the event loop turns at least this often.
 pub const TICK_US: u64 = 50_000;
-/// Lateness of a loop that is still counted.
+/// How late a turn of the event loop may be and still be counted.
 pub const GRACE_US: u64 = TICK_US;
 /// How much doubtful time a leader may leave uncounted.
 pub const CREDIT_US: u64 = 60_000_000;
-/// How much counted time may be lost with a leader, while a deadline is pending.
+/// The most counted time that may be lost with a leader, while a deadline is pending.
 pub const CHECKPOINT_US: u64 = 1_000_000;
-/// How long the answer of a quorum proves that there is one: three heartbeats.
+/// How long a quorum's answer counts as proof that there is one: three heartbeats.
 pub const FRESH_US: u64 = 3 * HEARTBEAT_TICKS as u64 * TICK_US;
-/// How long a renewal may wait for others.
+/// How long a renewal may wait to share an entry with others.
 pub const BATCH_US: u64 = 50_000;
-/// Commands joined into one entry, at most.
+/// The most commands in one entry.
 pub const ENTRY_COMMANDS_MAX: usize = 1_024;
-/// Bytes joined into one entry, at most. A single command may be larger.
+/// The most bytes of commands batched into one entry. A single command may be larger.
 pub const ENTRY_BYTES_MAX: usize = 256 * 1024;
-/// After so long without an answer a read asks again, under a new context.
+/// How long a read waits for an answer before it asks again, under a new context.
 pub const READ_RETRY_US: u64 = 300_000;
 /// How often a read asks before it fails.
 pub const READ_TRIES_MAX: u32 = 8;
-/// How often a member whose disk is nearly full says so to its leader.
+/// How often a member whose disk is nearly full reports so to its leader.
 pub const SHORT_US: u64 = 1_000_000;
-/// How long that counts: until it was said three times more.
+/// How long that report counts: the time of three further reports.
 pub const SHORT_KEPT_US: u64 = 3 * SHORT_US;
-/// Read contexts under way at once, at most. Further reads wait for one of them.
+/// The most read contexts in flight. Further reads wait for one of them.
 pub const READS_IN_FLIGHT_MAX: usize = 8;
-/// Reads waiting, at most: beyond that a caller is told at once.
+/// The most waiting reads; beyond that a read fails at once.
 pub const READS_WAITING_MAX: usize = 65_536;
 
-/// How long a member that has started waits for the others' word on what it has promised, before it
-/// takes part: with a member down, this is what a restart costs.
+/// How long a started member waits for the others to report its promises before it takes part. With a member down, a
+/// restart takes this much longer.
 pub const ASK_US: u64 = 600_000;
 
-/// While it waits, it asks again this often.
+/// How often it asks again while it waits.
 pub(crate) const ASK_AGAIN_US: u64 = 100_000;
-/// After a snapshot that failed, and between those for lack of space: how long until the next.
+/// How long to wait after a failed snapshot, and between snapshots for lack of space.
 pub(crate) const SNAPSHOT_PAUSE_US: u64 = 10_000_000;
-/// A member that has started asks the others this often afterwards,
+/// How often a started member asks the others after that.
 pub(crate) const GREETINGS: u32 = 10;
-/// and so far apart.
+/// The interval of these requests.
 pub(crate) const GREET_US: u64 = 1_000_000;
-/// How far above the present term a message may be. Only the votes of a majority raise the term of a
+/// How far above the present term the term of a message may be. Only the votes of a majority raise the term of a
 /// cluster: a member would have to be away for this many elections.
 pub const TERM_JUMP_MAX: u64 = 1 << 24;
-/// No term is ever above this, so that adding to one never overflows.
+/// The highest term, so that adding to one never overflows.
 pub const TERM_MAX: u64 = u64::MAX / 4;
-/// No index is ever above this.
+/// The highest index.
 pub const INDEX_MAX: u64 = u64::MAX / 4;
-/// Bytes of the context of a read or an election, at most: what [`crate::Replica`] writes are 24.
+/// The most bytes in the context of a read or an election; [`crate::Replica`] writes 24.
 pub(crate) const CONTEXT_BYTES_MAX: usize = 64;
-/// Ids that others vouch for, at most.
+/// The most ids that other members vouch for.
 pub(crate) const VOUCHED_MAX: usize = 1_024;
 pub(crate) const HEARTBEAT_TICKS: usize = 1;
 /// An election starts after 300 to 600 ms without a leader.
 pub(crate) const ELECTION_TICKS_MIN: usize = 6;
 pub(crate) const ELECTION_TICKS_MAX: usize = 12;
-/// Bytes of entries in one message, about.
+/// The approximate bytes of entries in one message.
 pub(crate) const MESSAGE_BYTES_MAX: u64 = 1024 * 1024;
 /// Messages with entries sent ahead of their acknowledgement, to each member.
 pub(crate) const MESSAGES_IN_FLIGHT_MAX: usize = 256;
-/// Bytes of entries proposed and not committed; more are refused.
+/// The most bytes of entries proposed and not committed; more are refused.
 pub(crate) const UNCOMMITTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Bytes of entries written by a leader and not durable there; until then nothing more is proposed.
+/// The most bytes of entries that a leader has written and that are not durable there. Beyond it the leader proposes
+/// nothing more until they are.
 pub(crate) const UNSYNCED_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Commands that may wait for that; more are refused.
+/// The most commands that may wait for that; more are refused.
 pub(crate) const WAITING_MAX: usize = 16 * ENTRY_COMMANDS_MAX;
-/// Bytes of entries applied between two looks at the outside.
+/// The most bytes of entries applied before the replica handles other inputs.
 pub(crate) const APPLY_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// What differs from member to member and from cluster to cluster.
+/// Settings that differ between members and clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Who this member is.
+    /// The id of this member.
     pub id: MemberId,
-    /// Bytes of entries written to the log as one batch, about: well below what a segment of the log
-    /// takes.
+    /// The approximate bytes of entries written to the log as one batch: well below the size of a log segment.
     pub batch_bytes: usize,
-    /// A snapshot is wanted after so many bytes of entries.
+    /// The bytes of entries after which a snapshot is taken.
     pub snapshot_bytes: u64,
-    /// Or after so many entries. Each member draws, each time anew, between a half and all of both, and
-    /// takes none more often than once per size of its state in bytes of entries.
+    /// The number of entries after which a snapshot is taken. For each snapshot a member draws between a half and all
+    /// of both values, and takes none more often than once per size of its state in bytes of entries.
     pub snapshot_entries: u64,
     /// Whether it lets every other member win an election first.
     pub reluctant: bool,
-    /// Members compare the hash of their state whenever the index is a multiple of this.
+    /// The interval of indexes at which members compare the hashes of their states.
     pub hash_every: u64,
-    /// The newest level of the machine's rules that this build knows.
+    /// The newest level of the machine that this build knows.
     pub level_known: u16,
 }
 
 impl Config {
-    /// The usual settings.
+    /// The default settings.
     pub fn new(id: MemberId) -> Self {
         Self {
             id,
@@ -106,7 +106,7 @@ impl Config {
         }
     }
 
-    /// A reluctant member waits until all others would have asked for votes.
+    /// The extra election timeout of a reluctant member: until all others would have requested votes.
     pub(crate) fn patience_ticks(&self) -> usize {
         if self.reluctant { ELECTION_TICKS_MAX } else { 0 }
     }

@@ -1,7 +1,7 @@
-//! How do our words translate into the engine's?
+//! Converts between our types and those of the Raft engine.
 //!
-//! The payload of an entry that changes members is ours too: the engine's own encoding lives only
-//! between proposing and appending, so its parser never sees a byte that came from elsewhere.
+//! The payload of an entry that changes members has our own encoding. The engine's encoding exists only between
+//! proposing and appending, so its parser never reads external bytes.
 
 use raft::eraftpb::{
     ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState,
@@ -59,7 +59,7 @@ pub(crate) fn members_to(members: &Membership) -> ConfState {
     }
 }
 
-/// The members that the engine names, with those retired before and since.
+/// The members that the engine names, together with the ids retired before and since.
 pub(crate) fn members_from(state: &ConfState, before: &Membership) -> Membership {
     let ids = |list: &[u64]| list.iter().copied().filter_map(MemberId::new).collect();
     let mut members = Membership {
@@ -98,7 +98,7 @@ pub(crate) fn changes_to(changes: &[Change]) -> ConfChangeV2 {
     to
 }
 
-/// A message of the engine and whom it is for; nothing for what is never sent between members.
+/// Converts a message of the engine and returns its receiver; `None` for kinds that are never sent between members.
 pub(crate) fn step_from(mut message: EngineMessage) -> Option<(MemberId, Step)> {
     let kind = match message.msg_type {
         MessageType::MsgAppend => Kind::Append,

@@ -1,19 +1,18 @@
-//! Compares the hashes of members' states, and says whether this member must stop.
+//! Compares the hashes of the members' states, and decides whether this member must stop.
 //!
-//! Every member tells the others the hash of its state at the same indexes. One that sees a majority
-//! agree on something else has diverged, and stops. One majority is enough: members that are behind
-//! have simply not spoken yet. Where all voters have spoken and no majority agrees, as with two voters,
-//! no member can be believed: all voters stop. They could not commit anything without each other, and
-//! none of them serves a state that may be wrong.
+//! Every member sends the others the hash of its state at the same indexes. A member that sees a majority agree on
+//! another hash has diverged, and stops. One majority is enough: members that are behind have not reported yet. If all
+//! voters have reported and no majority agrees, as with two voters, no member can be trusted: all voters stop. They
+//! could not commit anything without each other, and none of them serves a state that may be wrong.
 
 use std::collections::BTreeMap;
 
 use crate::member::{MemberId, Membership};
 
-/// Indexes remembered. Members that are further apart than this compare at a later one.
+/// How many indexes are remembered. Members that are further apart than this compare at a later one.
 const KEPT: usize = 8;
 
-/// Who said what about which index.
+/// The hash that each member reported for each index.
 #[derive(Debug, Default)]
 pub(crate) struct Hashes {
     said: BTreeMap<u64, BTreeMap<MemberId, u128>>,
@@ -27,8 +26,8 @@ impl Hashes {
         }
     }
 
-    /// Whether this member must not be believed at this index: a majority of the voters agrees on
-    /// another hash, or all voters have spoken and no majority agrees on any.
+    /// Whether this member cannot be trusted at this index: a majority of the voters agrees on another hash, or all
+    /// voters have reported and no majority agrees on any.
     pub(crate) fn differs(&self, index: u64, me: MemberId, members: &Membership) -> bool {
         let Some(said) = self.said.get(&index) else { return false };
         let Some(mine) = said.get(&me) else { return false };

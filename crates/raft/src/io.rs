@@ -1,4 +1,4 @@
-//! What goes into a replica, and what comes out?
+//! Defines the inputs and outputs of a replica.
 
 use std::collections::BTreeSet;
 
@@ -11,177 +11,175 @@ use tenure_types::{Revision, Term};
 use crate::member::{Change, MemberId, Membership};
 use crate::message::{Message, Step};
 
-/// What the caller knows a submission, read or change by. Its meaning is the caller's.
+/// The proposal id by which the caller recognises a submission, read or change. Only the caller gives it a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
 
-/// Something that happened outside.
+/// An event outside the replica.
 pub enum Input {
-    /// Another member says this. The link it came over vouches for the sender.
+    /// A message from another member. The link it came over authenticates the sender.
     Message {
-        /// Who.
+        /// The sender.
         from: MemberId,
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// Commands in log form, to be applied in this order. Answered by [`Output::Answer`], perhaps
-    /// in several parts, which follow in order and together cover all commands.
+    /// Encoded commands, to be applied in this order. The replica answers with [`Output::Answer`], perhaps in several
+    /// parts, which come in order and together cover all commands.
     Submit {
-        /// Whose.
+        /// The proposal id.
         ticket: Ticket,
         /// The commands.
         requests: Vec<Bytes>,
-        /// How long they may wait for others: 0 for all but renewals, for which it is
+        /// How long they may wait to share an entry with others: 0 for all but renewals, for which it is
         /// min([`BATCH_US`](crate::BATCH_US), ttl / 60).
         patience_us: u64,
-        /// When their caller gives up, by the clock of the turns. What waits longer is not proposed.
+        /// When their caller gives up, by the clock of the turns. Commands that wait longer are not proposed.
         deadline_us: u64,
     },
-    /// Something shall be read that is not older than now. Answered by [`Output::ReadReady`] or
-    /// [`Output::ReadFailed`].
+    /// A read of a state not older than now. The replica answers with [`Output::ReadReady`] or [`Output::ReadFailed`].
     Read {
-        /// Whose.
+        /// The proposal id.
         ticket: Ticket,
     },
     /// Everything up to this [`Persist`] is durable.
     Persisted {
-        /// Its number.
+        /// The number of the write.
         number: u64,
     },
-    /// A snapshot that was asked for is durable, or will never be.
+    /// A requested snapshot is durable, or its write failed.
     SnapshotSaved {
-        /// Where.
+        /// The point of the snapshot.
         point: Point,
-        /// Whether.
+        /// Whether it was saved.
         saved: Saved,
     },
     /// A snapshot from another member is complete and durable on this disk.
     SnapshotReceived {
-        /// From whom.
+        /// The sender.
         from: MemberId,
-        /// The step that announced it.
+        /// The step that announced the snapshot.
         step: Step,
-        /// The state in it.
+        /// The state in the snapshot.
         machine: Box<Machine>,
-        /// The members in it.
+        /// The members in the snapshot.
         members: Membership,
     },
-    /// A snapshot has reached another member, or never will. Due for every
-    /// [`Output::SendSnapshot`].
+    /// A snapshot has reached another member, or could not be sent. Required for every [`Output::SendSnapshot`].
     SnapshotSent {
-        /// To whom.
+        /// The receiver.
         to: MemberId,
-        /// Whether.
+        /// Whether it arrived.
         saved: Saved,
     },
-    /// Another member says up to which level it knows the machine's rules. The newest word counts.
+    /// Another member declares the newest level that it knows. The latest declaration counts.
     Knows {
-        /// Who.
+        /// The member.
         member: MemberId,
         /// The level.
         level: u16,
     },
-    /// From now on messages reach this member. It may remember what this one has forgotten.
+    /// Messages reach this member from now on. It may remember what this one has forgotten.
     Linked {
-        /// Who.
+        /// The member.
         member: MemberId,
     },
-    /// The caller vouches for these members, as far as they are not retired: the operator has named
-    /// them, or their links have proved who they are. Replaces what it said before.
+    /// The members that the caller vouches for, unless they are retired: the operator has named them, or their links
+    /// have authenticated them. Replaces the previous set.
     Known {
         /// The members.
         ids: BTreeSet<MemberId>,
     },
     /// Messages to this member are lost for now.
     Unreachable {
-        /// Who.
+        /// The member.
         member: MemberId,
     },
-    /// How much this member's disk can still take. While a leader, or so many others that no
-    /// quorum is left, are short of space, commands that make the state grow are not done.
+    /// The free space of this member's disk. While the leader is short of space, or so many others that no quorum is
+    /// left, commands that make the state grow are not applied.
     Space(Space),
-    /// An operator's wish. Answered by [`Output::Changed`].
+    /// An admin request. The replica answers with [`Output::Changed`].
     Admin {
-        /// Whose.
+        /// The proposal id.
         ticket: Ticket,
-        /// What.
+        /// The request.
         wish: Wish,
     },
 }
 
-/// Whether a snapshot arrived where it should.
+/// Whether a snapshot arrived at its destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Saved {
-    /// It did.
+    /// It arrived.
     Yes,
-    /// It did not.
+    /// It did not arrive.
     No,
 }
 
-/// How much room there is on a member's disk. A member starts with enough.
+/// The free space on a member's disk. A member starts with `Enough`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Space {
     /// The state may grow.
     Enough,
-    /// What is left is for renewals, releases and whatever makes room.
+    /// The remaining space is reserved for renewals, releases and commands that free space.
     Short,
 }
 
-/// What an operator wants of a leader.
+/// An admin request to the leader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wish {
-    /// Other members. Several changes at once go through a joint configuration.
+    /// Change the members. Several changes at once go through a joint configuration.
     Change(Vec<Change>),
-    /// Another leader.
+    /// Transfer leadership to this member.
     Transfer(MemberId),
 }
 
-/// Something that has to happen outside. Outputs are to be taken in order.
+/// An action for the caller to take. The caller must process outputs in order.
 pub enum Output {
-    /// Send a message. It may be lost, delayed or doubled.
+    /// Send a message. It may be lost, delayed or duplicated.
     Send {
-        /// To whom.
+        /// The receiver.
         to: MemberId,
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// Send the snapshot at the point that the step names, then the step. Report with
-    /// [`Input::SnapshotSent`], in any case, also if it is not there any more.
+    /// Send the snapshot at the point that the step names, then the step. Always report with [`Input::SnapshotSent`],
+    /// even if the snapshot is gone.
     SendSnapshot {
-        /// To whom.
+        /// The receiver.
         to: MemberId,
-        /// The step that announces it.
+        /// The step that announces the snapshot.
         step: Step,
     },
     /// Write this to the log. Report with [`Input::Persisted`] once it is durable.
     Persist(Persist),
-    /// What became of commands.
+    /// The fate of commands.
     Answer {
-        /// Whose.
+        /// The proposal id.
         ticket: Ticket,
-        /// What.
+        /// The fate.
         fate: Fate,
     },
-    /// The machine may be asked now: it has everything that was acknowledged before the read came.
+    /// The machine may be queried now: it has applied everything that was acknowledged before the read came.
     ReadReady {
-        /// Whose.
+        /// The proposal id.
         ticket: Ticket,
     },
-    /// There was no quorum, or another leader. A new read may succeed.
+    /// There was no quorum, or the leader changed. A new read may succeed.
     ReadFailed {
-        /// Whose.
+        /// The proposal id.
         ticket: Ticket,
     },
-    /// What became of an operator's wish. A transfer is answered when it has begun.
+    /// The result of an admin request. A transfer is answered when it has begun.
     Changed {
-        /// Whose.
+        /// The proposal id.
         ticket: Ticket,
-        /// What.
+        /// The result.
         result: Result<(), Why>,
     },
     /// The machine's notices, for the sessions of their leases.
     Notices(Vec<Notice>),
-    /// The machine has applied everything up to here.
+    /// The machine has applied everything up to this point.
     Applied {
         /// The last entry.
         point: Point,
@@ -192,42 +190,40 @@ pub enum Output {
     SaveSnapshot {
         /// The last entry that it includes.
         point: Point,
-        /// What [`Membership::decode`] reads back: the meta of the snapshot.
+        /// The membership that [`Membership::decode`] reads back; the metadata of the snapshot.
         meta: Vec<u8>,
         /// The state.
         frozen: Box<Frozen>,
     },
-    /// Entries up to this index are not needed any more. Do it after everything before it in this
-    /// list is durable.
+    /// Entries up to this index are no longer needed. Drop them after everything before this output is durable.
     CompactLog {
         /// The index.
         to: u64,
     },
-    /// Another leader, or none.
+    /// The leader has changed, or is unknown.
     Led {
-        /// In which term.
+        /// The term.
         term: Term,
-        /// By whom.
+        /// The leader, if any.
         by: Option<MemberId>,
     },
-    /// The member must stop. Nothing follows. What comes before it in the list is done first: messages
-    /// leave, in particular those by which a removed leader tells the others that they go on without
-    /// it.
+    /// The member must stop. No output follows. The caller processes the outputs before it first: messages leave, in
+    /// particular those by which a removed leader tells the others that they continue without it.
     Stop(Stop),
 }
 
 /// Changes to the log that take effect together.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Persist {
-    /// Never goes back. Reporting one reports all before it.
+    /// The number of the write; it never decreases. Reporting one write reports all before it.
     pub number: u64,
-    /// Empty the log and go on after this point.
+    /// Empty the log and continue after this point.
     pub snapshot: Option<Point>,
-    /// Entries.
+    /// Entries to append.
     pub entries: Vec<Entry>,
     /// The hard state after them.
     pub hard_state: Option<HardState>,
-    /// What this member remembers of the others.
+    /// What this member has observed of the other members' promises.
     pub notes: Option<Vec<u8>>,
 }
 
@@ -243,73 +239,72 @@ impl Persist {
     }
 }
 
-/// What became of commands, in order.
+/// The fate of commands, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// They were applied.
     Applied(Vec<Outcome>),
-    /// They had no effect and never will.
+    /// They were not applied and never will be.
     NotDone {
-        /// How many.
+        /// How many commands.
         commands: usize,
-        /// Why.
+        /// The reason.
         why: Why,
     },
-    /// They may have had an effect; this member cannot know.
+    /// They may have been applied; this member cannot know.
     Unknown {
-        /// How many.
+        /// How many commands.
         commands: usize,
     },
 }
 
-/// Why something was not done.
+/// Why a request was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Why {
-    /// Somebody else leads, or nobody.
+    /// Another member leads, or none does.
     #[error("not the leader")]
     NotLeader {
-        /// Who does.
+        /// The leader, if one is known.
         leader: Option<MemberId>,
     },
-    /// Leadership is being handed over.
+    /// Leadership is being transferred.
     #[error("leadership is being handed over")]
     Transferring,
     /// Too much waits for a quorum.
     #[error("too much is waiting for a quorum")]
     Busy,
-    /// Its caller's deadline passed before it was proposed.
+    /// The caller's deadline passed before the command was proposed.
     #[error("the deadline passed before it was proposed")]
     Expired,
-    /// It would make the state grow, and disks are nearly full.
+    /// The command would make the state grow, and disks are nearly full.
     #[error("disk full")]
     DiskFull,
-    /// Another leader put something else in its place.
+    /// Another leader put another entry in its place.
     #[error("replaced by another leader")]
     Replaced,
-    /// A change of members has not ended, or the leader has just begun.
+    /// A membership change is not finished, or the leader has just begun.
     #[error("another change is under way")]
     ChangeUnderWay,
-    /// The change makes no sense for these members.
+    /// The change is not possible with the present members.
     #[error("not possible with these members")]
     Impossible,
-    /// An id that was removed is never used again.
+    /// The id was removed, and a removed id is never reused.
     #[error("this member was removed and needs a new id")]
     Retired,
-    /// The learner is too far behind to decide with the others.
+    /// The learner is too far behind to become a voter.
     #[error("the member is {behind} entries behind")]
     NotCaughtUp {
-        /// How far.
+        /// How many entries it is behind.
         behind: u64,
     },
-    /// The level cannot be raised: a member does not know it, or has not said so since this one
-    /// started.
+    /// The level cannot be raised: a member does not know it, or has not declared so since this member started.
     #[error("level {level} is not known by all: member {member} {}", knows(.known))]
     LevelNotKnown {
         /// The level.
         level: u16,
-        /// The first member that is in the way.
+        /// The first member that does not know the level.
         member: MemberId,
-        /// Up to where it knows them, if it has said so.
+        /// The newest level that it knows, if it has declared one.
         known: Option<u16>,
     },
 }
@@ -318,18 +313,18 @@ pub enum Why {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stop {
-    /// Its state is not that of a majority.
+    /// Its state differs from that of a majority.
     #[error("state differs from that of a majority at index {index}")]
     Diverged {
-        /// At which entry.
+        /// The index of the entry.
         index: u64,
     },
-    /// Its disk went back: it has lost something that this member had promised to keep.
+    /// Its disk was rolled back: it has lost something that this member had promised to keep.
     #[error("the disk went back: member {by} remembers {lost}")]
     Forgot {
-        /// The member that remembers.
+        /// The member that remembers the promise.
         by: MemberId,
-        /// What it remembers and this disk does not have.
+        /// The promise that this disk does not have.
         lost: Lost,
     },
     /// It was removed from the cluster.
@@ -338,15 +333,15 @@ pub enum Stop {
     /// The cluster's level was raised beyond what this build knows.
     #[error("the cluster is at level {level}, this version of tenure knows up to {known}")]
     Outgrown {
-        /// The cluster's.
+        /// The level of the cluster.
         level: u16,
-        /// What is known here.
+        /// The newest level that this build knows.
         known: u16,
     },
-    /// An entry of the log cannot be read.
+    /// An entry of the log cannot be decoded.
     #[error("entry {index} is malformed")]
     Malformed {
-        /// Which.
+        /// The index of the entry.
         index: u64,
     },
 }
@@ -360,10 +355,10 @@ pub enum Lost {
     Term {
         /// The newest term in which it took part.
         seen: u64,
-        /// The newest that the disk knows.
+        /// The newest term on the disk.
         durable: u64,
     },
-    /// The member voted for another one, or the disk knows of no vote.
+    /// The member voted for another member, or the disk has no vote.
     #[error("a vote for {vote} in term {term} that the disk does not have")]
     Vote {
         /// The term.
@@ -371,7 +366,7 @@ pub enum Lost {
         /// The member that it voted for.
         vote: MemberId,
     },
-    /// The member had an entry that is missing, or another one stands in its place.
+    /// An entry that the member had is missing, or another entry is in its place.
     #[error(
         "entry {} of term {} that the disk does not have, its log ends at {last}",
         .held.index, .held.term

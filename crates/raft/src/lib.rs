@@ -1,9 +1,8 @@
-//! How do several members agree on one log?
+//! Replicates one log among several members by the Raft protocol.
 //!
-//! A [`Replica`] is one member's part in it: it proposes, replicates, commits, and feeds the
-//! machine. It owns the consensus engine and the machine and nothing else: no thread, clock, socket,
-//! file or randomness of its own. One loop hands it inputs, ends its turn with the time, and does
-//! what the outputs say:
+//! A [`Replica`] is one member's part in it: it proposes, replicates, commits, and feeds the machine. It owns the Raft
+//! engine and the machine and nothing else: it has no thread, clock, socket, file or randomness of its own. One event
+//! loop passes it inputs, ends its turn with the time, and processes its outputs:
 //!
 //! ```text
 //! loop {
@@ -15,8 +14,8 @@
 //! }
 //! ```
 //!
-//! The engine is hidden: none of its types leaves this crate, and its own encoding never meets a byte
-//! from the network or the disk.
+//! The engine is hidden: none of its types leaves this crate, and its own encoding is never used on bytes from the
+//! network or the disk.
 //!
 //! Start reading at [`Replica::turn`].
 
@@ -46,7 +45,7 @@ pub use message::{Kind, Message, SnapshotHead, Step};
 pub use observed::Observed;
 #[cfg(mutants)]
 pub mod mutants {
-    //! Planted bugs, to show that the checks would find them.
+    //! Planted bugs, which show that the checks detect them.
     pub use crate::plant::{ALL, select, select_by_name};
 }
 pub use replica::{Boot, BootError, Dropped, Replica, Status};

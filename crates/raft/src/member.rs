@@ -1,4 +1,4 @@
-//! Who belongs to the cluster?
+//! Defines member ids, the membership of the cluster and its changes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::num::NonZeroU64;
 
 use crate::codec::{Malformed, Reader, Writer};
 
-/// A member's number, drawn at random at its first start and never used again.
+/// A member's number, drawn at random at its first start and never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(NonZeroU64);
 
 impl MemberId {
-    /// A member id from a number above zero.
+    /// Creates a member id from a number above zero.
     pub fn new(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(Self)
     }
@@ -34,36 +34,36 @@ impl fmt::Debug for MemberId {
     }
 }
 
-/// The members, as the log says; part of every snapshot.
+/// The members according to the log; part of every snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Membership {
-    /// Those whose majority decides.
+    /// The members whose majority decides.
     pub voters: BTreeSet<MemberId>,
-    /// Those who follow without deciding.
+    /// The members that replicate without a vote.
     pub learners: BTreeSet<MemberId>,
-    /// During a change: those whose majority must agree as well.
+    /// During a change: the members whose majority must agree as well.
     pub outgoing: BTreeSet<MemberId>,
     /// During a change: voters that will be learners after it.
     pub learners_next: BTreeSet<MemberId>,
-    /// During a change: whether it ends by itself.
+    /// During a change: whether it completes by itself.
     pub auto_leave: bool,
-    /// Those who were members and are not any more. They never come back under the same id.
+    /// The ids that were removed. They never return.
     pub retired: BTreeSet<MemberId>,
 }
 
 /// One change to the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// A new member follows.
+    /// Adds a member as a learner.
     AddLearner(MemberId),
-    /// A learner, which has caught up, decides with the others.
+    /// Gives a learner that has caught up a vote.
     Promote(MemberId),
-    /// A member leaves for ever.
+    /// Removes a member for ever.
     Remove(MemberId),
 }
 
 impl Change {
-    /// Whom it is about.
+    /// The member that the change is about.
     pub fn member(self) -> MemberId {
         match self {
             Change::AddLearner(id) | Change::Promote(id) | Change::Remove(id) => id,
@@ -77,12 +77,12 @@ impl Membership {
         Self { voters: voters.into_iter().collect(), ..Self::default() }
     }
 
-    /// Whether it is one of them, in whatever role.
+    /// Whether the id is a member, in any role.
     pub fn contains(&self, id: MemberId) -> bool {
         self.voters.contains(&id) || self.learners.contains(&id) || self.outgoing.contains(&id)
     }
 
-    /// Everyone, in order.
+    /// All members, in order.
     pub fn all(&self) -> BTreeSet<MemberId> {
         self.voters.iter().chain(&self.learners).chain(&self.outgoing).copied().collect()
     }
@@ -98,8 +98,8 @@ impl Membership {
         self.outgoing.iter().all(|id| id == only).then_some(*only)
     }
 
-    /// Whether a log can say so: each member has one role, and only a change that has begun has
-    /// outgoing members.
+    /// Whether a log can contain this membership: each member has one role, and only a change in progress has outgoing
+    /// members.
     pub(crate) fn is_sound(&self) -> bool {
         let is_voter = |id: &MemberId| self.voters.contains(id) || self.outgoing.contains(id);
         !self.voters.is_empty()
@@ -110,7 +110,7 @@ impl Membership {
             && !self.all().iter().any(|id| self.retired.contains(id))
     }
 
-    /// Writes it.
+    /// Encodes the membership.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for set in
             [&self.voters, &self.learners, &self.outgoing, &self.learners_next, &self.retired]
@@ -121,7 +121,7 @@ impl Membership {
         out.put_u8(u8::from(self.auto_leave));
     }
 
-    /// Reads it back.
+    /// Decodes a membership.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let membership = Self::read(&mut reader)?;
@@ -132,7 +132,7 @@ impl Membership {
     pub(crate) fn read_ids(reader: &mut Reader<'_>) -> Result<BTreeSet<MemberId>, Malformed> {
         let mut set = BTreeSet::new();
         for _ in 0..reader.number()? {
-            // Ends with the bytes, whatever number was claimed.
+            // The loop ends with the bytes, whatever number was claimed.
             let id = MemberId::new(reader.number()?).ok_or(Malformed)?;
             if set.last().is_some_and(|last| *last >= id) {
                 return Err(Malformed);
@@ -153,7 +153,7 @@ impl Membership {
     }
 }
 
-/// Writes the payload of an entry that changes the members.
+/// Encodes the payload of an entry that changes the members.
 pub(crate) fn encode_changes(changes: &[Change]) -> Vec<u8> {
     let mut out = Vec::new();
     for change in changes {
@@ -168,7 +168,7 @@ pub(crate) fn encode_changes(changes: &[Change]) -> Vec<u8> {
     out
 }
 
-/// Reads the payload of an entry that changes the members. None at all ends a change that has begun.
+/// Decodes the payload of an entry that changes the members. An empty list completes a change that has begun.
 pub(crate) fn decode_changes(bytes: &[u8]) -> Result<Vec<Change>, Malformed> {
     let mut reader = Reader::new(bytes);
     let mut changes = Vec::new();

@@ -1,7 +1,7 @@
-//! What do members say to each other?
+//! Defines the messages between members and their encoding.
 //!
-//! A message never names its sender or receiver: the link it came over does. Proposals are not among
-//! the kinds, so none is ever accepted from another member.
+//! A message never names its sender or receiver: the link it came over identifies them. Proposals are not among the
+//! kinds, so a member never accepts one from another member.
 
 use bytes::Bytes;
 use tenure_store::{Entry, Point};
@@ -13,10 +13,10 @@ use crate::observed::Observed;
 /// The version of this format.
 const VERSION: u8 = 2;
 
-/// What one member tells another.
+/// A message from one member to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// A step of the agreement.
+    /// A message of the Raft protocol.
     Step(Step),
     /// The hash of the sender's state after an entry.
     Hash {
@@ -27,21 +27,21 @@ pub enum Message {
     },
     /// The sender has started, and asks what the receiver knows of its promises. Always answered.
     Hello,
-    /// The answer to [`Message::Hello`]: what the sender knows that the receiver has promised. If the
-    /// receiver's disk knows less, it went back.
+    /// The answer to [`Message::Hello`]: what the sender knows that the receiver has promised. If the receiver's disk
+    /// has less, it was rolled back.
     Remember(Observed),
     /// The sender's disk is nearly full. Repeated while it is.
     Short,
-    /// What the sender knows that members have promised, passed on by a leader.
+    /// The promises of members that the sender knows, passed on by a leader.
     Observed(Vec<(MemberId, Observed)>),
-    /// The members as far as the sender has applied the log: it vouches for them.
+    /// The members according to the part of the log that the sender has applied. The sender vouches for them.
     Members(std::collections::BTreeSet<MemberId>),
 }
 
-/// A step of the agreement. Which fields mean something depends on the kind.
+/// A message of the Raft protocol. Its kind determines which fields have a meaning.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// What it is.
+    /// The kind of the message.
     pub kind: Kind,
     /// The sender's term.
     pub term: u64,
@@ -49,30 +49,30 @@ pub struct Step {
     pub log_term: u64,
     /// An index in the log.
     pub index: u64,
-    /// The sender's commit index, or what the receiver may take for it.
+    /// The sender's commit index, or the one that the receiver may use.
     pub commit: u64,
     /// Term of the entry at `commit`.
     pub commit_term: u64,
-    /// Whether this is a no.
+    /// Whether the sender rejects.
     pub reject: bool,
-    /// With a no: where the logs may agree.
+    /// In a rejection: the index at which the logs may agree.
     pub reject_hint: u64,
-    /// Belongs to a read, or marks a wanted election.
+    /// The context of a read, or the mark of a requested election.
     pub context: Bytes,
     /// From a leader: the newest entry that is durable on its own disk.
     pub durable: Point,
     /// Entries after `index`.
     pub entries: Vec<Entry>,
-    /// With [`Kind::Snapshot`]: the snapshot that goes beside this message.
+    /// With [`Kind::Snapshot`]: the snapshot that is sent along with this message.
     pub snapshot: Option<Box<SnapshotHead>>,
 }
 
-/// Which snapshot a message announces.
+/// The snapshot that a message announces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SnapshotHead {
     /// The last entry that it includes.
     pub point: Point,
-    /// The members after that entry; who is retired stands only in the snapshot itself.
+    /// The members after that entry. Only the snapshot itself contains the retired ones.
     pub members: Membership,
 }
 
@@ -83,7 +83,7 @@ macro_rules! kinds {
         pub enum Kind { $($(#[$doc])* $name = $number),+ }
 
         impl Kind {
-            /// The kind with this number.
+            /// Returns the kind with this number.
             pub fn from_number(number: u8) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$name),)+
@@ -97,32 +97,32 @@ macro_rules! kinds {
 kinds! {
     /// Entries to append.
     Append = 1,
-    /// The answer to them.
+    /// The answer to `Append`.
     AppendAnswer = 2,
-    /// A candidate asks for a vote.
+    /// A candidate requests a vote.
     Vote = 3,
-    /// The answer to it.
+    /// The answer to `Vote`.
     VoteAnswer = 4,
-    /// A snapshot takes the place of entries.
+    /// A snapshot that replaces entries.
     Snapshot = 5,
-    /// The leader lives.
+    /// A leader's heartbeat.
     Heartbeat = 6,
-    /// So does a follower.
+    /// A follower's answer to a heartbeat.
     HeartbeatAnswer = 7,
-    /// The receiver shall become leader now.
+    /// The receiver must start an election now.
     TimeoutNow = 8,
-    /// A follower asks how far it must have applied to answer a read.
+    /// A follower asks up to which index it must have applied to answer a read.
     ReadIndex = 9,
-    /// The answer to it.
+    /// The answer to `ReadIndex`.
     ReadIndexAnswer = 10,
     /// A member asks whether it would get a vote.
     PreVote = 11,
-    /// The answer to it.
+    /// The answer to `PreVote`.
     PreVoteAnswer = 12,
 }
 
 impl Message {
-    /// Writes it.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + self.payload_bytes());
         out.put_u8(VERSION);
@@ -156,8 +156,8 @@ impl Message {
         out
     }
 
-    /// Reads it back; payloads stay in the buffer they arrived in. Nothing panics on any bytes, and
-    /// nothing is allocated beyond a small multiple of them.
+    /// Decodes a message; payloads share the buffer they arrived in. No input makes this panic, or allocate more than a
+    /// small multiple of the input's size.
     pub fn decode(buffer: &Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::new(buffer);
         if reader.u8()? != VERSION {
@@ -174,7 +174,7 @@ impl Message {
             35 => Message::Short,
             36 => {
                 let mut all = Vec::new();
-                // Ends with the bytes, whatever number was claimed.
+                // The loop ends with the bytes, whatever number was claimed.
                 for _ in 0..reader.number()? {
                     let member = MemberId::new(reader.number()?).ok_or(Malformed)?;
                     all.push((member, Observed::get(&mut reader)?));
@@ -216,7 +216,7 @@ impl Step {
             put_point(out, *point);
             members.encode(out);
         }
-        // Indexes follow from the place: they cannot have a hole.
+        // An entry's position gives its index, so the indexes cannot have a gap.
         out.put(self.entries.len() as u64);
         for entry in &self.entries {
             out.put(entry.term);

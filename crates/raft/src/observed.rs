@@ -1,8 +1,8 @@
-//! Keeps what each other member is known to have promised, so that a disk that went back is found out.
+//! Keeps the newest known promises of each other member, so that a rolled-back disk is detected.
 //!
-//! A member promises by what it sends: that it will not forget a term, a vote, or an entry. Its own
-//! disk is the only place where that is kept, unless the others keep it too. Each member therefore
-//! remembers the newest promise of every other member, durably, and tells it when it starts.
+//! By what it sends, a member promises not to forget a term, a vote, or an entry. Only its own disk keeps that, unless
+//! the others keep it too. So each member remembers the newest promise of every other member, durably, and reports it
+//! when that member starts.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use tenure_store::{NOTES_BYTES_MAX, Point};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::member::{MemberId, Membership};
 
-/// The form of what is written here.
+/// The version of the encoding.
 const VERSION: u8 = 1;
 
-/// The newest that one member is known to have promised.
+/// The newest known promises of one member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Observed {
     /// The newest term in which it acknowledged, voted or led.
@@ -30,14 +30,14 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// It was active in this term.
+    /// Records that the member was active in this term.
     pub(crate) fn note_term(&mut self, term: u64) {
         if term > self.term {
             (self.term, self.vote) = (term, None);
         }
     }
 
-    /// It voted in this term.
+    /// Records that the member voted in this term.
     pub(crate) fn note_vote(&mut self, term: u64, vote: MemberId) {
         self.note_term(term);
         if term == self.term {
@@ -45,21 +45,21 @@ impl Observed {
         }
     }
 
-    /// It had this entry durable under the leader of this term.
+    /// Records that the member had this entry durable under the leader of this term.
     pub(crate) fn note_held(&mut self, term: u64, held: Point) {
         if (term, held.index) > (self.held_in, self.held.index) {
             (self.held_in, self.held) = (term, held);
         }
     }
 
-    /// It had this committed entry durable.
+    /// Records that the member had this committed entry durable.
     pub(crate) fn note_committed(&mut self, committed: Point) {
         if committed.index > self.committed.index {
             self.committed = committed;
         }
     }
 
-    /// Takes over what another member has observed.
+    /// Merges what another member has observed.
     pub(crate) fn merge(&mut self, other: &Self) {
         match other.vote {
             Some(vote) => self.note_vote(other.term, vote),
@@ -85,18 +85,18 @@ impl Observed {
     }
 }
 
-/// What is known of all other members, and what of it is not yet written or passed on.
+/// The known promises of all other members, and which of them are not yet written or passed on.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     of: BTreeMap<MemberId, Observed>,
-    /// Changed since the notes were written: when that was first the case.
+    /// Whether they have changed since the notes were written.
     unwritten: bool,
-    /// Changed since they were passed on.
+    /// The promises that have changed since they were passed on.
     unpassed: BTreeMap<MemberId, Observed>,
 }
 
 impl Observations {
-    /// Reads the notes back that the log had.
+    /// Decodes the notes from the log.
     pub(crate) fn decode(notes: &[u8]) -> Result<Self, Malformed> {
         let mut observations = Self::default();
         if notes.is_empty() {
@@ -113,7 +113,7 @@ impl Observations {
         Ok(observations)
     }
 
-    /// The notes to write. Voters come first: what does not fit is about members that never decide.
+    /// Encodes the notes. Voters come first: what does not fit is about members that do not vote.
     pub(crate) fn encode(&mut self, members: &Membership) -> Vec<u8> {
         self.unwritten = false;
         let mut out = vec![VERSION];
@@ -145,18 +145,18 @@ impl Observations {
         }
     }
 
-    /// Forgets those that are not members any more.
+    /// Removes ids that are not members any more.
     pub(crate) fn retain(&mut self, members: &Membership) {
         self.of.retain(|id, _| members.contains(*id));
         self.unpassed.retain(|id, _| members.contains(*id));
     }
 
-    /// Whether there is something that is not in the notes written last.
+    /// Whether something is not in the notes written last.
     pub(crate) fn are_unwritten(&self) -> bool {
         self.unwritten
     }
 
-    /// What has changed since the last time this was asked.
+    /// The changes since the last call.
     pub(crate) fn take_unpassed(&mut self) -> Vec<(MemberId, Observed)> {
         std::mem::take(&mut self.unpassed).into_iter().collect()
     }

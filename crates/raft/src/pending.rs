@@ -1,4 +1,4 @@
-//! Who waits for which entry, and what may be concluded when it is applied?
+//! Tracks which proposals are in which entry, and reports their fate when the entry is applied.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use tenure_store::Point;
 
 use crate::io::{Fate, Output, Ticket, Why};
 
-/// Proposals of this member, by the entry they are in.
+/// Proposals of this member, by the entry that contains them.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// By index, then term: after a lost and regained leadership both may be there.
+    /// By index, then term: after leadership was lost and regained, both may be present.
     entries: BTreeMap<(u64, u64), Vec<Run>>,
 }
 
-/// So many commands in a row belong to this ticket.
+/// A number of consecutive commands with the same proposal id.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub(crate) ticket: Ticket,
     pub(crate) commands: usize,
-    /// They are not in the entry: their answer only waits for those before it.
+    /// Set if the commands are not in the entry: their answer only waits for the answers before it.
     pub(crate) refused: Option<Why>,
 }
 
 impl Run {
-    /// What is said if the entry will not come to anything here.
+    /// The answer if this member cannot report an outcome of the entry.
     fn otherwise(self, fate: impl FnOnce(usize) -> Fate) -> Output {
         let Self { ticket, commands, refused } = self;
         let fate = match refused {
@@ -42,8 +42,8 @@ impl Pending {
         }
     }
 
-    /// Says that commands were not done, after what is owed to the same ticket for the commands
-    /// before them, which can only be in the entry sealed last.
+    /// Reports that commands were not applied, after the answers owed under the same proposal id for the commands
+    /// before them. Those can only be in the entry sealed last.
     pub(crate) fn refuse(&mut self, last: Point, run: Run, why: Why, out: &mut Vec<Output>) {
         let run = Run { refused: run.refused.or(Some(why)), ..run };
         let before = self.entries.get_mut(&(last.index, last.term));
@@ -53,8 +53,8 @@ impl Pending {
         }
     }
 
-    /// An entry was applied with these outcomes: its own waiters have them, and whoever waited for
-    /// another entry in its place knows that that one never happened.
+    /// Reports the outcomes of an applied entry to its own proposals. Proposals that expected another entry at this
+    /// position learn that it was never applied.
     pub(crate) fn applied(
         &mut self,
         at: Point,
@@ -82,7 +82,8 @@ impl Pending {
         }
     }
 
-    /// A snapshot jumped over these indexes: nobody here will ever know.
+    /// Reports the proposals up to this index as unknown: a snapshot skipped their entries, so this member will never
+    /// learn their outcome.
     pub(crate) fn skipped(&mut self, to_index: u64, out: &mut Vec<Output>) {
         while let Some(first) = self.entries.first_entry()
             && first.key().0 <= to_index

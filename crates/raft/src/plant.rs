@@ -1,7 +1,7 @@
-//! Names the bugs that can be planted, to show that the checks would find them.
+//! Lists the bugs that a mutant build plants to show that the checks detect them.
 //!
-//! Only a build with `--cfg mutants` contains them, all at once; one is chosen at run time. In every
-//! other build `mutant!` is the constant `false`.
+//! Only a build with `--cfg mutants` contains them, all of them; the test selects one at run time. In every other build
+//! `mutant!` is the constant `false`.
 
 #[cfg(mutants)]
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[cfg(mutants)]
 static CHOSEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Name and the invariants that may catch each planted bug, by number from 1.
+/// The name of each planted bug and the invariants that may detect it. Bugs are numbered from 1.
 #[cfg(mutants)]
 pub const ALL: &[(&str, &[&str])] = &[
     ("acknowledge_before_fsync", &["S8", "S12"]),
@@ -34,24 +34,24 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("stranger_heard", &["S12", "S8", "L1"]),
 ];
 
-/// Planted bugs that only a test in `tests/` shows: a whole cluster meets them too rarely.
+/// Planted bugs that only a test in `tests/` detects: they occur too rarely in a whole cluster.
 #[cfg(mutants)]
 const SHOWN_BY_TESTS: &[&str] = &["members_changed_before_own_term", "removed_id_added_again"];
 
-/// Chooses a planted bug that only a test shows.
+/// Selects a planted bug that only a test detects.
 #[cfg(mutants)]
 pub fn select_by_name(name: &str) {
     let at = SHOWN_BY_TESTS.iter().position(|known| *known == name);
     select(ALL.len() + 1 + at.expect("a planted bug that tests show"));
 }
 
-/// Chooses a planted bug by number; 0 for none.
+/// Selects a planted bug by number; 0 selects none.
 #[cfg(mutants)]
 pub fn select(number: usize) {
     CHOSEN.store(number, Ordering::Relaxed);
 }
 
-/// Whether the planted bug of this name is chosen.
+/// Whether the planted bug of this name is selected.
 #[cfg(mutants)]
 pub(crate) fn chosen(name: &str) -> bool {
     let number = CHOSEN.load(Ordering::Relaxed);
@@ -59,7 +59,7 @@ pub(crate) fn chosen(name: &str) -> bool {
     number > 0 && names.nth(number - 1) == Some(name)
 }
 
-/// Whether the planted bug of this name is chosen; `false` in every ordinary build.
+/// Whether the planted bug of this name is selected; `false` in every ordinary build.
 macro_rules! mutant {
     ($name:literal) => {{
         #[cfg(mutants)]

@@ -1,8 +1,7 @@
-//! From which index on may a read be answered?
+//! Determines the index from which a linearizable read may be answered.
 //!
-//! A quorum confirms that the leader still leads; whatever was committed before then is enough. A
-//! context is never used twice: an answer to an older question, still under way, would be taken for
-//! one to the new question.
+//! A quorum confirms that the leader still leads. Everything committed before that is enough for the read. A context is
+//! never reused: an answer to an older request, still in transit, would be taken for the answer to the new one.
 
 use std::collections::VecDeque;
 
@@ -10,19 +9,19 @@ use crate::config::{READ_RETRY_US, READ_TRIES_MAX, READS_IN_FLIGHT_MAX, READS_WA
 use crate::io::{Output, Ticket};
 use crate::member::MemberId;
 
-/// Bytes of a context: member, start and number.
+/// The length of a context: member, start and number.
 pub(crate) const CONTEXT_BYTES: usize = 24;
 
-/// Reads on their way.
+/// Reads in progress.
 #[derive(Debug)]
 pub(crate) struct Reads {
     member: MemberId,
     boot: u64,
     counter: u64,
-    /// Not yet asked for.
+    /// Reads that no context covers yet.
     fresh: Vec<Ticket>,
     asked: VecDeque<Asked>,
-    /// Confirmed, waiting for the machine to get there.
+    /// Confirmed reads that wait until the machine has applied the index.
     confirmed: Vec<(u64, Vec<Ticket>)>,
     waiting: usize,
 }
@@ -48,7 +47,7 @@ impl Reads {
         }
     }
 
-    /// Takes a read; `false` if too many wait.
+    /// Takes a read; returns `false` if too many wait.
     pub(crate) fn add(&mut self, ticket: Ticket) -> bool {
         if self.waiting >= READS_WAITING_MAX {
             return false;
@@ -58,8 +57,8 @@ impl Reads {
         true
     }
 
-    /// The contexts to ask the engine about now. One serves every read that came before it was
-    /// asked; one that was not answered in time is replaced by a new one.
+    /// The contexts that the engine must confirm now. One context serves every read that came before it was sent. A
+    /// context that was not answered in time is replaced by a new one.
     pub(crate) fn ask(&mut self, now_us: u64, out: &mut Vec<Output>) -> Vec<Vec<u8>> {
         let mut contexts = Vec::new();
         for at in 0..self.asked.len() {
@@ -91,16 +90,16 @@ impl Reads {
         contexts
     }
 
-    /// The engine has confirmed a context.
+    /// Records that the engine has confirmed a context.
     pub(crate) fn confirm(&mut self, context: &[u8], index: u64) {
         let found = self.asked.iter().position(|asked| self.context(asked.counter) == context);
-        // Nothing, if it was replaced meanwhile: an answer to an older question.
+        // Not found if it was replaced meanwhile: this is an answer to an older request.
         if let Some(asked) = found.and_then(|at| self.asked.remove(at)) {
             self.confirmed.push((index, asked.tickets));
         }
     }
 
-    /// The machine is at this index.
+    /// Completes the reads up to the index that the machine has applied.
     pub(crate) fn applied(&mut self, index: u64, out: &mut Vec<Output>) {
         let mut at = 0;
         while at < self.confirmed.len() {
@@ -114,13 +113,13 @@ impl Reads {
         }
     }
 
-    /// The term has changed: whatever was asked of the last one is void.
+    /// Fails all requested reads: the term has changed, and their contexts are void.
     pub(crate) fn fail_all(&mut self, out: &mut Vec<Output>) {
         let asked: Vec<Asked> = self.asked.drain(..).collect();
         asked.into_iter().for_each(|asked| self.fail(asked.tickets, out));
     }
 
-    /// The planted bug of answering from what a leader happens to have applied.
+    /// Planted bug: answers from whatever the leader has applied.
     #[cfg(mutants)]
     pub(crate) fn confirm_unasked(&mut self, index: u64) {
         let tickets = std::mem::take(&mut self.fresh);
@@ -129,7 +128,7 @@ impl Reads {
         }
     }
 
-    /// When the next one must be asked again.
+    /// When the next context must be requested again.
     pub(crate) fn retry_at_us(&self) -> Option<u64> {
         self.asked.iter().map(|asked| asked.at_us.saturating_add(READ_RETRY_US)).min()
     }

@@ -1,7 +1,7 @@
-//! Which part of the log does the engine see?
+//! Keeps the part of the log that the engine sees.
 //!
-//! Everything after the last compaction, in memory, its payloads shared with whoever else has them. A
-//! member that needs older entries is sent a snapshot.
+//! It is everything after the last compaction, in memory. Payloads are shared with their other users. A member that
+//! needs older entries is sent a snapshot.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,15 +13,15 @@ use tenure_store::{Entry, HardState, Point};
 use crate::engine;
 use crate::member::{MemberId, Membership};
 
-/// The recent entries, and which snapshot stands for the rest.
+/// The recent entries, and the snapshot that covers the rest.
 pub(crate) struct Recent {
     base: Point,
     entries: VecDeque<Entry>,
-    /// As it was at the start; the engine asks once.
+    /// The hard state at the start; the engine reads it once.
     hard_state: HardState,
     members: Membership,
     snapshot: Option<(Point, Membership)>,
-    /// Somebody needs a snapshot that names it, and the newest does not.
+    /// Set if a member needs a snapshot that contains it as a member, and the newest does not.
     wanted: Cell<bool>,
 }
 
@@ -62,12 +62,12 @@ impl Recent {
         self.snapshot.as_ref().map_or(Point::default(), |(point, _)| *point)
     }
 
-    /// Whether a new snapshot was wanted since the last time this was asked.
+    /// Whether a new snapshot was requested since the last call.
     pub(crate) fn take_wanted(&self) -> bool {
         self.wanted.take()
     }
 
-    /// Appends entries; the first may replace one, and then all after it.
+    /// Appends entries. The first may replace an entry, and then it replaces all after it.
     pub(crate) fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
         assert!(first.index > self.base.index, "what is compacted is never replaced");
@@ -78,15 +78,14 @@ impl Recent {
         self.entries.extend(entries.iter().cloned());
     }
 
-    /// A snapshot takes the place of everything.
+    /// Replaces everything by a snapshot.
     pub(crate) fn reset(&mut self, point: Point, members: Membership) {
         self.base = point;
         self.entries.clear();
         self.snapshot = Some((point, members));
     }
 
-    /// A snapshot at this point exists and may be sent.
-    /// The snapshot at this point cannot be used any more, and is never handed out again.
+    /// Drops the snapshot at this point, which can no longer be used. It is never handed out again.
     pub(crate) fn forget_snapshot(&mut self, point: Point) {
         if self.snapshot_point() == point {
             self.snapshot = None;
@@ -94,13 +93,14 @@ impl Recent {
         }
     }
 
+    /// Records that a snapshot at this point exists and may be sent.
     pub(crate) fn set_snapshot(&mut self, point: Point, members: Membership) {
         if point > self.snapshot_point() {
             self.snapshot = Some((point, members));
         }
     }
 
-    /// Forgets entries up to this index; whether there were any.
+    /// Drops entries up to this index. Returns whether there were any.
     pub(crate) fn compact(&mut self, to: u64) -> bool {
         assert!(to <= self.snapshot_point().index, "a snapshot stands for what is dropped");
         let before = self.base.index;
@@ -167,7 +167,7 @@ impl Storage for Recent {
     }
 
     fn snapshot(&self, request_index: u64, to: u64) -> Result<Snapshot> {
-        // A member takes only a snapshot that it is a member in.
+        // A member accepts only a snapshot that contains it as a member.
         let serves =
             |members: &Membership| MemberId::new(to).is_some_and(|to| members.contains(to));
         match &self.snapshot {

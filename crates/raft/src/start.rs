@@ -1,7 +1,6 @@
-//! What does a member find on its disk when it starts?
+//! Loads the state that a member starts from: a snapshot and the log that continues it.
 //!
-//! A snapshot, and a log that continues it. A crash may have come between the two: then the snapshot
-//! is right, and the log is made to start after it.
+//! A crash may have come between writing the two. Then the snapshot is right, and the log is made to start after it.
 
 use std::collections::BTreeSet;
 
@@ -17,45 +16,45 @@ use crate::engine::MEMBERS;
 use crate::member::Membership;
 use crate::replica::Boot;
 
-/// Where every cluster begins: all of its first members have the same snapshot here. A member that
-/// joins later has nothing, and so is sent a snapshot before any entry.
+/// Where every cluster begins: all of its first members have the same snapshot here. A member that joins later has
+/// nothing, and so is sent a snapshot before any entry.
 pub const FIRST: Point = Point { index: 1, term: 1 };
 
 /// Why a member cannot start from its disk.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The snapshots.
+    /// The snapshots cannot be used.
     #[error("cannot use the snapshots")]
     Snapshot(#[from] SnapshotError),
-    /// The state in a snapshot.
+    /// The state in a snapshot cannot be decoded.
     #[error("cannot read the state in the snapshot at {index}")]
     State {
-        /// Where the snapshot is.
+        /// The index of the snapshot.
         index: u64,
-        /// What is wrong with it.
+        /// The defect.
         #[source]
         source: BadSnapshot,
     },
-    /// The members in a snapshot.
+    /// The members in a snapshot cannot be decoded.
     #[error("cannot read the members in the snapshot")]
     Members(#[from] Malformed),
-    /// The log.
+    /// The log cannot be read.
     #[error("cannot read the log")]
     Read(#[from] ReadError),
-    /// The log had to be written.
+    /// The log cannot be written.
     #[error("cannot write the log")]
     Write(#[from] WriteError),
 }
 
 impl LoadError {
-    /// Whether the state is of a level that is not known here.
+    /// Whether the state is at a level that this build does not know.
     pub fn is_outgrown(&self) -> bool {
         matches!(self, Self::State { source: BadSnapshot::Level { .. }, .. })
     }
 }
 
-/// Lays down the first state of a cluster on an empty disk.
+/// Writes the first state of a cluster to an empty disk.
 pub fn found(
     log: &mut Log,
     snapshots: &Snapshots,
@@ -77,9 +76,9 @@ pub fn load(log: &mut Log, snapshots: &Snapshots, joining: Machine) -> Result<Bo
     let mut usable = snapshots.complete()?.into_iter().filter(|id| id.point >= base).peekable();
     while let Some(id) = usable.next() {
         let (machine, members) = match read(snapshots, id, joining.level_known()) {
-            // Not damaged, but of rules that are not known here: an older one only leads up to it.
+            // Not damaged, but at an unknown level. An older snapshot would only lead up to it again.
             Err(error) if error.is_outgrown() => return Err(error),
-            // The one before may do, since the log is kept back to there.
+            // The previous snapshot may work, since the log is kept back to there.
             Err(_) if usable.peek().is_some() => continue,
             read => read?,
         };
@@ -91,9 +90,9 @@ pub fn load(log: &mut Log, snapshots: &Snapshots, joining: Machine) -> Result<Bo
     boot(log, joining, Membership::default(), Point::default())
 }
 
-/// Applies the whole log to the state that it continues, the part that is not known to be committed
-/// too, and tells where that ends. For a member that will never hear of the others again: whatever
-/// they acknowledged with its help is in its log.
+/// Applies the whole log to the state that it continues, including the part that is not known to be committed. Returns
+/// the state and its last entry. This is for a member that will never reach the others again: everything that was
+/// acknowledged with its help is in its log.
 pub fn replay(boot: Boot) -> (Machine, Point) {
     let Boot { mut machine, mut applied, entries, .. } = boot;
     let mut effects = Effects::default();
@@ -106,7 +105,7 @@ pub fn replay(boot: Boot) -> (Machine, Point) {
     (machine, applied)
 }
 
-/// Reads a whole snapshot, whose rules must be among those known.
+/// Reads a whole snapshot. Its level must be known.
 pub fn read(
     snapshots: &Snapshots,
     id: SnapshotId,
@@ -123,8 +122,8 @@ pub fn read(
     Ok((state.finish().map_err(bad)?, members))
 }
 
-/// Makes the log start after a snapshot that it does not lead to. Whatever it has beyond was never
-/// committed: what was is in the snapshot.
+/// Makes the log start after a snapshot that it does not reach. Entries beyond were never committed: every committed
+/// one is in the snapshot.
 fn begin_after(log: &mut Log, point: Point) -> Result<(), LoadError> {
     let HardState { term, vote, .. } = log.hard_state();
     let vote = vote.filter(|_| term >= point.term);

@@ -1,4 +1,4 @@
-//! Checks that no message, from a member or from a stranger, brings a member down or changes it wrongly.
+//! Tests that no message, from a member or from a stranger, brings a member down or changes it wrongly.
 
 mod disks;
 
@@ -72,7 +72,7 @@ fn strangers_are_not_heard_until_a_member_or_the_operator_vouches_for_them() {
     assert_eq!(cluster.status(follower).dropped.strangers, 8);
     assert!(cluster.stopped(follower).is_none());
     assert_eq!(cluster.status(follower).last, before);
-    // From now on it counts as known; what it says is still checked.
+    // From now on the stranger counts as known. The member still checks what it sends.
     cluster.hand(follower, leader, Message::Members([stranger()].into()));
     cluster.hand_from(follower, stranger(), Message::Hello);
     cluster.run_ms(20);
@@ -138,7 +138,7 @@ fn nothing_is_appended_to_an_empty_log() {
     assert_eq!(cluster.status(follower).dropped.invalid, before + 1);
 }
 
-/// Every field of every kind of step, with values that are near and far, to a leader and to a follower.
+/// Sends every kind of step with small and large values in every field, to a leader and to a follower.
 #[test]
 fn no_value_of_any_field_ends_a_member() {
     let (mut cluster, leader, follower) = led();
@@ -184,8 +184,8 @@ fn no_value_of_any_field_ends_a_member() {
     cluster.write(leader, 3);
 }
 
-/// A leads, has X removed and hands over to X before that is committed: X commits its own removal. What
-/// X says in that turn is all that A ever hears of it.
+/// A leads, proposes to remove X and transfers leadership to X before that is committed, so X commits its own removal.
+/// A learns of it only from the messages that X sends in that turn.
 #[test]
 fn a_removed_leader_tells_the_others_before_it_stops() {
     let mut cluster = Cluster::new(2);

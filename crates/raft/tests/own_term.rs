@@ -1,8 +1,8 @@
-//! Checks that a new leader changes no members before it has committed an entry of its own term, and shows
-//! what that rule prevents.
+//! Tests that a new leader changes no members before it has committed an entry of its own term, and shows what that
+//! rule prevents.
 //!
-//! With `RUSTFLAGS="--cfg mutants" cargo test --target-dir target/mutants --package tenure-raft --test own_term`
-//! the rule is left out, and the test sees two majorities commit different entries.
+//! With `RUSTFLAGS="--cfg mutants" cargo test --target-dir target/mutants --package tenure-raft --test own_term` the
+//! rule is disabled, and the test sees two majorities commit different entries.
 
 mod disks;
 
@@ -13,7 +13,7 @@ use tenure_raft::{Change, Why};
 fn a_new_leader_changes_no_members_before_it_has_committed_an_entry_of_its_own() {
     #[cfg(mutants)]
     tenure_raft::mutants::select_by_name("members_changed_before_own_term");
-    // Members 0, 1 and 2 decide. Leader 2 proposes to promote 3, and no other voter hears of it.
+    // Members 0, 1 and 2 are the voters. Leader 2 proposes to promote 3, and no other voter receives it.
     let mut cluster = Cluster::with_learners(3, 2);
     cluster.elect(2);
     let before = cluster.status(2).last.index;
@@ -25,8 +25,7 @@ fn a_new_leader_changes_no_members_before_it_has_committed_an_entry_of_its_own()
         cluster.step();
     }
     assert_eq!(cluster.status(2).last.index, before + 1, "the change is in its log, uncommitted");
-    // It leads again with the vote of 0, and is asked to promote 4 before anything of its new term is
-    // committed.
+    // It leads again with the vote of 0, and is asked to promote 4 before anything of its new term is committed.
     cluster.heal();
     cluster.isolate(1);
     while !cluster.status(2).leading {
@@ -39,7 +38,7 @@ fn a_new_leader_changes_no_members_before_it_has_committed_an_entry_of_its_own()
         return;
     }
     assert_eq!(asked, Ok(()), "without the rule");
-    // Both changes are committed by 0 and 2. Member 0 holds them and does not learn that they are committed.
+    // Members 0 and 2 commit both changes. Member 0 has the entries and does not learn that they are committed.
     while cluster.status(0).last.index < before + 3 {
         cluster.step();
     }
@@ -47,7 +46,7 @@ fn a_new_leader_changes_no_members_before_it_has_committed_an_entry_of_its_own()
     cluster.run_ms(50);
     assert!(cluster.status(2).committed >= before + 3, "committed by 0 and 2");
     assert!(cluster.status(0).committed <= before, "0 does not know it");
-    // Of the five voters that 2 knows, 2, 3 and 4 are a majority. Of the three that 0 knows, 0 and 1 are.
+    // Of the five voters that 2 knows, 2, 3 and 4 are a majority. Of the three that 0 knows, 0 and 1 are one.
     cluster.heal();
     for (one, other) in [0, 1].into_iter().flat_map(|one| [2, 3, 4].map(|other| (one, other))) {
         cluster.cut(one, other);

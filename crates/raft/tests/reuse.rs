@@ -1,4 +1,4 @@
-//! Checks that the id of a removed member is never used again, and what would happen if it were.
+//! Tests that the id of a removed member is never reused, and what would happen if it were.
 //!
 //! Run the second test with `RUSTFLAGS="--cfg mutants" cargo test --target-dir target/mutants --package tenure-raft
 //! --test reuse`: it needs a build without the rule.
@@ -8,7 +8,7 @@ mod disks;
 use disks::{Cluster, id};
 use tenure_raft::Change;
 
-/// Not in a build with planted bugs: the choice of one concerns the whole process.
+/// Not in a build with planted bugs: selecting one affects the whole process.
 #[cfg(not(mutants))]
 #[test]
 fn the_id_of_a_removed_member_is_refused_by_every_later_leader() {
@@ -22,10 +22,10 @@ fn the_id_of_a_removed_member_is_refused_by_every_later_leader() {
     assert_eq!(cluster.change(next, Change::AddLearner(id(3))), Err(Why::Retired));
 }
 
-/// The engine takes an answer that the removed member sent in the same term for one of the new member,
-/// whose disk is empty, and ignores the rejections of the new member as outdated from then on. The leader's heartbeats
-/// name what it believes to be acknowledged, so the new member finds that its disk does not have it, and stops.
-/// Without a late answer it replays its own removal, and stops.
+/// The engine takes an answer that the removed member sent in the same term for one of the new member, whose disk is
+/// empty. From then on it ignores the rejections of the new member as outdated. The leader's heartbeats name what it
+/// believes to be acknowledged, so the new member finds that its disk does not have it, and stops. Without a late
+/// answer the new member replays its own removal, and stops.
 #[cfg(mutants)]
 #[test]
 fn without_that_rule_the_new_member_stops_instead_of_being_sent_entries_for_ever() {

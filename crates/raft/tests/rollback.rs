@@ -1,4 +1,4 @@
-//! Checks that a member whose disk went back is found out before it can do harm.
+//! Tests that a member whose disk was rolled back is detected before it can do harm.
 
 mod disks;
 
@@ -14,8 +14,8 @@ fn forgot(cluster: &Cluster, at: usize) -> Option<Lost> {
     }
 }
 
-/// A follower has entries of a leader that lost them, replaces them by those of the next leader, and
-/// goes back to the first. Its log is as long as what it acknowledged, or longer.
+/// A follower has entries of a leader that lost them, replaces them by those of the next leader, and is rolled back to
+/// the first. Its log is as long as what it acknowledged, or longer.
 #[test]
 fn a_log_of_the_right_length_and_the_wrong_terms_is_noticed() {
     for abandoned in [3, 30] {
@@ -94,7 +94,7 @@ fn a_forgotten_term_and_vote_are_noticed() {
     let term = cluster.term(leader);
     cluster.kill(b);
     cluster.replace_disk(b, old);
-    // Its voter has restarted too: only notes can tell.
+    // The member that it voted for has restarted too, so only the notes can show the vote.
     cluster.run_ms(1_100);
     cluster.kill(leader);
     cluster.start(leader);
@@ -138,8 +138,8 @@ fn a_heartbeat_that_commits_what_a_member_lacks_proves_it() {
     assert!(matches!(forgot(&cluster, 1), Some(Lost::Term { .. })));
 }
 
-/// A leader that was cut off has written much that was never agreed on. It rejoins, acknowledges, and
-/// goes back to what it was.
+/// A leader that was cut off has written many entries that were never committed. It rejoins, acknowledges, and is
+/// rolled back to its former state.
 #[test]
 fn a_former_leader_with_a_longer_log_is_noticed_with_and_without_a_change_of_leader() {
     for change in [false, true] {
@@ -186,7 +186,7 @@ fn a_leader_whose_disk_went_back_is_noticed_by_what_it_led() {
         cluster.kill(a);
         cluster.replace_disk(a, old);
         if late {
-            // The only one that remembers comes later: until then nobody can tell.
+            // The only member that remembers starts later. Until then no member can detect the loss.
             cluster.kill(b);
         }
         cluster.start(a);
@@ -226,7 +226,7 @@ fn a_member_promises_nothing_before_it_was_told() {
     let follower = (leader + 1) % 3;
     cluster.kill(follower);
     cluster.kill((leader + 2) % 3);
-    // One of the two that it asks is down: it waits its time.
+    // One of the two members that it asks is down, so it waits for the full time.
     cluster.start(follower);
     cluster.run_ms(500);
     assert!(cluster.status(follower).asking);
@@ -274,15 +274,15 @@ fn what_a_snapshot_covers_counts_as_there() {
     assert!(cluster.stopped(follower).is_none(), "the log begins after it");
 }
 
-/// A commit index that was written without a sync of its own once held back every later answer, while
-/// the leader waited for one before it sent the entries that would have brought the next sync.
+/// A regression test: a commit index that was written without a sync of its own held back every later answer, while the
+/// leader waited for an answer before it sent the entries that would have caused the next sync.
 #[test]
 fn a_commit_index_alone_holds_no_answer_back() {
     let mut cluster = Cluster::new(3);
     let leader = cluster.elect(0);
     let follower = (leader + 1) % 3;
     cluster.submit(leader, 1);
-    // Until the follower has acknowledged, and before it hears that the entry is committed.
+    // Until the follower has acknowledged, and before it learns that the entry is committed.
     cluster.step();
     cluster.step();
     cluster.stick(follower);
@@ -323,7 +323,7 @@ fn what_a_leader_had_told_nobody_is_not_noticed() {
     cluster.write(a, 5);
     cluster.run_ms(1_200);
     let old = cluster.disk(a);
-    // Durable on its own disk, and killed before any message leaves.
+    // The entries are durable on its own disk. It is killed before any message leaves.
     cluster.isolate(a);
     cluster.submit(a, 3);
     cluster.run_ms(20);

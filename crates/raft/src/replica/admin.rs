@@ -1,4 +1,4 @@
-//! Which changes to members and leadership are allowed?
+//! Validates and proposes membership changes and leadership transfers.
 
 use tenure_store::Point;
 
@@ -43,7 +43,7 @@ impl Replica {
             self.node.raft.pending_conf_index = 0;
             self.changing = None;
         }
-        // Nothing changes before everything older than this term is applied here.
+        // A change must wait until everything older than this term is applied here.
         if !self.clock.started(self.term()) && !hasty
             || self.changing.is_some()
             || self.members.is_joint()
@@ -72,7 +72,8 @@ impl Replica {
                 Change::Promote(id) => {
                     voters.insert(id);
                 }
-                // Leadership is handed over first, so that it is never in doubt who leads.
+                // A leader must transfer leadership before it is removed, so that it is never in doubt which member
+                // leads.
                 Change::Remove(id) if id == self.config.id || !self.members.contains(id) => {
                     return Err(Why::Impossible);
                 }
@@ -88,8 +89,7 @@ impl Replica {
         if sensible { Ok(()) } else { Err(Why::Impossible) }
     }
 
-    /// Proposes a change in our own encoding, with the engine's beside it for as long as the engine
-    /// looks at it.
+    /// Proposes a change in our own encoding. The engine's encoding is attached for as long as the engine reads it.
     fn propose_members(&mut self, changes: &[Change]) -> Result<Point, Why> {
         let context = encode_changes(changes);
         if self.node.propose_conf_change(context, engine::changes_to(changes)).is_err() {
@@ -99,8 +99,8 @@ impl Replica {
         Ok(Point { index, term: self.node.raft.term })
     }
 
-    /// Ends a change that has begun and whose leader has gone: the engine forgets to if it took over
-    /// at the wrong moment.
+    /// Completes a joint configuration whose leader is gone. The engine fails to do so if this member became leader at
+    /// the wrong moment.
     pub(super) fn leave_joint(&mut self) {
         if self.leads()
             && self.members.is_joint()

@@ -1,8 +1,8 @@
 //! Checks every field of a message before the engine sees it.
 //!
-//! The engine trusts its peers: a term, index or set of members that cannot be ends the process by an
-//! assertion, at worst again at each start. So everything is checked here. Messages of ids that are
-//! neither members nor vouched for are dropped, as are those of retired ids.
+//! The engine trusts its peers: an impossible term, index or membership ends the process by an assertion, at worst
+//! again at each start. So everything is checked here. Messages of ids that are neither members nor vouched for are
+//! dropped, and so are messages of retired ids.
 
 use std::collections::BTreeSet;
 
@@ -13,25 +13,25 @@ use crate::member::{MemberId, Membership, decode_changes};
 use crate::message::{Kind, Step};
 use crate::observed::Observed;
 
-/// How many messages were dropped unread, and why.
+/// How many messages were dropped without processing, by cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dropped {
-    /// Their sender is no member, and no member vouches for it.
+    /// The sender is not a member, and no member vouches for it.
     pub strangers: u64,
-    /// Their sender was removed from the cluster.
+    /// The sender was removed from the cluster.
     pub retired: u64,
-    /// A field of theirs cannot be, or the receiver's role does not take them.
+    /// A field has an impossible value, or the message does not fit the receiver's role.
     pub invalid: u64,
-    /// They came before the receiver knew whether its disk went back.
+    /// The message came before the receiver knew whether its disk was rolled back.
     pub early: u64,
 }
 
 /// The ids that count as known besides the members.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// The caller vouches for them.
+    /// Ids that the caller vouches for.
     pub(super) given: BTreeSet<MemberId>,
-    /// A known member vouches for them.
+    /// Ids that a known member vouches for.
     pub(super) vouched: BTreeSet<MemberId>,
     pub(super) dropped: Dropped,
 }
@@ -44,7 +44,7 @@ impl Replica {
             && (members.contains(id) || known.given.contains(&id) || known.vouched.contains(&id))
     }
 
-    /// Whether this sender is heard at all. What is dropped is counted.
+    /// Whether messages of this sender are processed. Counts those that are dropped.
     pub(super) fn hears(&mut self, from: MemberId) -> bool {
         let (known, members) = (&mut self.known, &self.members);
         if members.retired.contains(&from) {
@@ -57,13 +57,13 @@ impl Replica {
             || mutant!("stranger_heard");
         if !is_known || from == self.config.id {
             known.dropped.strangers += 1;
-            // Members may vouch for it: asks them, within the usual pace.
+            // Members may vouch for it: ask them, at the usual rate.
             self.promises.greet_again();
         }
         is_known && from != self.config.id
     }
 
-    /// Ids that are no members as far as this one knows, and that count as known because a member or the caller
+    /// The ids that are not members as far as this member knows, but count as known because a member or the caller
     /// vouches for them.
     pub fn vouched(&self) -> BTreeSet<MemberId> {
         let known = &self.known;
@@ -72,7 +72,7 @@ impl Replica {
         known.given.union(&known.vouched).filter(open).copied().collect()
     }
 
-    /// A known member names the members that it knows: they count as known until they are retired.
+    /// Records the members that a known member names. They count as known until they are retired.
     pub(super) fn hear_members(&mut self, ids: BTreeSet<MemberId>) {
         for id in ids {
             if self.known.vouched.len() < VOUCHED_MAX && !self.members.contains(id) {
@@ -81,14 +81,14 @@ impl Replica {
         }
     }
 
-    /// Forgets the vouching for ids that have become members, and for retired ones, which never get in again.
+    /// Removes from the vouched ids those that have become members, and retired ones, which can never rejoin.
     pub(super) fn settle_known(&mut self) {
         let members = &self.members;
         let open = |id: &MemberId| !members.contains(*id) && !members.retired.contains(id);
         self.known.vouched.retain(open);
     }
 
-    /// Whether what another member remembers can be.
+    /// Whether the reported promises are possible.
     pub(super) fn admits_observed(&mut self, observed: &Observed) -> bool {
         let Observed { term, held_in, held, committed, .. } = *observed;
         let sound = self.admits_term(term)
@@ -101,14 +101,14 @@ impl Replica {
         sound
     }
 
-    /// Whether the engine may see a step. What is dropped is counted.
+    /// Whether the engine may see a step. Counts those that are dropped.
     pub(super) fn admits(&mut self, from: MemberId, step: &Step) -> bool {
         let sound = self.is_sound(from, step) && self.suits_role(from, step);
         self.known.dropped.invalid += u64::from(!sound);
         sound
     }
 
-    /// Whether the engine may see a snapshot whose file says that these are the members.
+    /// Whether the engine may see a snapshot whose file names these members.
     pub(super) fn admits_snapshot(
         &mut self,
         from: MemberId,
@@ -133,14 +133,14 @@ impl Replica {
     }
 
     fn is_sound(&self, from: MemberId, step: &Step) -> bool {
-        // A follower's question about a read is the only step without a term: the engine takes
-        // whatever has none for its own.
+        // A follower's read request is the only step without a term: the engine treats a message without a term as its
+        // own.
         let has_term = (step.term > 0) != (step.kind == Kind::ReadIndex);
         let last = step.index.checked_add(step.entries.len() as u64);
         has_term
             && self.admits_term(step.term)
             && step.log_term <= step.term
-            // Every log begins after a snapshot: no entries are appended to nothing.
+            // Every log begins after a snapshot, so entries always follow an existing entry.
             && (step.kind != Kind::Append || step.index > 0 && step.log_term > 0)
             && step.commit_term <= step.term
             && step.durable.term <= step.term
@@ -164,7 +164,7 @@ impl Replica {
             })
     }
 
-    /// Contexts belong to reads, and name the member that reads.
+    /// Whether the context is valid: contexts belong to reads, and name the member that reads.
     fn is_context_sound(&self, from: MemberId, step: &Step) -> bool {
         let context = &step.context[..];
         let reads = |member: MemberId| context.starts_with(&member.get().to_le_bytes());
@@ -185,12 +185,12 @@ impl Replica {
         let leader = MemberId::new(raft.leader_id);
         let same_term = step.term == raft.term;
         match step.kind {
-            // Beside it goes a file; the two come in together, by `Input::SnapshotReceived`.
+            // A file comes with it. The two arrive together, as `Input::SnapshotReceived`.
             Kind::Snapshot => false,
             // A term has one leader.
             Kind::Append | Kind::Heartbeat => !same_term || leader.is_none_or(|id| id == from),
             Kind::TimeoutNow => {
-                // Until the snapshot is durable, the engine is not ready to campaign.
+                // The engine cannot campaign until the snapshot is durable.
                 same_term && leader == Some(from) && self.held.installing.is_none()
             }
             Kind::ReadIndexAnswer => leader == Some(from),

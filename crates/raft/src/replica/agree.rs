@@ -1,4 +1,4 @@
-//! How are messages taken, and what does the engine want done?
+//! Passes messages to the engine and processes its `Ready` values.
 
 use tenure_store::{HardState, Point};
 
@@ -8,7 +8,7 @@ use crate::io::{Output, Persist, Stop};
 use crate::member::MemberId;
 use crate::message::{Message, Step};
 
-/// Bytes that an entry needs in the log besides its payload, at most.
+/// The most bytes that an entry needs in the log besides its payload.
 const ENTRY_OVERHEAD: usize = 48;
 
 impl Replica {
@@ -21,7 +21,7 @@ impl Replica {
             Message::Hash { index, hash } => self.hear_hash(from, index, hash),
             Message::Hello => {
                 self.answer_hello(from);
-                // It may know of none of those that have joined while it was away.
+                // It may not know the members that joined while it was away.
                 let message = Message::Members(self.members.all());
                 self.first.push(Output::Send { to: from, message });
             }
@@ -46,7 +46,7 @@ impl Replica {
         }
         self.observe(from, &step);
         if self.is_asking() {
-            // Whatever it answered would be a promise, and it may have broken some already.
+            // Any answer would be a promise, and this member may have broken some already.
             self.known.dropped.early += 1;
             return;
         }
@@ -54,11 +54,11 @@ impl Replica {
             self.contact.now.push((from, step.term));
         }
         let message = engine::step_to(from, self.config.id, step);
-        // What the engine refuses is as good as lost on the way.
+        // A message that the engine refuses counts as lost in transit.
         let _ = self.node.step(message);
     }
 
-    /// Does what the engine wants done, until it wants nothing more.
+    /// Processes the engine's `Ready` values until there are none left.
     pub(super) fn pump(&mut self, out: &mut Vec<Output>) {
         while !self.stopped && self.node.has_ready() {
             let mut ready = self.node.ready();
@@ -116,7 +116,7 @@ impl Replica {
         }
     }
 
-    /// Writes what a ready holds, in several batches if one would be too large for the log.
+    /// Writes the contents of a `Ready`, in several batches if one would be too large for the log.
     fn write(&mut self, whole: Persist, out: &mut Vec<Output>) {
         let Persist { number: ready, mut snapshot, entries, hard_state, mut notes } = whole;
         let mut rest = entries;
@@ -129,9 +129,9 @@ impl Replica {
             let len = fits.count().max(1).min(rest.len());
             let later = rest.split_off(len);
             let is_last = later.is_empty();
-            // Only the last of them makes the ready durable.
+            // Only the last batch makes the `Ready` durable.
             let number = self.held.next_number(is_last.then_some(ready));
-            // Nothing is committed that is not there yet.
+            // The commit index must not point past the entries written so far.
             let hard_state = hard_state.map(|state| match rest.last() {
                 Some(last) if !is_last => {
                     HardState { commit: state.commit.min(last.index), ..state }
@@ -148,12 +148,12 @@ impl Replica {
         }
     }
 
-    /// The hard state that a ready must write. One that differs in the commit index only waits for the
-    /// next write: a commit index that is lost is found again by the next leader, from the entries.
+    /// The hard state that a `Ready` must write. A change of the commit index alone waits for the next write: the
+    /// next leader recovers a lost commit index from the entries.
     ///
-    /// It must not be written without a sync of its own either. Whatever this member sends later, its
-    /// answers to heartbeats too, would wait behind that write; and a leader that probes waits for such
-    /// an answer before it sends the entries that would bring the next sync. Each waits for the other.
+    /// It must not be written without a sync of its own either. All later messages of this member, including its
+    /// heartbeat answers, would wait for that write. A probing leader waits for such an answer before it sends the
+    /// entries that would cause the next sync, so the two would wait for each other.
     fn hard_state_to_write(&mut self, new: Option<HardState>, writes: bool) -> Option<HardState> {
         let state = new.or(self.owed.take())?;
         let votes = (state.term, state.vote) != self.voted;
@@ -164,7 +164,7 @@ impl Replica {
         Some(state).filter(|_| votes || writes)
     }
 
-    /// Writes what waits for the next write now: the commit index, and what is new about others.
+    /// Writes what waits for the next write now: the commit index and new observations of other members.
     pub(super) fn write_owed(&mut self, out: &mut Vec<Output>) {
         let (hard_state, notes) = (self.owed.take(), self.notes());
         if hard_state.is_some() || notes.is_some() {
@@ -174,7 +174,7 @@ impl Replica {
         self.promises.written_at_us = self.now_us;
     }
 
-    /// Stops this member; the reason leaves with the next turn.
+    /// Stops this member. The next turn outputs the reason.
     pub(super) fn stop(&mut self, reason: Stop) {
         if !self.stopped {
             self.stopped = true;

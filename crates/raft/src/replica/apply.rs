@@ -1,4 +1,4 @@
-//! What happens when an entry is committed?
+//! Applies committed entries to the machine and the membership.
 
 use raft::eraftpb::Entry as EngineEntry;
 use tenure_store::Point;
@@ -60,7 +60,7 @@ impl Replica {
         }
     }
 
-    /// The hash that members compare: everything applied and answered, and the clock.
+    /// The hash that members compare. It covers everything applied and answered, and the clock.
     fn state_hash(&self) -> u128 {
         let clock = u128::from(self.machine.clock_ms());
         let revision = u128::from(self.machine.revision().0);
@@ -82,7 +82,7 @@ impl Replica {
             self.stop(Stop::Malformed { index: at.index });
             return;
         };
-        // One that cannot be applied is no change, on every member.
+        // A change that cannot be applied has no effect, on every member alike.
         let applied = self.node.apply_conf_change(&engine::changes_to(&changes));
         let result = match applied {
             Ok(state) => {
@@ -104,7 +104,7 @@ impl Replica {
         }
     }
 
-    /// Other members count from now on: tells them who belongs to the cluster.
+    /// Handles a changed membership: tells all members which ids belong to the cluster.
     pub(super) fn members_changed(&mut self) {
         self.settle_known();
         self.promises.observed.retain(&self.members);
@@ -112,7 +112,7 @@ impl Replica {
         to_all(&self.members, self.config.id, &message, &mut self.first);
     }
 
-    /// An ordinary entry stands where a change was proposed: the engine refused it.
+    /// Handles an ordinary entry at the position of a proposed membership change: the engine refused the change.
     fn change_refused(&mut self, at: Point) {
         if let Some((ticket, expected)) = self.changing
             && expected.index <= at.index

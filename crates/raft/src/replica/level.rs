@@ -1,7 +1,7 @@
-//! May the level of the machine's rules be raised?
+//! Decides whether the level of the machine may be raised.
 //!
-//! A member applies every entry by the rules of the level that the entries before it have set. One
-//! that does not know them must not go on, and a leader must not bring it there.
+//! A member applies every entry by the rules of the level that the entries before it have set. A member that does not
+//! know the level must stop, and a leader must not cause that.
 
 use bytes::Bytes;
 use tenure_core::codec::raised_level;
@@ -10,12 +10,12 @@ use super::Replica;
 use crate::io::Why;
 use crate::member::MemberId;
 
-/// How many may say what they know: members, and those who are about to be. Whoever has the members'
-/// port can say hello under any id.
+/// The most ids whose level is remembered: members, and those about to join. Any process that can reach the member port
+/// can introduce itself under any id.
 const KNOWS_MAX: usize = 1_024;
 
 impl Replica {
-    /// Another member says what it knows.
+    /// Records the level that another member knows.
     pub(super) fn hear_level(&mut self, member: MemberId, level: u16) {
         if self.knows.len() >= KNOWS_MAX {
             self.knows.retain(|id, _| self.members.contains(*id));
@@ -23,8 +23,8 @@ impl Replica {
         self.knows.insert(member, level);
     }
 
-    /// Why these commands must not be proposed: one of them raises the level beyond what some member
-    /// is known to know. Whoever joins meanwhile and knows less stops when it learns of it.
+    /// Why these commands must not be proposed: one of them raises the level above what some member is known to know. A
+    /// member that joins meanwhile and knows less stops when it learns of it.
     pub(super) fn level_objection(&self, requests: &[Bytes]) -> Option<Why> {
         let level = requests.iter().filter_map(|request| raised_level(request)).max()?;
         let known = |id: MemberId| {

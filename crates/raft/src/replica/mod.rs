@@ -1,4 +1,4 @@
-//! What does one member know, and how is it driven?
+//! Defines the replica: one member's part in the replicated log, its inputs and its status.
 
 mod admin;
 mod admit;
@@ -45,10 +45,10 @@ use space::Shortage;
 pub struct Boot {
     /// The state in the snapshot.
     pub machine: Machine,
-    /// The last entry in that state. All of a cluster's first members start from the same snapshot
-    /// at (1, 1); a member that joins later starts from nothing, at (0, 0).
+    /// The last entry in that state. All first members of a cluster start from the same snapshot at (1, 1); a member
+    /// that joins later starts from nothing, at (0, 0).
     pub applied: Point,
-    /// The members in the snapshot; nobody for a member that joins.
+    /// The members in the snapshot; empty for a member that joins.
     pub members: Membership,
     /// The point the log starts after; not above `applied`.
     pub base: Point,
@@ -56,14 +56,14 @@ pub struct Boot {
     pub entries: Vec<Entry>,
     /// The hard state of the log.
     pub hard_state: HardState,
-    /// The notes of the log: what this member remembers of the others.
+    /// The notes of the log: what this member has observed of the other members' promises.
     pub notes: Vec<u8>,
-    /// What was cut from the end of the log when it was opened. A torn write was promised to nobody,
-    /// but damage to the newest batch looks the same. A member with others asks them what it had
-    /// promised, as at every start; the only voter goes on with what is left.
+    /// What was cut from the end of the log when it was opened. A torn write was never acknowledged, but damage to the
+    /// newest batch looks the same. A member of a larger cluster asks the others what it had promised, as at every
+    /// start. A sole voter continues with what is left.
     pub cut: Option<Cut>,
-    /// Members that are known besides those in `members`: those that an operator has named to a
-    /// member that joins. Messages of all others are dropped.
+    /// Members that are known besides those in `members`: those that an operator named to a member that joins. The
+    /// replica drops messages of all others.
     pub given: BTreeSet<MemberId>,
 }
 
@@ -76,7 +76,7 @@ pub enum BootError {
     Gap {
         /// Where the log starts.
         base: u64,
-        /// Where it ends.
+        /// Where the log ends.
         last: u64,
         /// Where the snapshot is.
         applied: u64,
@@ -84,10 +84,10 @@ pub enum BootError {
     /// The notes in the log cannot be read.
     #[error("what the log says about other members is malformed")]
     Notes,
-    /// The engine refuses.
+    /// The Raft engine refuses the configuration or state.
     #[error("cannot start: {reason}")]
     Engine {
-        /// In its words.
+        /// The engine's error message.
         reason: String,
     },
 }
@@ -102,12 +102,12 @@ pub struct Replica {
     clock: LeaseClock,
     queue: Queue,
     pending: Pending,
-    /// A change of members on its way: whose, and where in the log.
+    /// A membership change in progress: its proposal id, and its position in the log.
     changing: Option<(Ticket, Point)>,
     refused: Vec<Output>,
     reads: Reads,
     hashes: Hashes,
-    /// Up to which level the others say that they know the rules.
+    /// The newest level that each other member has declared to know.
     knows: BTreeMap<MemberId, u16>,
     held: Held,
     shortage: Shortage,
@@ -119,12 +119,12 @@ pub struct Replica {
     cut: Option<Cut>,
     schedule: Schedule,
     saving: Option<Point>,
-    /// The log shall drop the entries up to this one.
+    /// The index up to which the log is to drop entries.
     compact_to: Option<u64>,
     saving_members: Membership,
     arrived: Option<Arrived>,
     applied_bytes: u64,
-    /// A hard state whose commit index alone is new: it rides with the next write.
+    /// A hard state in which only the commit index is new. The next write includes it.
     owed: Option<HardState>,
     /// The newest term and vote written.
     voted: (u64, Option<u64>),
@@ -135,42 +135,42 @@ pub struct Replica {
     now_us: u64,
     effects: Effects,
     stopped: bool,
-    /// What leaves before anything else of the next turn: who hears that it has forgotten something
-    /// must hear it before anyone tells it again.
+    /// Outputs that leave ahead of everything else in the next turn. A member that has forgotten a promise must learn
+    /// so before it is sent the missing entries again.
     first: Vec<Output>,
 }
 
-/// How long until an election, and when that was drawn.
+/// The election timeout, and the state for which it was drawn.
 #[derive(Debug)]
 struct Election {
     timeout: usize,
     drawn_for: (u64, StateRole, u64),
 }
 
-/// When others were last heard of, for the leader of one term.
+/// When the leader of one term last heard from each member.
 #[derive(Debug, Default)]
 struct Contact {
     term: u64,
     won_at_us: u64,
     heard_us: BTreeMap<MemberId, u64>,
-    /// Heard since the last turn, in which term.
+    /// Members heard from since the last turn, with the term of their message.
     now: Vec<(MemberId, u64)>,
 }
 
-/// A small generator whose numbers follow from its seed (SplitMix64).
+/// A small pseudo-random generator (SplitMix64): its numbers follow from its seed.
 #[derive(Debug)]
 struct Rng(u64);
 
-/// What can be shown of a replica. Term and index are for display, never for decisions.
+/// The observable status of a replica. Term and index are for display, never for decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The term.
     pub term: Term,
-    /// Who leads.
+    /// The leader, if one is known.
     pub leader: Option<MemberId>,
-    /// Whether this member does.
+    /// Whether this member leads.
     pub leading: bool,
-    /// Whether it leads and has applied an entry of its own term.
+    /// Whether this member leads and has applied an entry of its own term.
     pub serving: bool,
     /// The last entry applied.
     pub applied: Point,
@@ -180,24 +180,24 @@ pub struct Status {
     pub last: Point,
     /// The point the log in memory starts after.
     pub base: Point,
-    /// How many persists are not reported yet.
+    /// How many writes are not reported as durable yet.
     pub unsynced: usize,
-    /// For a leader: how far each other member is.
+    /// On a leader: the last index that each other member has acknowledged.
     pub matched: BTreeMap<MemberId, u64>,
-    /// For a leader: how long each has been silent that has answered in this term.
+    /// On a leader: the time since each member that has answered in this term last did so.
     pub silent_us: BTreeMap<MemberId, u64>,
-    /// Whether no change of members is under way and leadership is not being handed over.
+    /// Whether no membership change is in progress and leadership is not being transferred.
     pub settled: bool,
-    /// Whether this member still waits to be told what it has promised, and so takes no part.
+    /// Whether this member still waits for other members to report its promises, and so takes no part.
     pub asking: bool,
     /// What was cut from the end of its log when it started.
     pub cut: Option<Cut>,
-    /// How many messages were dropped unread.
+    /// How many messages were dropped without processing.
     pub dropped: Dropped,
 }
 
 impl Replica {
-    /// A member as it was when it stopped. `entropy` is fresh and unpredictable at each start.
+    /// Restores a member as it was when it stopped. `entropy` must be fresh and unpredictable at each start.
     pub fn new(config: Config, boot: Boot, entropy: u64) -> Result<Self, BootError> {
         let Boot { mut machine, mut applied, members, base, entries, mut hard_state, .. } = boot;
         let observed = Observations::decode(&boot.notes).map_err(|_| BootError::Notes)?;
@@ -207,7 +207,7 @@ impl Replica {
         if base > applied || last < applied.index {
             return Err(BootError::Gap { base: base.index, last, applied: applied.index });
         }
-        // What is in a snapshot was committed, even if the log does not say so yet.
+        // Everything in a snapshot was committed, even if the log does not say so yet.
         let raised = hard_state.commit < applied.index;
         hard_state.commit = hard_state.commit.max(applied.index);
         hard_state.term = hard_state.term.max(applied.term);
@@ -284,7 +284,7 @@ impl Replica {
         Ok(replica)
     }
 
-    /// Takes an input. What follows from it comes out of the next [`Replica::turn`].
+    /// Takes an input. Its outputs come from the next [`Replica::turn`].
     pub fn handle(&mut self, input: Input) {
         if self.stopped {
             return;
@@ -321,35 +321,33 @@ impl Replica {
         self.settle_election();
     }
 
-    /// Who this member is.
+    /// The id of this member.
     pub fn id(&self) -> MemberId {
         self.config.id
     }
 
-    /// The machine, to be asked whatever does not change it: after [`Output::ReadReady`], or for
-    /// an answer that may be old.
+    /// The machine, for queries: after [`Output::ReadReady`], or for an answer that may be stale.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// The state as it is, to be written while the machine goes on: up to which entry, at which level
-    /// and revision.
+    /// Freezes the present state, to be written while the machine goes on. Returns its last entry, level and revision.
     pub fn freeze(&mut self) -> (Point, u16, Revision, Frozen) {
         let (level, revision) = (self.machine.level(), self.machine.revision());
         (self.applied, level, revision, self.machine.freeze())
     }
 
-    /// The members, as far as this one has applied the log.
+    /// The members, according to the part of the log that this member has applied.
     pub fn members(&self) -> &Membership {
         &self.members
     }
 
-    /// An entry of the log that is still in memory.
+    /// Returns an entry of the log that is still in memory.
     pub fn entry(&self, index: u64) -> Option<&Entry> {
         self.node.store().entry(index)
     }
 
-    /// What can be shown.
+    /// The present status.
     pub fn status(&self) -> Status {
         let raft = &self.node.raft;
         let leading = self.leads();
@@ -382,12 +380,12 @@ impl Replica {
         }
     }
 
-    /// Whether it leads, as far as it knows.
+    /// Whether this member leads, as far as it knows.
     pub fn leads(&self) -> bool {
         self.node.raft.state == StateRole::Leader
     }
 
-    /// A new link: both ends may know what the other does not.
+    /// Handles a new link. Each end may know promises or members that the other does not.
     fn linked(&mut self, to: MemberId) {
         let message = Message::Members(self.members.all());
         self.first.push(Output::Send { to, message: Message::Hello });
@@ -402,8 +400,8 @@ impl Replica {
         MemberId::new(self.node.raft.leader_id)
     }
 
-    /// Puts our own choice in place of the engine's random one. Its value is always the one drawn
-    /// here, so nothing depends on when the engine draws.
+    /// Replaces the engine's random election timeout by our own. The value is always the one drawn here, so nothing
+    /// depends on when the engine draws.
     fn settle_election(&mut self) {
         let raft = &mut self.node.raft;
         let now = (raft.term, raft.state, raft.leader_id);
@@ -427,12 +425,12 @@ impl Rng {
     }
 }
 
-/// Whether a step answers a leader, and so shows that its sender can hear it.
+/// Whether a step is an answer to a leader, which proves that its sender receives the leader's messages.
 fn is_answer(kind: Kind) -> bool {
     matches!(kind, Kind::AppendAnswer | Kind::HeartbeatAnswer)
 }
 
-/// What a message of this member says to each of the others.
+/// Sends a message to every other member.
 fn to_all(members: &Membership, me: MemberId, message: &Message, out: &mut Vec<Output>) {
     let others = members.all().into_iter().filter(|id| *id != me);
     out.extend(others.map(|to| Output::Send { to, message: message.clone() }));

@@ -1,4 +1,4 @@
-//! What must wait until something is durable?
+//! Holds messages back until the writes that they depend on are durable.
 
 use std::collections::VecDeque;
 
@@ -13,16 +13,16 @@ pub(super) struct Held {
     waiting: VecDeque<Waiting>,
     /// The number of the newest write.
     written: u64,
-    /// Which write makes which ready of the engine durable.
+    /// For each `Ready` of the engine, the write that makes it durable: numbers of the write and of the `Ready`.
     readies: VecDeque<(u64, u64)>,
-    /// Written, not reported: number and bytes.
+    /// Each `Ready` that is written and not reported as durable: its number and the bytes of its entries.
     unsynced: VecDeque<(u64, usize)>,
     unsynced_bytes: usize,
-    /// Free to leave with the next turn.
+    /// Messages that may leave with the next turn.
     free: Vec<(MemberId, Step)>,
-    /// The term or the vote is being written by the write of this number.
+    /// The number of the `Ready` that contains the term or the vote, while it is not durable.
     voting: Option<u64>,
-    /// A snapshot is being installed by the write of this number.
+    /// The number of the `Ready` that installs a snapshot, while it is not durable.
     pub(super) installing: Option<u64>,
 }
 
@@ -33,14 +33,15 @@ struct Waiting {
 }
 
 impl Held {
-    /// The number of the next write, after which this ready of the engine is durable.
+    /// The number of the next write. `ready` is the `Ready` of the engine that this write makes durable.
     pub(super) fn next_number(&mut self, ready: Option<u64>) -> u64 {
         self.written += 1;
         self.readies.extend(ready.map(|ready| (self.written, ready)));
         self.written
     }
 
-    /// Everything up to this write is durable: up to which ready of the engine that is.
+    /// Records that everything up to this write is durable. Returns the newest `Ready` of the engine that is
+    /// durable with it.
     fn durable(&mut self, written: u64) -> Option<u64> {
         let mut newest = None;
         while let Some(&(_, ready)) = self.readies.front().filter(|front| front.0 <= written) {
@@ -54,25 +55,24 @@ impl Held {
         self.unsynced.len()
     }
 
-    /// Bytes of entries written and not reported.
+    /// Bytes of entries that are written and not reported as durable.
     pub(super) fn unsynced_bytes(&self) -> usize {
         self.unsynced_bytes
     }
 
-    /// Whether even a leader must wait. Its entries may leave before they are durable here, its term
-    /// may not: a member that votes for itself alone leads before its disk knows, and could lead the
-    /// same term again.
+    /// Whether even a leader must wait. Its entries may leave before they are durable here, but its term may not: a
+    /// sole voter leads before its vote is durable, and after a crash could lead the same term again.
     pub(super) fn is_voting(&self) -> bool {
         self.voting.is_some() && !mutant!("leads_before_its_vote_is_durable")
     }
 
-    /// The term or the vote is written by this ready.
+    /// Records that this `Ready` contains the term or the vote.
     pub(super) fn vote(&mut self, number: u64) {
         self.voting = Some(number);
     }
 
-    /// What leaves after this ready and all before it are durable. `true` if that is so already.
-    /// `writes` says how many bytes of entries it writes, if anything at all.
+    /// Holds steps until this `Ready` and all before it are durable. Returns `true` if they are durable already.
+    /// `writes` is the number of bytes of entries that the `Ready` writes, or `None` if it writes nothing.
     pub(super) fn hold(
         &mut self,
         number: u64,
@@ -91,14 +91,14 @@ impl Held {
         false
     }
 
-    /// Everything up to this write is durable: up to which ready the engine may be told so.
+    /// Releases what waited for this `Ready`. Returns the newest `Ready` that the engine may treat as durable.
     fn release(&mut self, number: u64) -> u64 {
         while let Some(&(_, bytes)) = self.unsynced.front().filter(|front| front.0 <= number) {
             self.unsynced.pop_front();
             self.unsynced_bytes -= bytes;
         }
         let mut through = number;
-        // What wrote nothing itself waits only for the writes before it.
+        // A `Ready` that wrote nothing waits only for the writes before it.
         let next_write = self.unsynced.front().map_or(u64::MAX, |(number, _)| *number);
         while let Some(waiting) = self.waiting.front()
             && waiting.number < next_write
@@ -127,8 +127,8 @@ impl Replica {
         self.forge_acknowledgement();
     }
 
-    /// The engine is told what was applied as soon as it knows that this is durable; after a
-    /// snapshot that is later.
+    /// Reports to the engine what was applied, as soon as the engine knows that it is durable. After a snapshot that is
+    /// later.
     pub(super) fn tell_engine_applied(&mut self) {
         let log = &self.node.raft.raft_log;
         let applied = self.applied.index.min(log.persisted).min(log.committed);
@@ -151,7 +151,7 @@ impl Replica {
         });
     }
 
-    /// The planted bug of counting one follower's disk that never answered.
+    /// Planted bug: counts an acknowledgement of a follower that never answered.
     #[cfg(mutants)]
     fn forge_acknowledgement(&mut self) {
         if !mutant!("commit_on_minority") || !self.leads() {

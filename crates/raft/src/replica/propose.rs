@@ -1,4 +1,4 @@
-//! How do commands become entries?
+//! Queues commands and batches them into log entries.
 
 use bytes::Bytes;
 use tenure_core::codec::{decode_request, seal_entry};
@@ -14,9 +14,9 @@ use crate::pending::Run;
 pub(super) struct Queue {
     submitted: Vec<Submitted>,
     commands: usize,
-    /// The shortest patience among what came since the last turn.
+    /// The shortest patience among the commands that came since the last turn.
     patience_us: Option<u64>,
-    /// When patience ends.
+    /// The time at which the queue must be proposed.
     until_us: Option<u64>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Queue {
 struct Submitted {
     ticket: Ticket,
     requests: Vec<Bytes>,
-    /// When the caller gives up.
+    /// The time at which the caller gives up.
     deadline_us: u64,
 }
 
@@ -42,7 +42,7 @@ impl Queue {
         self.patience_us = Some(self.patience_us.map_or(patience_us, |now| now.min(patience_us)));
     }
 
-    /// Whether it is time; patience counts from the turn in which a command was taken.
+    /// Whether the queue must be proposed now. Patience counts from the turn in which a command was taken.
     fn is_due(&mut self, now_us: u64) -> bool {
         if let Some(patience_us) = self.patience_us.take() {
             let until_us = now_us.saturating_add(patience_us);
@@ -61,7 +61,7 @@ impl Queue {
         self.commands > WAITING_MAX
     }
 
-    /// Something else is proposed: nobody waits any longer.
+    /// Ends the waiting of all queued commands, because an entry is proposed now.
     fn hurry(&mut self) {
         self.until_us = None;
     }
@@ -76,7 +76,7 @@ impl Queue {
 }
 
 impl Replica {
-    /// Joins waiting commands into entries and proposes them.
+    /// Batches waiting commands into entries and proposes them.
     pub(super) fn propose_waiting(&mut self, out: &mut Vec<Output>) {
         let is_due = self.queue.is_due(self.now_us);
         if self.leads() && (!is_due || self.is_disk_behind() && !self.queue.is_too_long()) {
@@ -114,14 +114,14 @@ impl Replica {
         self.propose_joined(&mut joined, out);
     }
 
-    /// Whether so much waits for this member's own disk that nothing more is proposed.
+    /// Whether the unsynced writes of this member have reached the bound at which it proposes nothing more.
     pub(super) fn is_disk_behind(&self) -> bool {
         self.held.unsynced_bytes() >= UNSYNCED_BYTES_MAX
     }
 
-    /// Proposes an entry for its count, with the commands that wait, or without any.
+    /// Proposes an entry to advance the clock, with the waiting commands if possible, or else without any.
     pub(super) fn propose_now(&mut self, out: &mut Vec<Output>) {
-        // An entry without commands is small, and leases end by it, however slow the disk is.
+        // An entry without commands is small, and leases must end however slow the disk is.
         if self.queue.is_empty() || self.is_disk_behind() {
             let _ = self.seal(&[]);
         } else {
@@ -156,8 +156,8 @@ impl Replica {
         }
     }
 
-    /// Seals an entry with the count of this moment. The count is read after the last command was
-    /// added: a command must never be dated before it was sent.
+    /// Seals an entry with the present count. The count is read after the last command was added, because a command
+    /// must never be dated before it was sent.
     fn seal(&mut self, requests: &[Bytes]) -> Result<Point, Why> {
         let term = self.term();
         self.clock.lead(term);
@@ -173,7 +173,7 @@ impl Replica {
         Ok(self.sealed)
     }
 
-    /// The planted bug of answering before anything is agreed on.
+    /// Planted bug: answers before the entry is committed.
     #[cfg(mutants)]
     fn answer_early(&mut self, requests: &[Bytes], runs: &[Run], out: &mut Vec<Output>) {
         let mut copy = tenure_core::SnapshotReader::default();
@@ -191,7 +191,7 @@ impl Replica {
     }
 }
 
-/// One entry in the making.
+/// One entry under construction.
 #[derive(Default)]
 struct Joined {
     requests: Vec<Bytes>,
@@ -211,7 +211,7 @@ impl Joined {
         self.count(ticket, None);
     }
 
-    /// Keeps the place of a command that is not proposed, so that answers stay in order.
+    /// Keeps the position of a command that is not proposed, so that answers stay in order.
     fn refuse(&mut self, ticket: Ticket, why: Why) {
         self.count(ticket, Some(why));
     }
@@ -224,7 +224,7 @@ impl Joined {
     }
 }
 
-/// Whether a request would make the state grow. One that cannot be read changes nothing.
+/// Whether a request would make the state grow. A request that cannot be decoded changes nothing.
 fn grows(request: &[u8]) -> bool {
     decode_request(request).is_ok_and(|request| request.command.grows())
 }

@@ -1,10 +1,9 @@
-//! Notices that this member's disk went back, and remembers for others what they have promised.
+//! Detects that this member's disk was rolled back, and remembers the promises of the other members.
 //!
-//! A member whose disk was restored from an old image, or lost its damaged newest batch, has forgotten
-//! what the others rely on. It must not vote, acknowledge or lead. Before it takes part after a start
-//! it therefore asks every other voter what it had promised, and waits for the answers, for a bounded
-//! time. It compares again with every later answer. `docs/internals/rollback.md` says what this finds
-//! and what it cannot find.
+//! A member whose disk was restored from an old image, or lost its damaged newest batch, has forgotten what the others
+//! rely on. It must not vote, acknowledge or lead. So after a start, before it takes part, it asks every other voter
+//! what it had promised, and waits for the answers for a bounded time. It also compares with every later answer.
+//! `docs/internals/rollback.md` says what this detects and what it cannot detect.
 
 use std::collections::BTreeSet;
 
@@ -17,22 +16,22 @@ use crate::member::MemberId;
 use crate::message::{Kind, Message, Step};
 use crate::observed::{Observations, Observed};
 
-/// What a member does about promises: its own, which it asks the others about, and theirs.
+/// The state of a member's promises: its own, which it asks the others about, and those of the others.
 #[derive(Debug)]
 pub(super) struct Promises {
     /// What the others have promised.
     pub(super) observed: Observations,
     /// Set at the first turn: until when this member waits for answers.
     ask_until_us: Option<u64>,
-    /// The members that have answered since this one started.
+    /// The members that have answered since this member started.
     answered: BTreeSet<MemberId>,
-    /// It takes part.
+    /// Whether this member takes part.
     ready: bool,
     ask_at_us: u64,
     greetings_left: u32,
-    /// When something was written last.
+    /// When this member last wrote to the log.
     pub(super) written_at_us: u64,
-    /// When a leader passes on what has changed, and when it passes on everything.
+    /// When a leader next passes on what has changed, and when it next passes on everything.
     pass_at_us: u64,
     pass_all_at_us: u64,
 }
@@ -61,13 +60,13 @@ impl Promises {
 }
 
 impl Replica {
-    /// Whether this member still waits to be told what it has promised, and so promises nothing.
+    /// Whether this member still waits to learn what it has promised, and so promises nothing.
     pub fn is_asking(&self) -> bool {
         !self.promises.ready
     }
 
-    /// Asks the others what this member has promised: often until all voters have answered, a few
-    /// times more afterwards, because links need time and messages get lost.
+    /// Asks the others what this member has promised: frequently until all voters have answered, and a few times
+    /// afterwards, because links need time and messages get lost.
     pub(super) fn ask_others(&mut self, out: &mut Vec<Output>) {
         let (me, now_us) = (self.config.id, self.now_us);
         let until_us = *self.promises.ask_until_us.get_or_insert(now_us.saturating_add(ASK_US));
@@ -89,16 +88,16 @@ impl Replica {
         out.extend(silent.map(|to| Output::Send { to, message: Message::Hello }));
     }
 
-    /// Takes part as soon as all other voters have answered. A member that is the only voter, or that
-    /// knows no members yet, waits for nobody.
+    /// Takes part as soon as all other voters have answered. A member that is the sole voter, or that knows no members
+    /// yet, does not wait.
     pub(super) fn settle_asking(&mut self) {
         let mut voters = self.members.voters.union(&self.members.outgoing);
         let (me, answered) = (self.config.id, &self.promises.answered);
         self.promises.ready |= voters.all(|id| *id == me || answered.contains(id));
     }
 
-    /// Another member has started, or has a new link: tells it what it has promised, in any case, so
-    /// that it need not wait longer.
+    /// Answers a member that has started or has a new link with what it has promised. Always answers, so that the
+    /// member need not wait longer.
     pub(super) fn answer_hello(&mut self, from: MemberId) {
         let message = Message::Remember(self.promises.observed.of(from));
         self.first.push(Output::Send { to: from, message });
@@ -109,7 +108,7 @@ impl Replica {
         self.compare(from, observed);
     }
 
-    /// A leader passes on what it knows.
+    /// Merges the observations that a leader passes on.
     pub(super) fn hear_observed(&mut self, from: MemberId, all: Vec<(MemberId, Observed)>) {
         for (member, observed) in all {
             if member == self.config.id {
@@ -120,8 +119,8 @@ impl Replica {
         }
     }
 
-    /// Compares what another member remembers with what is here. Its word may be old: a member only
-    /// ever adds to what it has promised, so an old word never accuses one that has kept it all.
+    /// Compares what another member remembers with what this member has. The report may be old. A member only ever adds
+    /// to its promises, so an old report never accuses a member that has kept them all.
     fn compare(&mut self, by: MemberId, seen: &Observed) {
         if let Some(lost) = self.lost(seen) {
             self.stop(Stop::Forgot { by, lost });
@@ -142,7 +141,7 @@ impl Replica {
         if let Some(vote) = given {
             return Some(Lost::Vote { term, vote });
         }
-        // A newer term excuses the entry: its leader may have replaced it.
+        // In a newer term the entry may be missing, because the leader of that term may have replaced it.
         if term == seen.held_in && !self.has(seen.held) {
             return Some(self.lost_entry(seen.held));
         }
@@ -153,10 +152,10 @@ impl Replica {
         Lost::Entry { held, last: self.node.raft.raft_log.last_index() }
     }
 
-    /// Whether the log has this entry, or a snapshot stands for it.
+    /// Whether the log has this entry, or a snapshot covers it.
     fn has(&self, point: Point) -> bool {
         let log = &self.node.raft.raft_log;
-        // The engine's log begins after a snapshot that was taken in this turn already.
+        // The engine's log already begins after a snapshot that was taken in this turn.
         if point.index < log.first_index() {
             return true;
         }
@@ -167,8 +166,8 @@ impl Replica {
             && log.term(point.index).is_ok_and(|term| term == point.term)
     }
 
-    /// A heartbeat names what this member has acknowledged to that leader in that term: if its term or
-    /// its log do not know of it, the disk went back. `true` if so.
+    /// Checks a heartbeat, which names what this member has acknowledged to that leader in that term. If this member's
+    /// term or log does not contain it, the disk was rolled back. Returns `true` in that case.
     pub(super) fn heartbeat_proves_loss(&mut self, from: MemberId, step: &Step) -> bool {
         if step.kind != Kind::Heartbeat || step.term < self.node.raft.term || step.commit == 0 {
             return false;
@@ -187,7 +186,7 @@ impl Replica {
         true
     }
 
-    /// Remembers what a message proves that its sender has promised.
+    /// Records what a message proves that its sender has promised.
     pub(super) fn observe(&mut self, from: MemberId, step: &Step) {
         if !self.members.contains(from) {
             return;
@@ -203,7 +202,7 @@ impl Replica {
             Kind::Append | Kind::Heartbeat | Kind::Snapshot if mutant!("leader_not_remembered") => {
             }
             Kind::Append | Kind::Heartbeat | Kind::Snapshot => {
-                // A leader has everything that is committed, unless its term is over.
+                // A leader has every committed entry, unless its term is over.
                 let committed =
                     committed(step.durable.index).filter(|_| term >= self.node.raft.term);
                 self.promises.observed.note(from, |observed| {
@@ -239,8 +238,8 @@ impl Replica {
         }
     }
 
-    /// A follower says that it lacks what it once acknowledged: it hears so ahead of the entries that
-    /// the engine sends now. Once they are there, nobody can tell that they were missing.
+    /// Reminds a follower that rejects an append below what it once acknowledged. The reminder leaves ahead of the
+    /// entries that the engine sends now, because once those have arrived the loss cannot be detected.
     fn remind(&mut self, from: MemberId, step: &Step) {
         let observed = self.promises.observed.of(from);
         if observed.held_in == step.term && step.reject_hint < observed.held.index {
@@ -248,8 +247,7 @@ impl Replica {
         }
     }
 
-    /// What a leader adds to a step: what is durable on its own disk, and the term of the entry that
-    /// it names as committed.
+    /// Adds to a leader's step what is durable on its own disk, and the term of the entry that it names as committed.
     pub(super) fn complete(&self, step: &mut Step) {
         let log = &self.node.raft.raft_log;
         let point = |index| Point { index, term: log.term(index).unwrap_or(0) };
@@ -261,10 +259,10 @@ impl Replica {
         }
     }
 
-    /// Lets the leader tell all others what it knows of each of them, and of itself: what has changed
-    /// at every tick, everything once in a while.
+    /// On a leader, tells all others what it knows of each of them and of itself: changes at every tick, everything
+    /// once in a while.
     pub(super) fn pass_on(&mut self, out: &mut Vec<Output>) {
-        // What a leader says of itself is a promise too: its term must be durable.
+        // A leader's report about itself is a promise too, so its term must be durable.
         if !self.leads() || self.held.is_voting() || self.now_us < self.promises.pass_at_us {
             return;
         }
@@ -297,13 +295,13 @@ impl Replica {
         own
     }
 
-    /// The notes that the next write takes along, if there is anything new.
+    /// The notes for the next write, if they have changed.
     pub(super) fn notes(&mut self) -> Option<Vec<u8>> {
         let unwritten = self.promises.observed.are_unwritten();
         unwritten.then(|| self.promises.observed.encode(&self.members))
     }
 
-    /// Writes what waits for the next write although there is none, once a checkpoint has passed.
+    /// Writes what waits for the next write, if there was none for the length of a checkpoint.
     pub(super) fn write_at_checkpoint(&mut self, out: &mut Vec<Output>) {
         let due_us = self.promises.written_at_us.saturating_add(CHECKPOINT_US);
         let waits = self.owed.is_some() || self.promises.observed.are_unwritten();

@@ -1,4 +1,4 @@
-//! Decides when the state is written as a whole, and replaces it by one that has arrived.
+//! Decides when to write a snapshot, and installs one that has arrived.
 
 use tenure_core::Machine;
 use tenure_store::Point;
@@ -10,10 +10,10 @@ use crate::io::{Output, Saved};
 use crate::member::{MemberId, Membership};
 use crate::message::Step;
 
-/// Moments between which the next snapshot is drawn.
+/// The resolution with which the moment of the next snapshot is drawn.
 const JITTER_PARTS: u64 = 256;
 
-/// A state that has arrived, until the engine says whether it wants it.
+/// A state that has arrived and that the engine has not yet accepted.
 pub(super) struct Arrived {
     point: Point,
     machine: Box<Machine>,
@@ -23,24 +23,24 @@ pub(super) struct Arrived {
 /// When the next snapshot is due.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    /// Drawn anew for each snapshot, in parts of 256: members of a cluster apply the same bytes, and
-    /// must not all write their state at the same moment.
+    /// Drawn for each snapshot, in parts of 256. The members of a cluster apply the same bytes and must not all write
+    /// their state at the same moment.
     jitter: u64,
-    /// Not before this: the last one failed, or the disk is short of space and the last one was not
-    /// long ago.
+    /// The earliest time of the next snapshot: the last one failed, or the disk is short of space and the last one was
+    /// recent.
     not_before_us: u64,
-    /// Bytes of entries that the snapshot being saved stands for.
+    /// Bytes of the entries that the snapshot being saved covers.
     saving_bytes: u64,
 }
 
 impl Replica {
-    /// Draws how far the next snapshot is from the usual moment.
+    /// Draws the offset of the next snapshot from its regular moment.
     pub(super) fn draw_snapshot(&mut self) {
         self.schedule.jitter = self.rng.next() % JITTER_PARTS;
     }
 
-    /// Whether enough has been applied since the last snapshot. Writing a state costs as much as
-    /// writing its size in entries, so a large one is written less often.
+    /// Whether enough has been applied since the last snapshot. Writing a state costs as much as writing its size in
+    /// entries, so a large one is written less often.
     fn is_snapshot_due(&self, since: u64) -> bool {
         let half = |whole: u64| {
             let drawn = u128::from(whole / 2) * u128::from(self.schedule.jitter);
@@ -54,8 +54,8 @@ impl Replica {
         since >= entries || self.applied_bytes >= bytes.max(state.saturating_add(half(state)))
     }
 
-    /// Asks for a snapshot once enough has been applied since the last, or a member needs one, or this
-    /// member's disk is short of the space that the entries take.
+    /// Requests a snapshot once enough has been applied since the last one, or a member needs one, or this member's
+    /// disk is short of the space that the entries take.
     pub(super) fn want_snapshot(&mut self, out: &mut Vec<Output>) {
         let since = self.applied.index - self.node.store().snapshot_point().index;
         if since == 0 || self.saving.is_some() || self.held.installing.is_some() {
@@ -86,16 +86,16 @@ impl Replica {
         out.push(Output::SaveSnapshot { point, meta, frozen });
     }
 
-    /// The newest snapshot on this member's disk is damaged or gone. It is not sent again; a new one is
-    /// asked for, at the same point if nothing was applied since.
+    /// Handles a newest snapshot that is damaged or gone on this member's disk. The member no longer sends it, and
+    /// requests a new one, at the same point if nothing was applied since.
     pub fn snapshot_damaged(&mut self, point: Point) {
         self.node.mut_store().forget_snapshot(point);
     }
 
-    /// Lets the log drop what a snapshot stands for.
+    /// Lets the log drop the entries that a snapshot covers.
     pub(super) fn compact(&mut self, out: &mut Vec<Output>) {
         if let Some(to) = self.compact_to.take() {
-            // The log drops only what it knows to be committed.
+            // The log drops only entries that it knows to be committed.
             self.write_owed(out);
             out.push(Output::CompactLog { to });
         }
@@ -108,7 +108,7 @@ impl Replica {
         self.saving = None;
         let members = std::mem::take(&mut self.saving_members);
         if saved == Saved::No {
-            // What it stood for is still only in the log.
+            // Only the log still covers these entries.
             self.applied_bytes += self.schedule.saving_bytes;
             self.schedule.not_before_us = self.now_us.saturating_add(SNAPSHOT_PAUSE_US);
             return;
@@ -116,8 +116,8 @@ impl Replica {
         if point <= self.node.store().snapshot_point() {
             return;
         }
-        // The log is kept from the snapshot before on: if the newest turns out to be damaged, that
-        // one still does.
+        // The log is kept from the previous snapshot on: if the newest one turns out to be damaged, the previous one
+        // still works.
         let to = self.node.store().snapshot_point().index;
         self.node.mut_store().set_snapshot(point, members);
         if self.node.mut_store().compact(to) {
@@ -137,7 +137,7 @@ impl Replica {
         }
         let Some(head) = &step.snapshot else { return };
         self.observe(from, &step);
-        // One at a time: the engine is told again later.
+        // One at a time: the leader sends the snapshot again later.
         if self.held.installing.is_some() || self.is_asking() {
             return;
         }
@@ -150,12 +150,12 @@ impl Replica {
             Some(wanted) if wanted == point => {
                 self.arrived = Some(Arrived { point, machine, members });
             }
-            // One from a stale leader came behind a newer one, which the engine keeps.
+            // A snapshot from a stale leader came after a newer one, which the engine keeps.
             Some(_) => {}
         }
     }
 
-    /// The engine has taken the snapshot that arrived: it replaces the state and the log.
+    /// Replaces the state and the log by the snapshot that the engine has accepted.
     pub(super) fn install(&mut self, point: Point, out: &mut Vec<Output>) {
         let arrived = self.arrived.take().expect("the engine takes only what was handed to it");
         assert_eq!(arrived.point, point, "the engine takes the snapshot that it was handed");

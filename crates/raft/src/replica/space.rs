@@ -1,7 +1,7 @@
-//! May the state grow, or are too many disks nearly full?
+//! Decides whether the state may grow, given the free disk space of the members.
 //!
-//! Each member knows its own disk. While it is short of space it says so to the leader every second, so
-//! nothing need be said when that is over, and nothing is lost with a message or a leader.
+//! Each member knows its own disk. While it is short of space it reports so to the leader every second. The report
+//! expires, so no message is needed when the shortage ends, and a lost message or a new leader does no harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use crate::io::{Output, Space};
 use crate::member::MemberId;
 use crate::message::Message;
 
-/// Who is short of space.
+/// The members that are short of space.
 #[derive(Debug, Default)]
 pub(super) struct Shortage {
     here: bool,
-    /// To whom that was said last, and when.
+    /// The leader to which this member last reported its shortage, and when.
     said: Option<(MemberId, u64)>,
-    /// Of others, until when it counts.
+    /// The other members that are short of space, and until when their report counts.
     others: BTreeMap<MemberId, u64>,
 }
 
@@ -38,8 +38,8 @@ impl Replica {
         }
     }
 
-    /// Whether this leader may propose what makes the state grow: it has room for it, and so has a
-    /// quorum, of both halves of a joint configuration.
+    /// Whether this leader may propose commands that make the state grow: it has room, and so has a quorum of both
+    /// halves of a joint configuration.
     pub(super) fn may_grow(&mut self) -> bool {
         let now_us = self.now_us;
         self.shortage.others.retain(|_, until_us| *until_us > now_us);

@@ -1,4 +1,4 @@
-//! What happens in one turn of the loop?
+//! Runs one turn of the replica: ticks, proposals, the engine's `Ready` values and the clock.
 
 use super::Replica;
 use crate::clock::Rest;
@@ -6,15 +6,15 @@ use crate::config::TICK_US;
 use crate::io::Output;
 
 impl Replica {
-    /// Ends a turn: does everything that the inputs taken so far call for. `now_us` is the member's
-    /// monotonic clock, read after the last of them was taken.
+    /// Ends a turn: does everything that the inputs taken so far require. `now_us` is the member's monotonic clock,
+    /// read after the last input was taken.
     ///
-    /// Returns when the next turn is due at the latest, by the same clock.
+    /// Returns the latest time of the next turn, by the same clock.
     pub fn turn(&mut self, now_us: u64, out: &mut Vec<Output>) -> u64 {
         let before_us = self.now_us;
         self.now_us = self.now_us.max(now_us);
         if mutant!("clock_read_before_input") && before_us > 0 {
-            // As if the clock had been read before the loop went to sleep.
+            // As if the clock had been read before the event loop went to sleep.
             self.now_us = before_us;
         }
         if !self.stopped {
@@ -29,7 +29,7 @@ impl Replica {
             self.leave_joint();
             self.ask_reads(out);
             self.pump(out);
-            // A state that made the member stop is shown to nobody and not kept.
+            // A state that made the member stop is neither shown nor kept.
             if !self.stopped {
                 self.reads.applied(self.applied.index, out);
                 self.send_free(out);
@@ -48,7 +48,7 @@ impl Replica {
     fn wake_at_us(&self) -> u64 {
         let latest = self.now_us.saturating_add(TICK_US);
         let counting = self.clock.wake_by_us().filter(|_| self.leads());
-        // While the disk is behind, it is the disk that wakes the queue.
+        // While the disk is behind, its next report triggers the queue.
         let queued = self.queue.until_us().filter(|_| !self.is_disk_behind());
         [self.next_tick_us, counting, queued, self.reads.retry_at_us()]
             .into_iter()
@@ -57,7 +57,8 @@ impl Replica {
             .max(self.now_us)
     }
 
-    /// One tick at most: a loop that was late has missed the others, and so have its elections.
+    /// Ticks once at most: an event loop that was late has missed the other ticks, and its election timeout is extended
+    /// by them.
     fn tick(&mut self, out: &mut Vec<Output>) {
         let due_us = *self.next_tick_us.get_or_insert(self.now_us.saturating_add(TICK_US));
         if self.now_us < due_us {
@@ -70,13 +71,13 @@ impl Replica {
             return;
         }
         if self.members.sole_voter() == Some(self.config.id) {
-            // It wins at once and needs its log durable before that.
+            // A sole voter wins at once, and needs its log durable before that.
             self.pump(out);
             if self.held.unsynced() > 0 && !self.leads() {
                 return;
             }
             if !self.leads() && self.held.installing.is_none() {
-                // Nobody else could lead: there is nothing to wait for.
+                // No other member could lead, so there is nothing to wait for.
                 self.campaign();
             }
         }
@@ -87,13 +88,13 @@ impl Replica {
     }
 
     fn campaign(&mut self) {
-        // Refused only by a member that may not lead; the ticks go on either way.
+        // The engine refuses only if this member may not lead. The ticks go on either way.
         if self.node.campaign().is_ok() {
             self.settle_election();
         }
     }
 
-    /// Notices that the term or the leader has changed.
+    /// Handles a change of term or leader.
     fn follow_term(&mut self, out: &mut Vec<Output>) {
         let led = (self.node.raft.term, self.node.raft.leader_id);
         if led != self.led {
@@ -121,8 +122,8 @@ impl Replica {
         }
     }
 
-    /// The latest instant by which a quorum of voters, of both halves of a joint configuration, had
-    /// answered in this term.
+    /// The latest instant by which a quorum of voters, in both halves of a joint configuration, had answered in this
+    /// term.
     pub(super) fn quorum_at_us(&self) -> u64 {
         let half = |voters: &std::collections::BTreeSet<crate::member::MemberId>| {
             let mut heard: Vec<u64> = voters
@@ -136,13 +137,13 @@ impl Replica {
                 })
                 .collect();
             heard.sort_unstable();
-            // A majority answered at or after the one in the middle.
+            // A majority answered at or after the median.
             heard.get((heard.len().max(1) - 1) / 2).copied().unwrap_or(self.now_us)
         };
         half(&self.members.voters).min(half(&self.members.outgoing))
     }
 
-    /// Lets the clock end the turn, and seals an entry if it says so.
+    /// Lets the clock end the turn, and seals an entry if the clock requires one.
     fn rest(&mut self, out: &mut Vec<Output>) {
         if !self.leads() || self.stopped {
             return;

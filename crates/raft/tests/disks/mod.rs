@@ -1,4 +1,4 @@
-//! Members in memory whose disks can be copied, put back and stuck, over links that can be cut.
+//! Simulates members in memory whose disks can be copied, rolled back and stalled, over links that can be cut.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -18,7 +18,7 @@ use tenure_types::{Epoch, LeaseId};
 const STEP_US: u64 = 5_000;
 const FIRST: Point = Point { index: 1, term: 1 };
 
-/// What a disk holds.
+/// The durable content of a disk.
 #[derive(Clone, Default)]
 pub(crate) struct Disk {
     pub(crate) entries: Vec<Entry>,
@@ -72,7 +72,7 @@ impl Cluster {
         Self::with_learners(size, 0)
     }
 
-    /// Voters first, learners after them.
+    /// Creates a cluster with the voters first and the learners after them.
     pub(crate) fn with_learners(voters: usize, learners: usize) -> Self {
         let size = voters + learners;
         let hard_state = HardState { term: 1, vote: None, commit: 1 };
@@ -125,7 +125,7 @@ impl Cluster {
         member.stopped = None;
     }
 
-    /// Ends a process and loses what was not durable.
+    /// Kills a member and loses what was not durable.
     pub(crate) fn kill(&mut self, number: usize) {
         let member = &mut self.members[number];
         (member.replica, member.stuck) = (None, false);
@@ -140,7 +140,7 @@ impl Cluster {
         self.members[number].durable = disk;
     }
 
-    /// From now on its disk makes nothing durable.
+    /// Stalls a member's disk: it makes nothing durable from now on.
     pub(crate) fn stick(&mut self, number: usize) {
         self.members[number].stuck = true;
     }
@@ -149,7 +149,7 @@ impl Cluster {
         self.cuts.extend([(one, other), (other, one)]);
     }
 
-    /// Nothing that `from` sends reaches `to`.
+    /// Drops everything that `from` sends to `to`.
     pub(crate) fn cut_one_way(&mut self, from: usize, to: usize) {
         self.cuts.insert((from, to));
     }
@@ -220,7 +220,7 @@ impl Cluster {
         }
     }
 
-    /// A message arrives at `to`, as if from `from`.
+    /// Delivers a message to `to`, as if from `from`.
     pub(crate) fn hand(&mut self, to: usize, from: usize, message: Message) {
         self.hand_from(to, id(from), message);
     }
@@ -242,7 +242,7 @@ impl Cluster {
         leads.max_by_key(|at| self.term(*at))
     }
 
-    /// Makes this member lead; gives its number.
+    /// Makes this member the leader and returns its number.
     pub(crate) fn elect(&mut self, number: usize) -> usize {
         for _ in 0..20 {
             self.run_ms(1_000);
@@ -273,7 +273,7 @@ impl Cluster {
         self.input(leader, Input::Admin { ticket: Ticket(0), wish });
     }
 
-    /// Asks a member to change the members; what it answers within a second.
+    /// Proposes a membership change and returns the answer that arrives within a second.
     pub(crate) fn change(&mut self, leader: usize, change: tenure_raft::Change) -> Result<(), Why> {
         let wish = tenure_raft::Wish::Change(vec![change]);
         self.input(leader, Input::Admin { ticket: Ticket(0), wish });
@@ -282,7 +282,7 @@ impl Cluster {
         self.members[leader].changed.get(before).cloned().expect("an admin request is answered")
     }
 
-    /// Asks a member to change the members, and does not wait for more than a refusal.
+    /// Proposes a membership change and returns without waiting for it, except for an immediate rejection.
     pub(crate) fn start_change(
         &mut self,
         leader: usize,
@@ -295,7 +295,7 @@ impl Cluster {
         self.members[leader].changed.get(before).cloned().unwrap_or(Ok(()))
     }
 
-    /// The newest step of this kind that a member has sent and that is no rejection.
+    /// The newest step of this kind that a member has sent and that is not a rejection.
     pub(crate) fn newest_sent(&self, number: usize, kind: Kind) -> Step {
         let mut sent = self.members[number].sent.iter();
         sent.rfind(|step| step.kind == kind && !step.reject).cloned().expect("it sent one")
@@ -354,7 +354,7 @@ impl Cluster {
         self.members[number].stopped.as_ref()
     }
 
-    /// Steps that it has sent since its start and that promise something.
+    /// The kinds of the steps that a member has sent since its start.
     pub(crate) fn answers_of(&self, number: usize) -> Vec<Kind> {
         self.members[number].sent.iter().map(|step| step.kind).collect()
     }

@@ -1,4 +1,4 @@
-//! What three members do about snapshots, hashes and removals.
+//! Tests snapshots, hash comparison and removal with three members.
 
 use super::*;
 
@@ -17,8 +17,8 @@ fn a_member_that_forgot_stops_before_the_leader_repeats_what_it_forgot() {
         cluster.grant(leader, ticket, 60_000);
         cluster.run(1);
     }
-    // Killed, and started from a disk that went back. What it says and is told first is lost, up to
-    // the first entries that it is sent: they do not follow what it has.
+    // Kill the member and start it from a rolled-back disk. Its greetings and the heartbeats to it are lost, so the
+    // first that it receives are entries that do not follow what it has.
     cluster.members[victim] = Member::start(victim, entries, hard_state, image);
     cluster.members[leader].inputs.push(Input::Unreachable { member: id(victim) });
     cluster.grant(leader, 5, 60_000);
@@ -122,7 +122,7 @@ fn a_stale_snapshot_behind_a_newer_one_is_left_alone() {
         let machine = Box::new(Machine::new(Epoch::default()));
         Input::SnapshotReceived { from: id(from), step, machine, members: members.clone() }
     };
-    // The second has an older term, and comes in the same turn.
+    // The second has an older term and arrives in the same turn.
     let inputs = [received(leader, 90, 7), received((leader + 1) % 3, 40, 6)];
     cluster.members[3].inputs.extend(inputs);
     let now_us = cluster.now_us;

@@ -1,4 +1,4 @@
-//! Three members in memory: do they elect, commit, read and fail over?
+//! Tests that three members in memory elect, commit, read and fail over.
 
 mod later;
 
@@ -20,11 +20,11 @@ struct Member {
     replica: Replica,
     inputs: Vec<Input>,
     up: bool,
-    /// Its disk has written everything and makes nothing durable.
+    /// Whether its disk writes everything but makes nothing durable.
     stuck: bool,
-    /// Its snapshots cannot be saved.
+    /// Whether saving snapshots fails.
     saves_fail: bool,
-    /// What is durable.
+    /// The durable entries.
     entries: Vec<Entry>,
     newest: u64,
     hard_state: HardState,
@@ -63,7 +63,7 @@ impl Cluster {
         Self { members: members.collect(), now_us: 1_000_000 }
     }
 
-    /// The same, where all but one let others lead.
+    /// Creates a cluster in which all members but one are reluctant to lead.
     fn with_one_eager(size: usize, eager: usize) -> Self {
         let mut cluster = Self::new(size);
         for number in (0..size).filter(|number| *number != eager) {
@@ -90,7 +90,7 @@ impl Cluster {
         self.step_losing(|_, _| false);
     }
 
-    /// A step in which some messages are lost, by whom they are for and what they say.
+    /// Runs a step in which the messages selected by receiver and content are lost.
     fn step_losing(&mut self, lost: impl Fn(MemberId, &Input) -> bool) {
         self.now_us += STEP_US;
         let mut sent = Vec::new();
@@ -142,7 +142,7 @@ impl Cluster {
         self.members[at].inputs.push(input);
     }
 
-    /// What became of a submission, in order: the outcomes, or why there is none.
+    /// The fate of a submission, in order: whether each outcome is a success, or why there is none.
     fn fates(&self, at: usize, ticket: u64) -> Vec<Result<bool, Why>> {
         let of_it = self.members[at].answers.iter().filter(|(found, _)| found.0 == ticket);
         let fates = of_it.flat_map(|(_, fate)| match fate {
@@ -482,7 +482,7 @@ fn a_leader_whose_disk_is_stuck_leads_on_and_stops_proposing() {
     let metadata = vec![7; 256 * 1024];
     for number in 0..100 {
         let id = LeaseId::new(1_000 + number).unwrap();
-        // Larger than it may be: the log has to take it all the same.
+        // Larger than the limit: the machine refuses the command, but the log must still take it.
         let lease = NewLease { id, ttl_ms: 60_000, client: "client", metadata: &metadata };
         cluster.submit(leader, 1_000 + number, vec![Command::GrantLease(lease)]);
         cluster.step();
@@ -491,7 +491,7 @@ fn a_leader_whose_disk_is_stuck_leads_on_and_stops_proposing() {
     let status = cluster.members[leader].replica.status();
     assert!(status.leading && status.term == term, "heartbeats do not wait for a disk");
     let proposed = status.last.index - before;
-    // 16 MiB of them, and a stamp every second.
+    // 16 MiB of them, and a clock entry every second.
     assert!((60..80).contains(&proposed), "{proposed} entries wait for the disk");
     assert!(cluster.fates(leader, 1_000).is_empty(), "nobody is answered before it is durable");
     cluster.members[leader].stuck = false;
@@ -510,7 +510,7 @@ fn a_disk_that_went_back_is_noticed_without_the_leader_that_was_acknowledged() {
     let old: Vec<Entry> = cluster.members[victim].entries.clone();
     let (hard_state, image) =
         (cluster.members[victim].hard_state, cluster.members[victim].image.clone());
-    // Members say how far they are at every tenth entry.
+    // Members report their hashes at every tenth entry.
     for number in 1..=20 {
         cluster.grant(leader, number, 60_000);
         cluster.run(1);
