@@ -50,7 +50,7 @@ pub enum Refusal {
     InvalidLevel {
         /// The present level.
         from: u16,
-        /// The highest level that this member knows.
+        /// The highest level that this member knows; the present level if the requested one is below it.
         to: u16,
     },
     /// A name is empty or has a control character.

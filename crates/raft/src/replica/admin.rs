@@ -39,7 +39,7 @@ impl Replica {
         }
         let hasty = mutant!("members_changed_before_own_term") && !self.clock.started(self.term());
         if hasty {
-            // The engine has the same rule.
+            // The engine enforces the same rule, so it is disabled there too.
             self.node.raft.pending_conf_index = 0;
             self.changing = None;
         }
