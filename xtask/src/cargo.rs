@@ -1,4 +1,4 @@
-//! How is cargo started as a child process?
+//! Starts cargo as a child process.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -14,8 +14,8 @@ pub(crate) fn cargo(repo: &Repo, subcommand: &str) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from(env!("CARGO")));
     let mut command = Command::new(program);
     command.current_dir(repo.root()).arg(subcommand);
-    // What `cargo run` tells a program about its own package makes build scripts that ask for theirs run again, and all
-    // that depends on them compile again.
+    // Remove the variables that `cargo run` sets for xtask's package: with them, build scripts that read their own
+    // would run again, and everything that depends on them would be compiled again.
     for (name, _) in std::env::vars_os() {
         let own =
             |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
@@ -23,7 +23,7 @@ pub(crate) fn cargo(repo: &Repo, subcommand: &str) -> Command {
             command.env_remove(name);
         }
     }
-    // `cargo fmt` resolves nothing and does not know the flag.
+    // `cargo fmt` resolves no dependencies and does not know the flag.
     if subcommand != "fmt" && in_ci() && repo.path("Cargo.lock").is_file() {
         command.arg("--locked");
     }
@@ -35,19 +35,19 @@ pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Adds compiler flags to those the caller's environment already asks for.
+/// Adds compiler flags to those in the caller's environment.
 pub(crate) fn add_rustflags(command: &mut Command, flags: &str) {
     let before = std::env::var("RUSTFLAGS").unwrap_or_default();
     command.env("RUSTFLAGS", format!("{before} {flags}").trim());
 }
 
-/// Runs a command on our own terminal and hands its exit code on.
+/// Runs a command on our own terminal and returns its exit code.
 pub(crate) fn hand_over(mut command: Command) -> Result<ExitCode> {
     let status = command.status().with_context(|| format!("cannot start {}", shown(&command)))?;
     Ok(exit_code(status))
 }
 
-/// The command as one would type it, without its environment.
+/// The command as a user would type it, without its environment.
 pub(crate) fn shown(command: &Command) -> String {
     let mut words = vec!["cargo".to_owned()];
     words.extend(command.get_args().map(|arg| arg.to_string_lossy().into_owned()));
@@ -55,7 +55,7 @@ pub(crate) fn shown(command: &Command) -> String {
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {
-    // A child that a signal ended has no code; any failure will do.
+    // A child that a signal ended has no code; report a plain failure.
     status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 

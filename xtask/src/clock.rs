@@ -1,8 +1,8 @@
-//! How long did something take?
+//! Measures how long something takes.
 
 use std::time::{Duration, Instant};
 
-/// Counts from the moment it was made.
+/// Counts from its creation.
 pub(crate) struct Stopwatch(Instant);
 
 impl Stopwatch {

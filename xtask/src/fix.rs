@@ -1,4 +1,4 @@
-//! What can be put right without a person?
+//! Applies automatic fixes.
 
 use std::process::ExitCode;
 

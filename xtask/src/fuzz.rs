@@ -1,4 +1,4 @@
-//! How are the fuzz targets listed, replayed and run?
+//! Lists, replays and runs the fuzz targets.
 
 use std::fs;
 use std::process::{Command as Process, ExitCode};
@@ -13,12 +13,12 @@ use crate::workspace::Workspace;
 /// The package with the targets.
 pub(crate) const PACKAGE: &str = "tenure-fuzz";
 
-/// The test program that replays.
+/// The test program that replays the committed inputs.
 const REPLAY: &str = "replay";
 
-/// What libFuzzer needs of the compiler: edges and comparisons counted. Each of these flags is
-/// stable, so no other toolchain is needed. Assertions and overflow checks stay on, because a
-/// decoder that only wraps around in release is still wrong.
+/// The compiler flags that libFuzzer needs: they count edges and comparisons. Each flag is stable, so no other
+/// toolchain is needed. Assertions and overflow checks stay on, because a decoder that only wraps around in release is
+/// still wrong.
 const RUSTFLAGS: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -42,7 +42,7 @@ pub(crate) enum Command {
     List,
 }
 
-/// `cargo xtask fuzz`
+/// Runs `cargo xtask fuzz`.
 pub(crate) fn run(repo: &Repo, command: &Command) -> Result<ExitCode> {
     Workspace::load(repo)?.require(PACKAGE)?;
     match command {
@@ -55,7 +55,7 @@ pub(crate) fn run(repo: &Repo, command: &Command) -> Result<ExitCode> {
     }
 }
 
-/// The targets, in order: one program each.
+/// The targets in order; each is one program.
 pub(crate) fn targets(repo: &Repo) -> Result<Vec<String>> {
     let files = repo.files()?;
     let programs = files.iter().filter_map(|file| file.strip_prefix("fuzz/src/bin/"));
@@ -65,8 +65,8 @@ pub(crate) fn targets(repo: &Repo) -> Result<Vec<String>> {
     Ok(targets)
 }
 
-/// The tests that replay the committed inputs. They print `replayed TARGET inputs=N` each. Of the whole workspace, so
-/// that nothing is compiled anew after the other tests.
+/// The tests that replay the committed inputs. Each prints `replayed TARGET inputs=N`. The command covers the whole
+/// workspace, so that cargo compiles nothing anew after the other tests.
 pub(crate) fn replay_command(repo: &Repo, filter: Option<&str>) -> Process {
     let mut command = cargo(repo, "test");
     command.args(["--workspace", "--test", REPLAY, "--no-fail-fast", "--"]).args(filter);
@@ -74,7 +74,7 @@ pub(crate) fn replay_command(repo: &Repo, filter: Option<&str>) -> Process {
     command
 }
 
-/// What is wrong with the numbers of replayed inputs: every target must have replayed some.
+/// The targets that replayed no input: every target must replay some.
 pub(crate) fn not_replayed<'a>(targets: &'a [String], lines: &[&str]) -> Vec<&'a str> {
     let replayed = said::replayed(lines.iter().copied());
     let silent = targets.iter().filter(|&target| replayed.get(target).is_none_or(|n| *n == 0));
@@ -116,19 +116,19 @@ fn search(repo: &Repo, target: &str, seconds: u64) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds a target; the program that looks for new inputs of it.
+/// Builds a target and returns the command that fuzzes it.
 pub(crate) fn fuzzer(repo: &Repo, target: &str, seconds: u64) -> Result<Process> {
     let host = host_triple(repo)?;
     let mut build = cargo(repo, "build");
     add_rustflags(&mut build, RUSTFLAGS);
-    // Linking is most of the work with it, and the fuzzer gains nothing.
+    // Link-time optimisation takes most of the build, and the fuzzer gains nothing from it.
     build.env("CARGO_PROFILE_RELEASE_LTO", "off");
-    // Naming the host keeps the flags away from build scripts, which have no fuzzer to report to.
+    // Naming the host keeps the flags away from build scripts, which are not fuzzed.
     build.args(["--target-dir", "target/fuzz", "--release", "--target", &host]);
     build.args(["--package", PACKAGE, "--features", "libfuzzer", "--bin", target]);
     ensure!(hand_over(build)? == ExitCode::SUCCESS, "target `{target}` does not build");
 
-    // libFuzzer writes what it learns to the first directory and only reads the second.
+    // libFuzzer writes new inputs to the first directory and only reads the second.
     let corpus = format!("target/fuzz/corpus/{target}");
     let seeds = format!("fuzz/corpus/{target}");
     let artifacts = format!("fuzz/artifacts/{target}/");

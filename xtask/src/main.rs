@@ -1,4 +1,4 @@
-//! Which daily commands does this repository have?
+//! Defines the daily commands of this repository.
 
 mod campaign;
 mod cargo;

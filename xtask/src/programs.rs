@@ -1,4 +1,4 @@
-//! How are the programs of the workspace built and started?
+//! Builds and starts the programs of the workspace.
 
 use std::process::{Command, ExitCode};
 
@@ -15,9 +15,9 @@ pub(crate) const BENCH: &str = "tenure-bench";
 
 /// The package with the binary, and with the tests that start it.
 pub(crate) const CLI: &str = "tenure-cli";
-/// The tests that do everything to real members.
+/// The tests that inject faults into real members.
 pub(crate) const PROCESSES: &str = "processes";
-/// The tests that do everything to `tenure run`.
+/// The tests that inject faults into `tenure run`.
 pub(crate) const HOLD: &str = "hold";
 
 /// Arguments that go to the program as they are.
@@ -35,97 +35,97 @@ pub(crate) struct Named {
     args: Vec<String>,
 }
 
-/// The model, at release speed with every assertion on.
+/// The command for the model, at release speed with every assertion on.
 pub(crate) fn model_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "run");
     command.args(["--profile", "sim", "--package", SIM, "--", "model"]);
     command
 }
 
-/// Whole clusters, at release speed with every assertion on.
+/// The command for whole clusters, at release speed with every assertion on.
 pub(crate) fn sim_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "run");
     command.args(["--profile", "sim", "--package", SIM, "--", "cluster"]);
     command
 }
 
-/// The planted bugs, of the machine (`mutants`) or of the replicated log (`cluster-mutants`).
+/// The command for the planted bugs, of the machine (`mutants`) or of the replicated log (`cluster-mutants`).
 pub(crate) fn mutants_command(repo: &Repo, which: &str) -> Command {
     let mut command = cargo(repo, "run");
     add_rustflags(&mut command, "--cfg mutants");
-    // A directory of their own: other flags in the shared one would compile everything again,
-    // each way.
+    // A separate target directory: other flags in the shared one would recompile everything, each way.
     command.args(["--target-dir", "target/mutants", "--profile", "sim", "--package", SIM]);
     command.args(["--", which]);
     command
 }
 
-/// The scenarios of real members. Of the whole workspace, so that nothing is compiled anew after the
-/// layer of unit tests.
+/// The command for the scenarios of real members. It covers the whole workspace, so that cargo compiles nothing anew
+/// after the layer of unit tests.
 pub(crate) fn processes_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
     command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", PROCESSES]);
     command
 }
 
-/// The tests of real clients of real members. Of one package: campaigns follow no layer that has compiled the rest.
+/// The command for the tests of real clients of real members. It covers one package: no layer has compiled the rest
+/// before a campaign.
 pub(crate) fn sdk_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
     command.args(["--package", CLI, "--test", "sdk"]);
     command
 }
 
-/// The scenarios of `tenure run`, by themselves.
+/// The command for the scenarios of `tenure run` alone.
 pub(crate) fn hold_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
     command.args(["--package", CLI, "--test", HOLD]);
     command
 }
 
-/// The scenarios of the store and the proxy.
+/// The command for the scenarios of the store and the proxy.
 pub(crate) fn guarded_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
     command.args(["--package", CLI, "--test", "guarded"]);
     command
 }
 
-/// One benchmark.
+/// The command for one benchmark.
 pub(crate) fn bench_command(repo: &Repo, name: &str) -> Command {
     let mut command = cargo(repo, "run");
     command.args(["--profile", "release", "--package", BENCH, "--", name]);
     command
 }
 
-/// One benchmark, to see that it runs: in the build that the tests have anyway, which is compiled in half the time.
+/// The command that tries one benchmark, in the build that the tests use anyway, which compiles in half the time.
 pub(crate) fn bench_tried_command(repo: &Repo, name: &str) -> Command {
     let mut command = cargo(repo, "run");
     command.args(["--package", BENCH, "--", name, "--quick"]);
     command
 }
 
-/// `cargo xtask model`
+/// Runs `cargo xtask model`.
 pub(crate) fn model(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
     start(repo, SIM, model_command(repo), &passed.args)
 }
 
-/// `cargo xtask sim`
+/// Runs `cargo xtask sim`.
 pub(crate) fn sim(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
     start(repo, SIM, sim_command(repo), &passed.args)
 }
 
-/// `cargo xtask mutants`
+/// Runs `cargo xtask mutants`.
 pub(crate) fn mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
     start(repo, SIM, mutants_command(repo, "mutants"), &passed.args)
 }
 
-/// `cargo xtask cluster-mutants`
+/// Runs `cargo xtask cluster-mutants`.
 pub(crate) fn cluster_mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
     start(repo, SIM, mutants_command(repo, "cluster-mutants"), &passed.args)
 }
 
-/// `cargo xtask bench`
+/// Runs `cargo xtask bench`.
 pub(crate) fn bench(repo: &Repo, named: &Named) -> Result<ExitCode> {
-    // What is started must be there.
+    // This benchmark starts the binary, so build it first.
     if named.name == "start" {
         let mut build = cargo(repo, "build");
         build.args(["--profile", "release", "--package", CLI]);

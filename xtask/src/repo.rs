@@ -1,20 +1,20 @@
-//! Where is the repository, and which files are part of it?
+//! Finds the repository and lists its files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// The repository that this tool was started in.
+/// The repository that contains this tool.
 pub(crate) struct Repo {
     root: PathBuf,
 }
 
 impl Repo {
-    /// The repository around this crate, whatever directory the command was typed in.
+    /// The repository around this crate, whatever the current directory is.
     pub(crate) fn find() -> Result<Self> {
-        // Cargo sets the variable when it runs us, so a moved or copied clone finds itself; the
-        // compiled-in path serves a binary started by hand.
+        // Cargo sets the variable when it runs xtask, so a moved or copied clone finds itself. The compiled-in path
+        // serves a binary that is started by hand.
         let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR")
             .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
         let root = manifest_dir.parent().context("xtask has no directory above it")?;
@@ -34,14 +34,14 @@ impl Repo {
         self.root.join(relative)
     }
 
-    /// Every file that is tracked or could be, relative to the top, in order: what a commit of the
-    /// whole working directory would hold.
+    /// Every file that is tracked or could be, relative to the top, in order: the content of a commit of the whole
+    /// working directory.
     pub(crate) fn files(&self) -> Result<Vec<String>> {
         let listed = self.git(&["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
         let mut files: Vec<String> = listed
             .split('\0')
             .filter(|name| !name.is_empty())
-            // A file deleted but not yet committed is still listed.
+            // Git still lists a file that is deleted but not yet committed.
             .filter(|name| self.path(name).is_file())
             .map(str::to_owned)
             .collect();
@@ -50,8 +50,7 @@ impl Repo {
         Ok(files)
     }
 
-    /// The commit the working directory stands on, marked when the files differ from it. Changes
-    /// to `besides` do not count.
+    /// The commit that is checked out, marked if files differ from it. Changes to `besides` do not count.
     pub(crate) fn commit(&self, besides: &str) -> Result<String> {
         let hash = self
             .git(&["rev-parse", "--short", "HEAD"])

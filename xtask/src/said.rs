@@ -1,4 +1,4 @@
-//! What do the lines that a program printed say?
+//! Parses the output of test runners, cargo and our own programs.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -24,7 +24,7 @@ impl AddAssign for Tests {
 pub(crate) fn tests<'a>(lines: impl IntoIterator<Item = &'a str>) -> Tests {
     let mut sum = Tests::default();
     for line in lines {
-        // Not only at the start: a test that prints may leave its own words before it.
+        // The words may follow others: a test that prints may leave an unfinished line before them.
         let Some((_, counts)) = line.split_once("test result: ") else { continue };
         let count = |what| number_before(counts, what).unwrap_or(0);
         sum += Tests { passed: count(" passed"), failed: count(" failed") };
@@ -32,8 +32,8 @@ pub(crate) fn tests<'a>(lines: impl IntoIterator<Item = &'a str>) -> Tests {
     sum
 }
 
-/// The `name=number` words of a line such as `model sequences=20000 commands=9 violations=0`, if
-/// it starts with that word.
+/// The `name=number` words of a line such as `model sequences=20000 commands=9 violations=0`, if it starts with
+/// `word`.
 pub(crate) fn fields(word: &str, line: &str) -> Option<BTreeMap<String, u64>> {
     let mut words = line.split_whitespace();
     if words.next() != Some(word) {
@@ -43,7 +43,7 @@ pub(crate) fn fields(word: &str, line: &str) -> Option<BTreeMap<String, u64>> {
     Some(pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect())
 }
 
-/// One field of such a line, which must be there.
+/// One field of such a line, which must be present.
 pub(crate) fn field(fields: &BTreeMap<String, u64>, name: &str) -> Result<u64> {
     fields.get(name).copied().with_context(|| format!("its last line has no number `{name}=`"))
 }
@@ -61,7 +61,7 @@ pub(crate) fn whole(line: &str, name: &str) -> Option<u64> {
     word.split('.').next()?.parse().ok()
 }
 
-/// Caught and planted, from `mutants caught=12/12`.
+/// The numbers of caught and planted bugs, from `mutants caught=12/12`.
 pub(crate) fn caught(line: &str) -> Option<(u64, u64)> {
     let line = line.trim().trim_start_matches("cluster-");
     let (caught, planted) = line.strip_prefix("mutants caught=")?.split_once('/')?;
@@ -83,7 +83,7 @@ pub(crate) fn replayed<'a>(lines: impl IntoIterator<Item = &'a str>) -> BTreeMap
     inputs
 }
 
-/// The largest `apply_per_s=` of all lines, if there is one above zero.
+/// The largest `apply_per_s=` of all lines, if one is above zero.
 pub(crate) fn apply_per_s<'a>(lines: impl IntoIterator<Item = &'a str>) -> Option<f64> {
     let numbers = lines.into_iter().filter_map(|line| {
         let (_, rest) = line.split_once("apply_per_s=")?;
@@ -93,7 +93,7 @@ pub(crate) fn apply_per_s<'a>(lines: impl IntoIterator<Item = &'a str>) -> Optio
     numbers.filter(|number| *number > 0.0).reduce(f64::max)
 }
 
-/// The files that cargo built for crates under `root`, from its json messages, without repeats.
+/// The files that cargo built for crates under `root`, from its JSON messages, without repeats.
 pub(crate) fn built<'a>(root: &str, lines: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut files = Vec::new();
     for line in lines.into_iter().filter(|line| is_message(line)) {
@@ -109,14 +109,14 @@ pub(crate) fn built<'a>(root: &str, lines: impl IntoIterator<Item = &'a str>) ->
     files
 }
 
-/// Whether the line is one of cargo's json messages, which are not for people.
+/// Whether the line is one of cargo's JSON messages, which are not for people.
 pub(crate) fn is_message(line: &str) -> bool {
     line.starts_with("{\"reason\":")
 }
 
-/// How many warnings cargo says it generated.
+/// How many warnings cargo reports.
 pub(crate) fn warnings<'a>(lines: impl IntoIterator<Item = &'a str>) -> u64 {
-    // A crate's library and its tests share most warnings; cargo says how many repeat.
+    // A crate's library and its tests share most warnings; cargo reports how many are duplicates.
     let summaries = lines.into_iter().filter(|line| line.starts_with("warning: `"));
     summaries
         .filter_map(|line| {
@@ -132,7 +132,7 @@ pub(crate) fn warnings<'a>(lines: impl IntoIterator<Item = &'a str>) -> u64 {
         .sum()
 }
 
-/// The number that stands right before `what`.
+/// The number directly before `what`.
 fn number_before(text: &str, what: &str) -> Option<u64> {
     let (before, _) = text.split_once(what)?;
     before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
@@ -193,7 +193,7 @@ mod tests {
                 "reason": "compiler-artifact", "manifest_path": manifest, "filenames": [file],
             })
             .to_string()
-            // The order of keys is cargo's: the reason comes first.
+            // Restore cargo's order of keys: the reason comes first.
             .replace("\"reason\":\"compiler-artifact\"", "\"x\":0")
             .replacen('{', "{\"reason\":\"compiler-artifact\",", 1)
         };

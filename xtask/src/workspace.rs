@@ -1,4 +1,4 @@
-//! Which crates does the workspace have, and what does each depend on?
+//! Reads the workspace's crates and their dependencies from cargo.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,23 +9,23 @@ use serde_json::Value;
 use crate::cargo::cargo;
 use crate::repo::Repo;
 
-/// The crates of the workspace, in order of their directories.
+/// The crates of the workspace, ordered by directory.
 pub(crate) struct Workspace {
     pub(crate) crates: Vec<Crate>,
 }
 
-/// One crate and its dependencies, those for development left out.
+/// One crate and its dependencies, without those for development.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Crate {
     /// The directory, relative to the top: `crates/core`.
     pub(crate) dir: String,
-    /// The name cargo knows it by: `tenure-core`.
+    /// The package name in cargo: `tenure-core`.
     pub(crate) package: String,
-    /// The crates of this workspace it depends on, by short name.
+    /// The crates of this workspace that it depends on, by short name.
     pub(crate) inside: BTreeSet<String>,
-    /// The crates from elsewhere it depends on.
+    /// The crates from elsewhere that it depends on.
     pub(crate) outside: BTreeSet<String>,
-    /// Its tests that are programs of their own, by name.
+    /// The integration tests, which are separate programs, by name.
     pub(crate) tests: BTreeSet<String>,
 }
 
@@ -35,14 +35,14 @@ impl Crate {
         last_part(&self.dir)
     }
 
-    /// Where its manifest is, relative to the top.
+    /// The path of its manifest, relative to the top.
     pub(crate) fn manifest(&self) -> String {
         format!("{}/Cargo.toml", self.dir)
     }
 }
 
 impl Workspace {
-    /// Asks cargo. Nothing is compiled and nothing is downloaded.
+    /// Runs `cargo metadata`. This compiles and downloads nothing.
     pub(crate) fn load(repo: &Repo) -> Result<Self> {
         let output = cargo(repo, "metadata")
             .args(["--format-version", "1", "--no-deps"])
@@ -92,7 +92,7 @@ impl Workspace {
         Ok(Self { crates })
     }
 
-    /// Fails when the package is not there: whoever asks for its work must not get silence.
+    /// Fails if the package is missing: a caller that needs its work must not get an empty success.
     pub(crate) fn require(&self, package: &str) -> Result<()> {
         if self.crates.iter().any(|each| each.package == package) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! How does somebody take a backup of a running cluster?
+//! Takes a backup of a running cluster and writes it to a file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ use crate::failure::{Failure, chain};
 use crate::output::{self, Output};
 use crate::reach::Reach;
 
-/// From this size on it takes long enough for somebody to wonder.
+/// From this size on the command shows a progress bar.
 const LARGE_BYTES: u64 = 8 * 1024 * 1024;
 const STEP_BYTES: usize = 256 * 1024;
 
@@ -56,7 +56,7 @@ fn take(flags: &Backup) -> Result<Verified, Failure> {
     temporary.keep_as(&flags.file)
 }
 
-/// Asks one member after the other: any of them has everything, or gets it.
+/// Asks the members one after another: any member has the whole state, or fetches it.
 fn ask(
     addresses: &[String],
     trust: Option<&Trust>,
@@ -80,7 +80,7 @@ enum Broken {
     To(io::Error),
 }
 
-/// Copies a backup as it arrives: exactly as much as its head says.
+/// Copies a backup as it arrives: exactly as many bytes as its head announces.
 fn receive(from: &mut impl Read, mut to: &File) -> Result<(), Broken> {
     let (head, start) = Head::read(from).map_err(Broken::From)?;
     let bytes = head.file_bytes();
@@ -113,7 +113,7 @@ fn bar(bytes: u64) -> ProgressBar {
     bar
 }
 
-/// A file beside the one that it will be, removed unless it becomes that.
+/// A temporary file beside the target file. Dropping it removes the file unless it was renamed to the target.
 struct Temporary {
     path: PathBuf,
     file: File,
@@ -125,13 +125,13 @@ impl Temporary {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}.tmp", std::process::id()));
         let temporary = PathBuf::from(name);
-        // A backup holds everything the cluster knows: it is for its owner alone.
+        // A backup contains the cluster's whole state: only its owner may read the file.
         let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
         let file = opened.map_err(|error| cannot_write(path, &error))?;
         Ok(Self { path: temporary, file, kept: false })
     }
 
-    /// Makes it durable, reads it back, and gives it its name, in this order.
+    /// Syncs the file, reads it back, and renames it to its final name, in this order.
     fn keep_as(mut self, path: &Path) -> Result<Verified, Failure> {
         self.file.sync_all().map_err(|error| cannot_write(path, &error))?;
         let verified = Verified::read(&self.path, tenure_core::LEVEL_MAX).map_err(|error| {
@@ -152,7 +152,7 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.kept {
-            // It is of no use; if it stays, its name says so.
+            // A removal that fails is harmless: the file's name marks it as temporary.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! How does somebody get a lock service on their own machine, with one command?
+//! Runs a lock service on the user's machine: `tenure dev`.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use crate::run::{
     Company, Failure, REMOVED, Wishes, install_log, on_end, shown, unstarted, wishes,
 };
 
-/// Small enough to be made while somebody watches.
+/// Small enough that a segment is allocated while the user watches.
 const SEGMENT_BYTES: u32 = 8 * 1024 * 1024;
 const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
-/// More than anybody wants to watch in one process.
+/// The most members that one process runs: enough to play with.
 const MEMBERS_MAX: u8 = 7;
-/// In a directory of several members: how many there were at first.
+/// The file in a directory of several members that holds their initial number.
 const MEMBERS: &str = "members";
-/// A member alone elects itself in well under a second.
+/// How long the members may take to elect a leader. A member alone elects itself in well under a second.
 const READY: Duration = Duration::from_secs(15);
 
 /// Flags of `tenure dev`.
@@ -49,7 +49,7 @@ pub(crate) struct Dev {
     log_level: Option<String>,
 }
 
-/// Runs one durable member until somebody stops it.
+/// Runs durable members until a signal stops them.
 pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     let began_us = os::now_us();
     check(&flags.clients)?;
@@ -78,7 +78,7 @@ pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The least important lines that the log has: the flag beats the variable.
+/// The lowest level that is logged: the flag overrides the variable.
 fn log_level(flags: &Dev) -> Result<log::Level, Failure> {
     let wrong = |text: &str| format!("`{text}` is no level; try error, warn, info or debug");
     if let Some(text) = &flags.log_level {
@@ -90,13 +90,13 @@ fn log_level(flags: &Dev) -> Result<log::Level, Failure> {
     level.ok_or_else(|| Failure::config(format!("TENURE_LOG_LEVEL: {}", wrong(&text))))
 }
 
-/// One of several was removed from their cluster: it stops for good, the others go on.
+/// Handles the removal of one of several members from their cluster: it stops for good, the others go on.
 fn go_on_without(flags: &Dev, data: &Path, name: &str, names: &[String], running: &[Running]) {
     let removed = |one: &Running| one.member.ended().is_some();
     for (_, one) in names.iter().zip(running).filter(|(of, _)| *of == name) {
         one.stop();
     }
-    // Its directory is of no use to the next start, which would only find out again.
+    // Rename the directory of the removed member: the next start skips it.
     let kept = fs::rename(data.join(name), data.join(format!("{name}{REMOVED}")));
     let left = names.iter().zip(running).filter(|(_, one)| !removed(one));
     let left: Vec<&str> = left.map(|(name, _)| name.as_str()).collect();
@@ -114,7 +114,7 @@ fn go_on_without(flags: &Dev, data: &Path, name: &str, names: &[String], running
     ));
 }
 
-/// Whether somebody on this machine, and nobody else, can be let in there.
+/// Checks that `clients` is a loopback address with a port, so that only this machine can connect.
 fn check(clients: &str) -> Result<(), Failure> {
     let here = |host: &str| {
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -148,7 +148,7 @@ fn host_and_port(address: &str) -> Result<(&str, u16), Failure> {
     parts.ok_or_else(|| Failure::config(format!("`{address}` is no address")))
 }
 
-/// Members' ports come behind those of clients, one after another; where the first is.
+/// The address of the first member's port for other members. These ports follow the client ports, one per member.
 fn usual_peers(flags: &Dev) -> Result<String, Failure> {
     let (host, port) = host_and_port(&flags.clients)?;
     let first = port.checked_add(u16::from(flags.members));
@@ -156,14 +156,14 @@ fn usual_peers(flags: &Dev) -> Result<String, Failure> {
     Ok(format!("{host}:{first}"))
 }
 
-/// Several members in one process: they find each other on loopback ports that are free.
+/// Starts several members in one process. They find each other on consecutive loopback ports.
 fn start_many(
     flags: &Dev,
     data: &Data,
     wishes: &Wishes,
 ) -> Result<Vec<(String, Running)>, Failure> {
     let (host, port) = host_and_port(&flags.clients)?;
-    // Where they were at first, so that they find each other again wherever clients find them.
+    // The members keep the addresses of their first start, so that they find each other even if --clients changes.
     let (peer_host, peer_port) = match &data.peers {
         Some(first) => host_and_port(first)?,
         None => host_and_port(&usual_peers(flags)?).map(|(_, peers)| (host, peers))?,
@@ -244,11 +244,11 @@ fn greet(flags: &Dev, running: &[(String, Running)], data: &Data, took_ms: u64) 
     output::tell(&text);
 }
 
-/// Where the data lives, and whether it outlives the process.
+/// The data directory, and whether it outlives the process.
 struct Data {
     path: PathBuf,
     throwaway: bool,
-    /// Where the first of several members listens for the others.
+    /// The address at which the first of several members listens for the others.
     peers: Option<String>,
 }
 
@@ -296,13 +296,13 @@ impl Drop for Data {
     }
 }
 
-/// What a directory holds before anything is started in it.
+/// What a directory contains before any member starts in it.
 #[derive(PartialEq, Eq, Debug)]
 enum Held {
     Nothing,
-    /// The data of a member.
     One,
-    /// The directories of so many, one beside the other, the first of which listens for the others there.
+    /// The directories of several members side by side: their number, and the address at which the first listens for
+    /// the others.
     Many {
         members: u8,
         peers: Option<String>,
@@ -315,7 +315,8 @@ impl Held {
         if ["identity.toml", "log", "snapshots"].into_iter().any(is_there) {
             return Ok(Self::One);
         }
-        // Those of a start that failed belong to no cluster, and can be any number of members anywhere.
+        // Directories without a log come from a failed start. They belong to no cluster and do not fix the number of
+        // members.
         let begun =
             |at: &u8| is_there(&format!("dev-{at}/log")) || is_there(&format!("dev-{at}{REMOVED}"));
         let Some(members) = (1..=MEMBERS_MAX).rev().find(begun) else { return Ok(Self::Nothing) };
@@ -332,7 +333,7 @@ impl Held {
         }
     }
 
-    /// Refuses to start other members than those that are there.
+    /// Refuses to start another number of members than the directory holds.
     fn check(&self, path: &Path, members: u8) -> Result<(), Failure> {
         let path = shown(path);
         let elsewhere = "or another directory with --data";

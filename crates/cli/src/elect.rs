@@ -1,4 +1,4 @@
-//! How does a process lead for as long as it may, from a shell?
+//! Campaigns in an election from a shell and leads until the leadership ends.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::reach::{Cluster, Reach};
 use crate::signals::{self, Asked};
 use crate::span;
 
-/// How long a candidacy may take to be given up, and how often somebody looks.
+/// How long withdrawing a candidacy may take, and how often to check it.
 const LEAVING: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -58,13 +58,13 @@ pub(crate) struct Elect {
 
 /// How leading ended.
 enum Ended {
-    /// Somebody asked us to end.
+    /// A signal asked the process to end.
     Asked,
-    /// Leadership is lost.
+    /// The leadership is lost.
     Lost(Lost),
 }
 
-/// Campaigns, leads, and campaigns again.
+/// Campaigns and leads; after a loss it campaigns again.
 pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
     if !flags.command.is_empty() {
         return hold::lead(&Candidacy {
@@ -111,7 +111,8 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
                 }
                 Ended::Lost(lost) => {
                     let (token, from) = (lead.guard().token(), lead.guard().revision());
-                    // Nothing runs under it; as much as can be is said to the cluster.
+                    // No command runs under this leadership. The resignation is a courtesy, so its result does not
+                    // matter.
                     let _ = lead.resign().await;
                     let why = output::clean(&lost.to_string());
                     let text = format!("leadership of `{}` lost: {why}", flags.name);
@@ -134,7 +135,7 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
     })
 }
 
-/// Waits until our candidacy, which is given up in the background, is gone.
+/// Waits until the candidacy is gone. The SDK withdraws it in the background.
 pub(crate) async fn left(cluster: &Cluster, name: &str) {
     let until = Instant::now() + LEAVING;
     let we = cluster.client.name();
@@ -149,7 +150,7 @@ pub(crate) async fn left(cluster: &Cluster, name: &str) {
     }
 }
 
-/// Without a command, until somebody asks us to end.
+/// Leads, without a command, until a signal or a loss.
 async fn while_leading(lead: &Leadership, asked: &mut Asked) -> Ended {
     tokio::select! {
         lost = lead.guard().lost() => Ended::Lost(lost),

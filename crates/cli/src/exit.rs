@@ -1,31 +1,32 @@
-//! With which code does a command end, and what may a script conclude from it?
+//! Defines the exit codes and what a script may conclude from each.
 
 use std::process::ExitCode;
 
 /// How a command ended. The numbers never change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exit {
-    /// It was done.
+    /// The command did what it was asked to do.
     Done,
-    /// A rule said no, or something other than the cluster stands in the way. Nothing changed.
+    /// A rule refused the request, or an obstacle outside the cluster prevents it. Nothing changed.
     Refused,
-    /// The arguments make no sense. Nothing was sent.
+    /// The arguments are invalid. Nothing was sent.
     Arguments,
-    /// Nobody was reached, and nothing happened; or nobody answered, and what was granted unseen does not last.
+    /// No member was reached, and nothing happened; or no member answered, and a grant that the client did not see
+    /// does not last.
     Unreachable,
-    /// It may have happened.
+    /// The request may have taken effect.
     Unknown,
-    /// Somebody else has the lock.
+    /// Another client has the lock.
     NotAcquired,
-    /// The lock was lost.
+    /// The lock, the lease or the leadership was lost.
     Lost,
     /// Credentials are missing, or do not allow this.
     NotAllowed,
     /// The configuration cannot be used.
     Config,
-    /// A signal ended it.
+    /// A signal ended the command.
     Signal(u8),
-    /// The code of a command that was run.
+    /// The exit code of a command that `tenure` ran.
     Command(u8),
 }
 
@@ -57,7 +58,7 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
 ];
 
 impl Exit {
-    /// The number.
+    /// The numeric exit code.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -74,7 +75,7 @@ impl Exit {
         }
     }
 
-    /// What an error of the SDK means for a script.
+    /// The exit code for an error of the SDK.
     pub(crate) fn of(error: &tenure::Error) -> Self {
         use tenure::{Error, Refusal};
         match error {
@@ -86,7 +87,7 @@ impl Exit {
             Error::Setup(_) => Self::Config,
             Error::Failed { reason, .. } => match reason.as_str() {
                 "PERMISSION_DENIED" | "UNAUTHENTICATED" | "HOST_NOT_ALLOWED" => Self::NotAllowed,
-                // An answer that nobody understands is to something that was done, perhaps.
+                // The cluster may have carried out a request whose answer the client cannot decode.
                 "STRANGE_ANSWER" => Self::Unknown,
                 _ => Self::Refused,
             },

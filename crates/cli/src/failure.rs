@@ -1,4 +1,4 @@
-//! Why did a command not do its work, and what shall somebody type next?
+//! Describes why a command failed and what the user can type next.
 
 use std::process::ExitCode;
 
@@ -13,23 +13,23 @@ use crate::reach::LOOPBACK;
 use crate::reason;
 use crate::span;
 
-/// One line that says what happened, lines that say who and what next, and an exit code.
+/// A message, further labelled lines, and an exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) text: String,
     pub(crate) exit: Exit,
-    /// Further lines: a label, and what it says.
+    /// Further lines: a label and its text.
     pub(crate) more: Vec<(&'static str, String)>,
-    /// The stable word for programs.
+    /// The stable reason, for programs.
     pub(crate) reason: String,
-    /// Whether what was asked for may have happened all the same; `tenure help REASON` says the same.
+    /// Whether the request may have taken effect all the same; `tenure help REASON` says the same.
     effect: Effect,
-    /// What else programs want to know, in fields of its own: who has the lock, how far the cluster has come.
+    /// Structured details for programs: who has the lock, how far the cluster has come.
     pub(crate) details: Map<String, Value>,
 }
 
 impl Failure {
-    /// Something stands in the way.
+    /// An obstacle prevents the command.
     pub(crate) fn refused(text: impl Into<String>) -> Self {
         Self::new(Exit::Refused, "REFUSED", text)
     }
@@ -39,12 +39,12 @@ impl Failure {
         Self::new(Exit::Config, "CONFIG", text)
     }
 
-    /// The arguments make no sense.
+    /// The arguments are invalid.
     pub(crate) fn arguments(text: impl Into<String>) -> Self {
         Self::new(Exit::Arguments, "ARGUMENTS", text)
     }
 
-    /// The arguments make no sense to the parser, which says so in several lines.
+    /// The argument parser rejected the arguments, with a message of several lines.
     pub(crate) fn misunderstood(said: &str) -> Self {
         let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
         let first = lines.next().unwrap_or("wrong arguments");
@@ -59,31 +59,31 @@ impl Failure {
         Self { text, exit, more, reason, effect: Effect::None, details }
     }
 
-    /// It may have happened; what becomes of it then.
+    /// Marks the effect as unknown; `then` says what becomes of a request that took effect.
     pub(crate) fn unknown(mut self, then: impl std::fmt::Display) -> Self {
         self.effect = Effect::Unknown;
         self.with("effect", format!("unknown: {then}"))
     }
 
-    /// One more line.
+    /// Adds a labelled line.
     pub(crate) fn with(mut self, label: &'static str, text: impl Into<String>) -> Self {
         self.more.push((label, text.into()));
         self
     }
 
-    /// A field for programs.
+    /// Adds a field for programs.
     pub(crate) fn field(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.details.insert(name.to_owned(), value.into());
         self
     }
 
-    /// A line to paste, in the place of what was advised before.
+    /// Sets the command to try next, replacing earlier advice.
     pub(crate) fn next(mut self, text: impl Into<String>) -> Self {
         self.more.retain(|(label, _)| *label != "try");
         self.with("try", text)
     }
 
-    /// Says why, and gives the exit code.
+    /// Prints the failure and returns the exit code.
     pub(crate) fn report_as(&self, output: Output) -> ExitCode {
         match output {
             Output::Json => output::tell(&format!("{}\n", self.json())),
@@ -124,7 +124,7 @@ impl Failure {
     }
 }
 
-/// An error and what caused it, in one line.
+/// An error and its causes, in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -157,7 +157,7 @@ impl From<Error> for Failure {
                 .with("try", "tenure cluster status, or the same again later"),
             Error::Unknown { request, waited } => {
                 let shown = span::shown(*waited);
-                // Others are known by their lease, or do no harm twice.
+                // Requests without such an id are identified by their lease, or are harmless to repeat.
                 let id = request.to_string();
                 let repeatable = id != "none" && !id.contains(' ');
                 let again = match repeatable {
@@ -200,10 +200,10 @@ impl From<Error> for Failure {
     }
 }
 
-/// What to do if nobody answers.
+/// What the user can do if no member answers.
 pub(crate) fn nobody_there(tried: &[Tried]) -> &'static str {
     match tried {
-        // Whoever said nothing about where, on a machine where nothing runs, wants to begin.
+        // A user who gave no address, on a machine where no member runs, is probably just starting.
         [one] if one.address == LOOPBACK => {
             "tenure dev, which starts a member here; or --addr with the members of your cluster"
         }
@@ -211,7 +211,7 @@ pub(crate) fn nobody_there(tried: &[Tried]) -> &'static str {
     }
 }
 
-/// What a refusal means for whoever asked, and what to type next.
+/// Describes a refusal to the user, with what to type next.
 pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> Failure {
     let mut failure = Failure::new(exit, refusal.reason(), refusal.to_string());
     failure.details = details(refusal);
@@ -294,7 +294,8 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> Failure {
     }
 }
 
-/// What the wire carries beside the words, under its names: `lock`, `holder`, `ahead`, `bound`, `revision` and so on.
+/// The structured fields of the wire error, under their wire names: `lock`, `holder`, `ahead`, `bound`, `revision` and
+/// so on.
 fn details(refusal: &Refusal) -> Map<String, Value> {
     let error = tenure_wire::json::error::Error::from(v1::Error::from(refusal));
     let Ok(Value::Object(mut fields)) = serde_json::to_value(error) else { return Map::new() };
@@ -309,7 +310,7 @@ fn holder_line(holder: &tenure_types::Holder) -> String {
     format!("{} for {held}, token {}", holder.client, holder.token)
 }
 
-/// A name as it can be pasted behind a command.
+/// A name quoted for pasting into a shell.
 pub(crate) fn quoted(name: impl std::fmt::Display) -> String {
     let name = name.to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-:@+,=".contains(c);

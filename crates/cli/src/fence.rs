@@ -1,4 +1,4 @@
-//! How does somebody put a fence before a service?
+//! Runs a fencing proxy in front of an HTTP service.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ impl Fence {
     }
 }
 
-/// Runs what was typed until somebody stops it.
+/// Runs the proxy until a signal stops it.
 pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
     let Fence::Proxy(flags) = command;
     let asked = guard::asked()?;
@@ -115,7 +115,7 @@ pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// A directory for each lock and slot, whatever characters are in its name.
+/// The directory name for a lock and slot: injective, and safe for any characters in the lock's name.
 fn dir_of(lock: &str, slot: Option<u32>) -> String {
     let mut name = String::new();
     for byte in lock.bytes() {

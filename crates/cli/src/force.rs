@@ -1,4 +1,4 @@
-//! How is a lock taken away from somebody, with as much care as that deserves?
+//! Takes a lock away from its holder, after a preview and a confirmation.
 
 use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::output::{self, Output};
 use crate::reach::{self, Cluster, Reach, request_id};
 use crate::span;
 
-/// How often somebody looks who comes next.
+/// How often the command checks who holds the lock next.
 const LOOK: Duration = Duration::from_millis(100);
-/// Beyond the cooling: how long the next one may take to appear.
+/// How long the next holder may take to appear, beyond the cooling.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Without anybody who looks, nobody is kept waiting longer than this.
+/// The longest wait for the next holder when stderr is not a terminal.
 const UNWATCHED: Duration = Duration::from_secs(5);
 
 /// Flags of `tenure force`.
@@ -51,7 +51,6 @@ pub(crate) struct Force {
     pub(crate) reach: Reach,
 }
 
-/// Takes a lock away.
 pub(crate) fn force(flags: &Force) -> Result<Exit, Failure> {
     flags.reach.with(async |cluster| {
         let explained = wait::explain(cluster, &flags.lock, None).await?;
@@ -95,7 +94,7 @@ pub(crate) fn force(flags: &Force) -> Result<Exit, Failure> {
     })
 }
 
-/// Without a token: who would lose it, and the exact command. Nothing is done.
+/// Without a token: shows who would lose the lock, and the exact command. Nothing is done.
 fn preview(lock: &str, explained: &Explanation) -> Failure {
     let pasted = quoted(lock);
     let holder = explained.lock.iter().flat_map(|lock| &lock.holders).next();
@@ -109,7 +108,7 @@ fn preview(lock: &str, explained: &Explanation) -> Failure {
     }
 }
 
-/// What is about to happen.
+/// Describes what is about to happen.
 fn warning(flags: &Force, explained: &Explanation, token: u64) -> String {
     let lock = &flags.lock;
     let mut holders = explained.lock.iter().flat_map(|lock| &lock.holders);
@@ -153,7 +152,7 @@ enum Next {
     Cooling,
 }
 
-/// Who has it afterwards.
+/// The state of the lock after the forced grant.
 async fn successor(
     cluster: &Cluster,
     lock: &str,

@@ -1,4 +1,4 @@
-//! How do the processes that guard data run: signals, and last words?
+//! Holds what `tenure fence` and `tenure store` share: ticket flags, start errors and signals.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Proof {
         Ok(Believe::Tickets { keys, tls, tell: Arc::new(|what| eprintln!("warning: {what}")) })
     }
 
-    /// Whom to believe, by everything that every other command goes by too.
+    /// The TLS settings for reading keys, resolved as for every other command.
     fn tls(&self) -> Result<Option<Tls>, Failure> {
         let reach = Reach {
             tls_ca: self.tls_ca.clone(),
@@ -60,7 +60,7 @@ impl Proof {
         self.require_ticket
     }
 
-    /// Who is believed, for whoever starts it.
+    /// Describes which tokens are accepted, for the start message.
     pub(crate) fn words(&self) -> &'static str {
         if self.require_ticket {
             "signed tickets only"
@@ -74,7 +74,7 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let text = format!("{}; try {}", chain(&error), error.advice());
         match error {
-            // There is no other way to say it than by a flag.
+            // Such a setting can only come from a flag.
             StartError::Setting(_) => Self::arguments(text),
             _ if error.is_setting() => Self::config(text),
             _ => Self::refused(text),
@@ -82,16 +82,16 @@ impl From<StartError> for Failure {
     }
 }
 
-/// Ends the process because it cannot go on: one clear line, at once.
+/// Ends the process at once, with one line that says why it cannot go on.
 pub(crate) fn end(why: &str) -> ! {
     output::tell(&format!("error: {why}; try starting it again once the disk is well\n"));
     std::process::exit(1);
 }
 
-/// Somebody may ask the process to stop.
+/// Receives the request to stop.
 pub(crate) struct Asked(Receiver<()>);
 
-/// Listens for Ctrl-C and SIGTERM. The first asks to stop, the second does not ask.
+/// Listens for Ctrl-C and SIGTERM. The first signal asks the process to stop; the second exits at once.
 pub(crate) fn asked() -> Result<Asked, Failure> {
     let failed = |error| Failure::refused(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
@@ -107,13 +107,13 @@ pub(crate) fn asked() -> Result<Asked, Failure> {
 }
 
 impl Asked {
-    /// Waits until the process shall stop.
+    /// Waits until a signal asks the process to stop.
     pub(crate) fn wait(&self) {
         let _ = self.0.recv();
     }
 }
 
-/// Where data is kept if nobody says otherwise.
+/// The default parent directory for data.
 pub(crate) fn home() -> Result<PathBuf, Failure> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(data) = set("XDG_DATA_HOME").filter(|path| path.is_absolute()) {

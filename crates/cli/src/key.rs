@@ -1,4 +1,4 @@
-//! How are the small values beside the locks read and written from a shell?
+//! Reads and writes keys from a shell.
 
 use std::io::Read;
 
@@ -18,7 +18,7 @@ use crate::lock::wait::strange;
 use crate::output::{self, Output, Side, Table};
 use crate::reach::{Cluster, Reach, request_id, said};
 
-/// Names that the cluster keeps for itself.
+/// The prefix of the cluster's own keys.
 const OWN: &str = "tenure/";
 
 /// What can be done with keys.
@@ -165,7 +165,7 @@ impl Key {
     }
 }
 
-/// Does one of them.
+/// Runs one of these subcommands.
 pub(crate) fn run(command: &Key) -> Result<Exit, Failure> {
     match command {
         Key::Get(flags) => flags.reach.with(async |cluster| get(cluster, flags).await),
@@ -224,7 +224,7 @@ async fn get(cluster: &Cluster, flags: &Get) -> Result<Exit, Failure> {
         Output::Json => output::object(&KeyShown::from(kv)),
         Output::Text => {
             use std::io::{IsTerminal, Write};
-            // The bytes as they are; a line's end is for people.
+            // Print the bytes unchanged; only a terminal gets a newline.
             let mut stdout = std::io::stdout().lock();
             let end: &[u8] = if stdout.is_terminal() { b"\n" } else { b"" };
             let written = stdout.write_all(&kv.value).and_then(|()| stdout.write_all(end));
@@ -296,7 +296,7 @@ async fn delete(cluster: &Cluster, flags: &Delete) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// A no about a key says which, and how to look at it.
+/// A failure that names the key and how to inspect it.
 fn named(key: &str, error: tenure::Error) -> Failure {
     let mut failure = Failure::from(error);
     if failure.reason == "COMPARE_FAILED" {
@@ -320,7 +320,7 @@ async fn list(cluster: &Cluster, prefix: &str) -> Result<Exit, Failure> {
         let asked = async |channel| KeyServiceClient::new(channel).list(ask.clone()).await;
         let page = cluster.client.question(asked).await?;
         for kv in page.kvs {
-            // What the cluster keeps for itself is shown to whoever asks for it.
+            // The cluster's own keys are shown only if the prefix asks for them.
             if kv.key.starts_with(OWN) && !prefix.starts_with(OWN) {
                 continue;
             }

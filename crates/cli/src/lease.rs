@@ -1,4 +1,4 @@
-//! How are leases granted, renewed, ended and looked at from a shell?
+//! Grants, renews, revokes and shows leases from a shell.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::output::{self, Output, Side, Table};
 use crate::reach::{Cluster, Reach, request_id, whoever};
 use crate::span;
 
-/// Fewer digits of a lease are a slip rather than a name.
+/// The fewest digits that may identify a lease: fewer are more likely a typing error.
 const DIGITS_MIN: usize = 6;
 
-/// Digits of a lease that people are shown.
+/// How many digits of a lease id people are shown.
 const SHORT: usize = 8;
 
-/// A ttl has so many renewals, as the SDK renews: one that fails can be repeated.
+/// The renewals per ttl, as in the SDK: one that fails can be repeated.
 const RENEWED_IN: u32 = 3;
 
 /// What can be done with leases.
@@ -140,7 +140,7 @@ impl Lease {
     }
 }
 
-/// Does one of them.
+/// Runs one of these subcommands.
 pub(crate) fn run(command: &Lease) -> Result<Exit, Failure> {
     match command {
         Lease::Grant(flags) => flags.reach.with(async |cluster| grant(cluster, flags).await),
@@ -209,14 +209,14 @@ async fn renew(cluster: &Cluster, flags: &Renew) -> Result<Exit, Failure> {
 
 async fn revoke(cluster: &Cluster, flags: &Revoke) -> Result<Exit, Failure> {
     let lease = find(cluster, &flags.lease).await?;
-    // As it is now: once it has ended nobody can be asked what it held.
+    // Read the lease first: after the end the cluster no longer knows what it held.
     let view = get(cluster, lease).await?.ok_or_else(|| ended(&flags.lease))?;
     let command = Command::Revoke(v1::RevokeRequest {
         lease,
         by_other: !flags.stopped,
         reason: flags.reason.clone().unwrap_or_default(),
         now: flags.now,
-        // Its holder's own word needs no name.
+        // The holder itself needs no name.
         by: if flags.stopped { String::new() } else { whoever(&cluster.client) },
         ..Default::default()
     });
@@ -235,7 +235,7 @@ async fn revoke(cluster: &Cluster, flags: &Revoke) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What becomes of the locks of a lease that was revoked.
+/// What becomes of the locks of a revoked lease.
 fn afterwards(flags: &Revoke, view: &v1::LeaseView) -> String {
     if flags.stopped || view.holds.is_empty() {
         return String::new();
@@ -286,7 +286,7 @@ async fn list(cluster: &Cluster) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Names, the first few of them.
+/// The first two names, and the number of further ones.
 fn few(names: Vec<String>) -> String {
     match &names[..] {
         [] => "-".to_owned(),
@@ -326,8 +326,8 @@ async fn show(cluster: &Cluster, flags: &Show) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Renews a lease for as long as this is waited for, if that is longer than a moment: whoever waits under it has nobody
-/// else to do so.
+/// Renews a lease for as long as the caller polls this, beginning after `moment`: no other process renews it while the
+/// caller waits under it.
 pub(crate) async fn keep(cluster: &Cluster, lease: i64, moment: Duration) -> Infallible {
     let mut pause = moment;
     loop {
@@ -335,11 +335,11 @@ pub(crate) async fn keep(cluster: &Cluster, lease: i64, moment: Duration) -> Inf
         let renewal = v1::RenewRequest { leases: vec![lease], ..Default::default() };
         let renewed = match cluster.client.ask(Command::Renew(renewal), None).await {
             Ok((Answer::Renewed(renewed), _)) => renewed.ttl_ms.first().copied(),
-            // Nobody took it: the next try is soon enough, or too late for any.
+            // No member took the renewal: the next try comes soon enough, or every try would be too late.
             _ => None,
         };
         pause = match renewed {
-            // It has ended, and with it the place in the queue: the ask that waits is told so.
+            // The lease has ended, and with it the place in the queue: the waiting request gets that answer.
             Some(0) => std::future::pending().await,
             Some(ttl_ms) => Duration::from_millis(ttl_ms) / RENEWED_IN,
             None => moment,
@@ -347,7 +347,7 @@ pub(crate) async fn keep(cluster: &Cluster, lease: i64, moment: Duration) -> Inf
     }
 }
 
-/// The lease that somebody means: its id, or the first digits that only one has.
+/// The lease that the user means: by its id, or by first digits that only one lease has.
 pub(crate) async fn find(cluster: &Cluster, given: &str) -> Result<i64, Failure> {
     let digits = !given.is_empty() && given.chars().all(|c| c.is_ascii_digit());
     if !digits {

@@ -1,4 +1,4 @@
-//! What can be typed after `tenure`?
+//! Parses the arguments of `tenure` and runs the command.
 
 mod backup;
 mod bench;
@@ -43,7 +43,7 @@ use exit::Exit;
 use failure::Failure;
 use output::Output;
 
-/// Messages of sessions are many small buffers, freed on other threads than they were made on.
+/// Chosen for session messages: many small buffers that other threads free than those that allocated them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -340,14 +340,14 @@ fn main() -> ExitCode {
     code
 }
 
-/// Says what is wrong with the arguments, or the help that was asked for; as an object to whoever wants objects.
+/// Reports wrong arguments, or prints the requested help; as an object with `--output json`.
 fn not_understood(error: &clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let ours = words.split(|word| word == "--").next().unwrap_or_default();
     let objects = ours.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
         || ours.iter().any(|word| word == "--output=json");
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && words.len() == 1 {
-        // Whoever types the name alone sees how to begin.
+        // A user who types the name alone gets the examples to begin with.
         output::tell(&manual::long_help(Arguments::command()));
         return Exit::Arguments.into();
     }
@@ -375,8 +375,8 @@ fn not_understood(error: &clap::Error) -> ExitCode {
     error.exit()
 }
 
-/// What somebody meant who forgot the dashes before the command to run: everything from the stray word on is that. The
-/// same word may stand before it, as the lock's name or a flag's value: then dashes there would make no sense.
+/// The command line that a user meant who forgot the `--` before the command to run: the command begins at the stray
+/// word. The same word may occur earlier, as the lock's name or a flag's value; inserting `--` there does not parse.
 fn dashes(command: &str, stray: &str, words: &[OsString]) -> Option<String> {
     if !matches!(command, "run" | "elect") || stray.starts_with('-') {
         return None;

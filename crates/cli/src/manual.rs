@@ -1,4 +1,4 @@
-//! Where does somebody look up a command, a reason or an exit code?
+//! Prints completions, manual pages and help on commands, reasons and exit codes.
 
 use std::path::PathBuf;
 
@@ -43,7 +43,6 @@ pub(crate) struct Help {
     pub(crate) output: Output,
 }
 
-/// Prints completions.
 pub(crate) fn completions(flags: &Completions) -> Result<Exit, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(flags.shell, &mut Arguments::command(), "tenure", &mut text);
@@ -106,7 +105,7 @@ fn write_pages(
     Ok(pages)
 }
 
-/// Explains something.
+/// Explains a command, a reason or the exit codes.
 pub(crate) fn help(flags: &Help) -> Result<Exit, Failure> {
     if flags.output == Output::Json {
         return help_objects(&flags.words);
@@ -125,7 +124,7 @@ fn is_reason(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_uppercase() || c == '_')
 }
 
-/// The same for programs.
+/// Prints the same help as objects for programs.
 fn help_objects(words: &[String]) -> Result<Exit, Failure> {
     match words {
         [word] if word == "exit" => {
@@ -139,7 +138,7 @@ fn help_objects(words: &[String]) -> Result<Exit, Failure> {
             }
         }
         [word] if is_reason(word) => {
-            // Its text first: whoever asks for a reason that is none is told so.
+            // Compute the text first: it fails for an unknown reason.
             let text = reason_help(word)?;
             for (by, row) in reason::find(word) {
                 let mut said = row.object(by);
@@ -204,7 +203,7 @@ fn reason_help(word: &str) -> Result<String, Failure> {
     Ok(shown.collect::<Vec<_>>().join("\n"))
 }
 
-/// Every reason, by who says it.
+/// Every reason, grouped by what reports it.
 fn reasons() -> String {
     let sections = reason::sections().into_iter().map(|section| {
         let rows =

@@ -1,14 +1,14 @@
-//! How does a command say what it found: a table for people, lines for programs?
+//! Formats and prints what a command reports: a table for people, lines for programs.
 //!
-//! Stdout is data; what `tenure` itself has to say goes to stderr. Colour and anything that moves only where somebody
-//! looks: on a terminal.
+//! Stdout carries data; messages of `tenure` itself go to stderr. Colour and updates in place appear only on a
+//! terminal.
 
 use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
-/// Letters of a name that are shown where it could have any number of them.
+/// The most characters shown of a name of any length.
 const SHOWN_MAX: usize = 100;
 
 /// How a command says what it found or did.
@@ -21,43 +21,44 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Writes data to stdout, at once.
+/// Writes data to stdout and flushes it.
 pub(crate) fn out(text: &str) {
     let mut stdout = std::io::stdout().lock();
     if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
-        // Whoever read this has gone, as behind `| head`: the same as any other program that ends by SIGPIPE.
+        // The reader has gone, as with `| head`: end as a program that SIGPIPE ends.
         std::process::exit(141);
     }
 }
 
-/// Writes what we have to say to stderr: in a process with a log behind its lines, and without waiting for a reader.
+/// Writes a message to stderr. In a process with a log, it goes through the log's queue, after earlier lines and
+/// without waiting for a reader.
 pub(crate) fn tell(text: &str) {
     if !tenure_server::log::print(text) {
-        // If nobody hears it, nobody can be told so.
+        // An error on stderr cannot be reported anywhere.
         let _ = std::io::stderr().lock().write_all(text.as_bytes());
     }
 }
 
-/// One object, in one line.
+/// Prints one object in one line.
 pub(crate) fn object(value: &impl Serialize) {
     let text = serde_json::to_string(value).expect("our forms have string keys and finite numbers");
     out(&format!("{text}\n"));
 }
 
-/// The same from somebody who goes on, whether or not it is read.
+/// Prints one object in one line and goes on if there is no reader.
 pub(crate) fn offer(value: &impl Serialize) {
     let text = serde_json::to_string(value).expect("our forms have string keys and finite numbers");
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(format!("{text}\n").as_bytes()).and_then(|()| stdout.flush());
 }
 
-/// One object, in one line, to stderr.
+/// Prints one object in one line, to stderr.
 pub(crate) fn tell_object(value: &impl Serialize) {
     let text = serde_json::to_string(value).expect("our forms have string keys and finite numbers");
     tell(&format!("{text}\n"));
 }
 
-/// Whether somebody looks at what we say.
+/// Whether a user can see stderr: it is a terminal.
 pub(crate) fn watched() -> bool {
     std::io::stderr().is_terminal()
 }
@@ -67,12 +68,12 @@ fn coloured(terminal: bool) -> bool {
     terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Red on a terminal's stderr.
+/// Text in red, if stderr is a terminal with colours.
 pub(crate) fn red(text: &str) -> String {
     paint(coloured(std::io::stderr().is_terminal()), "31;1", text)
 }
 
-/// Bold on a terminal's stdout.
+/// Text in bold, if stdout is a terminal with colours.
 pub(crate) fn bold(text: &str) -> String {
     paint(coloured(std::io::stdout().is_terminal()), "1", text)
 }
@@ -81,13 +82,13 @@ fn paint(colour: bool, code: &str, text: &str) -> String {
     if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Columns with a heading. Numbers stand to the right.
+/// Columns with a heading. Numbers are right-aligned.
 pub(crate) struct Table {
     head: Vec<(&'static str, Side)>,
     rows: Vec<Vec<String>>,
 }
 
-/// Where a column's words stand.
+/// The alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Left,
@@ -103,7 +104,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(|cell| clean(&cell)).collect());
     }
 
-    /// The lines, each with its end.
+    /// The table as text, with a newline after each line.
     pub(crate) fn text(&self) -> String {
         let width = |at: usize| {
             let cells = self.rows.iter().map(|row| row[at].width());
@@ -134,22 +135,22 @@ impl Table {
     }
 }
 
-/// Words that fill so many columns of a terminal: some letters take two.
+/// Pads text to a number of terminal columns: some characters take two.
 pub(crate) fn padded(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(text.width())))
 }
 
-/// `1 lock`, `2 locks`.
+/// A number with its noun: `1 lock`, `2 locks`.
 pub(crate) fn count(number: u64, one: &str) -> String {
     format!("{number} {one}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Somebody else's words without anything that moves the cursor.
+/// Foreign text without characters that move the cursor.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// A name that somebody typed. What else it may not be, the cluster says.
+/// Parses a typed name. The cluster checks all further rules for names.
 pub(crate) fn name(typed: &str) -> Result<String, String> {
     if typed.is_empty() {
         Err("a name has at least one letter".to_owned())
@@ -158,7 +159,7 @@ pub(crate) fn name(typed: &str) -> Result<String, String> {
     }
 }
 
-/// The same of a name that may be of any length.
+/// Cleans a name and cuts it to `SHOWN_MAX` characters.
 pub(crate) fn shortened(name: &str) -> String {
     match name.char_indices().nth(SHOWN_MAX) {
         Some((at, _)) => format!("{}…", clean(&name[..at])),
@@ -166,7 +167,7 @@ pub(crate) fn shortened(name: &str) -> String {
     }
 }
 
-/// Bytes that somebody wrote, as text where they are text.
+/// Foreign bytes as text if they are UTF-8, else their number.
 pub(crate) fn bytes(value: &[u8]) -> String {
     match std::str::from_utf8(value) {
         Ok(text) => clean(text),

@@ -1,5 +1,4 @@
-//! What follows from a ttl: how long does a dead holder block others, how much room is there to stop, how often is a
-//! lock lost for nothing?
+//! Computes what follows from a ttl: failover time, margin for stopping, and the chance of losing a lock by bad luck.
 
 use std::time::Duration;
 
@@ -12,10 +11,10 @@ use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::span;
 
-/// Elections start after 300 to 600 ms without a leader; a round trip and a vote later somebody leads.
+/// Elections start after 300 to 600 ms without a leader; a member leads one round trip and a vote later.
 const ELECTION_LEAST: Duration = Duration::from_millis(300);
 const ELECTION_MOST: Duration = Duration::from_millis(600);
-/// Clock rates that the SDK allows for, each way.
+/// The difference in clock rates that the SDK allows for, in either direction.
 const ALLOWED_PPM: f64 = 10_000.0;
 
 /// Flags of `tenure plan`.
@@ -41,24 +40,24 @@ pub(crate) struct Plan {
     pub(crate) output: Output,
 }
 
-/// What follows.
+/// The results.
 struct Follows {
     pace: Pace,
     renew: Duration,
     retry: Duration,
     tries: u32,
-    /// A holder that dies: until the next one has the lock.
+    /// How long a dead holder blocks the lock, at least and at most.
     failover_least: Duration,
     failover_most: Duration,
-    /// From the moment the work must have stopped to the moment somebody else can start.
+    /// The time from when the work must have stopped until another client can start.
     margin: Duration,
-    /// That much of a leaderless time is ridden out.
+    /// The longest time without a leader that loses no lock.
     outage: Duration,
-    /// Chance that a held lock is lost in a day although nothing is broken.
+    /// The chance that a held lock is lost within a day although nothing is broken.
     false_loss_per_day: f64,
 }
 
-/// Computes and shows it.
+/// Computes the results and prints them.
 pub(crate) fn plan(flags: &Plan) -> Result<Exit, Failure> {
     let follows = Follows::of(flags)?;
     match flags.output {
@@ -88,11 +87,12 @@ impl Follows {
             let longer = span::shown(flags.rtt * 25);
             return Err(Failure::arguments(text).next(format!("--ttl {longer} or more")));
         }
-        // Between the first try and the loss, one try follows the other; the last must be answered in time.
+        // Between the first try and the loss, tries follow each other; the last one must be answered in time.
         let room = window - renew - flags.rtt;
         let tries =
             1 + u32::try_from(room.as_micros() / retry.as_micros().max(1)).unwrap_or(u32::MAX);
-        // The machine counts the ttl from the entry on; the holder from before it asked. By its own, slower clock.
+        // The state machine counts the ttl from the entry on, the holder from before its request. The holder's clock
+        // may be slower.
         let slow = flags.drift / 1e6;
         let lasts = ttl.mul_f64(1.0 - slow);
         let margin = lasts.saturating_sub(window).saturating_sub(flags.grace);
@@ -103,7 +103,7 @@ impl Follows {
             renew,
             retry,
             tries,
-            // Died just before it renewed; just after, and the leader with it.
+            // At best the holder dies just before its renewal; at worst just after it, and the leader dies with it.
             failover_least: ttl - renew,
             failover_most: ttl.mul_f64(1.0 + slow) + flags.rtt * 2 + ELECTION_MOST,
             margin,
@@ -164,7 +164,7 @@ impl Follows {
     }
 }
 
-/// Rounded up: what takes at most so long never takes longer.
+/// Rounded up, so that the real time is never longer.
 fn at_most(time: Duration) -> String {
     let tenths = time.as_millis().div_ceil(100);
     if time >= Duration::from_secs(60) {
@@ -173,7 +173,7 @@ fn at_most(time: Duration) -> String {
     format!("{}.{}s", tenths / 10, tenths % 10)
 }
 
-/// A chance that people can picture.
+/// A chance in words.
 fn chance(per_day: f64) -> String {
     if per_day <= 0.0 {
         return "a held lock is never lost by single failed tries".to_owned();

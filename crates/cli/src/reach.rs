@@ -1,6 +1,7 @@
-//! Where is the cluster, and who are we to it?
+//! Resolves which cluster to use and how to connect to it.
 //!
-//! Flags beat `TENURE_*` variables, which beat the file, which beats what is usual: one cluster on this machine.
+//! Flags override `TENURE_*` variables, which override the file, which overrides the default: one cluster on this
+//! machine.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -16,9 +17,9 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::span;
 
-/// Where a cluster is looked for if nobody says.
+/// The default address.
 pub(crate) const LOOPBACK: &str = "127.0.0.1:7450";
-/// How long members are looked for, and how long a request may take.
+/// The default limit for finding a member and for one request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Flags of every command that talks to a cluster.
@@ -51,15 +52,15 @@ pub(crate) struct Reach {
     pub(crate) output: Output,
 }
 
-/// Who takes something away: our name, without the number of this process if nobody chose a name. A request that is
-/// repeated by another process has to say the same.
+/// The name recorded for a client that takes something away. A default name loses its process id: another process that
+/// repeats the request has to send the same name.
 pub(crate) fn whoever(client: &tenure::Client) -> String {
     let name = client.name();
     let numbered = format!("/{}", std::process::id());
     name.strip_suffix(&numbered).unwrap_or(name).to_owned()
 }
 
-/// What follows from flags, variables and file together.
+/// The settings that result from flags, variables and file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) addresses: Vec<String>,
@@ -68,14 +69,14 @@ pub(crate) struct Place {
     pub(crate) tls: Option<Tls>,
 }
 
-/// Files with certificates.
+/// The files with certificates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Tls {
     pub(crate) ca: PathBuf,
     pub(crate) own: Option<(PathBuf, PathBuf)>,
 }
 
-/// A cluster that answers, and how to say what it answered.
+/// A connected cluster, and how to print its answers.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) output: Output,
@@ -107,7 +108,7 @@ struct TlsTable {
 }
 
 impl Reach {
-    /// Connects, and does something with the cluster.
+    /// Connects and runs `work` with the cluster.
     pub(crate) fn with<T>(
         &self,
         work: impl AsyncFnOnce(&Cluster) -> Result<T, Failure>,
@@ -119,7 +120,7 @@ impl Reach {
         })
     }
 
-    /// Where the cluster is, by everything that was said.
+    /// Resolves the settings from flags, variables and file.
     pub(crate) fn place(&self) -> Result<Place, Failure> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         self.gather(variable, |path| std::fs::read_to_string(path))
@@ -137,7 +138,7 @@ impl Reach {
             None => File::default(),
             Some(path) => match read(path) {
                 Ok(text) => File::read(path, &text)?,
-                // Only the usual one may be missing.
+                // Only the default file may be missing.
                 Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {
                     File::default()
                 }
@@ -154,7 +155,7 @@ impl Reach {
         let ca = path(&self.tls_ca, "TENURE_CA", file.tls.ca);
         let cert = path(&self.tls_cert, "TENURE_CERT", file.tls.cert);
         let key = path(&self.tls_key, "TENURE_KEY", file.tls.key);
-        // What a flag says wrongly is a wrong argument; what anything else says, an unusable configuration.
+        // A wrong value in a flag is a wrong argument; one from anywhere else is an unusable configuration.
         let wrong_addr = if self.addr.is_some() { Failure::arguments } else { Failure::config };
         let flagged = self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
         let wrong_tls = if flagged { Failure::arguments } else { Failure::config };
@@ -180,12 +181,12 @@ impl Reach {
 }
 
 impl Place {
-    /// Connects; somebody has answered then.
+    /// Connects; a member has answered then.
     pub(crate) async fn connect(&self) -> Result<Client, Failure> {
         Ok(self.builder()?.connect().await?)
     }
 
-    /// One member, whoever leads; connected when something is asked.
+    /// A channel to one particular member, leader or not. It connects with the first request.
     pub(crate) fn channel(&self, address: &str) -> Result<Channel, Failure> {
         let wrong = |error| Failure::config(format!("{address}: {error}"));
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -201,7 +202,7 @@ impl Place {
         Ok(endpoint.connect_timeout(self.patience).connect_lazy())
     }
 
-    /// A client to be, as everything says.
+    /// A client builder with all settings.
     pub(crate) fn builder(&self) -> Result<tenure::Builder, Failure> {
         let mut builder = Client::builder().timeout(self.patience);
         for address in &self.addresses {
@@ -229,7 +230,7 @@ impl File {
                 "{path:?} line {line}: {what}; try addr, client, connect_timeout, [tls]"
             ))
         })?;
-        // Beside the file is where people keep what it names.
+        // Paths in the file are relative to its directory.
         let beside = path.parent().unwrap_or(Path::new(""));
         for named in [&mut file.tls.ca, &mut file.tls.cert, &mut file.tls.key].into_iter().flatten()
         {
@@ -239,19 +240,19 @@ impl File {
     }
 }
 
-/// A small runtime: commands mostly wait.
+/// A single-threaded runtime: commands mostly wait.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
     built.map_err(|error| Failure::refused(format!("cannot start: {error}")))
 }
 
-/// A request id nobody used: what has one happens once, however often it is sent.
+/// The given request id, or a new one. A request with an id takes effect once, however often it is sent.
 pub(crate) fn request_id(given: Option<&String>) -> RequestId {
     let drawn = || format!("{:016x}{:016x}", os::random(), os::random());
     RequestId::from(given.cloned().unwrap_or_else(drawn))
 }
 
-/// What a flag says, else its variable: those that `tenure run` sets for its command.
+/// The value of a flag, else of its variable, which `tenure run` sets for its command.
 pub(crate) fn said<T: std::str::FromStr>(
     flag: Option<T>,
     name: &str,
@@ -367,7 +368,7 @@ mod tests {
         assert_eq!(of(place(&none, &variables[..1], file).unwrap()), from("f", 1));
         assert_eq!(of(place(&none, &variables, file).unwrap()), from("v", 2));
         assert_eq!(of(place(&flags, &variables, file).unwrap()), from("x", 3));
-        // One source may say one thing and another the next: whatever is said last is said by the strongest.
+        // Each setting is resolved by itself: one may come from a variable while the others come from the file.
         for at in 1..variables.len() {
             let place = place(&none, &[variables[0], variables[at]], file).unwrap();
             let mut expected = from("f", 1);

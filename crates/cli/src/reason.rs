@@ -1,38 +1,38 @@
-//! Which reasons are there, and what does each one mean?
+//! Collects every reason with its meaning, for `tenure help` and `docs/reference/errors.md`.
 //!
-//! Those that a command or the SDK says of itself are here. All others belong to whoever refuses: the doors of the
-//! cluster, the fences, the store and the proxy. `tenure help` knows every one, and `docs/reference/errors.md` is
-//! printed from the same tables.
+//! The reasons of the command line and of the SDK are defined here. All others are defined where they originate: the
+//! cluster's APIs, the fences, the store and the proxy. The page `docs/reference/errors.md` is printed from the same
+//! tables.
 
 use serde_json::{Value, json};
 use tenure_gate::reason::{Effect, Fence, Reason as Gate, Row as GateRow, TicketReason};
 use tenure_wire::reason as cluster;
 
-/// A reason of the command line's own.
+/// A reason that only the command line reports.
 pub(crate) struct Row {
     pub(crate) reason: &'static str,
-    /// With which codes a command ends that says it.
+    /// The exit codes of a command that reports it.
     pub(crate) exit: &'static str,
     pub(crate) effect: Effect,
     pub(crate) meaning: &'static str,
     pub(crate) advice: &'static str,
 }
 
-/// Whatever a table says of a reason, in the words of all of them.
+/// A row of any of the tables, in one common form.
 #[derive(Clone, Copy)]
 pub(crate) struct Told {
     pub(crate) reason: &'static str,
     pub(crate) effect: &'static str,
     pub(crate) meaning: &'static str,
     pub(crate) advice: &'static str,
-    /// The status over HTTP, where it is said there.
+    /// The HTTP status, for reasons that are reported over HTTP.
     pub(crate) http: Option<u16>,
-    /// With which codes a command ends, where no other is told this.
+    /// The exit codes, for reasons that only the command line or the SDK reports.
     pub(crate) exit: Option<&'static str>,
 }
 
 impl Told {
-    /// The same for programs.
+    /// The row as an object for programs.
     pub(crate) fn object(&self, by: &str) -> Value {
         let Self { reason, effect, meaning, advice, http, exit } = self;
         let mut said = json!({
@@ -48,7 +48,7 @@ impl Told {
     }
 }
 
-/// A table: who says what is in it.
+/// A table with the name of what reports its reasons.
 pub(crate) struct Section {
     pub(crate) by: &'static str,
     pub(crate) rows: Vec<Told>,
@@ -63,7 +63,7 @@ const fn row(
     Row { reason, exit, effect: Effect::None, meaning, advice }
 }
 
-/// What the command line says of itself, and nobody else.
+/// The reasons that only the command line reports.
 pub(crate) const TABLE: &[Row] = &[
     row(
         "ARGUMENTS",
@@ -134,7 +134,7 @@ pub(crate) const TABLE: &[Row] = &[
     ),
 ];
 
-/// What the SDK says of itself, in `Error::Failed`.
+/// The reasons that the SDK itself reports, in `Error::Failed`.
 const SDK: &[Row] = &[
     row(
         "LEASE_IN_USE",
@@ -157,7 +157,7 @@ const SDK: &[Row] = &[
     },
 ];
 
-/// Every table there is.
+/// All tables.
 pub(crate) fn sections() -> Vec<Section> {
     let cluster = cluster::TABLE.iter().map(|row| Told {
         reason: row.reason,
@@ -199,7 +199,7 @@ pub(crate) fn sections() -> Vec<Section> {
     ]
 }
 
-/// What every table that has this word says of it.
+/// The rows for a reason, from every table that has it.
 pub(crate) fn find(word: &str) -> Vec<(&'static str, Told)> {
     let found = |section: Section| {
         let row = section.rows.into_iter().find(|row| row.reason == word);
@@ -278,7 +278,7 @@ somebody else refused, else one of these. What the exit codes mean says `tenure 
 |---|---|---|---|---|
 ";
 
-    /// `docs/reference/errors.md`, whole.
+    /// The whole page `docs/reference/errors.md`.
     fn page() -> String {
         let mut page = format!("{INTRODUCTION}{}", cluster::reference());
         let mut section = |head: &str, rows: &mut dyn Iterator<Item = &'static GateRow>| {
@@ -334,7 +334,7 @@ somebody else refused, else one of these. What the exit codes mean says `tenure 
         );
     }
 
-    /// Words in capitals that are handed to one of these anywhere in a program.
+    /// Collects the words in capitals that are passed to one of `makers` anywhere in a directory of sources.
     fn said(dir: &Path, makers: &[&str], words: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();

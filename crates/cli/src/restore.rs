@@ -1,4 +1,4 @@
-//! How does somebody bring a cluster back?
+//! Restores a cluster from a backup, or from the data directory of its last member.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::span;
 
 const SEGMENT_BYTES: u32 = 64 * 1024 * 1024;
 
-/// What `tenure restore --help` ends with.
+/// The examples at the end of `tenure restore --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   Bring a cluster back from a backup, as one member, and start it:
@@ -87,7 +87,7 @@ pub(crate) struct Restore {
     pub(crate) output: Output,
 }
 
-/// Makes a cluster of one.
+/// Restores a cluster of one member.
 pub(crate) fn run(flags: &Restore) -> Result<Exit, Failure> {
     let restored = restore(&flags.wanted()).map_err(|error| failure(&error))?;
     report(flags, &restored);
@@ -126,7 +126,7 @@ impl Restore {
             return Stopped::ForGood;
         }
         let time = self.stopped_for.unwrap_or_default();
-        // Whole milliseconds that have certainly passed.
+        // Round down to whole milliseconds: these have certainly passed.
         Stopped::ForMs(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 }

@@ -1,4 +1,4 @@
-//! How does a member run as a process: signals, last words, exit code?
+//! Runs members as a process: signals, log, final message and exit code.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::exit::Exit;
 pub(crate) use crate::failure::{Failure, chain};
 use crate::output::Output;
 
-/// The directory of a member that others in one process go on without has this behind its name.
+/// The suffix for the directory of a member that was removed while others in the same process go on.
 pub(crate) const REMOVED: &str = "-removed";
 
 impl From<StartError> for Failure {
@@ -24,7 +24,7 @@ impl From<StartError> for Failure {
     }
 }
 
-/// Why a member did not start, and what helps: for damage, what can be done with the directory at hand.
+/// The failure of a member that did not start, with advice; for damaged data, the advice depends on `company`.
 pub(crate) fn unstarted(error: StartError, data: &Path, company: Company) -> Failure {
     if !error.is_corrupt() {
         return error.into();
@@ -44,39 +44,39 @@ pub(crate) fn unstarted(error: StartError, data: &Path, company: Company) -> Fai
     Failure::new(Exit::Refused, "START", format!("CORRUPT: {text}, in {data}; try {advice}"))
 }
 
-/// Sends what the members of this process log to stderr.
+/// Sends the log of this process's members to stderr.
 pub(crate) fn install_log(form: Option<log::Form>, level: log::Level) -> Result<(), Failure> {
     let failed = |error| Failure::refused(format!("cannot start the log: {error}"));
     log::install(form, level).map_err(failed)
 }
 
-/// Who else may have what a member has lost.
+/// Which other members may have the data that a member has lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Company {
-    /// Nobody here can tell.
+    /// This process cannot tell.
     Unknown,
-    /// Nobody.
+    /// There are no other members.
     Alone,
-    /// Members in the same process.
+    /// Other members run in the same process.
     Others,
 }
 
-/// What somebody outside wants of the process.
+/// Receives requests to the process: to stop, or to go on without a member.
 pub(crate) struct Wishes {
     pub(crate) stop: Arc<AtomicBool>,
     asked: Receiver<Wish>,
     ask: Sender<Wish>,
 }
 
-/// What can be wanted of it.
+/// A request to the process.
 enum Wish {
-    /// That it stops.
+    /// The process stops.
     Stop,
-    /// That it goes on without one of its members, which was removed from their cluster.
+    /// The process goes on without this member, which was removed from the cluster.
     Without(String),
 }
 
-/// Listens for Ctrl-C and SIGTERM. The first asks to stop, the second does not ask.
+/// Listens for Ctrl-C and SIGTERM. The first signal asks the process to stop; the second exits at once.
 pub(crate) fn wishes() -> Result<Wishes, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let (ask, asked) = channel();
@@ -96,8 +96,8 @@ pub(crate) fn wishes() -> Result<Wishes, Failure> {
 }
 
 impl Wishes {
-    /// Waits until the process shall stop, then stops its members gracefully. Members that are removed meanwhile are
-    /// handed over to `without`.
+    /// Waits until the process has to stop, then stops its members gracefully. Calls `without` for every member that
+    /// is removed meanwhile.
     pub(crate) fn wait(&self, running: &[Running], mut without: impl FnMut(&str)) {
         while let Ok(Wish::Without(name)) = self.asked.recv() {
             without(&name);
@@ -108,7 +108,7 @@ impl Wishes {
 }
 
 impl Wishes {
-    /// A member among others in this process: if it is removed from their cluster, it stops alone.
+    /// The handler for the end of a member among others in this process: a removed member stops alone.
     pub(crate) fn on_end_among(&self, name: &str, output: Output) -> Box<dyn Fn(&End) + Send> {
         let (ask, name) = (self.ask.clone(), name.to_owned());
         let alone = on_end(&name, output);
@@ -121,7 +121,7 @@ impl Wishes {
     }
 }
 
-/// A member that ends by itself ends the process: one clear line, at once.
+/// The handler for a member that ends by itself: it ends the process at once, with one message.
 pub(crate) fn on_end(name: &str, output: Output) -> Box<dyn Fn(&End) + Send> {
     let name = name.to_owned();
     Box::new(move |end| {
@@ -139,7 +139,7 @@ pub(crate) fn on_end(name: &str, output: Output) -> Box<dyn Fn(&End) + Send> {
             }
             End::Disk(_) => "starting it again once the disk is well",
         };
-        // Through the log, which waits for a reader of stderr for a second at most: the process must end.
+        // Print through the log, which waits for a reader of stderr at most a second: the process must end.
         let text = format!("member {name} stopped: {end}; try {advice}");
         Failure::new(Exit::Refused, "STOPPED", text).report_as(output);
         log::flush();
@@ -147,7 +147,7 @@ pub(crate) fn on_end(name: &str, output: Output) -> Box<dyn Fn(&End) + Send> {
     })
 }
 
-/// A path as people write it.
+/// A path, with `~` for the home directory.
 pub(crate) fn shown(path: &Path) -> String {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let below = home.as_ref().and_then(|home| path.strip_prefix(home).ok());

@@ -1,4 +1,4 @@
-//! How does a command that waits hear Ctrl-C?
+//! Delivers Ctrl-C and other end signals to a command that waits.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::failure::Failure;
 
-/// Signals that ask the process to end. The first is heard; the second one ends it.
+/// Signals that ask the process to end. The first is delivered; the second exits at once.
 pub(crate) struct Asked {
     from: mpsc::UnboundedReceiver<u8>,
 }
@@ -30,7 +30,7 @@ pub(crate) fn listen() -> Result<Asked, Failure> {
 }
 
 impl Asked {
-    /// The number of the signal, once there is one.
+    /// Waits for the first signal and returns its number.
     pub(crate) async fn signal(&mut self) -> u8 {
         match self.from.recv().await {
             Some(signal) => signal,

@@ -1,11 +1,11 @@
-//! How are times written and read?
+//! Parses and formats durations.
 
 use std::time::Duration;
 
-/// Longer than anybody waits, and short enough to be added to any clock.
+/// Longer than any real wait, and short enough to be added to any clock.
 const LONGEST: Duration = Duration::from_secs(10_000 * 86_400);
 
-/// Reads `15s`, `500ms`, `2m`, `1h30m`, or `0`.
+/// Parses `15s`, `500ms`, `2m`, `1h30m`, or `0`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no time; try 500ms, 15s, 2m or 1h30m");
     if text == "0" {
@@ -35,7 +35,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text.is_empty() || total > LONGEST { Err(wrong()) } else { Ok(total) }
 }
 
-/// The same for people, rounded down: an age is never longer than really passed.
+/// Formats a duration for people, rounded down: an age is never shown longer than it is.
 pub(crate) fn shown(time: Duration) -> String {
     let (seconds, millis) = (time.as_secs(), time.subsec_millis());
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
@@ -54,7 +54,7 @@ pub(crate) fn shown(time: Duration) -> String {
     }
 }
 
-/// So many milliseconds, for people.
+/// Formats milliseconds for people.
 pub(crate) fn ms(ms: u64) -> String {
     shown(Duration::from_millis(ms))
 }

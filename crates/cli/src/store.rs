@@ -1,4 +1,4 @@
-//! How does somebody start a store that refuses the dead?
+//! Runs a store that refuses stale tokens.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub(crate) struct Store {
     pub(crate) output: Output,
 }
 
-/// Runs a store until somebody stops it.
+/// Runs the store until a signal stops it.
 pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
     let asked = guard::asked()?;
     let data = match &flags.data {

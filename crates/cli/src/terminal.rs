@@ -1,4 +1,4 @@
-//! How is a whole terminal drawn on, and its keys read, and everything left as it was?
+//! Draws on the whole terminal, reads its keys, and restores it afterwards.
 
 use std::io::{IsTerminal, Read, Write};
 
@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::failure::Failure;
 
-/// A key that was pressed.
+/// A pressed key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Key {
     Letter(char),
@@ -19,25 +19,25 @@ pub(crate) enum Key {
     Down,
 }
 
-/// A terminal that is drawn on as a whole. Dropping it shows what was there before.
+/// A terminal that is drawn on as a whole. Dropping it restores the previous content.
 pub(crate) struct Screen {
     before: Termios,
 }
 
-/// Columns and rows.
+/// The size of a terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Size {
     pub(crate) columns: usize,
     pub(crate) rows: usize,
 }
 
-/// Whether there is a terminal on both sides.
+/// Whether stdin and stdout are terminals.
 pub(crate) fn there() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
 
 impl Screen {
-    /// Takes the terminal. Ctrl-C still is a signal.
+    /// Takes the terminal over. Ctrl-C still sends a signal.
     pub(crate) fn open() -> Result<Self, Failure> {
         let failed = |error| Failure::refused(format!("cannot use the terminal: {error}"));
         let before = termios::tcgetattr(rustix::stdio::stdin()).map_err(failed)?;
@@ -48,7 +48,7 @@ impl Screen {
         Ok(Self { before })
     }
 
-    /// How much room there is.
+    /// The size of the terminal.
     pub(crate) fn size(&self) -> Size {
         let size = termios::tcgetwinsize(rustix::stdio::stdout());
         let (columns, rows) = size.map_or((80, 24), |it| (it.ws_col, it.ws_row));
@@ -63,7 +63,7 @@ impl Screen {
             text.push_str(&cut(line, size.columns));
             text.push_str("\x1b[K\r\n");
         }
-        // The last line's end would scroll the first one away.
+        // A newline after the last row would scroll the first one away.
         text.truncate(text.len().saturating_sub(if lines.len() >= size.rows { 2 } else { 0 }));
         text.push_str("\x1b[J");
         write(&text);
@@ -73,12 +73,12 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         write("\x1b[?25h\x1b[?1049l");
-        // If it cannot be set back, there is nothing left to do about it.
+        // A failure to restore the terminal cannot be handled.
         let _ = termios::tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.before);
     }
 }
 
-/// Keys from now on.
+/// Delivers keys from now on.
 pub(crate) fn keys() -> mpsc::UnboundedReceiver<Key> {
     let (to, from) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -112,7 +112,7 @@ fn parse(bytes: &[u8]) -> Vec<Key> {
     keys
 }
 
-/// A line that fits; what colours it does not count.
+/// Cuts a line to the width; colour codes do not count.
 fn cut(line: &str, columns: usize) -> String {
     let (mut text, mut shown, mut coded) = (String::new(), 0, false);
     for c in line.chars() {
@@ -136,14 +136,14 @@ fn cut(line: &str, columns: usize) -> String {
     text
 }
 
-/// A line for stderr that does not go on in the next one, so that whoever draws over it knows how many there are.
+/// Cuts a line for stderr to one row, so that the caller knows how many rows to draw over.
 pub(crate) fn fitted(line: &str) -> String {
     let size = termios::tcgetwinsize(rustix::stdio::stderr());
     let columns = size.map_or(0, |it| usize::from(it.ws_col));
     within(line, if columns == 0 { 80 } else { columns })
 }
 
-/// How many columns a letter takes: two for some, none for accents that stand over others.
+/// How many columns a character takes: two for wide ones, none for combining accents.
 fn width(letter: char) -> usize {
     letter.width().unwrap_or(0)
 }
@@ -159,7 +159,7 @@ fn within(line: &str, columns: usize) -> String {
 
 fn write(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    // A terminal that has gone is noticed by its signal.
+    // If the terminal is gone, the process gets a signal.
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 

@@ -1,4 +1,4 @@
-//! How is a lock given back that a lease holds?
+//! Releases a lock that a lease holds.
 
 use clap::Args;
 use serde_json::json;
@@ -32,7 +32,6 @@ pub(crate) struct Unlock {
     pub(crate) reach: Reach,
 }
 
-/// Gives a lock back.
 pub(crate) fn unlock(flags: &Unlock) -> Result<Exit, Failure> {
     let lease: String = said(flags.lease.clone(), "--lease", "TENURE_LEASE")?;
     let token: u64 = said(flags.token, "--token", "TENURE_TOKEN")?;
@@ -61,7 +60,7 @@ pub(crate) fn unlock(flags: &Unlock) -> Result<Exit, Failure> {
     })
 }
 
-/// A no that says who has the lock instead.
+/// Adds to a failure who holds the lock instead.
 async fn whose(cluster: &crate::reach::Cluster, lock: &str, failure: Failure) -> Failure {
     if failure.reason != "NOT_HOLDER" {
         return failure;

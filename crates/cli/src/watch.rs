@@ -1,4 +1,4 @@
-//! How does somebody see every change as it happens?
+//! Prints changes and leaders as they happen.
 
 use clap::Args;
 use serde_json::json;
@@ -41,7 +41,7 @@ pub(crate) struct Observe {
     pub(crate) reach: Reach,
 }
 
-/// Prints changes until somebody ends it.
+/// Prints changes until the limit or a signal.
 pub(crate) fn watch(flags: &Watch) -> Result<Exit, Failure> {
     flags.reach.with(async |cluster| {
         let mut asked = signals::listen()?;
@@ -65,7 +65,7 @@ pub(crate) fn watch(flags: &Watch) -> Result<Exit, Failure> {
     })
 }
 
-/// Why it does not go on, and how it does without a gap.
+/// The failure of a watch, with the command that continues it without a gap.
 fn broken(flags: &Watch, last: Option<Revision>, error: tenure::Error) -> Failure {
     let prefix = match flags.prefix.as_str() {
         "" => String::new(),
@@ -102,7 +102,7 @@ fn print(output: Output, batch: Batch) {
     }
 }
 
-/// Prints who leads, and every change of it.
+/// Prints the leader, and every change of leader.
 pub(crate) fn observe(flags: &Observe) -> Result<Exit, Failure> {
     flags.reach.with(async |cluster| {
         let mut asked = signals::listen()?;

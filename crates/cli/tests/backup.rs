@@ -1,4 +1,4 @@
-//! Real processes: does a cluster come back from a backup, or from the disk of its last member?
+//! Tests that a cluster comes back from a backup, or from the disk of its last member.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{Cluster, field, tenure, wait};
 
-/// Long enough that nothing ends by itself, short enough to wait for the quiet period.
+/// Long enough that nothing expires by itself, short enough to wait for the quiet period.
 const TTL_MS: u64 = 4_000;
 
 /// A field of one line of JSON.
@@ -42,7 +42,7 @@ fn empty() -> Cluster {
     Cluster::new()
 }
 
-/// A cluster of one with a backup, which has ended since.
+/// Makes a backup of a cluster of one, and ends the cluster.
 fn past(dir: &Path) -> PathBuf {
     let mut cluster = Cluster::found(1);
     cluster.ok(&format!("lease 1 {TTL_MS} ana"));
@@ -54,7 +54,7 @@ fn past(dir: &Path) -> PathBuf {
     file
 }
 
-/// Adds members by --join until there are three that vote.
+/// Adds members with --join until three vote.
 fn grow_to_three(cluster: &mut Cluster) {
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);
     while cluster.members.len() < 3 {
@@ -80,7 +80,7 @@ fn what_was_acknowledged_before_a_backup_is_in_it_and_locks_are_not() {
     cluster.ok("lock 2 deploy queue");
     let file = cluster.dir.path().join("backup");
 
-    // Writes go on before, during and after; a queue is there.
+    // Writes go on before, during and after the backup; a queue exists.
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let (before, said) = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -97,7 +97,7 @@ fn what_was_acknowledged_before_a_backup_is_in_it_and_locks_are_not() {
             loaded.then_some(())
         });
         let before = written.load(Ordering::Acquire);
-        // Any member will do, also one that does not lead.
+        // Any member can make the backup, also a follower.
         let said = back_up(&cluster, (leader + 1) % 3, &file);
         wait("writes go on", || (written.load(Ordering::Acquire) > before + 5).then_some(()));
         stop.store(true, Ordering::Release);
@@ -108,7 +108,7 @@ fn what_was_acknowledged_before_a_backup_is_in_it_and_locks_are_not() {
     let beside: Vec<_> =
         fs::read_dir(cluster.dir.path()).unwrap().map(|f| f.unwrap().file_name()).collect();
     assert!(beside.iter().all(|name| !name.to_string_lossy().ends_with(".tmp")), "{beside:?}");
-    // Given after the backup, which knows nothing of it.
+    // A grant after the backup, which does not contain it.
     let locks = cluster.ok("locks");
     let last: u64 = field(&locks, "token").unwrap().parse().unwrap();
     assert!(last > first.parse().unwrap(), "{locks}");
@@ -117,7 +117,7 @@ fn what_was_acknowledged_before_a_backup_is_in_it_and_locks_are_not() {
 
     let mut new = empty();
     let at = new.add();
-    // The longest ttl and lock-delay that the cluster allowed, less what all clients were stopped for.
+    // The longest ttl and lock-delay that the cluster allowed, less the time for which all clients were stopped.
     let stopped = format!("{}ms", 3_660_000 - TTL_MS);
     let restored =
         restore(&[text(&file), "--data", text(&new.data(at)), "--stopped-for", &stopped]);
@@ -171,8 +171,8 @@ fn a_restored_member_grows_to_three_and_other_restores_are_kept_out() {
     };
     assert_eq!(lines, [line(&first), line(&second)]);
 
-    // One that does not know of the first has its epoch, but is not it. It takes its place, and its
-    // address; the others of the first do not take it for what it was.
+    // A restore that does not know the first one gets the same epoch, but another incarnation. It takes the place and
+    // address of the first; the other members of the first must not accept it.
     fs::rename(&data, cluster.dir.path().join("first")).unwrap();
     let other = cluster.dir.path().join("other.ledger");
     let third = restore(
@@ -189,7 +189,7 @@ fn a_restored_member_grows_to_three_and_other_restores_are_kept_out() {
             words.lines().find(|line| line.contains(what) && line.contains("another restore"));
         line.map(str::to_owned)
     };
-    // Whichever of them dials, the one says that it refuses and the other that it was refused.
+    // Whichever member dials, one reports that it refuses and the other that it was refused.
     wait("both say so", || {
         let refuses = |at| says(at, "a connection was refused").is_some();
         let refused = |at| says(at, "cannot reach a member").is_some();
@@ -199,7 +199,7 @@ fn a_restored_member_grows_to_three_and_other_restores_are_kept_out() {
     assert!(status.contains("serving=false"), "{status}");
 }
 
-/// Every file below a directory, with its bytes and when it was changed.
+/// Every file below a directory, with its bytes and its time of change.
 fn contents(path: &Path) -> BTreeMap<PathBuf, (Vec<u8>, std::time::SystemTime)> {
     let mut all = BTreeMap::new();
     for found in fs::read_dir(path).unwrap().map(Result::unwrap) {
@@ -312,7 +312,7 @@ fn every_mistake_has_one_line_and_its_exit_code() {
     restore(&[text(&file), "--data", text(&given), "--epoch", "3"]);
     refuse_with(1, &["--epoch", "3"], "epoch 3 was given to another restore");
     refuse_with(1, &["--epoch", "2"], "epoch 2 is too low: 4 is");
-    // 7 << 48 | 1: the first token of epoch 7.
+    // 7 << 48 | 1 is the first token of epoch 7.
     refuse_with(
         1,
         &["--epoch", "5", "--above", "1970324836974593"],
@@ -340,7 +340,7 @@ fn every_mistake_has_one_line_and_its_exit_code() {
     assert_eq!(backup.code, Some(69));
     assert!(backup.err.contains("no backup from 127.0.0.1:1") && !path("b").exists());
 
-    // What was refused left the way open; a ledger that cannot be written needs an epoch.
+    // A refused restore does not block the next one. Without a writable ledger, a restore needs an epoch.
     let said = tenure(&[&["restore"], &closed[..], &["--epoch", "9"]].concat());
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert!(

@@ -1,4 +1,4 @@
-//! Does `tenure dev` keep what it promised, and say what stands in its way?
+//! Tests that `tenure dev` keeps its data and reports what prevents its start.
 
 mod common;
 
@@ -97,7 +97,7 @@ fn what_stands_in_the_way_is_said_in_one_line() {
     }
     assert_eq!(spoiled, 1);
     fails(data, free_port(), 1, "CORRUPT: log is corrupt at segment 1");
-    // What is said to help does.
+    // The advice in the message works.
     let advice = "in ~/data; try moving it away; then tenure restore BACKUP --data ~/data";
     fails(data, free_port(), 1, advice);
     fs::rename(data, dir.path().join("away")).unwrap();
@@ -121,7 +121,7 @@ fn what_stands_in_the_way_is_said_in_one_line() {
     );
 }
 
-/// The first of so many ports in a row.
+/// The first of this many consecutive ports.
 fn ports_in_a_row(count: u16) -> u16 {
     loop {
         let first = free_port();
@@ -150,7 +150,7 @@ fn several_in_one_process_go_on_without_one_that_is_removed() {
     ready(&process, ": 3 members in one process");
     let put = tenure(&["key", "put", "before", "v", "--addr", &addr]);
     assert_eq!(put.code, Some(0), "{}", put.err);
-    // As hard as it gets: it leads, and is asked itself.
+    // The hardest case: the member leads, and gets the request itself.
     let led = tenure(&["cluster", "transfer", "dev-3", "--addr", &addr]);
     assert_eq!(led.code, Some(0), "{}", led.err);
     let third = format!("127.0.0.1:{}", port + 2);
@@ -165,7 +165,7 @@ fn several_in_one_process_go_on_without_one_that_is_removed() {
     assert!(process.ended().success(), "{}", process.words());
     assert!(!process.words().contains("error:"), "{}", process.words());
 
-    // Also where clients find them elsewhere.
+    // Also where clients find them at other addresses.
     let addr = format!("127.0.0.1:{}", ports_in_a_row(3));
     let clients = ["--data", data, "--clients", &addr];
     let arguments = [&["dev", "--members", "3"], &clients[..]].concat();
@@ -176,7 +176,7 @@ fn several_in_one_process_go_on_without_one_that_is_removed() {
     process.signal("-TERM");
     assert!(process.ended().success(), "{}", process.words());
 
-    // Other members than those that are there are not started beside them.
+    // The command refuses to start another number of members in the directory.
     let refused = |log: &str, arguments: &[&str], says: &str| {
         let mut process = Process::start(&dir.path().join(log), arguments);
         assert_eq!(process.ended().code(), Some(78), "{}", process.words());

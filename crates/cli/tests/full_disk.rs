@@ -1,4 +1,4 @@
-//! What does a member do on a disk that fills up?
+//! Tests how a member behaves on a disk that fills up.
 
 mod common;
 
@@ -9,17 +9,17 @@ use std::process::Command;
 
 use common::{Process, ask, field, free_port, wait};
 
-/// `dev` needs two segments of 8 MiB and a reserve of 16, some segments more when they are filled, and takes
-/// the reserve again when twice as much is free.
+/// `dev` needs two segments of 8 MiB and a reserve of 16, some more segments when they fill up, and takes the reserve
+/// again when twice as much is free.
 const DISK_MIB: usize = 96;
 
-/// A small file system in memory, gone with this value.
+/// A small file system in memory. Dropping it unmounts it.
 struct SmallDisk {
     path: PathBuf,
 }
 
 impl SmallDisk {
-    /// Nothing if this process may not mount.
+    /// Mounts the disk; `None` if this process may not mount.
     fn mount(path: PathBuf) -> Option<Self> {
         fs::create_dir(&path).unwrap();
         let size = format!("size={DISK_MIB}m");
@@ -40,7 +40,7 @@ impl SmallDisk {
         }
     }
 
-    /// Writes until only so many bytes are free.
+    /// Writes until only this many bytes are free.
     fn fill_up_to(&self, free_bytes: u64) {
         let path = self.path.join(format!("filler-{free_bytes}"));
         let mut filler = File::create(path).unwrap();
@@ -86,8 +86,7 @@ fn wait_for_disk(port: u16, word: &str) {
     wait(word, || (field(&ask(port, "status")?, "disk").as_deref() == Some(word)).then_some(()));
 }
 
-/// Renews so many leases at once that the log grows by about 30 kB, until it has that many segments
-/// more to fill.
+/// Renews many leases at once, which grows the log by about 30 kB, until `is_enough` returns true.
 fn renew_until(port: u16, is_enough: impl Fn() -> bool + Sync) {
     let line = format!("renew 7 {}", "9007199254740991 ".repeat(3_700));
     let is_enough = &is_enough;
@@ -123,7 +122,7 @@ fn a_full_disk_refuses_growth_and_nothing_else_until_there_is_room() {
         (fs::read_dir(disk.path.join("data/log")).ok()?.count() == 2).then_some(())
     });
 
-    // Before the reserve is touched, what makes the state grow is refused, and had no effect.
+    // Before the reserve is used, the member refuses what makes the state grow, without an effect.
     disk.fill_up_to(6 << 20);
     wait_for_disk(port, "short");
     for line in ["lease 9 600000 cleo", "lock 8 build", "put key value"] {
@@ -134,7 +133,7 @@ fn a_full_disk_refuses_growth_and_nothing_else_until_there_is_room() {
     assert!(ask(port, "get key").unwrap().starts_with("ok absent "));
     assert!(ask(port, "renew 7 8").unwrap().starts_with("ok ttl_ms=600000 ttl_ms=600000"));
 
-    // Not a byte is free, and renewals fill the log into the reserve.
+    // No byte is free, and renewals fill the log into the reserve.
     disk.fill_up_to(0);
     renew_until(port, || !reserve.exists());
     assert!(process.words().contains("the reserve is given back"), "{}", process.words());
@@ -143,7 +142,7 @@ fn a_full_disk_refuses_growth_and_nothing_else_until_there_is_room() {
     assert!(ask(port, "lock 8 deploy").unwrap().starts_with("error none disk-full"));
     assert!(ask(port, "revoke 8").unwrap().starts_with("ok revoked"));
 
-    // With room again, the reserve comes back and the state may grow; nothing was lost.
+    // With room again, the member takes the reserve back and the state may grow; nothing was lost.
     disk.make_room();
     wait_for_disk(port, "enough");
     wait("the reserve is held again", || reserve.exists().then_some(()));

@@ -1,4 +1,4 @@
-//! Members in different places, as real processes: who leads, and who only reads?
+//! Tests leadership preferences and reads of learners, with real processes.
 
 mod common;
 
@@ -38,12 +38,12 @@ fn the_preferred_member_gets_leadership_back_and_not_while_it_cannot_take_it() {
     let mut cluster = found(["50", "100", "50"]);
     wait("the preferred member leads", || (cluster.leader() == 1).then_some(()));
 
-    // Cut off, as far as the others can tell: its sockets are open and nobody answers.
+    // Cut off, as far as the others can tell: its sockets are open, and it does not answer.
     cluster.members[1].process.as_ref().unwrap().signal("-STOP");
     let instead = wait("another one leads", || Some(cluster.leader()).filter(|at| *at != 1));
     let term = number(&cluster, instead, "term");
     let before = words(&cluster, instead).matches(HANDS).count();
-    // The machine's clock counts while a lease is there.
+    // The state machine's clock advances while a lease exists.
     cluster.ok("lease 7 600000 worker");
     let from_ms = number(&cluster, instead, "clock_ms");
     wait("it has led for longer than it takes to hand over", || {
@@ -84,7 +84,7 @@ fn a_learner_reads_as_well_as_anybody_and_counts_for_nothing() {
     cluster.ok("lease 7 600000 worker");
     cluster.ok("lock 7 deploy");
     for round in 0..20 {
-        // What was acknowledged is there, whether the learner has it yet or not.
+        // An acknowledged write is visible, whether the learner has it yet or not.
         cluster.ok(&format!("put key {round}"));
         let read =
             wait("it reads", || Some(its(&cluster, "get key")).filter(|a| a.starts_with("ok")));
@@ -95,7 +95,7 @@ fn a_learner_reads_as_well_as_anybody_and_counts_for_nothing() {
     let stale = its(&cluster, "stale locks");
     assert!(stale.contains("[deploy held client=worker") && stale.contains(" stale revision="));
 
-    // One of three voters may go. The learner does not make up for a second one.
+    // One of three voters may fail. The learner does not replace a second one.
     let first = (cluster.leader() + 1) % 3;
     cluster.kill(first);
     let before = revision(&its(&cluster, "stale get key"));
@@ -112,7 +112,7 @@ fn a_learner_reads_as_well_as_anybody_and_counts_for_nothing() {
         cluster.ask(last, "status").unwrap().contains("leader=none").then_some(())
     });
     assert!(cluster.ask(last, "put key lost").unwrap().starts_with("error none"));
-    // A learner may still know whom it followed, who does not lead any more.
+    // A learner may still know the member that it followed, which no longer leads.
     let unread = its(&cluster, "get key");
     let words = ["error none no-leader ", "error none not-leader "];
     assert!(words.iter().any(|word| unread.starts_with(word)), "{unread}");

@@ -1,4 +1,4 @@
-//! Members under certificates, as real processes: who gets in, and does anybody else disturb them?
+//! Tests which members and clients get in under TLS, and that others do not disturb the cluster.
 
 #[path = "common/authority.rs"]
 mod authority;
@@ -11,7 +11,7 @@ use authority::{Authority, Papers};
 use common::{Cluster, Process, field, tenure, wait};
 use tenure_server::tls::Trust;
 
-/// Three members that talk under certificates.
+/// Three members that use certificates.
 fn found(name: &str) -> (Cluster, Authority, Vec<Papers>) {
     let mut cluster = Cluster::new();
     let authority = Authority::new(cluster.dir.path(), name);
@@ -40,7 +40,7 @@ fn words(cluster: &Cluster, at: usize) -> String {
     cluster.members[at].process.as_ref().unwrap().words()
 }
 
-/// Waits until one of the others has said something.
+/// Waits until one of these members has logged something.
 fn somebody_says(cluster: &Cluster, others: &[usize], what: &str) {
     wait(what, || others.iter().any(|at| words(cluster, *at).contains(what)).then_some(()));
 }
@@ -54,7 +54,7 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
     let leader = cluster.leader();
     cluster.kill(leader);
     assert!(cluster.ok("locks").contains("deploy held client=worker"));
-    // A backup is taken under TLS too, and not by whoever believes nobody.
+    // A backup is taken under TLS too, and a client without an authority gets none.
     let file = cluster.dir.path().join("backup");
     let address = cluster.address(cluster.leader()).to_string();
     let plain = ["backup", file.to_str().unwrap(), "--addr", &address];
@@ -63,12 +63,12 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
     let trusting = [&plain[..], &["--tls-ca", papers[0].ca.to_str().unwrap()]].concat();
     let taken = tenure(&trusting);
     assert!(taken.code == Some(0) && file.exists(), "{}", taken.err);
-    // So do all other commands, which show no certificate because nobody asks for one here.
+    // So do all other commands. They show no certificate, because these members do not require one.
     let ca = papers[0].ca.to_str().unwrap();
     let locks = tenure(&["locks", "--addr", &address, "--tls-ca", ca]);
     assert!(locks.code == Some(0) && locks.out.contains("worker"), "{}{}", locks.out, locks.err);
     let status = tenure(&["cluster", "status", "--addr", &address, "--tls-ca", ca]);
-    // Each of them says how its disk is, under TLS.
+    // Each member reports the state of its disk, under TLS.
     let told =
         status.out.lines().filter(|line| line.contains("ms ") && !line.contains("down")).count();
     assert!(status.code == Some(0) && told == 2, "{}{}", status.out, status.err);
@@ -105,7 +105,7 @@ fn certificates_and_address_come_from_flags_else_variables_else_the_file() {
     let run = |file: Option<usize>, variables: Option<usize>, flags: Option<usize>| {
         let mut command = std::process::Command::new(common::TENURE);
         command.env_clear().args(["locks", "--connect-timeout"]);
-        // Whoever strikes the right place has time; whoever does not need not wait.
+        // Only the right settings get a long timeout; the wrong ones need not wait.
         let right = flags.or(variables).or(file) == Some(0);
         command.arg(if right { "30s" } else { "300ms" });
         let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
@@ -149,7 +149,7 @@ fn who_shows_a_certificate_of_another_member_is_refused_and_the_others_go_on() {
     let others: Vec<_> = (0..3).filter(|at| *at != stolen).collect();
     cluster.kill(stolen);
     cluster.ok("put key value");
-    // Its data, under the name and certificate of somebody else.
+    // The member's data, with the name and certificate of another member.
     let real = std::mem::replace(&mut cluster.members[stolen].name, "m9".into());
     std::fs::rename(cluster.dir.path().join(&real), cluster.data(stolen)).unwrap();
     start(&mut cluster, stolen, &authority.sign("m9"), &["--rename"]);
@@ -165,7 +165,7 @@ fn who_shows_a_certificate_of_another_member_is_refused_and_the_others_go_on() {
     start(&mut cluster, stolen, &papers[stolen], &["--rename"]);
     cluster.agree(&[0, 1, 2]);
 
-    // A certificate that is not its own is no use from the start.
+    // A certificate that names another member is refused at the start.
     let at = cluster.add();
     start(&mut cluster, at, &papers[0], &["--join", "127.0.0.1:1"]);
     let ended = cluster.members[at].process.as_mut().unwrap().ended();
@@ -183,13 +183,13 @@ fn another_authority_is_refused_and_the_others_go_on() {
     let theirs = Authority::new(cluster.dir.path(), "theirs");
     let at = cluster.add();
     let mut papers = theirs.sign("m3");
-    // It believes everybody; nobody believes it.
+    // This member trusts both authorities; no other member trusts its certificate.
     papers.ca = authority.and(&theirs);
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);
     start(&mut cluster, at, &papers, &["--join", &seed]);
     somebody_says(&cluster, &[0], "invalid peer certificate: UnknownIssuer");
     cluster.kill(at);
-    // And one that believes only its own authority does not talk to the cluster.
+    // A member that trusts only its own authority does not talk to the cluster.
     start(
         &mut cluster,
         at,
@@ -209,7 +209,7 @@ fn who_speaks_in_plain_or_not_at_all_is_cut_off_and_keeps_nobody_out() {
     let here = (away + 1) % 3;
     cluster.kill(away);
     let port = cluster.members[here].members;
-    // More than are let wait; each of them says nothing.
+    // More silent connections than a member lets wait.
     let silent: Vec<_> =
         (0..100).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();

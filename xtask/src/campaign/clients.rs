@@ -1,4 +1,4 @@
-//! How do real clients of real members run for long?
+//! Runs the long tests of real clients against real members.
 
 use std::process::{ExitCode, Stdio};
 
@@ -13,9 +13,9 @@ use super::Record;
 
 /// A test that takes a number and ends with a line of numbers.
 pub(super) struct Long {
-    /// The campaign, and the first word of the line.
+    /// The campaign's name, which is also the first word of the line.
     word: &'static str,
-    /// What the number counts, as the second word begins.
+    /// What the number counts; the second word of the line begins with it.
     unit: &'static str,
     variable: &'static str,
     test: &'static str,
@@ -35,7 +35,7 @@ pub(super) const LOSSES: Long = Long {
     test: "losses::no_lease_is_lost_while_leaders_are_killed",
 };
 
-/// Runs one, and adds its row.
+/// Runs one campaign and adds its row.
 pub(super) fn run(repo: &Repo, long: &Long, count: u64) -> Result<ExitCode> {
     let Long { word, unit, variable, test } = long;
     ensure!(count > 0, "a campaign needs some {unit}");
@@ -46,7 +46,7 @@ pub(super) fn run(repo: &Repo, long: &Long, count: u64) -> Result<ExitCode> {
     command.env(variable, count.to_string()).env("CARGO_TERM_QUIET", "true");
     let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    // The word may stand behind what the test runner says about the test.
+    // The word may follow what the test runner prints about the test.
     let start = format!("{word} {unit}=");
     let line = text.lines().find_map(|line| line.find(&start).map(|at| &line[at..]));
     if let Some(line) = line {

@@ -1,4 +1,4 @@
-//! How long were decoders looked at, and what came of it?
+//! Fuzzes decoders for a given time and records the totals.
 
 use std::process::{ExitCode, Stdio};
 
@@ -10,10 +10,10 @@ use crate::workspace::Workspace;
 
 use super::Record;
 
-/// How the fuzzer says, at its end, how many inputs it has tried.
+/// The prefix of the fuzzer's final line with the number of inputs.
 const TRIED: &str = "stat::number_of_executed_units:";
 
-/// Looks for new inputs of one target after another, or of those that are named; one row for each.
+/// Fuzzes all targets, or the named ones, one after another, and records one row for each.
 pub(super) fn run(repo: &Repo, named: &[String], seconds: u64) -> Result<ExitCode> {
     ensure!(seconds > 0, "a campaign needs at least one second");
     Workspace::load(repo)?.require(fuzz::PACKAGE)?;

@@ -1,4 +1,4 @@
-//! How do the store and the proxy run for long: many kills, or many numbers added to a set?
+//! Runs the store and the proxy for long: many kills, or many numbers added to a set.
 
 use std::process::{ExitCode, Stdio};
 
@@ -11,7 +11,7 @@ use crate::workspace::Workspace;
 
 use super::Record;
 
-/// A scenario, and the first word of the line that it ends with.
+/// A scenario, and the first word of its last line.
 type Scenario = (&'static str, &'static str);
 
 const KILLS: &[Scenario] = &[
@@ -49,7 +49,7 @@ fn run(
         command.env(name, number.to_string()).env("CARGO_TERM_QUIET", "true");
         let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
         let text = String::from_utf8_lossy(&output.stdout);
-        // The word may stand behind what the test runner says about the test.
+        // The word may follow what the test runner prints about the test.
         let lines =
             text.lines().filter_map(|line| line.find(&format!("{word} ")).map(|at| &line[at..]));
         let mut lines = lines.filter(|line| line.contains(" violations="));

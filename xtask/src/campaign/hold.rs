@@ -1,4 +1,4 @@
-//! How is `tenure run` tried for long: everything done to it many times, and a storm?
+//! Tests `tenure run` for long: every scene many times, and a storm.
 
 use std::collections::BTreeMap;
 use std::process::{ExitCode, Stdio};
@@ -11,19 +11,19 @@ use crate::workspace::Workspace;
 
 use super::Record;
 
-/// The tests that take a number of runs; each prints lines that begin with one of the words.
+/// The tests that take a number of runs; each prints lines that begin with one of `WORDS`.
 const RUNS: &[&str] = &[
     "scenes::nothing_is_left_at_the_next_grant_whatever_is_done_to_it",
     "frozen::frozen_with_its_watchdog_it_runs_nothing_and_dies_when_thawed",
     "peers::",
 ];
 const STORM: &str = "storm::twenty_who_want_one_lock_never_meet_and_none_starves";
-/// What the lines that are kept begin with.
+/// The beginnings of the lines that are kept.
 const WORDS: &[&str] = &["run scene=", "peer name=", "storm seconds="];
-/// Other tools take as long and prove less.
+/// The divisor of the runs for other tools: they take as long and prove less.
 const PEER_RUNS_PART: u64 = 10;
 
-/// Does everything to `tenure run` so many times.
+/// Runs every scene of `tenure run` this many times.
 pub(super) fn runs(repo: &Repo, runs: u64) -> Result<ExitCode> {
     ensure!(runs > 0, "a campaign needs at least one run");
     let mut record = open(repo)?;
@@ -40,7 +40,7 @@ pub(super) fn runs(repo: &Repo, runs: u64) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A storm of so many seconds.
+/// Runs a storm of this many seconds.
 pub(super) fn storm(repo: &Repo, seconds: u64) -> Result<ExitCode> {
     ensure!(seconds > 0, "a storm takes at least a second");
     let mut record = open(repo)?;
@@ -59,8 +59,8 @@ fn open(repo: &Repo) -> Result<Record> {
     Record::open(repo)
 }
 
-/// Runs a test to its end, with its progress on the terminal; what it said of its totals, and whether it failed: also
-/// then there are some, which belong into the record.
+/// Runs a test to its end, with its progress on the terminal. Returns the lines with its totals, and whether it
+/// failed: the totals of a failed test belong in the record too.
 fn lines(repo: &Repo, test: &str, (name, value): (&str, &str)) -> Result<(Vec<String>, bool)> {
     let mut command = hold_command(repo);
     command.args(["--", test, "--nocapture"]).env(name, value).env("CARGO_TERM_QUIET", "true");
@@ -75,12 +75,12 @@ fn lines(repo: &Repo, test: &str, (name, value): (&str, &str)) -> Result<(Vec<St
     Ok((found, failed))
 }
 
-/// The part of a line that says totals. It may stand behind what the test runner says about the test.
+/// The part of a line that contains totals. It may follow what the test runner prints about the test.
 fn total(line: &str) -> Option<String> {
     WORDS.iter().find_map(|word| line.find(word)).map(|at| line[at..].to_owned())
 }
 
-/// Lines that differ in their numbers alone become one: counts are added, times are their median.
+/// Merges lines that differ only in their numbers: counts are added, times become their median.
 fn added_up(lines: &[String]) -> Vec<String> {
     let mut groups: BTreeMap<String, Vec<&String>> = BTreeMap::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! How is a long run cut into chunks, and where are its totals kept?
+//! Runs long campaigns in chunks and records their totals.
 
 mod clients;
 mod fuzz;
@@ -21,9 +21,10 @@ use crate::repo::Repo;
 use crate::said;
 use crate::workspace::Workspace;
 
-/// Where the totals are written, one row per campaign.
+/// The file with the totals, one row per campaign.
 const RECORD: &str = "docs/campaigns.md";
-/// What runs in chunks of so many: what an interrupt can lose, about as long as a layer of `test`.
+/// A campaign that runs in chunks. An interrupt loses at most one chunk, which takes about as long as a layer of
+/// `test`.
 struct Kind {
     word: &'static str,
     unit: &'static str,
@@ -137,7 +138,7 @@ enum Name {
     Fuzz,
 }
 
-/// The rows that were there, and the one that a campaign is about to add.
+/// The existing rows, and where a campaign adds its own.
 struct Record {
     path: PathBuf,
     commit: String,
@@ -150,28 +151,28 @@ impl Record {
         Ok(Self { commit: repo.commit(RECORD)?, rows: read_record(&path)?, path })
     }
 
-    /// Writes a row after those that are there.
+    /// Writes a row after the existing ones.
     fn replace(&self, campaign: &str, line: &str) -> Result<String> {
         let text = format!("{}| {campaign} | {} | {line} |\n", self.rows, self.commit);
         write_record(&self.path, &text)?;
         Ok(text)
     }
 
-    /// Writes a row, and keeps it.
+    /// Writes a row and keeps it.
     fn add(&mut self, campaign: &str, line: &str) -> Result<()> {
         self.rows = self.replace(campaign, line)?;
         Ok(())
     }
 }
 
-/// One piece of a campaign.
+/// One part of a campaign.
 #[derive(Debug, PartialEq)]
 struct Chunk {
     from: u64,
     len: u64,
 }
 
-/// `cargo xtask campaign`
+/// Runs `cargo xtask campaign`.
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
     match args.name {
         Name::Model => long(repo, &MODEL, args.from, args.sequences),
@@ -194,7 +195,7 @@ fn long(repo: &Repo, kind: &Kind, from: u64, len: u64) -> Result<ExitCode> {
     ensure!(len > 0, "a campaign needs some {unit}");
     Workspace::load(repo)?.require(SIM)?;
     let record = Record::open(repo)?;
-    // Built before the first chunk, so that cargo need not speak between the progress lines.
+    // Build before the first chunk, so that cargo prints nothing between the progress lines.
     let mut build = cargo(repo, "build");
     build.args(["--profile", "sim", "--package", SIM]);
     ensure!(hand_over(build)? == ExitCode::SUCCESS, "{SIM} does not build");
@@ -204,7 +205,7 @@ fn long(repo: &Repo, kind: &Kind, from: u64, len: u64) -> Result<ExitCode> {
         let (numbers, failed) = run_chunk(repo, kind, &chunk)?;
         add(&mut totals, &numbers);
         let line = totals_line(kind, from, &totals);
-        // Written after every chunk: an interrupt then needs no handler to keep the totals.
+        // Write after every chunk: the totals then survive an interrupt without a signal handler.
         record.replace(word, &line)?;
         println!("{line}, of {len}, in {}s", watch.elapsed().as_secs());
         ensure!(!failed, "the chunk from {} found a violation; its output is above", chunk.from);
@@ -212,7 +213,7 @@ fn long(repo: &Repo, kind: &Kind, from: u64, len: u64) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs one chunk; says its numbers and whether it failed.
+/// Runs one chunk. Returns its numbers, and whether it failed.
 fn run_chunk(repo: &Repo, kind: &Kind, chunk: &Chunk) -> Result<(BTreeMap<String, u64>, bool)> {
     let Kind { word, unit, .. } = kind;
     let mut command = (kind.command)(repo);
@@ -230,7 +231,7 @@ fn run_chunk(repo: &Repo, kind: &Kind, chunk: &Chunk) -> Result<(BTreeMap<String
     }
     print!("{text}");
     let mut numbers = numbers.unwrap_or_default();
-    // A run that broke off before its last line still counts as one.
+    // A run that broke off before its last line still counts as one violation.
     let violations = numbers.entry("violations".to_owned()).or_default();
     *violations = (*violations).max(1);
     Ok((numbers, true))
@@ -245,15 +246,15 @@ fn chunks(most: u64, from: u64, len: u64) -> impl Iterator<Item = Chunk> {
 
 fn add(totals: &mut BTreeMap<String, u64>, numbers: &BTreeMap<String, u64>) {
     for (name, number) in numbers {
-        // Where a chunk began is not something to add up.
+        // The start of a chunk is not added up.
         if name != "from" {
             *totals.entry(name.clone()).or_default() += number;
         }
     }
 }
 
-/// `model from=0 sequences=40000 commands=9 violations=0`: what was tried first, other numbers of
-/// the program in order, violations last.
+/// Formats the totals: `model from=0 sequences=40000 commands=9 violations=0`. The tried units come first, other
+/// numbers of the program follow in order, violations come last.
 fn totals_line(kind: &Kind, from: u64, totals: &BTreeMap<String, u64>) -> String {
     let Kind { word, unit, .. } = kind;
     let number = |name: &str| totals.get(name).copied().unwrap_or(0);
@@ -277,7 +278,7 @@ fn read_record(path: &Path) -> Result<String> {
 }
 
 fn write_record(path: &Path, text: &str) -> Result<()> {
-    // Written beside and renamed, so that an interrupt leaves the old rows or the new ones.
+    // Write to a file beside it and rename, so that an interrupt leaves either the old rows or the new ones.
     let beside = path.with_extension("md.new");
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;

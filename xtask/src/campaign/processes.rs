@@ -13,7 +13,7 @@ use crate::workspace::Workspace;
 
 use super::Record;
 
-/// The scenarios that take a number of kills, and the first word of the line that each ends with.
+/// The scenarios that take a number of kills, and the first word of the last line of each.
 const KILLS: &[(&str, &str)] = &[
     ("leases::leases_live_their_time_while_leaders_are_killed", "kills"),
     ("kill::nothing_acknowledged_is_lost_by_kills_under_load", "load"),
@@ -22,7 +22,7 @@ const KILLS: &[(&str, &str)] = &[
 /// The scenario that takes a number of acquires to abandon.
 const ABANDONED: (&str, &str) =
     ("abandoned::a_retry_that_was_told_that_it_has_the_lock_keeps_it", "abandoned");
-/// As in the layer of `test`.
+/// How many scenarios run at once, as in the layer of `test`.
 const AT_ONCE: &str = "6";
 
 /// Kills leaders and followers, under leases and under load; one row for each.
@@ -45,7 +45,7 @@ pub(super) fn abandoned(repo: &Repo, acquires: u64) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs one scenario with so many of a unit, told by a variable, and keeps the line that it ends with.
+/// Runs one scenario with a number of units, passed in a variable, and records its last line.
 fn run(
     repo: &Repo,
     record: &mut Record,
@@ -58,7 +58,7 @@ fn run(
     command.env(name, number.to_string()).env("CARGO_TERM_QUIET", "true");
     let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    // The word may stand behind what the test runner says about the test.
+    // The word may follow what the test runner prints about the test.
     let start = format!("{word} {unit}=");
     let line = text.lines().find_map(|line| line.find(&start).map(|at| &line[at..]));
     if let Some(line) = line {
@@ -74,7 +74,7 @@ fn run(
     Ok(())
 }
 
-/// Runs every scenario so many times.
+/// Runs every scenario this many times.
 pub(super) fn scenarios(repo: &Repo, rounds: u64) -> Result<ExitCode> {
     ensure!(rounds > 0, "a campaign needs at least one round");
     Workspace::load(repo)?.require(CLI)?;
@@ -88,7 +88,7 @@ pub(super) fn scenarios(repo: &Repo, rounds: u64) -> Result<ExitCode> {
         let text = String::from_utf8_lossy(&output.stdout);
         let tests = said::tests(text.lines());
         let skipped = String::from_utf8_lossy(&output.stderr).matches("SKIPPED: ").count() as u64;
-        // The checker has tests of its own, which start no member.
+        // The checker's own tests start no member, so they do not count.
         let checker = text.lines().filter(|line| line.starts_with("test checker::")).count() as u64;
         let ran = (tests.passed + tests.failed).saturating_sub(skipped + checker);
         *totals.entry("scenarios").or_default() += ran;
@@ -97,7 +97,7 @@ pub(super) fn scenarios(repo: &Repo, rounds: u64) -> Result<ExitCode> {
         let (scenarios, violations) = (totals["scenarios"], totals["violations"]);
         let line =
             format!("processes rounds={round} scenarios={scenarios} violations={violations}");
-        // Replaced after every round: an interrupt then needs no handler to keep the totals.
+        // Replace the row after every round: the totals then survive an interrupt without a signal handler.
         record.replace("processes", &line)?;
         println!("{line}, of {rounds} rounds, in {}s", watch.elapsed().as_secs());
         if failed > 0 {

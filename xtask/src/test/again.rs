@@ -1,13 +1,14 @@
-//! Which tests failed, with what words, and may they be tried again by themselves?
+//! Finds failed tests and decides whether they are run again alone.
 //!
-//! Real processes on a shared machine meet delays that no test can foresee, and one such test must not hide what all
-//! the others say. So a test of them that failed beside others is run once more alone, and named if it passes then.
-//! Where a promise is proved, only one that waited in vain is: whatever else such a test saw stays failed.
+//! Tests with real processes on a shared machine meet delays that no test can foresee, and one such test must not hide
+//! the results of all others. So such a test that failed beside others is run once more alone, and is reported by name
+//! if it then passes. A program that proves a promise gets this second run only if the test timed out: any other
+//! failure of such a test is final.
 
-/// Crates whose tests start real members, peers and processes. Elsewhere time plays no part.
+/// Crates whose tests start real members, peers and processes. Tests of other crates do not depend on time.
 const REAL: &[&str] = &["backends", "cli", "client", "fence", "gate", "server"];
 
-/// Programs that prove a promise: one holder at a time, nothing acknowledged lost, everything heard once.
+/// Programs that prove a promise: one holder at a time, no acknowledged command lost, every event delivered once.
 const PROOFS: &[&str] = &[
     "backends-stores",
     "cli-backup",
@@ -21,23 +22,23 @@ const PROOFS: &[&str] = &[
     "server-watch",
 ];
 
-/// Words of a test that waited in vain.
+/// Words in the output of a test that timed out.
 const LATE: &[&str] = &["waited too long", "no answer", "in time", "not over in", "too slow"];
 
-/// Words of a test that has seen a promise broken, wherever.
+/// Words in the output of any test that saw a broken promise.
 const BROKEN: &[&str] = &["violation", "overlap", "acknowledged", "twice"];
 
-/// What of a failure decides whether there is another try.
+/// The kind of a test program, which decides whether a failed test is run again.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Program {
-    /// Time plays no part in it.
+    /// The tests do not depend on time.
     Steady,
     Real,
     Proof,
 }
 
 impl Program {
-    /// Of a program by its name: `server-grpc`, `core-lib`.
+    /// The kind of a program by its name: `server-grpc`, `core-lib`.
     pub(crate) fn named(name: &str) -> Self {
         match name.split_once('-') {
             Some((krate, part)) if REAL.contains(&krate) && part != "lib" && part != "bin" => {
@@ -52,10 +53,10 @@ impl Program {
     }
 }
 
-/// How much of what a failed test said is repeated at the end.
+/// How many lines of a failed test are repeated at the end.
 const LINES: usize = 6;
 
-/// One test that failed, and its words.
+/// A failed test with its output.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) test: String,
@@ -63,9 +64,9 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Whether it may be tried again.
+    /// Whether the test may be run again.
     pub(crate) fn may_be_late(&self, of: Program) -> bool {
-        // Not the first line, which has the name of the test.
+        // Skip the first line, which contains the name of the test.
         let says = |words: &[&str]| {
             self.said.iter().skip(1).any(|line| words.iter().any(|word| line.contains(word)))
         };
@@ -76,16 +77,16 @@ impl Failure {
         }
     }
 
-    /// The first words of it.
+    /// The first lines of the output.
     pub(crate) fn short(&self) -> Vec<String> {
         let shown = self.said.iter().take(LINES);
         shown.map(|line| line.chars().take(300).collect()).collect()
     }
 }
 
-/// The failed tests of a program, as its runner lists them.
+/// The failed tests of a program, as its test runner lists them.
 pub(crate) fn failures(text: &str) -> Vec<Failure> {
-    // The list comes last, after the words of each.
+    // The list comes last, after the output of each test.
     let Some((before, list)) = text.rsplit_once("\nfailures:\n") else { return Vec::new() };
     let names = list.lines().take_while(|line| line.starts_with("    "));
     names.map(|name| failure(before, name.trim())).collect()

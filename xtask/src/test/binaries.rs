@@ -1,4 +1,4 @@
-//! How do test programs run side by side, none of them for ever?
+//! Runs test programs side by side, each with a time limit.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use crate::said::{self, Tests};
 use super::again::{Failure, Program, failures};
 use super::log::Log;
 
-/// Programs that run side by side: most of them wait, for disks, elections and deadlines.
+/// How many programs run side by side: most of them wait for disks, elections and deadlines.
 const TOGETHER: usize = 3;
 
-/// A program that takes longer hangs: the slowest needs a quarter of it on two cores.
+/// The time limit of a program: the slowest needs a quarter of it on two cores.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// How often the running programs are looked at.
+/// How often the running programs are polled.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The programs that take longest start first, so that none of them is waited for alone; those that take all
-/// the processor there is are kept apart.
+/// The slowest programs, which start first, so that none of them runs alone at the end. Those that use the whole
+/// processor are kept apart.
 const SLOW: &[&str] = &[
     "cli-sdk",
     "server-http",
@@ -39,22 +39,22 @@ const SLOW: &[&str] = &[
     "cli-abuse",
 ];
 
-/// One program full of tests.
+/// One program with tests.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Binary {
-    /// Crate and program: `server-grpc`, `core-lib`.
+    /// The crate and program: `server-grpc`, `core-lib`.
     pub(crate) name: String,
     program: PathBuf,
-    /// Where tests expect to be started: the directory of the crate.
+    /// The working directory of the tests: the directory of the crate.
     dir: PathBuf,
 }
 
-/// What became of one program.
+/// The result of one program.
 pub(crate) struct Ended {
     pub(crate) tests: Tests,
     /// Why it did not pass, if it did not.
     pub(crate) problem: Option<String>,
-    /// What its failed tests said.
+    /// The failed tests with their output.
     pub(crate) failures: Vec<Failure>,
     binary: Binary,
 }
@@ -66,7 +66,7 @@ struct Running {
     said: PathBuf,
 }
 
-/// The programs that cargo built, from its json messages, the slow ones first.
+/// The test programs that cargo built, from its JSON messages, the slow ones first.
 pub(crate) fn built<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<Binary> {
     let mut all: Vec<Binary> = lines.into_iter().filter_map(binary).collect();
     all.sort_by_key(|each| {
@@ -89,7 +89,7 @@ fn binary(line: &str) -> Option<Binary> {
     Some(Binary { name: format!("{krate}-{part}"), program, dir })
 }
 
-/// Runs them all, and tells of each as it ends.
+/// Runs all programs and reports each as it ends.
 pub(crate) fn run(repo: &Repo, log: &mut Log, binaries: Vec<Binary>) -> Result<Vec<Ended>> {
     let mut waiting = binaries.into_iter();
     let (mut running, mut ended): (Vec<Running>, Vec<Ended>) = (Vec::new(), Vec::new());
@@ -114,7 +114,7 @@ pub(crate) fn run(repo: &Repo, log: &mut Log, binaries: Vec<Binary>) -> Result<V
     }
 }
 
-/// Gives tests that failed beside others one more try by themselves.
+/// Runs tests that failed beside others once more, alone.
 fn tried_again(repo: &Repo, log: &mut Log, ended: Vec<Ended>) -> Result<Vec<Ended>> {
     let mut all = Vec::new();
     for mut each in ended {
@@ -148,12 +148,12 @@ impl Ended {
         counted && !self.failures.is_empty() && self.failures.iter().all(|it| it.may_be_late(of))
     }
 
-    /// Whether it passed only at the second try.
+    /// Whether the program passed only with the second run.
     pub(crate) fn is_unsteady(&self) -> bool {
         self.problem.is_none() && !self.failures.is_empty()
     }
 
-    /// Its failed tests, with the first of their words.
+    /// The failed tests, with the first lines of their output.
     pub(crate) fn words(&self) -> Vec<String> {
         let each = self.failures.iter().flat_map(|it| {
             let head = format!("{} {}", self.binary.name, it.test);
@@ -164,7 +164,7 @@ impl Ended {
 }
 
 fn start(repo: &Repo, binary: Binary, only: &[String]) -> Result<Running> {
-    // A file and not a pipe: what a program leaves behind would hold a pipe open.
+    // A file instead of a pipe: processes that the program leaves behind would keep a pipe open.
     let turn = if only.is_empty() { "" } else { "-again" };
     let said = repo.path(&format!("target/xtask/unit-{}{turn}.log", binary.name));
     let out = File::create(&said).with_context(|| format!("cannot write {}", said.display()))?;
@@ -179,7 +179,7 @@ fn start(repo: &Repo, binary: Binary, only: &[String]) -> Result<Running> {
     Ok(Running { binary, child, watch: Stopwatch::start(), said })
 }
 
-/// Nothing while it runs; once it ended, what was wrong with that if anything was.
+/// Polls a program: `None` while it runs, then its problem, if it has one.
 fn looked_at(running: &mut Running) -> Result<Option<Option<String>>> {
     let name = &running.binary.name;
     if let Some(status) = running.child.try_wait().context("cannot wait for a child")? {
@@ -239,7 +239,7 @@ mod tests {
             Log::create(&repo, "selftest-again", super::super::log::Show::Progress).unwrap();
         let dir = repo.path("target/xtask");
         let program = |name: &str, second: &str| {
-            // Fails without arguments, as a test runner does; asked for one test it does as told.
+            // The script fails without arguments, as a test runner does. Asked for one test, it runs `second`.
             let words = "failures:\\n\\n---- t stdout ----\\nthread t panicked at x\\nlate\\n";
             let text = format!(
                 "#!/bin/sh\nif [ $# -gt 0 ]; then {second}; exit; fi\n\

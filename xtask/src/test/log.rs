@@ -1,4 +1,4 @@
-//! How is a child run so that its output is kept, and shown only to those who need it?
+//! Runs a child process, keeps its output in a log file, and shows it on demand.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,10 +18,10 @@ use crate::said::is_message;
 /// How often the running layer shows its time.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How much a person sees while a layer runs.
+/// How much the user sees while a layer runs.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Show {
-    /// Which layer runs, and for how long, if anybody is looking.
+    /// The running layer and its time, on a terminal.
     Progress,
     /// Every line.
     Everything,
@@ -63,7 +63,7 @@ impl Finished {
 }
 
 impl Log {
-    /// An empty log, in place of the one the layer wrote the last time.
+    /// Creates an empty log, replacing the one of the layer's last run.
     pub(crate) fn create(repo: &Repo, layer: &'static str, show: Show) -> Result<Self> {
         let path = repo.path(&name_of(layer));
         let dir = path.parent().context("a log has a directory")?;
@@ -86,11 +86,11 @@ impl Log {
         self.kept.iter().skip(skipped).map(String::as_str).collect()
     }
 
-    /// Runs a child to its end, keeping every line.
+    /// Runs a child to its end and keeps every line.
     pub(crate) fn run(&mut self, mut command: Command) -> Result<Finished> {
         self.line(&format!("$ {}", shown(&command)))?;
         let mut child = command
-            // The lines are read by us as well; colours would be in the way.
+            // This program parses the lines as well, so they must not contain colours.
             .env("CARGO_TERM_COLOR", "never")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -118,7 +118,7 @@ impl Log {
         Ok(Finished { status, lines })
     }
 
-    /// Keeps one line, and shows it to those who asked for everything.
+    /// Keeps one line, and prints it if everything is shown.
     pub(crate) fn line(&mut self, line: &str) -> Result<()> {
         if is_message(line) {
             return Ok(());
@@ -131,14 +131,14 @@ impl Log {
         Ok(())
     }
 
-    /// Tells those who look at no terminal how far the layer is.
+    /// Prints progress when stderr is not a terminal.
     pub(crate) fn told(&self, line: &str) {
         if self.show == Show::Progress && !std::io::stderr().is_terminal() {
             println!("{line}");
         }
     }
 
-    /// Takes the progress off the terminal, so that the next line starts clean.
+    /// Clears the progress from the terminal, so that the next line starts clean.
     pub(crate) fn clear_progress(&self) {
         if self.progress_is_seen() {
             eprint!("\r\x1b[K");
@@ -161,7 +161,7 @@ fn name_of(layer: &str) -> String {
     format!("target/xtask/{layer}.log")
 }
 
-/// Sends the lines of a stream on from a thread, so that neither stream can fill up unread.
+/// Forwards the lines of a stream from a thread, so that neither pipe can fill up unread.
 fn forward(stream: Stream, from: impl Read + Send + 'static, to: Sender<(Stream, String)>) {
     thread::spawn(move || {
         let mut reader = BufReader::new(from);

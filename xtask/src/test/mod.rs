@@ -1,4 +1,4 @@
-//! How do the layers of tests run, and what is said at the end?
+//! Runs the layers of tests and prints a summary.
 
 mod again;
 mod binaries;
@@ -18,7 +18,7 @@ use crate::workspace::Workspace;
 use self::layer::{LAYERS, Layer, Report, Stage};
 use self::log::{Log, Show};
 
-/// How many of its last lines a failed layer shows: a screen.
+/// How many of its last lines a failed layer shows: about a screen.
 const TAIL_LINES: usize = 60;
 
 /// What to run, and how much of it to show.
@@ -38,14 +38,14 @@ pub(crate) struct Args {
     strict: bool,
 }
 
-/// One layer after it ran.
+/// A layer with its result.
 struct Ran {
     name: &'static str,
     seconds: u64,
     report: Report,
 }
 
-/// `cargo xtask test`
+/// Runs `cargo xtask test`.
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
     if args.list {
         LAYERS.iter().for_each(|layer| println!("{:8} {}", layer.name, layer.about));
@@ -55,7 +55,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         args.layers.is_empty() || args.layers.iter().any(|name| name == layer.name)
     };
     let mut all = Vec::new();
-    // A failed layer does not hide what the later ones have to say.
+    // A failed layer does not keep the later ones from running.
     for layer in LAYERS.iter().filter(wanted) {
         all.push(run_layer(repo, args, layer)?);
     }
@@ -88,12 +88,12 @@ fn needed(repo: &Repo, layer: &Layer) -> Result<()> {
     Workspace::load(repo)?.require(package)
 }
 
-/// The one line of a layer.
+/// The summary line of a layer.
 fn summary(ran: &Ran) -> String {
     format!("layer {}: {}, in {}s", ran.name, ran.report.sentence(), ran.seconds)
 }
 
-/// All layers as a table, the failed ones last, where the eye is, and what failed tests said.
+/// All layers as a table, the failed ones last, where the reader looks first, and then the output of failed tests.
 fn recap(all: &[Ran]) -> Vec<String> {
     let (good, bad): (Vec<&Ran>, Vec<&Ran>) =
         all.iter().partition(|ran| ran.report.problem.is_none());
@@ -105,8 +105,8 @@ fn recap(all: &[Ran]) -> Vec<String> {
     good.chain(bad.iter().map(|ran| row("FAILED", ran))).chain(words).collect()
 }
 
-/// The tests of all layers that count theirs. A layer that failed without a failed test, because
-/// it did not compile for example, counts as one: a failed run never says that nothing failed.
+/// The tests of all layers that count theirs. A layer that failed without a failed test, for example because it did
+/// not compile, counts as one: a failed run never reports zero failures.
 fn closing(all: &[Ran]) -> Tests {
     let mut sum = Tests::default();
     for ran in all {

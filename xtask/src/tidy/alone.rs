@@ -1,15 +1,15 @@
-//! Does the project speak of itself alone, not of the machines and tools it was written with?
+//! Checks that no file mentions the machines and tools that the project was written with.
 
 use super::source::has_word;
 use super::{Found, Tree};
 
-/// Where things are on some machine. Written in parts, so that this list does not find itself.
+/// Paths of particular machines. They are split so that this list does not match itself.
 const PLACES: &[&str] = &[concat!("/", "work/"), concat!("/", "root/"), concat!("/", "farm/")];
 
-/// Words about how the text came to be, as written.
+/// Words about how the text was written, matched with their case.
 const WORDS: &[&str] = &[concat!("A", "I"), concat!("LL", "M"), concat!("LL", "Ms")];
 
-/// The same, in whatever case.
+/// Phrases of the same kind, matched in any case.
 const PHRASES: &[&str] = &[
     concat!("clau", "de"),
     concat!("agent ", "session"),
@@ -22,9 +22,9 @@ pub(super) fn look(tree: &Tree) -> Found {
     let mut found = Found::default();
     for (name, bytes) in tree.bytes() {
         found.looked_at += 1;
-        // A name is text that people see as well.
+        // A file name is visible text as well.
         look_at_line(name, None, name, &mut found);
-        // Places are looked for in corpora and other bytes too; words there are accidents.
+        // Look for paths in corpora and other binary files too; words there are accidents.
         for (index, line) in String::from_utf8_lossy(bytes).lines().enumerate() {
             if let Some(place) = PLACES.iter().find(|place| has_place(line, place)) {
                 let what = format!("`{place}` is a place on some machine");
@@ -49,7 +49,7 @@ fn look_at_line(name: &str, number: Option<usize>, line: &str, found: &mut Found
     }
 }
 
-/// Whether an absolute path begins there; `a/b/` within a longer path or address does not count.
+/// Whether an absolute path begins there; `a/b/` within a longer path or URL does not count.
 fn has_place(line: &str, place: &str) -> bool {
     line.match_indices(place).any(|(at, _)| {
         let before = line[..at].chars().next_back();

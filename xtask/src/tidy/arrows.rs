@@ -1,7 +1,7 @@
-//! Do the crates depend on each other, and on others' crates, as ARCHITECTURE.md says?
+//! Compares the crates' real dependencies with those in ARCHITECTURE.md.
 //!
-//! It says so in a block that opens with "```arrows": `core -> types` for a crate of ours,
-//! `core => thiserror` for one from elsewhere. Dependencies for development are free.
+//! The document has a block that opens with "```arrows". In it `core -> types` stands for a crate of this workspace,
+//! and `core => thiserror` for one from elsewhere. Development dependencies are not listed.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{Found, Tree};
 const MAP: &str = "ARCHITECTURE.md";
 const OPENING: &str = "```arrows";
 
-/// From, how (`->` or `=>`), to.
+/// The dependent crate, the kind of arrow (`->` or `=>`), and the dependency.
 type Arrow = (String, &'static str, String);
 
 pub(super) fn look(tree: &Tree) -> Found {
@@ -47,7 +47,7 @@ pub(super) fn look(tree: &Tree) -> Found {
     found
 }
 
-/// The arrows and the lines they are on.
+/// The arrows with their line numbers.
 fn read_block(map: &str, found: &mut Found) -> Option<BTreeMap<Arrow, usize>> {
     let mut lines = map.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     lines.find(|(_, line)| *line == OPENING)?;

@@ -1,4 +1,4 @@
-//! Does anything call what must not be called where it is?
+//! Checks that no crate calls functions that are banned in it.
 
 use super::source::has_word;
 use super::{Found, Tree};
@@ -7,11 +7,11 @@ use super::{Found, Tree};
 const BELOW_THE_SHELL: &[&str] =
     &["crates/core/", "crates/types/", "crates/raft/", "crates/store/"];
 
-/// The outside itself, where it is handed in to a crate below the shell: the real disk says how
-/// long a sync took, and decides nothing by it.
+/// Files in which a crate below the shell touches the outside: the real disk measures how long a sync took, and no
+/// decision depends on it.
 const THE_OUTSIDE: &[&str] = &["crates/store/src/real.rs"];
 
-/// What would make the answer differ between members, or is not finished.
+/// Names that would make answers differ between members, or that mark unfinished code.
 const BELOW_ANYWHERE: &[(&str, &str)] = &[
     ("Instant", "time comes in from outside"),
     ("SystemTime", "no wall clock takes part in a decision"),
@@ -22,7 +22,7 @@ const BELOW_ANYWHERE: &[(&str, &str)] = &[
     ("dbg!", "take it out again"),
 ];
 
-/// What tests may do and shipped code may not.
+/// Names that tests may use and shipped code may not.
 const BELOW_OUTSIDE_TESTS: &[(&str, &str)] = &[
     ("unwrap()", "use expect with the reason it holds, or handle the case"),
     ("println!", "answers are returned, not printed"),

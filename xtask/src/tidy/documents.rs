@@ -1,11 +1,11 @@
-//! Do the documents name the commands and crates that there are, and are they all there?
+//! Checks that the required documents exist and name the current commands and crates.
 
 use super::{Found, Tree};
 
-/// What everybody who gets the project should get with it.
+/// The files that every copy of the project must contain.
 const NEEDED: &[&str] =
     &["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", ".ci/run"];
-/// The two commands of the README: try it, and test it.
+/// The two commands that the README must show: one to try the project, one to test it.
 const COMMANDS: &[&str] = &["cargo run --release -- ", "cargo xtask test"];
 
 pub(super) fn look(tree: &Tree) -> Found {
@@ -37,7 +37,7 @@ pub(super) fn look(tree: &Tree) -> Found {
     found
 }
 
-/// What runs elsewhere must be what anybody can run here, so the script may only get ready for it.
+/// Checks the script of continuous integration: it must run what every developer can run, so it may only prepare that.
 fn look_at_script(script: &str, found: &mut Found) {
     let mut calls = 0;
     for (index, line) in script.lines().enumerate() {
@@ -59,7 +59,7 @@ fn look_at_script(script: &str, found: &mut Found) {
     }
 }
 
-/// Whether nothing is chained to the line.
+/// Whether no other command is chained to the line.
 fn is_plain(line: &str) -> bool {
     !line.contains([';', '&', '|'])
 }

@@ -1,12 +1,12 @@
-//! Does everything that people call come with an example?
+//! Checks that every item of the public crates has an example.
 //!
-//! Whether an example compiles is the compiler's to say: the layer of documentation builds every one.
+//! The compiler checks that the examples compile: the layer of documentation builds every one.
 
 use super::{Found, Tree};
 
-/// Crates whose callers are not ours.
+/// Crates with callers outside this repository.
 const FOR_OTHERS: &[&str] = &["crates/client/src/", "crates/backends/src/", "crates/testkit/src/"];
-/// What can be public and has a page of its own.
+/// Kinds of items that can be public and have a page in the documentation.
 const KINDS: &[&str] =
     &["fn", "async", "const", "struct", "enum", "trait", "type", "static", "unsafe"];
 
@@ -18,7 +18,7 @@ pub(super) fn look(tree: &Tree) -> Found {
         }
         let Some(text) = tree.text(name) else { continue };
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        // A whole file that is not for others says so at its top.
+        // A file that is hidden as a whole has this attribute at its top.
         if lines.contains(&"#![doc(hidden)]") {
             continue;
         }
@@ -37,7 +37,7 @@ pub(super) fn look(tree: &Tree) -> Found {
     found
 }
 
-/// The name of what a line makes public.
+/// The name of the item that a line makes public.
 fn public(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub ")?;
     let mut words = rest.split_whitespace();
@@ -46,7 +46,7 @@ fn public(line: &str) -> Option<&str> {
     Some(name.split(['(', '<', ':', '{', ';', '=']).next().unwrap_or(name))
 }
 
-/// The comments and attributes right before a line.
+/// The comments and attributes directly before a line.
 fn about<'a>(before: &[&'a str]) -> Vec<&'a str> {
     let belongs =
         |line: &&&str| line.starts_with("///") || line.starts_with("#[") || line.ends_with(")]");

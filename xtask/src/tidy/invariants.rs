@@ -1,7 +1,7 @@
-//! Is every invariant that the code cites written down in ARCHITECTURE.md?
+//! Checks that ARCHITECTURE.md lists every invariant that the code cites.
 //!
-//! Code cites one at the start of a message: `assert!(a < b, "S1: tokens only grow")`. The map has
-//! an item, a heading or a row that begins with it: `- **S1** tokens only grow`.
+//! Code cites an invariant at the start of a message: `assert!(a < b, "S1: tokens only grow")`. The document has an
+//! item, a heading or a row that begins with it: `- **S1** tokens only grow`.
 
 use std::collections::BTreeSet;
 
@@ -28,8 +28,8 @@ pub(super) fn look(tree: &Tree) -> Found {
     found
 }
 
-/// The invariant that a line of the map gives. A line of prose that begins with one only speaks of
-/// it, so there must be a mark before it, or a full stop or colon behind.
+/// The invariant that a line of the document defines. A line of prose that begins with an id only mentions it, so a
+/// mark must precede the id, or a full stop or colon must follow it.
 fn written(line: &str) -> Option<&str> {
     let line = line.trim();
     let rest = line.trim_start_matches(|c: char| c.is_ascii_digit() || " .*-|#`".contains(c));
@@ -46,7 +46,7 @@ fn cited(message: &str) -> Option<&str> {
     message[id.len()..].starts_with(':').then_some(id)
 }
 
-/// A capital and digits at the start.
+/// A capital letter and digits at the start.
 fn leading_id(text: &str) -> Option<&str> {
     let digits = text.strip_prefix(|c: char| c.is_ascii_uppercase())?;
     let len = digits.bytes().take_while(u8::is_ascii_digit).count();

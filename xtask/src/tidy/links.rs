@@ -1,4 +1,4 @@
-//! Do the links between documents lead to files that are there?
+//! Checks that links between documents lead to existing files.
 
 use super::{Found, Tree};
 
@@ -53,7 +53,7 @@ fn is_relative(target: &str) -> bool {
         && !target.starts_with("mailto:")
 }
 
-/// The file a target means, seen from the top; none when it is above the top.
+/// The file that a target means, relative to the top; `None` if it is above the top.
 fn resolve(document: &str, target: &str) -> Option<String> {
     let path = target.split(['#', '?']).next().unwrap_or_default();
     let mut parts: Vec<&str> = match path.strip_prefix('/') {

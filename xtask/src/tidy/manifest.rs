@@ -1,11 +1,11 @@
-//! Does every crate take its lints, edition and licence from the workspace?
+//! Checks that every crate inherits lints, edition and licence from the workspace.
 
 use super::{Found, Tree};
 
 pub(super) fn look(tree: &Tree) -> Found {
     let mut found = Found::default();
     for (name, text) in tree.texts() {
-        // The manifest at the top is the one the others inherit from.
+        // The other manifests inherit from the one at the top.
         if !name.ends_with("/Cargo.toml") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Which rules does the repository keep that no compiler knows?
+//! Defines the rules of the repository that no compiler knows.
 
 mod alone;
 mod arrows;
@@ -23,7 +23,7 @@ pub(crate) struct Check {
     look: fn(&Tree) -> Found,
 }
 
-/// What a check looked at and what it did not like.
+/// How many things a check looked at, and the faults that it found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) looked_at: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Found {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Fault {
     path: String,
-    /// Counted from one; none when the whole file is meant.
+    /// The line, counted from one; `None` if the whole file is meant.
     line: Option<usize>,
     what: String,
 }
@@ -54,7 +54,7 @@ pub(crate) const CHECKS: &[Check] = &[
 ];
 
 impl Check {
-    /// Looks at the files. Having found nothing to look at is a fault as well.
+    /// Runs the check. A check with nothing to look at is a fault as well.
     pub(crate) fn run(&self, tree: &Tree) -> Found {
         let mut found = (self.look)(tree);
         if found.looked_at == 0 && found.faults.is_empty() {

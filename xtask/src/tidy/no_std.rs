@@ -1,4 +1,4 @@
-//! Do `core` and `types` really do without `std`?
+//! Checks that `core` and `types` do not use `std`.
 
 use super::source::has_word;
 use super::{Found, Tree};
@@ -19,7 +19,7 @@ pub(super) fn look(tree: &Tree) -> Found {
     let sources = tree.sources(DIRS);
     for (name, source, _) in sources.iter().filter(|(_, _, is_test)| !is_test) {
         found.looked_at += 1;
-        // The name alone, because `extern crate std` and `std::` both need it.
+        // Search for the name alone, because `extern crate std` and `std::` both contain it.
         for (line, code) in source.outside_tests().iter().filter(|(_, code)| has_word(code, "std"))
         {
             let what = format!("`{}` needs std outside tests", code.trim());

@@ -1,9 +1,9 @@
-//! What in a Rust file is code, what is literal text, and what is only there for tests?
+//! Splits a Rust file into code, literals and items for tests.
 //!
-//! Not a parser: it knows just enough to tell comments, literals and test items apart, so that a
-//! word in a sentence is never taken for a call.
+//! This is not a parser: it distinguishes only comments, literals and test items, so that a word in a sentence is
+//! never taken for a call.
 
-/// A Rust file taken apart. Lines stay where they were.
+/// A Rust file split into its parts. Line numbers stay the same.
 pub(crate) struct Source {
     code: Vec<char>,
     outside_tests: Vec<char>,
@@ -19,7 +19,7 @@ pub(crate) struct Literal {
 }
 
 impl Source {
-    /// Takes a file apart.
+    /// Splits a file.
     pub(crate) fn read(text: &str) -> Self {
         let (code, literals) = blank_words(text);
         let (outside_tests, test_modules) = blank_tests(&code);
@@ -31,7 +31,7 @@ impl Source {
         numbered(&self.code)
     }
 
-    /// The same, with test items blanked as well.
+    /// The lines with test items blanked as well.
     pub(crate) fn outside_tests(&self) -> Vec<(usize, String)> {
         numbered(&self.outside_tests)
     }
@@ -41,13 +41,13 @@ impl Source {
         &self.literals
     }
 
-    /// The modules declared for tests alone whose text is in another file.
+    /// The modules that are declared only for tests and whose text is in another file.
     pub(crate) fn test_modules(&self) -> &[String] {
         &self.test_modules
     }
 }
 
-/// Whether `word` stands in `line` on its own, not as a part of a longer name.
+/// Whether `word` occurs in `line` on its own, not as part of a longer name.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     let opens = word.starts_with(is_name);
     let closes = word.ends_with(is_name);
@@ -71,7 +71,7 @@ fn blank(chars: &mut [char]) {
     chars.iter_mut().filter(|c| **c != '\n').for_each(|c| *c = ' ');
 }
 
-/// Blanks comments and literals; gives the string literals.
+/// Blanks comments and literals, and returns the string literals.
 fn blank_words(text: &str) -> (Vec<char>, Vec<Literal>) {
     let mut chars: Vec<char> = text.chars().collect();
     let mut literals = Vec::new();
@@ -148,7 +148,7 @@ fn string(rest: &[char]) -> usize {
     rest.len()
 }
 
-/// A character in quotes; nothing for a lifetime.
+/// The length of a quoted character; 0 for a lifetime.
 fn quoted_char(rest: &[char]) -> usize {
     match rest {
         ['\'', '\\', _, more @ ..] => {
@@ -159,7 +159,7 @@ fn quoted_char(rest: &[char]) -> usize {
     }
 }
 
-/// `r"…"`, `r#"…"#` and the same after `b` or `c`; nothing for a name that begins so.
+/// Matches `r"…"`, `r#"…"#` and the same after `b` or `c`; not a name that begins with these letters.
 fn raw_string(rest: &[char]) -> Span {
     let prefix = if matches!(rest, ['b' | 'c', 'r', ..]) { 2 } else { 1 };
     if rest[prefix - 1] != 'r' {
@@ -179,7 +179,7 @@ fn raw_string(rest: &[char]) -> Span {
     }
 }
 
-/// Blanks every item that only tests have; gives the modules among them that live elsewhere.
+/// Blanks every item that exists only for tests, and returns the modules among them that are in other files.
 fn blank_tests(code: &[char]) -> (Vec<char>, Vec<String>) {
     let mut chars = code.to_vec();
     let mut modules = Vec::new();
@@ -198,7 +198,7 @@ fn blank_tests(code: &[char]) -> (Vec<char>, Vec<String>) {
             continue;
         }
         if inner {
-            // The whole file, or the whole module, which for our purpose is the same.
+            // The attribute applies to the whole file or module; both mean the rest of the file here.
             blank(&mut chars[at..]);
             break;
         }
@@ -215,7 +215,7 @@ fn blank_tests(code: &[char]) -> (Vec<char>, Vec<String>) {
     (chars, modules)
 }
 
-/// Whether an attribute makes its item a part of tests alone.
+/// Whether an attribute limits its item to tests.
 fn for_tests(attribute: &str) -> bool {
     if attribute == "test" || attribute.ends_with("::test") || attribute == "cfg(test)" {
         return true;
@@ -257,7 +257,7 @@ fn item(rest: &[char]) -> usize {
         match rest[at] {
             '{' => return at + balanced(&rest[at..]),
             ';' => return at + 1,
-            // The end of what surrounds a field or an arm.
+            // The end of what encloses a field or an arm.
             '}' | ')' | ']' => return at,
             '(' | '[' => at += balanced(&rest[at..]),
             _ => at += 1,

@@ -1,12 +1,12 @@
-//! Does each file open with a line that says why it exists, and is it easy to read?
+//! Checks that each Rust file states its purpose in the first line and is easy to read.
 
 use super::{Found, Tree};
 
-/// Formatting aims at 100; a table or a long literal may need a little more.
+/// Formatting aims at 100 columns; a comment, a table or a long literal may use up to 120.
 const COLUMNS_MAX: usize = 120;
-/// Past this a file answers more than one question.
+/// Past this length a file probably does more than one job.
 const LINES_MAX: usize = 600;
-/// How a file made by a program begins. Nobody reads it, so only its end of lines matters.
+/// The beginning of a generated file. People do not read it, so only its line ends matter.
 const GENERATED: &str = "// @generated";
 
 pub(super) fn look(tree: &Tree) -> Found {

@@ -1,4 +1,4 @@
-//! What do the files of the repository say?
+//! Reads the files of the repository for the checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,10 +10,10 @@ use crate::workspace::{Crate, Workspace};
 
 use super::source::Source;
 
-/// Inputs that programs made. They are bytes, whatever they look like.
+/// Inputs that programs generated: bytes, even if they look like text.
 const CORPUS: &str = "fuzz/corpus/";
 
-/// Every file, read, and every crate.
+/// The content of every file, and every crate.
 pub(crate) struct Tree {
     files: BTreeMap<String, Vec<u8>>,
     pub(super) crates: Vec<Crate>,
@@ -31,14 +31,14 @@ impl Tree {
         Ok(Self { files, crates: Workspace::load(repo)?.crates })
     }
 
-    /// A repository of these files, with no crates.
+    /// A repository of these files, without crates.
     #[cfg(test)]
     pub(super) fn sample(files: &[(&str, &str)]) -> Self {
         let files = files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec()));
         Self { files: files.collect(), crates: Vec::new() }
     }
 
-    /// The same, with these crates.
+    /// Adds crates to a sample.
     #[cfg(test)]
     pub(super) fn with_crates(self, crates: Vec<Crate>) -> Self {
         Self { crates, ..self }
@@ -61,7 +61,7 @@ impl Tree {
         self.texts().filter(|(name, _)| name.ends_with(".rs"))
     }
 
-    /// One file, if it is there and text.
+    /// One file, if it exists and is text.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         std::str::from_utf8(self.files.get(name)?).ok()
     }
@@ -78,8 +78,7 @@ impl Tree {
                 .is_some_and(|(name, _)| name.starts_with(&below))
     }
 
-    /// The Rust files under a directory, with what is code in them and whether all of it is for
-    /// tests.
+    /// The Rust files under some directories, with their code and whether all of it is for tests.
     pub(super) fn sources<'a>(&'a self, dirs: &[&str]) -> Vec<(&'a str, Source, bool)> {
         let under: Vec<(&str, Source)> = self
             .rust()
@@ -101,7 +100,7 @@ impl Tree {
     }
 }
 
-/// Where the module `module` declared in `file` lives, without `.rs`.
+/// The path, without `.rs`, of the module `module` that `file` declares.
 fn below(file: &str, module: &str) -> String {
     let stem = file.trim_end_matches(".rs");
     let (dir, last) = stem.rsplit_once('/').unwrap_or(("", stem));

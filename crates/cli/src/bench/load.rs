@@ -1,4 +1,4 @@
-//! How do many clients do the same at once?
+//! Runs one workload from many concurrent clients and collects the latencies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +14,11 @@ use super::times::Times;
 use crate::failure::Failure;
 use crate::reach::Place;
 
-/// As long as a lease may be: none ends while it is measured.
+/// Long enough that no lease expires during a measurement.
 const TTL: Duration = Duration::from_secs(60);
 const REDRAW: Duration = Duration::from_millis(100);
 
-/// What is measured.
+/// The parameters of one measurement.
 pub(super) struct Shape {
     pub(super) workload: Workload,
     pub(super) clients: usize,
@@ -27,23 +27,23 @@ pub(super) struct Shape {
     pub(super) duration: Duration,
 }
 
-/// When it is measured, by the machine's clock.
+/// The measured interval by the machine's clock, with counters that all clients share.
 #[derive(Clone)]
 struct Span {
     from_us: u64,
     to_us: u64,
     done: Arc<AtomicU64>,
-    /// When somebody last began to give the one lock back.
+    /// When a client last began to release the shared lock.
     released_us: Arc<AtomicU64>,
 }
 
-/// Lets clients work; what each thing took.
+/// Runs the clients until the measured interval ends and returns the latencies of their operations.
 pub(super) async fn run(place: &Place, shape: &Shape, bar: &ProgressBar) -> Result<Times, Failure> {
     let mut connections = Vec::new();
     for _ in 0..shape.connections {
         connections.push(place.connect().await?);
     }
-    // Names of our own: others may measure too.
+    // Random names keep concurrent benchmarks apart.
     let run = format!("bench/{:016x}", os::random());
     let begin_us = os::now_us();
     let from_us = begin_us + micros(shape.warm_up);
@@ -121,13 +121,13 @@ async fn work(
     Ok(times)
 }
 
-/// Waits its turn, and passes it on. What it took is the gap: from the release before it to its grant.
+/// Acquires the shared lock and releases it. Returns the gap from the previous release to this grant.
 async fn pass_on(lease: &Lease, name: &str, released_us: &AtomicU64) -> Result<u64, Failure> {
     let guard = lease.lock(name).await?;
     let now_us = os::now_us();
     let before_us = released_us.swap(now_us, Ordering::Relaxed);
     guard.release().await?;
-    // The first one followed nobody.
+    // The first grant follows no release.
     Ok(if before_us == 0 { 0 } else { now_us.saturating_sub(before_us) })
 }
 

@@ -1,4 +1,4 @@
-//! How fast is this cluster, seen from here?
+//! Measures the throughput and latency of a cluster from the client's side.
 
 mod load;
 mod plot;
@@ -69,14 +69,14 @@ impl Workload {
     }
 }
 
-/// What was measured with so many clients.
+/// The result of one measurement, for one number of clients.
 struct Measured {
     clients: usize,
     per_s: f64,
     times: Times,
 }
 
-/// Measures and shows it.
+/// Runs the measurements and prints them.
 pub(crate) fn bench(flags: &Bench) -> Result<Exit, Failure> {
     if flags.clients.iter().any(|clients| *clients == 0 || *clients > 10_000) {
         return Err(Failure::arguments("--clients are from 1 to 10000"));
@@ -130,7 +130,7 @@ pub(crate) fn bench(flags: &Bench) -> Result<Exit, Failure> {
 
 fn bar(flags: &Bench, clients: usize) -> ProgressBar {
     let all = flags.warm_up + flags.duration;
-    // Hidden by itself where stderr is no terminal.
+    // The bar hides itself when stderr is not a terminal.
     let bar = ProgressBar::new(crate::lock::millis(all));
     let form = format!("{clients:>5} clients {{wide_bar}} {{msg}} {{elapsed}}");
     if let Ok(style) = ProgressStyle::with_template(&form) {

@@ -1,4 +1,4 @@
-//! How do latencies look, drawn?
+//! Draws latency percentiles as an SVG.
 
 use std::fmt::Write;
 
@@ -11,17 +11,17 @@ const RIGHT: f64 = 150.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
 const COLOURS: [&str; 6] = ["#1b6ca8", "#d1495b", "#2e933c", "#8d6a9f", "#e09f3e", "#444444"];
-/// Where a curve has its points.
+/// The percentiles at which a curve has points.
 const PERCENTS: [f64; 12] =
     [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
-/// Which of them are named below.
+/// The percentiles with a label on the x axis.
 const NAMED: [f64; 5] = [0.0, 50.0, 90.0, 99.0, 99.9];
 
-/// Latency over percentile, each step to the right ten times rarer; one curve for each series.
+/// Latency over percentile: each step to the right is ten times rarer. One curve per series.
 pub(super) fn svg(title: &str, series: &[(String, &Times)]) -> String {
     let most = series.iter().map(|(_, times)| times.percentile_us(99.99)).max().unwrap_or(1).max(1);
     let least = series.iter().map(|(_, times)| times.percentile_us(0.0)).min().unwrap_or(1).max(1);
-    // Whole powers of ten around everything.
+    // The y axis spans whole powers of ten around all values.
     let (low, high) = ((least as f64).log10().floor(), (most as f64).log10().ceil());
     let high = if high > low { high } else { low + 1.0 };
     let x = |percent: f64| {

@@ -1,9 +1,9 @@
-//! How are millions of latencies kept in little room?
+//! Keeps millions of latencies in a compact logarithmic histogram.
 
-/// Steps per doubling: each is within three of a hundred of what was measured.
+/// The buckets per doubling: a reported value is within 3 % of the measured one.
 const STEPS: u32 = 32;
 
-/// How often which latency was seen.
+/// A histogram of latencies.
 #[derive(Clone, Default)]
 pub(super) struct Times {
     counts: Vec<u64>,
@@ -37,7 +37,7 @@ impl Times {
         self.count
     }
 
-    /// What so many of a hundred do not exceed; 0 if there are none.
+    /// The latency that `percent` of the samples do not exceed; 0 without samples.
     pub(super) fn percentile_us(&self, percent: f64) -> u64 {
         let wanted = (self.count as f64 * percent / 100.0).ceil();
         let mut seen = 0.0;
@@ -51,7 +51,7 @@ impl Times {
     }
 }
 
-/// Small numbers have a bucket each; from there on, so many per doubling.
+/// Values below `STEPS` have a bucket each; above that there are `STEPS` buckets per doubling.
 fn bucket(us: u64) -> usize {
     let steps = u64::from(STEPS);
     if us < steps {

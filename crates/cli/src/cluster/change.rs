@@ -1,4 +1,4 @@
-//! How are members added, promoted, removed and asked to lead?
+//! Adds, promotes and removes members, and transfers leadership.
 
 use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::span;
 
 /// How long the cluster may take to agree on a change: longer than members wait for each other.
 pub(super) const AGREE: Duration = Duration::from_secs(40);
-/// How often somebody looks whether a member has come, or has caught up.
+/// How often `add --wait` checks whether the member has joined or caught up.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Flags of `tenure cluster add`.
@@ -65,7 +65,7 @@ pub(crate) struct Transfer {
     pub(crate) reach: Reach,
 }
 
-/// Says how a member is added; waits for it if asked to.
+/// Prints the command that adds a member; with `--wait`, waits for the member and promotes it.
 pub(super) async fn add(cluster: &Cluster, flags: &Add) -> Result<Exit, Failure> {
     let members = list(cluster).await?.members;
     let known = members.iter().any(|it| it.name == flags.name);
@@ -75,7 +75,7 @@ pub(super) async fn add(cluster: &Cluster, flags: &Add) -> Result<Exit, Failure>
         return Err(Failure::new(Exit::Refused, "MEMBER_EXISTS", text).next(next));
     }
     if !known {
-        // Members that were started for themselves alone have no port for others.
+        // A member that was started to run alone has no port for other members.
         if members.iter().all(|it| it.member_address.rsplit_once(':').is_none()) {
             let text =
                 "no member of this cluster listens for others: `tenure dev` starts one alone";
@@ -143,7 +143,6 @@ async fn order_promotion(cluster: &Cluster, member_id: u64) -> Result<(), Failur
     Ok(())
 }
 
-/// Removes a member.
 pub(super) async fn remove(cluster: &Cluster, flags: &Remove) -> Result<Exit, Failure> {
     let member = find(cluster, &flags.member).await?;
     confirm(flags, &member)?;
@@ -174,7 +173,7 @@ fn confirm(flags: &Remove, member: &v1::Member) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets another member lead.
+/// Transfers leadership to another member.
 pub(super) async fn transfer(cluster: &Cluster, flags: &Transfer) -> Result<Exit, Failure> {
     let member = match &flags.member {
         Some(given) => Some(find(cluster, given).await?),
@@ -194,7 +193,7 @@ pub(super) async fn transfer(cluster: &Cluster, flags: &Transfer) -> Result<Exit
     Ok(Exit::Done)
 }
 
-/// The member that somebody means.
+/// The member with this name or id.
 pub(super) async fn find(cluster: &Cluster, given: &str) -> Result<v1::Member, Failure> {
     let members = list(cluster).await?.members;
     let names: Vec<String> = members.iter().map(|it| output::clean(&it.name)).collect();
@@ -226,7 +225,7 @@ fn done(cluster: &Cluster, event: &str, member: &v1::Member) -> Result<Exit, Fai
     Ok(Exit::Done)
 }
 
-/// A change has no id to repeat it with: looking tells whether it happened.
+/// A change carries no request id to repeat it with. The member list shows whether it happened.
 fn changed(error: tenure::Error) -> Failure {
     let failure = Failure::from(error);
     if failure.exit == Exit::Unknown { failure.next("tenure cluster members") } else { failure }

@@ -1,6 +1,6 @@
-//! What does every member say of itself?
+//! Collects the status that every member reports about itself.
 //!
-//! Whoever leads knows who is behind; how its disk is, each member knows alone.
+//! Only the leader knows which members are behind; only the member itself knows the state of its disk.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use v1::cluster_service_client::ClusterServiceClient;
 use crate::failure::Failure;
 use crate::reach::Place;
 
-/// How long a member may take to say how it is, before it is shown without.
+/// How long a member may take to answer before the status is shown without its own report.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The cluster as one member sees it, with what each says of itself.
+/// The cluster as one member sees it, completed with the members' own reports.
 pub(crate) async fn status(
     client: &tenure::Client,
     place: &Place,
@@ -48,7 +48,7 @@ pub(crate) async fn status(
             }
         }
     }
-    // One that follows may know who leads before it says so of the member.
+    // A follower may know the leader before it records the leader's role in its member list.
     let leader = status.leader.as_ref().map_or(0, |leader| leader.member_id);
     let up = status.members.iter_mut().filter(|it| it.up);
     for member in up.filter_map(|it| it.member.as_mut()) {
@@ -59,12 +59,13 @@ pub(crate) async fn status(
     Ok(status)
 }
 
-/// In the order in which people look for them.
+/// Sorts the members by name.
 pub(crate) fn by_name(status: &mut v1::StatusResponse) {
     status.members.sort_by_cached_key(|it| it.member.as_ref().map(|member| member.name.clone()));
 }
 
-/// The same as the leader sees it, if it is somebody else and answers: nobody else knows who is behind.
+/// The status as the leader sees it, if the leader is another member and answers: only the leader knows which members
+/// are behind.
 async fn seen_by_leader(place: &Place, seen: &v1::StatusResponse) -> Option<v1::StatusResponse> {
     let (asked, leader) = (seen.header?.member_id, seen.leader.as_ref()?.member_id);
     let is_leader = |it: &&v1::Member| it.member_id == leader;
@@ -78,7 +79,7 @@ async fn seen_by_leader(place: &Place, seen: &v1::StatusResponse) -> Option<v1::
     Some(said.ok()?.ok()?.into_inner())
 }
 
-/// What a member says of itself; nothing if it says nothing.
+/// What a member reports about itself; `None` without an answer.
 async fn ask(channel: Channel) -> Option<v1::MemberStatus> {
     let said =
         ClusterServiceClient::new(channel).status(v1::StatusRequest {}).await.ok()?.into_inner();

@@ -1,4 +1,4 @@
-//! Which keys sign tickets, and how does a member get a new one?
+//! Lists the keys that sign tickets and rotates the key of a member.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ impl Keys {
     }
 }
 
-/// Does one of them.
+/// Runs one of these subcommands.
 pub(super) fn run(command: &Keys) -> Result<Exit, Failure> {
     match command {
         Keys::List(flags) => flags.reach.with(show),
@@ -67,7 +67,7 @@ pub(super) fn run(command: &Keys) -> Result<Exit, Failure> {
     }
 }
 
-/// Shows the set; for programs as it is served.
+/// Shows the key set. JSON output has the form in which the API serves it.
 async fn show(cluster: &Cluster) -> Result<Exit, Failure> {
     let ask = v1::TicketKeysRequest {};
     let asked = async |channel| TicketServiceClient::new(channel).keys(ask).await;
@@ -102,7 +102,7 @@ async fn rotate(cluster: &Cluster, flags: &Rotate) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The member that is asked draws the key: it never leaves it.
+/// Asks the member itself to generate the key: the private key never leaves the member.
 async fn rotate_one(cluster: &Cluster, flags: &Rotate, member: &v1::Member) -> Result<(), Failure> {
     let overlap_ms = flags.overlap.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     let ask = v1::RotateTicketKeyRequest { overlap_ms };
@@ -111,7 +111,7 @@ async fn rotate_one(cluster: &Cluster, flags: &Rotate, member: &v1::Member) -> R
     let rotated = cluster.client.order(&request_id(None), Some(AGREE), asked).await;
     let rotated = rotated.map_err(|error| {
         let failure = Failure::from(error).with("member", output::clean(&member.name));
-        // It has no id to repeat it with: looking tells whether it happened.
+        // A rotation carries no request id to repeat it with. The key list shows whether it happened.
         if failure.exit == Exit::Unknown {
             failure.next("tenure cluster keys list")
         } else {

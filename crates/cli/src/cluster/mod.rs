@@ -1,4 +1,4 @@
-//! How is a cluster looked at and changed, member by member?
+//! Shows and changes a cluster's members: the `tenure cluster` subcommands.
 
 mod change;
 pub(crate) mod each;
@@ -76,7 +76,7 @@ impl Cluster {
     }
 }
 
-/// Does one of them.
+/// Runs one of these subcommands.
 pub(crate) fn run(command: &Cluster) -> Result<Exit, Failure> {
     match command {
         Cluster::Status(flags) => flags.reach.with(status::status),

@@ -1,4 +1,4 @@
-//! How are the cluster and its members?
+//! Shows the status of the cluster and of its members, and the operator's next step.
 
 use tenure_wire::json::cluster::{Member, Status};
 use tenure_wire::v1;
@@ -10,12 +10,12 @@ use crate::failure::Failure;
 use crate::output::{self, Output, Side, Table};
 use crate::reach::Cluster;
 
-/// Entries behind the leader from which a member is worth a word.
+/// From this many entries behind the leader on, the status mentions a member.
 const BEHIND: u64 = 10_000;
-/// Room on a disk below which it is worth a word.
+/// Below this much free disk space, the status mentions a member.
 const TIGHT_BYTES: u64 = 1_000_000_000;
 
-/// Shows how everything is.
+/// Shows the status of the cluster.
 pub(super) async fn status(cluster: &Cluster) -> Result<Exit, Failure> {
     let status = each::status(&cluster.client, &cluster.place).await?;
     match cluster.output {
@@ -53,7 +53,7 @@ pub(super) async fn members(cluster: &Cluster) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The members, as any of them knows them.
+/// The members, as the member that answers knows them.
 pub(super) async fn list(cluster: &Cluster) -> Result<v1::MembersResponse, Failure> {
     let ask = v1::MembersRequest {};
     let asked = async |channel| ClusterServiceClient::new(channel).members(ask).await;
@@ -102,7 +102,7 @@ fn text(status: &v1::StatusResponse) -> String {
         let v1::Counts { locks, leases, waiting, keys, .. } = *counts;
         let (locks, leases) = (output::count(locks, "lock"), output::count(leases, "lease"));
         let keys = output::count(keys, "key");
-        // Nobody who lists keys sees those, and everybody would wonder.
+        // The count includes the cluster's own keys, which no listing shows: without the remark the count looks wrong.
         let own = "the cluster's own among them";
         text.push_str(&format!("{locks}, {waiting} waiting, {leases}, {keys} ({own})\n"));
     }
@@ -112,19 +112,19 @@ fn text(status: &v1::StatusResponse) -> String {
     text
 }
 
-/// How many of those that are up may fail before nothing is agreed on any more.
+/// How many voters that are up may fail before the cluster loses its majority.
 pub(crate) fn spare(status: &v1::StatusResponse) -> usize {
     let (up, majority) = votes(status);
     up.saturating_sub(majority)
 }
 
-/// How many more have to be up before anything can be agreed on.
+/// How many more voters have to be up for a majority.
 pub(crate) fn lacking(status: &v1::StatusResponse) -> usize {
     let (up, majority) = votes(status);
     majority.saturating_sub(up)
 }
 
-/// How many of those that vote are up, and how many have to be.
+/// How many voters are up, and how many make a majority.
 fn votes(status: &v1::StatusResponse) -> (usize, usize) {
     let votes = |it: &&v1::MemberStatus| {
         let role = it.member.as_ref().map(v1::Member::role);
@@ -135,7 +135,7 @@ fn votes(status: &v1::StatusResponse) -> (usize, usize) {
     (up, voters / 2 + 1)
 }
 
-/// Whoever leads; not one that is known of old and is down.
+/// The leader, unless the status names one that is down.
 pub(crate) fn leader(status: &v1::StatusResponse) -> Option<&v1::LeaderHint> {
     let leader = status.leader.as_ref().filter(|leader| leader.member_id != 0)?;
     let id = |it: &v1::MemberStatus| it.member.as_ref().map_or(0, |member| member.member_id);
@@ -143,7 +143,7 @@ pub(crate) fn leader(status: &v1::StatusResponse) -> Option<&v1::LeaderHint> {
     known.is_none_or(|it| it.up).then_some(leader)
 }
 
-/// Those that are down, with where they should be.
+/// The members that are down, with their addresses.
 pub(crate) fn down(status: &v1::StatusResponse) -> String {
     let named = status.members.iter().filter(|it| !it.up).filter_map(|it| it.member.as_ref());
     let named = named.map(|it| match it.client_address.as_str() {
@@ -153,7 +153,7 @@ pub(crate) fn down(status: &v1::StatusResponse) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// What to do while there is no majority.
+/// What an operator does while there is no majority.
 pub(crate) fn gather(status: &v1::StatusResponse) -> String {
     let more = match lacking(status) {
         1 => "one of them again, with its directory".to_owned(),
@@ -165,7 +165,7 @@ pub(crate) fn gather(status: &v1::StatusResponse) -> String {
     )
 }
 
-/// What an operator would do first, if anything.
+/// The operator's most urgent next step, if there is one.
 fn next(status: &v1::StatusResponse) -> Option<String> {
     if lacking(status) > 0 {
         return Some(format!("unreachable: {}; {}", down(status), gather(status)));
@@ -198,7 +198,7 @@ fn next(status: &v1::StatusResponse) -> Option<String> {
     })
 }
 
-/// A member's part, in a word.
+/// A member's role as one word.
 pub(crate) fn role_word(role: v1::Role) -> &'static str {
     match role {
         v1::Role::Outside => "outside",
@@ -213,7 +213,7 @@ pub(super) fn to_ms(us: u64) -> f64 {
     std::time::Duration::from_micros(us).as_secs_f64() * 1_000.0
 }
 
-/// So many bytes, for people.
+/// A number of bytes in a short, readable form.
 pub(crate) fn bytes(bytes: u64) -> String {
     let units =
         [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
@@ -271,7 +271,7 @@ mod tests {
             leader: Some(v1::LeaderHint { member_id: 3, ..Default::default() }),
             ..Default::default()
         };
-        // Nobody can be removed without a majority, and whoever led and is down does not lead.
+        // Without a majority no member can be removed, and a leader that is down no longer leads.
         let alone = next(&status).unwrap();
         assert!(alone.starts_with("unreachable: b (10.0.0.2:7450), c (10.0.0.3:7450); start one"));
         assert!(alone.contains("tenure restore") && !alone.contains("remove"), "{alone}");

@@ -1,4 +1,4 @@
-//! Where do the members of the tour come from, and where do they go?
+//! Starts and stops the members of the tour.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,14 +12,14 @@ use crate::failure::Failure;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Three processes of this binary on loopback, with a directory that goes with them.
+/// Three processes of this binary on loopback, and their temporary directory.
 pub(super) struct Members {
     dir: PathBuf,
     running: Vec<(Child, String)>,
 }
 
 impl Members {
-    /// Starts them; they find each other by themselves.
+    /// Starts the members; they form a cluster by themselves.
     pub(super) fn start() -> Result<Self, Failure> {
         let failed =
             |error: std::io::Error| Failure::refused(format!("cannot start members: {error}"));
@@ -36,7 +36,7 @@ impl Members {
         for ((name, client), peer) in NAMES.iter().zip(clients).zip(peers) {
             let log = File::create(members.dir.join(format!("{name}.log"))).map_err(failed)?;
             let mut command = Command::new(&program);
-            // What is set for a cluster of somebody's own means nothing to these.
+            // The user's TENURE_ variables describe another cluster and must not reach these members.
             for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
                 command.env_remove(name);
             }
@@ -44,7 +44,7 @@ impl Members {
                 .args(["serve", "--while-stdin", "--name", name, "--bootstrap", &listed])
                 .args(["--clients", &address(client), "--members", &address(peer), "--data"])
                 .arg(members.dir.join(name))
-                // It ends with us, however we end: its input does.
+                // The member ends with this process, however it ends: its stdin closes.
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 .stderr(log)
@@ -55,16 +55,16 @@ impl Members {
         Ok(members)
     }
 
-    /// Where they are, with commas between.
+    /// The members' client addresses, separated by commas.
     pub(super) fn addresses(&self) -> String {
         self.running.iter().map(|(_, address)| address.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// As by `kill -9`: the member that clients reach at this address.
+    /// Kills the member with this client address, as `kill -9` does.
     pub(super) fn kill(&mut self, address: &str) {
         for (child, known) in &mut self.running {
             if known == address {
-                // One that has gone already is as dead as it shall be.
+                // An error means that the member has already exited.
                 let _ = child.kill();
                 let _ = child.wait();
             }
@@ -86,7 +86,7 @@ fn is_ours(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b"TENURE_")
 }
 
-/// Ports that are free at this moment, all held until all are known.
+/// Ports that are free now. All listeners stay bound until all ports are known, so that none repeats.
 fn ports(count: usize) -> std::io::Result<Vec<u16>> {
     let bound: std::io::Result<Vec<TcpListener>> =
         (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect();

@@ -1,4 +1,4 @@
-//! How does somebody see what Tenure does, without reading anything first?
+//! Shows what Tenure does: a tour with three members, or the rules by hand.
 
 mod by_hand;
 mod members;
@@ -29,14 +29,14 @@ pub(crate) struct Demo {
     pub(crate) output: Output,
 }
 
-/// Whoever tells the tour: in words for people, in objects for programs.
+/// Prints the tour: text for people, JSON objects for programs.
 #[derive(Clone, Copy)]
 struct Guide {
     output: Output,
     pauses: bool,
 }
 
-/// Shows it.
+/// Runs the tour, or the rules by hand.
 pub(crate) fn run(flags: &Demo) -> Result<Exit, Failure> {
     if flags.by_hand {
         return by_hand::run(flags.output);
@@ -52,32 +52,32 @@ pub(crate) fn run(flags: &Demo) -> Result<Exit, Failure> {
             signal = asked.signal() => Ok(Exit::Signal(signal)),
         }
     });
-    // Somebody who gave up at a prompt does not press Enter any more: the thread that waits for it is left behind.
+    // After a signal at a prompt the user no longer presses Enter: do not wait for the thread that reads stdin.
     runtime.shutdown_background();
     done
 }
 
 impl Guide {
-    /// A line for people.
+    /// Prints a line in text output.
     fn say(self, text: &str) {
         if self.output == Output::Text {
             output::out(&format!("{text}\n"));
         }
     }
 
-    /// What somebody would type.
+    /// Prints a command as a user would type it.
     fn typed(self, who: &str, line: &str) {
         self.say(&format!("{who:<5}$ {line}"));
     }
 
-    /// The same for programs.
+    /// Prints an event in JSON output.
     fn tell(self, event: &Value) {
         if self.output == Output::Json {
             output::object(event);
         }
     }
 
-    /// The next scene, after somebody has read what was said before.
+    /// Starts the next scene, after the user has read the previous one.
     async fn scene(self, number: u32, title: &str) {
         self.pause(&format!("{number}. {title}")).await;
         let mut letters = title.chars();
@@ -87,13 +87,13 @@ impl Guide {
         self.tell(&json!({ "event": "scene", "scene": number, "title": title }));
     }
 
-    /// Lets somebody read, until Enter.
+    /// Waits until the user presses Enter.
     async fn pause(self, what: &str) {
         if !self.pauses {
             return;
         }
         output::out(&format!("\n[Enter] {what}"));
-        // Waits on a thread of its own: members and leases live on meanwhile.
+        // The read blocks a thread of its own: members and leases go on meanwhile.
         let entered = tokio::task::spawn_blocking(|| {
             let mut line = String::new();
             let _ = std::io::stdin().lock().read_line(&mut line);

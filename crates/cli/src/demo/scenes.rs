@@ -1,4 +1,4 @@
-//! What does the tour show, in which order?
+//! Plays the scenes of the tour in order.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::output::{self, Output, bold};
 use crate::reach::{Cluster, Place};
 use crate::span;
 
-/// Short enough to see a lease end while looking on.
+/// Short enough for the user to watch a lease expire.
 const TTL: Duration = Duration::from_secs(4);
-/// What leases have where nobody looks on: long enough for an election on a busy machine.
+/// The ttl of leases whose expiry the tour does not show: long enough for an election on a busy machine.
 const USUAL_TTL: Duration = Duration::from_secs(15);
-/// How long three processes may take to become a cluster, and a cluster to have another leader.
+/// How long three processes may take to form a cluster, and the cluster to elect another leader.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 const LOCK: &str = "deploy";
 const KEY: &str = "ledger";
 
-/// All scenes, one after the other.
+/// Plays all scenes, one after another.
 pub(super) async fn play(guide: Guide) -> Result<(), Failure> {
     guide.say(&bold("Tenure: a lock that stops you in time"));
     guide.say("Three members on this machine, as real as in production, thrown away at the end.");
@@ -50,7 +50,7 @@ pub(super) async fn play(guide: Guide) -> Result<(), Failure> {
     zombie(guide, &ana, &anas, &bob, &bobs).await?;
 
     anas.release().await?;
-    // His was lost long ago; whatever is answered changes nothing.
+    // Bob lost this lock long ago: the answer changes nothing.
     let _ = bobs.release().await;
     guide.say("");
     guide.say(&bold("That was all of it"));
@@ -61,7 +61,7 @@ pub(super) async fn play(guide: Guide) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Two ask for one lock: one has it, the other is told whom it waits for.
+/// Two clients ask for one lock: one acquires it, and the other learns who is ahead of it.
 async fn contention(
     guide: Guide,
     members: &Members,
@@ -104,7 +104,7 @@ async fn contention(
     Ok((bob, bobs))
 }
 
-/// A holder that is not heard of any more is stopped first, and loses the lock afterwards.
+/// A holder without a connection stops first and loses the lock afterwards.
 async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Result<Guard, Failure> {
     guide.say(&format!(
         "bob's network is cut. His lease has a ttl of {}; ana waits.",
@@ -137,7 +137,7 @@ async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Resul
     Ok(anas)
 }
 
-/// A leader that dies takes nothing with it.
+/// The leader crashes, and the lock stays with its holder.
 async fn crash(
     guide: Guide,
     members: &mut Members,
@@ -181,7 +181,7 @@ async fn crash(
     Ok(())
 }
 
-/// Whoever comes back from the dead is refused where it matters: at the data.
+/// The fence at the data refuses a holder that comes back with a stale token.
 async fn zombie(
     guide: Guide,
     ana: &Client,
@@ -231,7 +231,7 @@ async fn client(members: &Members, name: &str) -> Result<Client, Failure> {
     Ok(builder.timeout(PATIENCE).connect().await?)
 }
 
-/// Waits until all three are there and one leads.
+/// Waits until all three members are up and one leads.
 async fn leader(client: &Client) -> Result<String, Failure> {
     let until = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! Does the cluster answer, agree and have room?
+//! Checks that the cluster answers, agrees and has room.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::cluster::{bytes, down, each, gather, lacking, leader, spare};
 use crate::reach::Place;
 use crate::span;
 
-/// How long a port may take to be opened.
+/// How long connecting to a port may take.
 const PORT: Duration = Duration::from_secs(2);
-/// Questions that are timed.
+/// The number of timed reads.
 const QUESTIONS: usize = 10;
 /// Answers that take longer than this make short leases risky.
 const SLOW_US: u64 = 200_000;
-/// Syncs of members.
+/// Thresholds for the p99 of a member's syncs.
 const FSYNC_SLOW_US: u64 = 20_000;
 const FSYNC_BAD_US: u64 = 250_000;
-/// Room on a member's disk.
+/// Thresholds for the free space on a member's disk.
 const TIGHT_BYTES: u64 = 1_000_000_000;
 const FULL_BYTES: u64 = 128_000_000;
 const BEHIND: u64 = 10_000;
 
-/// Whether anybody listens at an address.
+/// Checks whether a process listens at an address.
 pub(super) async fn port(address: &str) -> Finding {
     let began_us = os::now_us();
     match tokio::time::timeout(PORT, tokio::net::TcpStream::connect(address)).await {
@@ -52,7 +52,7 @@ pub(super) async fn port(address: &str) -> Finding {
     }
 }
 
-/// Nobody could be talked to.
+/// The finding for a cluster of which no member answered.
 pub(super) fn unreachable(text: &str, tried: &str, tls: bool) -> Finding {
     let next = if tls {
         "if ports are open: --tls-ca must have signed the members' certificates, which name their addresses"
@@ -62,7 +62,7 @@ pub(super) fn unreachable(text: &str, tried: &str, tls: bool) -> Finding {
     Finding::bad("talk", format!("{text}{tried}"), next)
 }
 
-/// Everything that members say of themselves.
+/// Checks the connection and everything that members report about themselves.
 pub(super) async fn look(client: &Client, place: &Place) -> Vec<Finding> {
     let mut found = vec![tls(place), talk(client).await];
     match each::status(client, place).await {
@@ -123,7 +123,7 @@ fn members(status: &v1::StatusResponse) -> Vec<Finding> {
         let member = it.member.clone().unwrap_or_default();
         let name = crate::output::clean(&member.name);
         if !it.up {
-            // Nobody is removed by a minority.
+            // A minority cannot remove a member.
             let next = match lacking(status) {
                 0 => format!("start {name} again, or replace it: tenure cluster remove {name}"),
                 _ => format!("start {name} again on its machine, and look at its log"),

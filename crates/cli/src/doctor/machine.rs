@@ -1,4 +1,4 @@
-//! Can this machine keep time, and its disk keep promises?
+//! Checks this machine's clocks and scheduling, and the sync latency of its disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -11,23 +11,23 @@ use tenure_server::os;
 use super::Finding;
 use crate::span;
 
-/// For how long the clocks are compared.
+/// How long the two clocks are compared.
 const COMPARE: Duration = Duration::from_millis(300);
-/// Differences of rates that the SDK allows for, and from which they are worth a word.
+/// The rate difference that the SDK allows for, and the one from which the doctor warns.
 const ALLOWED_PPM: f64 = 10_000.0;
 const ODD_PPM: f64 = 600.0;
-/// Naps that are measured, and how late one may end.
+/// The number and length of measured naps, and how late one may end.
 const NAPS: u32 = 20;
 const NAP: Duration = Duration::from_millis(2);
 const LATE: Duration = Duration::from_millis(100);
-/// Syncs that are measured, of so many bytes.
+/// The number of measured syncs, and the bytes written before each.
 const SYNCS: usize = 50;
 const SYNC_BYTES: usize = 4_096;
-/// A sync that takes longer than this makes everybody wait; than this, elections.
+/// A sync above the first bound delays every client; one above the second provokes elections.
 const SLOW_US: u64 = 20_000;
 const TOO_SLOW_US: u64 = 250_000;
 
-/// Whether clocks run evenly, and whether we are let run.
+/// Checks that clocks run evenly and that the scheduler wakes this process in time.
 pub(super) fn clocks() -> Vec<Finding> {
     vec![rate(), stalls(), source()]
 }
@@ -85,7 +85,7 @@ fn source() -> Finding {
     }
 }
 
-/// How long syncs take on a disk.
+/// Measures how long syncs take on a disk.
 pub(super) fn disk(dir: &Path) -> Finding {
     match syncs(dir) {
         Err(error) => Finding::bad(
@@ -123,7 +123,7 @@ fn syncs(dir: &Path) -> std::io::Result<Vec<u64>> {
 }
 
 fn measure(mut file: File) -> std::io::Result<Vec<u64>> {
-    // Room first: what is measured is what the log does, writing into a file that is there.
+    // Allocate the file first: the log, too, writes into an allocated file.
     file.write_all(&vec![0; SYNCS * SYNC_BYTES])?;
     file.sync_all()?;
     std::io::Seek::rewind(&mut file)?;

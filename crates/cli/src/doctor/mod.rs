@@ -1,4 +1,4 @@
-//! What is wrong, and what shall somebody do about it?
+//! Finds what is wrong with this machine and the cluster, and says what to do about it.
 
 mod cluster;
 mod machine;
@@ -23,7 +23,7 @@ pub(crate) struct Doctor {
     pub(crate) reach: Reach,
 }
 
-/// How something is.
+/// The result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Health {
     Ok,
@@ -31,7 +31,7 @@ enum Health {
     Bad,
 }
 
-/// One thing that was looked at.
+/// One check with its result.
 struct Finding {
     health: Health,
     check: &'static str,
@@ -80,7 +80,7 @@ impl Finding {
     }
 }
 
-/// Looks at this machine and at the cluster.
+/// Checks this machine and the cluster.
 pub(crate) fn doctor(flags: &Doctor) -> Result<Exit, Failure> {
     let output = flags.reach.output;
     let place = flags.reach.place()?;

@@ -1,4 +1,4 @@
-//! How does `tenure run` begin, and with which code does it end?
+//! Starts `tenure run`: checks the flags, acquires the lock, and runs the command under it.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use super::under::{Hold, Job, Under};
 use super::voice::Voice;
 use super::{OnDoubt, Run, codes, resolve, signals};
 
-/// Runs the command under the lock; the exit code.
+/// Runs the command under the lock and returns the exit code.
 pub(super) fn run(flags: &Run) -> Result<u8, Failure> {
     let place = flags.reach.place()?;
     let builder = place.builder()?;
@@ -26,7 +26,7 @@ pub(super) fn run(flags: &Run) -> Result<u8, Failure> {
     Ok(run_at(flags, &place, builder, &mut voice))
 }
 
-/// The file for events, if somebody wants one.
+/// Opens the file for events, if the flags name one.
 pub(super) fn open_events(path: Option<&Path>) -> Result<Option<File>, Failure> {
     let Some(path) = path else { return Ok(None) };
     let failed =
@@ -71,12 +71,12 @@ fn run_at(flags: &Run, place: &Place, builder: tenure::Builder, voice: &mut Voic
         };
         Under::new(job, Hold::Lock(guard), voice).run(&mut heard).await.code
     });
-    // Whatever is still on its way to the cluster is of no use to anybody.
+    // Tasks of the SDK that still run no longer affect the outcome.
     runtime.shutdown_background();
     code
 }
 
-/// From here on signals are heard, and the SDK has somewhere to run.
+/// Starts the thread that receives signals, and the runtime of the SDK.
 pub(super) fn start(tell: UnboundedSender<i32>) -> io::Result<Runtime> {
     let mut signals = signals::heard()?;
     let work = move || {

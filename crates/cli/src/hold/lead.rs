@@ -1,4 +1,4 @@
-//! How does a command run while its process leads, again and again?
+//! Runs a command while this process leads, and campaigns again after each loss.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -19,10 +19,10 @@ use super::under::{Hold, Job, Outcome, Under};
 use super::voice::Voice;
 use super::{OnDoubt, codes, resolve};
 
-/// What leases live for if nobody says.
+/// The default ttl.
 const TTL: Duration = Duration::from_secs(15);
 
-/// A candidacy with a command, as flags say it.
+/// A candidacy with a command, as the flags describe it.
 pub(crate) struct Candidacy<'a> {
     pub(crate) name: &'a str,
     pub(crate) value: &'a str,
@@ -30,10 +30,10 @@ pub(crate) struct Candidacy<'a> {
     pub(crate) wait: Option<Duration>,
     pub(crate) grace: Option<Duration>,
     pub(crate) on_doubt: OnDoubt,
-    /// Whether it ends with the first loss.
+    /// Whether the first loss ends the process.
     pub(crate) once: bool,
     pub(crate) command: &'a [OsString],
-    /// Where events are written, beside what is said.
+    /// The file to which events are also written.
     pub(crate) events: Option<&'a Path>,
     pub(crate) reach: &'a Reach,
 }

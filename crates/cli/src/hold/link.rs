@@ -1,4 +1,4 @@
-//! How is the watchdog started and spoken to, and what if it is stopped or killed?
+//! Starts the watchdog, talks to it, and takes over if it is stopped or killed.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, ErrorKind};
@@ -20,7 +20,7 @@ use super::watchdog::Task;
 use super::words::{Order, Report};
 use super::{SELF, WATCHDOG};
 
-/// How long a process of ours may take to start.
+/// How long the watchdog may take to connect.
 const START: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(1);
 
@@ -28,25 +28,25 @@ const STEP: Duration = Duration::from_millis(1);
 pub(super) struct Link {
     stream: UnixStream,
     watchdog: Pid,
-    /// What was below us before: `exec` keeps children, and those are not ours to end.
+    /// The processes below this one before the start. `exec` keeps children, and those must not be killed.
     others: Vec<Process>,
 }
 
 impl Link {
-    /// Starts the watchdog with these variables in its environment, and so in the command's. What it says ends when it
-    /// does.
+    /// Starts the watchdog with these variables in its environment, and so in the command's. The reports end when the
+    /// watchdog does.
     pub(super) fn start(
         task: &Task,
         environment: &[(&str, OsString)],
     ) -> io::Result<(Self, UnboundedReceiver<Report>)> {
         let others = tree::below(getpid());
-        // If the watchdog is killed, everything below it comes to us.
+        // If the watchdog is killed, its descendants become children of this process.
         set_child_subreaper(Some(getpid()))?;
         let address = SocketAddr::from_abstract_name(&task.socket)?;
         let listener = UnixListener::bind_addr(&address)?;
         listener.set_nonblocking(true)?;
         let mut command = Command::new(SELF);
-        // Whoever signals `tenure` by its name does not mean the one who stands in for it.
+        // The name differs from `tenure`: a user who signals `tenure` by name means this process, not the watchdog.
         command.arg0("watchdog").arg(WATCHDOG).args(task.arguments());
         command.envs(environment.iter().map(|(name, value)| (name, value)));
         let mut child = command.process_group(0).spawn()?;
@@ -64,12 +64,12 @@ impl Link {
         Ok((Self { stream, watchdog, others }, reports))
     }
 
-    /// Tells the watchdog something. If it is gone, that is heard elsewhere.
+    /// Sends an order to the watchdog. If the watchdog is gone, the end of the reports says so.
     pub(super) fn order(&self, order: Order) {
         let _ = order.send(&self.stream);
     }
 
-    /// A watchdog that somebody stopped is continued.
+    /// Continues the watchdog if it was stopped.
     pub(super) fn keep_awake(&self) {
         let how = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         while let Ok(Some((_, status))) = waitpid(Some(self.watchdog), how) {
@@ -80,7 +80,7 @@ impl Link {
         }
     }
 
-    /// Kills everything below us but the watchdog; how many there were.
+    /// Kills every process below this one except the watchdog and earlier children. Returns how many were signalled.
     pub(super) fn kill_all(&self) -> usize {
         let others = self
             .others
@@ -98,7 +98,7 @@ fn accept(listener: &UnixListener, child: &mut Child) -> io::Result<UnixStream> 
     let until_us = now_us() + super::times::us(START);
     loop {
         match listener.accept() {
-            // The name is no secret: others may knock.
+            // The socket's name is no secret: other processes may connect.
             Ok((stream, _)) if is_from(&stream, child) => {
                 stream.set_nonblocking(false)?;
                 return Ok(stream);

@@ -1,8 +1,8 @@
-//! How does a command run while its lock is held, and not a moment longer?
+//! Runs a command while its lock is held, and ends it before the cluster can grant the lock to another client.
 //!
-//! Three processes: `tenure run` holds the lock (`front.rs`, `queue.rs`, `under.rs`); its child, the watchdog, knows
-//! until when, and is the parent of the command (`watchdog.rs`); `start.rs` becomes the command. Whoever of them stops,
-//! dies or starves, the others end everything in time. `docs/guides/run.md` says what that covers.
+//! Three processes take part. `tenure run` holds the lock (`front.rs`, `queue.rs`, `under.rs`). Its child, the
+//! watchdog, knows the deadlines and is the parent of the command (`watchdog.rs`). `start.rs` becomes the command. If
+//! any of them stops, dies or starves, the others end everything in time. `docs/guides/run.md` says what that covers.
 
 mod codes;
 mod front;
@@ -39,9 +39,9 @@ use crate::output;
 use crate::reach::Reach;
 use crate::span;
 
-/// The binary that runs, also after its file was replaced.
+/// The running binary, even after its file was replaced.
 const SELF: &str = "/proc/self/exe";
-/// Words for our own processes; nobody types them.
+/// Arguments that mark our own processes; users do not type them.
 const WATCHDOG: &str = "__watchdog";
 const START: &str = "__start";
 const USHER: &str = "__usher";
@@ -96,12 +96,12 @@ pub(crate) enum OnDoubt {
     Freeze,
 }
 
-/// `tenure run`
+/// Runs `tenure run`.
 pub(crate) fn run(flags: &Run) -> Result<Exit, Failure> {
     front::run(flags).map(Exit::Command)
 }
 
-/// If this process was started by one of ours to be something else than `tenure run`: is that.
+/// Runs the watchdog, the start of the command or the terminal helper, if this process was started as one of them.
 pub(crate) fn inside() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let word = arguments.next()?;

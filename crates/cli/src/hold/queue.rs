@@ -1,4 +1,4 @@
-//! How does `tenure run` wait for its lock, and what ends the wait?
+//! Waits for the lock of `tenure run`, and leaves the queue on a signal.
 
 use std::convert::Infallible;
 use std::future::IntoFuture;
@@ -20,14 +20,14 @@ use super::voice::Voice;
 use super::waiting::View;
 use super::{Run, codes};
 
-/// How often the queue is looked at: for somebody who watches, and for a log.
+/// How often the queue is queried: for a terminal, and for a log.
 const LOOK_LIVE: Duration = Duration::from_secs(1);
 const LOOK_LOG: Duration = Duration::from_secs(5);
-/// How long it may take to be seen leaving a queue.
+/// How long leaving a queue may take.
 const LEAVE: Duration = Duration::from_secs(1);
 const LEAVE_STEP: Duration = Duration::from_millis(20);
 
-/// Waits for the lock, or says why not; then the code to end with.
+/// Waits for the lock. If it is not acquired, says why and returns the exit code.
 pub(super) async fn acquire(
     flags: &Run,
     builder: Builder,
@@ -87,7 +87,7 @@ fn ask(client: &Client, flags: &Run, times: &Times, wait: Option<Duration>) -> L
     }
 }
 
-/// Until a signal says that nobody wants to wait any more.
+/// Waits for a signal that ends the wait.
 pub(super) async fn given_up(heard: &mut UnboundedReceiver<i32>) -> i32 {
     loop {
         match heard.recv().await {
@@ -100,18 +100,18 @@ pub(super) async fn given_up(heard: &mut UnboundedReceiver<i32>) -> i32 {
     }
 }
 
-/// A queue in which one of the places is ours.
+/// The queue in which this client has a place.
 struct Queue<'a> {
     client: &'a Client,
     flags: &'a Run,
-    /// How many were ahead when the cluster last said so.
+    /// How many waiters were ahead when the cluster last reported it.
     ahead: watch::Receiver<Option<u64>>,
 }
 
 impl Queue<'_> {
-    /// Shows where the ask stands, from when it has to wait.
+    /// Shows the place in the queue, once the request has to wait.
     async fn show(&mut self, voice: &mut Voice) -> Infallible {
-        // The sender lives as long as the ask, and the ask as long as this.
+        // The sender lives as long as the request, and the request as long as this future.
         if self.ahead.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -130,14 +130,14 @@ impl Queue<'_> {
         }
     }
 
-    /// Asks the cluster about the lock; nothing if it cannot say.
+    /// Asks the cluster about the lock; `None` without an answer.
     async fn look(&self) -> Option<View> {
         let told = self.client.explain(&self.flags.lock).await.ok()?;
         let ahead = self.ahead.borrow().unwrap_or(0);
         Some(View::new(&self.flags.lock, self.client.name(), ahead, told))
     }
 
-    /// The ask is dropped: waits a little until it is out of the queue, and says so.
+    /// After the request was dropped: waits briefly until its place is gone, and reports it.
     async fn leave(&self, signal: i32, voice: &mut Voice) -> u8 {
         let lock = &self.flags.lock;
         let ahead = *self.ahead.borrow();
@@ -162,7 +162,7 @@ impl Queue<'_> {
         voice.ended("signal", codes::by_signal(signal))
     }
 
-    /// Whether the cluster still knows us beside this lock.
+    /// Whether this client still holds the lock or waits for it.
     async fn stands(&self) -> bool {
         let Ok(told) = self.client.explain(&self.flags.lock).await else { return true };
         let own = self.client.name();

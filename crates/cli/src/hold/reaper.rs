@@ -1,7 +1,7 @@
-//! What ended or stopped below the watchdog?
+//! Reaps the processes that end or stop below the watchdog.
 //!
-//! A thread of its own waits for that. To take note of an ended process can take the system half a second while
-//! others look through `/proc`; the watchdog has no such time.
+//! A separate thread does this. Reaping an ended process can take the kernel half a second while other processes scan
+//! `/proc`; the watchdog must not wait that long.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,23 +12,23 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait,
 
 use super::terminal;
 
-/// What the thread tells.
+/// What the thread reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
     /// A child stopped or ended.
     Child(Pid, WaitStatus),
-    /// There are no children: nothing is below us, wherever it came from.
+    /// There are no children left: no process is below the watchdog, whatever its origin.
     None,
 }
 
-/// The thread, as the watchdog sees it.
+/// The watchdog's handle to the thread.
 pub(super) struct Reaper {
     changes: Receiver<Change>,
     bell: UnixStream,
 }
 
 impl Reaper {
-    /// Starts the thread. There is at least one child: the command.
+    /// Starts the thread. At least one child exists: the command.
     pub(super) fn start(main: Pid) -> io::Result<Self> {
         let (bell, ringing) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
@@ -38,12 +38,12 @@ impl Reaper {
         Ok(Self { changes, bell })
     }
 
-    /// There is something to read when something changed.
+    /// Becomes readable when something changed.
     pub(super) fn bell(&self) -> &UnixStream {
         &self.bell
     }
 
-    /// Everything that changed meanwhile.
+    /// All changes since the last call.
     pub(super) fn changes(&self) -> Vec<Change> {
         let mut bytes = [0; 64];
         while matches!((&self.bell).read(&mut bytes), Ok(1..)) {}
@@ -54,7 +54,7 @@ impl Reaper {
 fn reap(main: Pid, tell: &Sender<Change>, mut bell: UnixStream) {
     let mut has_terminal = true;
     loop {
-        // Only looks, because the command's group must exist for somebody in it to give the terminal away.
+        // Do not reap yet: the command's process group must still exist for a process in it to hand the terminal back.
         let how = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
         let looked = waitid(WaitId::All, how);
         if has_terminal && terminal::has_ended(main) {

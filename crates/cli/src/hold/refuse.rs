@@ -1,4 +1,4 @@
-//! Why was the lock not acquired, what may be concluded, and what comes next?
+//! Reports why the lock was not acquired, with the effect and what to try next.
 
 use serde_json::json;
 use tenure::{Cause, Error, Refusal};
@@ -12,7 +12,7 @@ use super::voice::Voice;
 use super::waiting::View;
 use super::{Run, codes};
 
-/// Says why there is no lock; the code to end with. The command did not start in any case.
+/// Reports why there is no lock and returns the exit code. The command did not start in any of these cases.
 pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option<&View>) -> u8 {
     let lock = &shortened(&flags.lock);
     let look = format!("tenure explain {}", quoted(&flags.lock));

@@ -1,4 +1,4 @@
-//! Is there such a command at all? Nobody takes a lock for a typing error.
+//! Checks that the command exists before a lock is requested for it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::codes;
 
-/// Whether a program can be found and executed; otherwise a sentence and the exit code that a shell would give.
+/// Checks that a program can be found and executed. The error is a message and the exit code of a shell.
 pub(super) fn look_for(program: &OsStr) -> Result<(), (String, u8)> {
     let shown = program.display();
     if program.as_bytes().contains(&b'/') {

@@ -1,4 +1,4 @@
-//! Which signals does `tenure run` pass on, and which does its watchdog shrug off?
+//! Chooses the signals that `tenure run` passes on and those that its watchdog survives.
 
 use std::fs;
 use std::io;
@@ -11,20 +11,20 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::Signals;
 
-/// What somebody may mean for the command when they send it to `tenure`.
+/// Signals that a user may send to `tenure` and mean for the command.
 const PASSED_ON: &[i32] =
     &[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGTSTP, SIGCONT];
 
-/// Hears everything that is passed on, and of the watchdog. What `tenure` was started to ignore, as by `nohup`, stays
-/// ignored, by the command too.
+/// Subscribes to all signals that are passed on, and to SIGCHLD for the watchdog. Signals that `tenure` was started to
+/// ignore, as by `nohup`, stay ignored, also by the command.
 pub(super) fn heard() -> io::Result<Signals> {
     let ignored = ignored();
     let wanted = PASSED_ON.iter().copied().filter(|signal| !ignored.contains(signal));
     Signals::new(wanted.chain([SIGCHLD]))
 }
 
-/// What would end or stop a process has no effect on this one. What it starts has the usual behaviour: a handler,
-/// unlike a signal that is ignored, does not outlive exec.
+/// Makes signals that would end or stop this process have no effect. Programs that it starts get the default
+/// behaviour: unlike an ignored signal, a handler does not outlive exec.
 pub(super) fn shrug() -> io::Result<()> {
     let ignored = ignored();
     let unheard = Arc::new(AtomicBool::new(false));
@@ -34,7 +34,7 @@ pub(super) fn shrug() -> io::Result<()> {
     Ok(())
 }
 
-/// `SIGTERM`.
+/// The name of a signal, such as `SIGTERM`.
 pub(super) fn name(signal: i32) -> String {
     let name = signal_hook::low_level::signal_name(signal);
     name.map_or_else(|| format!("signal {signal}"), str::to_owned)

@@ -1,4 +1,4 @@
-//! What does the command's process do before it becomes the command?
+//! Prepares the command's process and replaces it with the command.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -28,16 +28,16 @@ pub(super) fn run(arguments: &[OsString]) -> ExitCode {
 }
 
 fn tie(watchdog: &OsString, usual: &OsString) -> std::io::Result<()> {
-    // The watchdog goes before others; the command does not.
+    // The watchdog runs at a higher priority; the command does not.
     if let Some(usual) = usual.to_str().and_then(|usual| usual.parse().ok()) {
         setpriority_process(None, usual)?;
     }
-    // Kept by exec, unless the program changes its user.
+    // Exec keeps this setting unless the program changes its user.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let watchdog = watchdog.to_str().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
     if getppid() != watchdog {
         return Err(std::io::Error::other("the watchdog is gone"));
     }
-    // The watchdog sees this, gets us the terminal and lets us go on.
+    // The watchdog sees the stop, `tenure run` gives the terminal to this group, and the watchdog continues it.
     Ok(kill_process(getpid(), Signal::STOP)?)
 }

@@ -1,7 +1,8 @@
-//! Who has the terminal, so that prompts and editors work?
+//! Hands the terminal to the command's process group and takes it back, so that prompts and editors work.
 //!
-//! The command's group is given the foreground by whoever has it, and gives it back before it is gone. Only a process
-//! in the foreground may do either: at the end that is one of ours, started into the command's group.
+//! The group in the foreground gives it to the command's group. The command's group gives it back before it is gone.
+//! Only a process in the foreground may do either: at the end that is the usher, a process of ours that is started in
+//! the command's group.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -14,25 +15,25 @@ use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 use super::{SELF, USHER};
 
-/// How long somebody who gives the terminal back may take: a watchdog does nothing else meanwhile.
+/// How long the usher may take: the reaper does nothing else meanwhile.
 const ROUND: Duration = Duration::from_millis(1);
 const ROUNDS: usize = 50;
 
-/// Gives the foreground to a group, if it is ours to give and all of the terminal is the command's: in a pipeline the
-/// others need it too. Whether it was given.
+/// Gives the foreground to a group and returns whether it did. It does so only if this group has the foreground and
+/// both stdin and stdout are the terminal: in a pipeline the other processes need it too.
 pub(super) fn give(group: Pid) -> bool {
     let whole = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let Some(tty) = tty().filter(|_| whole) else { return false };
     tcgetpgrp(&tty).is_ok_and(|now| now == getpgrp()) && tcsetpgrp(&tty, group).is_ok()
 }
 
-/// Whether a process has ended and is not reaped.
+/// Whether a process has ended and is not yet reaped.
 pub(super) fn has_ended(pid: Pid) -> bool {
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     matches!(waitid(WaitId::Pid(pid), how), Ok(Some(_)))
 }
 
-/// Has the foreground of a group that is about to go given to our parent's group.
+/// Starts a process that gives the foreground of an ending group to our parent's group.
 pub(super) fn hand_back(from: Pid) {
     let Some(tty) = tty() else { return };
     if !tcgetpgrp(&tty).is_ok_and(|now| now == from) {
@@ -42,7 +43,7 @@ pub(super) fn hand_back(from: Pid) {
     let mut usher = Command::new(SELF);
     usher.arg(USHER).arg(to.to_string()).process_group(from.as_raw_nonzero().get());
     usher.stdin(Stdio::null()).stdout(Stdio::null());
-    // Without it a shell still takes its terminal back by itself; a script may not.
+    // Without the usher an interactive shell takes its terminal back by itself; a script may not.
     let Ok(mut usher) = usher.spawn() else { return };
     for _ in 0..ROUNDS {
         if !matches!(usher.try_wait(), Ok(None)) {
@@ -54,7 +55,7 @@ pub(super) fn hand_back(from: Pid) {
     let _ = usher.wait();
 }
 
-/// What that process does.
+/// Runs the usher process.
 pub(super) fn usher(to: Option<Pid>) -> ExitCode {
     let given = tty().zip(to).is_some_and(|(tty, to)| tcsetpgrp(&tty, to).is_ok());
     if given { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,4 +1,4 @@
-//! When is the command told to stop, when is it killed, and when can somebody else start?
+//! Computes when the command is asked to stop, when it is killed, and when another client can acquire the lock.
 
 use std::time::Duration;
 
@@ -7,34 +7,35 @@ use tenure::{Moment, Pace};
 
 use crate::span::shown;
 
-/// The usual time from SIGTERM to SIGKILL is a third of the ttl, but nobody waits longer than this.
+/// The upper bound for the default grace, the time from SIGTERM to SIGKILL; below it the default is a third of the
+/// ttl.
 const GRACE_MAX: Duration = Duration::from_secs(5);
-/// What is left for SIGKILL to take effect, before the cluster can give the lock away: a kernel ends a process within
-/// milliseconds once it runs at all.
+/// The time reserved for SIGKILL to take effect before the cluster can grant the lock to another client. A kernel ends
+/// a process within milliseconds once the process runs at all.
 const RESERVE_MIN: Duration = Duration::from_millis(50);
 const RESERVE_MAX: Duration = Duration::from_millis(200);
 const RESERVE_PART: u32 = 75;
 
-/// All times of one run, following from its ttl and grace.
+/// All times of one run; they follow from its ttl and grace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Times {
     pub(super) pace: Pace,
     pub(super) grace: Duration,
 }
 
-/// The moments that one acknowledged renewal gives, in microseconds of the clock that counts suspend.
+/// The instants that follow from one acknowledged renewal, in microseconds of the clock that counts suspend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Deadlines {
-    /// From then on the lock is doubtful.
+    /// When the lock becomes doubtful.
     pub(super) doubt_us: u64,
-    /// From then on it is lost.
+    /// When the lock is lost.
     pub(super) lost_us: u64,
-    /// From then on nothing of the command may be left.
+    /// When no process of the command may be left.
     pub(super) kill_us: u64,
 }
 
 impl Times {
-    /// The times of a ttl; a sentence if the grace does not fit it.
+    /// The times for a ttl. The error is a message that says which ttl would fit the grace.
     pub(super) fn new(ttl: Duration, grace: Option<Duration>) -> Result<Self, String> {
         if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&ttl) {
             return Err(format!("a ttl of {} is not between 1s and 1h", shown(ttl)));
@@ -52,7 +53,7 @@ impl Times {
         Ok(Self { pace, grace })
     }
 
-    /// What follows from the moment at which the lock would be lost.
+    /// The deadlines that follow from the instant at which the lock would be lost.
     pub(super) fn deadlines(&self, lost: Moment) -> Deadlines {
         let since = lost.micros().saturating_sub(us(self.pace.window()));
         Deadlines {
@@ -62,12 +63,12 @@ impl Times {
         }
     }
 
-    /// The earliest moment at which the cluster can give the lock to somebody else.
+    /// The earliest instant at which the cluster can grant the lock to another client.
     pub(super) fn handed_over_us(&self, deadlines: &Deadlines) -> u64 {
         deadlines.lost_us + us(self.pace.surely_lives().saturating_sub(self.pace.window()))
     }
 
-    /// How long SIGKILL has to take effect at the very end.
+    /// How long SIGKILL has to take effect before another client can acquire the lock.
     pub(super) fn reserve(&self) -> Duration {
         reserve(self.pace.ttl())
     }
@@ -81,17 +82,17 @@ fn reserve(ttl: Duration) -> Duration {
 fn most(pace: &Pace) -> Duration {
     let behind = pace.surely_lives().saturating_sub(pace.window());
     let most = behind.saturating_sub(reserve(pace.ttl()));
-    // A tenth of a second is as exact as anybody wants to be told.
+    // Rounded down to a tenth of a second for display.
     Duration::from_millis(u64::try_from(most.as_millis()).unwrap_or(u64::MAX) / 100 * 100)
 }
 
-/// The shortest ttl in whole seconds that such a grace fits.
+/// The shortest ttl in whole seconds that fits a grace.
 fn enough(grace: Duration) -> u64 {
     let fits = |ttl: &u64| Pace::new(Duration::from_secs(*ttl)).is_ok_and(|it| most(&it) >= grace);
     (1..=3_600).find(fits).unwrap_or(3_600)
 }
 
-/// Now, by the clock that counts suspend.
+/// The current time of the clock that counts suspend.
 pub(super) fn now_us() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);

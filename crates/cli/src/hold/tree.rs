@@ -1,16 +1,16 @@
-//! Which processes are below one of ours, and what is done to all of them?
+//! Finds and signals the processes below one of ours.
 //!
-//! Whoever asks is a subreaper: a process whose parent dies becomes its child, so nobody leaves by forking twice or by
-//! starting a session. The list may be old when it is used; what is missed is found the next time.
+//! The caller is a subreaper: a process whose parent dies becomes its child, so no process escapes by forking twice or
+//! by starting a session. The list may be outdated when it is used; the next search finds what it missed.
 
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Nobody who is looked for stands deeper below.
+/// The greatest depth at which a process is searched.
 const DEPTH_MAX: usize = 1_000;
 
-/// A process, as it was a moment ago.
+/// A process in the state in which it was last seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Process {
     pub(super) pid: Pid,
@@ -19,20 +19,20 @@ pub(super) struct Process {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// Runs, or waits for something.
+    /// The process runs or waits for something.
     Alive,
-    /// Stopped by a signal: it heeds nothing but SIGKILL and SIGCONT.
+    /// A signal stopped the process: only SIGKILL and SIGCONT have an effect.
     Stopped,
-    /// Ended, and not yet waited for by its parent.
+    /// The process has ended, and its parent has not reaped it.
     Zombie,
 }
 
-/// Everything below a process, without itself.
+/// All descendants of a process.
 pub(super) fn below(root: Pid) -> Vec<Process> {
     let mut found = Vec::new();
     let mut look = children(root).unwrap_or_else(|| searched(root));
     while let Some(pid) = look.pop() {
-        // A pid that ended and began again meanwhile could be met twice.
+        // A pid that was reused meanwhile could appear twice.
         if found.iter().any(|it: &Process| it.pid == pid) {
             continue;
         }
@@ -44,14 +44,15 @@ pub(super) fn below(root: Pid) -> Vec<Process> {
     found
 }
 
-/// Those that are not yet ended.
+/// All descendants that have not ended.
 pub(super) fn living(root: Pid) -> Vec<Process> {
     let mut all = below(root);
     all.retain(|it| it.state != State::Zombie);
     all
 }
 
-/// A process that was below another one, if it still is and lives. Numbers are used again: its parents are asked.
+/// A process that was below another one, if it is alive and still below it. Pids are reused, so its ancestors are
+/// checked.
 pub(super) fn still_below(root: Pid, pid: Pid) -> Option<Process> {
     let (state, mut parent) = stat(pid).filter(|it| it.0 != State::Zombie)?;
     for _ in 0..DEPTH_MAX {
@@ -63,12 +64,12 @@ pub(super) fn still_below(root: Pid, pid: Pid) -> Option<Process> {
     None
 }
 
-/// Sends a signal to each; how many could be told. One that has ended meanwhile needs nothing.
+/// Sends a signal to each process and returns how many received it. A process that has ended meanwhile needs none.
 pub(super) fn signal(processes: &[Process], signal: Signal) -> usize {
     processes.iter().filter(|it| kill_process(it.pid, signal).is_ok()).count()
 }
 
-/// The children of a process, of all its threads; nothing if the system does not list them.
+/// The children of all threads of a process; `None` if the kernel does not list them.
 fn children(of: Pid) -> Option<Vec<Pid>> {
     let tasks = fs::read_dir(format!("/proc/{of}/task")).ok()?;
     let mut found = Vec::new();
@@ -82,7 +83,7 @@ fn children(of: Pid) -> Option<Vec<Pid>> {
     listed.then_some(found)
 }
 
-/// Everything below a process, where nobody lists children: from the parents of all processes.
+/// All descendants of a process, for kernels that do not list children: derived from the parents of all processes.
 fn searched(root: Pid) -> Vec<Pid> {
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = all.flatten().filter_map(|it| pid(it.file_name().to_str()?));
@@ -100,7 +101,7 @@ fn searched(root: Pid) -> Vec<Pid> {
 /// The state and the parent of a process.
 fn stat(of: Pid) -> Option<(State, Option<Pid>)> {
     let text = fs::read_to_string(format!("/proc/{of}/stat")).ok()?;
-    // The name may hold anything, but it ends at the last parenthesis.
+    // The process name may contain any character; it ends at the last parenthesis.
     let mut words = text.rsplit_once(')')?.1.split_whitespace();
     let state = match words.next()? {
         "T" | "t" => State::Stopped,

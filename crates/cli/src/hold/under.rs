@@ -1,7 +1,7 @@
-//! What does `tenure run` do while its command runs under the lock?
+//! Supervises the command that runs under the lock.
 //!
-//! It tells the watchdog of every renewal, passes signals on, says what happens, and gives the lock back once nothing
-//! of the command is left. The watchdog stops the command; this stops it too if the watchdog does not.
+//! It sends every renewal to the watchdog, passes signals on, reports what happens, and releases the lock once no
+//! process of the command is left. The watchdog stops the command; this module stops it if the watchdog does not.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -25,23 +25,23 @@ use super::watchdog::Task;
 use super::words::{End, Gone, Order, Report};
 use super::{codes, signals, terminal};
 
-/// How long a lock that was lost is tried to be given back: it ends by itself.
+/// How long `tenure run` tries to release a lock that was lost: the lease ends by itself.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How often it looks again whether something is left that the watchdog did not kill.
+/// How often it checks again for processes that the watchdog did not kill.
 const AGAIN: Duration = Duration::from_millis(10);
-/// Looks without finding anything, until nothing is left.
+/// How many checks in a row must find no process.
 const LOOKS: usize = 3;
 
-/// What runs, and how.
+/// The command and its settings.
 pub(super) struct Job<'a> {
-    /// Of the lock, or of the election.
+    /// The name of the lock or of the election.
     pub(super) name: &'a str,
     pub(super) command: &'a [OsString],
-    /// Whether it is stopped while the lock is doubtful.
+    /// Whether the command is stopped while the lock is doubtful.
     pub(super) freeze: bool,
     pub(super) place: &'a Place,
     pub(super) times: Times,
-    /// How long it took to get the lock.
+    /// How long acquiring the lock took.
     pub(super) waited: Duration,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Hold {
     Lead(Box<Leadership>),
 }
 
-/// How it ended.
+/// How the run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Outcome {
     pub(super) code: u8,
@@ -66,7 +66,7 @@ impl Hold {
         }
     }
 
-    /// The work has stopped.
+    /// Releases the lock or resigns. The work has stopped.
     async fn give_back(self) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.release().await,
@@ -74,7 +74,7 @@ impl Hold {
         }
     }
 
-    /// What it is called: lock `deploy`.
+    /// The lock or leadership with its name: lock `deploy`.
     fn named(&self, name: &str) -> String {
         match self {
             Self::Lock(_) => format!("lock `{name}`"),
@@ -83,7 +83,7 @@ impl Hold {
     }
 }
 
-/// A command under its lock.
+/// A command that runs under its lock.
 pub(super) struct Under<'a> {
     job: Job<'a>,
     hold: Hold,
@@ -91,13 +91,13 @@ pub(super) struct Under<'a> {
     deadlines: Deadlines,
     began: Instant,
     group: Option<Pid>,
-    /// Whether somebody at a terminal can stop and continue it.
+    /// Whether a user at a terminal can stop and continue the command.
     jobs: bool,
     end: Option<End>,
     lost: Option<Lost>,
 }
 
-/// When and why the lock was lost, as far as it is known.
+/// When and why the lock was lost, as far as this process knows.
 struct Lost {
     at_us: u64,
     cause: String,
@@ -112,7 +112,7 @@ impl<'a> Under<'a> {
         Self { job, hold, voice, deadlines, began, group, jobs, end, lost }
     }
 
-    /// Runs the command to its end, and the lock to its.
+    /// Runs the command to its end, then releases the lock or handles its loss.
     pub(super) async fn run(mut self, heard: &mut UnboundedReceiver<i32>) -> Outcome {
         self.say_acquired();
         let (link, mut reports) = match self.start() {
@@ -155,7 +155,7 @@ impl<'a> Under<'a> {
         let (job, guard) = (&self.job, self.hold.guard());
         let lease = guard.lease().to_string();
         let task = Task {
-            // The lease's id was drawn at random: nobody else has the same.
+            // The lease id was drawn at random, so the socket's name is unique.
             socket: format!("run-{}-{lease}", std::process::id()),
             deadlines: self.deadlines,
             grace_us: us(job.times.grace),
@@ -168,7 +168,7 @@ impl<'a> Under<'a> {
             ("TENURE_LEASE", lease.into()),
             ("TENURE_ADDR", job.place.addresses.join(",").into()),
         ];
-        // What was said in flags, for the command's own use of the cluster.
+        // Pass the flags on as variables, so that the command can use the cluster itself.
         if let Some(tls) = &job.place.tls {
             environment.push(("TENURE_CA", tls.ca.clone().into_os_string()));
             if let Some((cert, key)) = &tls.own {
@@ -179,7 +179,7 @@ impl<'a> Under<'a> {
         Link::start(&task, &environment)
     }
 
-    /// Until nothing of the command is left; when that was so.
+    /// Supervises until no process of the command is left, and returns when that was.
     async fn supervise(
         &mut self,
         link: &Link,
@@ -215,23 +215,23 @@ impl<'a> Under<'a> {
                 },
                 Some(signal) = heard.recv() => self.signalled(signal, link),
                 () = tokio::time::sleep(overdue.unwrap_or(FAREWELL)), if overdue.is_some() => {
-                    // The watchdog should have done it.
+                    // The watchdog has missed its deadline.
                     link.kill_all();
                 }
             }
         }
     }
 
-    /// In how long something is wrong with the watchdog: half of what is left for a kill to take effect is over.
+    /// In how long the watchdog counts as overdue: half of the time reserved for a kill to take effect is then over.
     fn overdue_in(&self) -> Option<Duration> {
         self.lost.as_ref()?;
         let at_us = self.deadlines.kill_us + us(self.job.times.reserve() / 2);
         Some(Duration::from_micros(at_us.saturating_sub(now_us())).max(AGAIN))
     }
 
-    /// The watchdog was killed: what was below it is below us now.
+    /// Kills everything after the watchdog was killed: its descendants are now children of this process.
     async fn alone(&mut self, link: &Link) -> Gone {
-        // Without a command there was nothing to watch: it could not start, and has said why.
+        // Without a process group the command never started, and the watchdog has said why.
         if self.lost.is_none() && self.group.is_some() {
             self.voice.unusual("the watchdog was killed: everything that it watched is killed too");
             let cause = "the watchdog was killed".to_owned();
@@ -334,7 +334,7 @@ impl<'a> Under<'a> {
             }
             Report::Stopping { lost, processes: count, killed, kill_in_us } => {
                 if lost && self.lost.is_none() {
-                    // The watchdog's word counts: it has begun, and nothing undoes that.
+                    // The watchdog's report is final: it has begun to stop the command, and nothing undoes that.
                     let lost = match self.hold.guard().check() {
                         Err(Error::Lost(lost)) => Some(lost),
                         _ => None,
@@ -352,7 +352,7 @@ impl<'a> Under<'a> {
         }
     }
 
-    /// As every job of a shell: whoever stops the command stops `tenure` too, and continues both.
+    /// Stops `tenure` when the command was stopped, as for every job of a shell; the user continues both.
     fn stopped(&mut self, signal: i32) {
         if !self.jobs || ![SIGTSTP, SIGTTIN, SIGTTOU].contains(&signal) {
             return;
@@ -381,7 +381,7 @@ impl<'a> Under<'a> {
         self.voice.event("stopping", &json!({ "processes": count + killed, "lost": lost }));
     }
 
-    /// Nothing is left: says what became of the command and of the lock.
+    /// Reports what became of the command and of the lock, after all processes have ended.
     async fn finish(mut self, gone: Gone) -> Outcome {
         match self.lost.take() {
             Some(lost) => Outcome { code: self.finish_lost(lost, gone).await, lost: true },
@@ -396,7 +396,8 @@ impl<'a> Under<'a> {
         let free_us = self.job.times.handed_over_us(&self.deadlines);
         let voice = self.voice;
         match free_us.checked_sub(gone_us) {
-            // Whoever ends a lease as its owner says that its work has stopped, and nobody tells us.
+            // A client that ends the lease as its owner declares the work stopped, and the cluster does not say when
+            // that was.
             _ if lost.word == "gone" => voice.unusual(&format!(
                 "stopped in {took}; whoever comes next may have started before: we were not told when it was taken away"
             )),
@@ -423,7 +424,7 @@ impl<'a> Under<'a> {
             "effect",
             &format!("the command was cut short; a fence refuses token {token} once it has seen a newer one"),
         );
-        // Whoever was cut off when it happened was not told by whom.
+        // A client that was cut off at the loss was not told its cause.
         let why = tokio::time::timeout(FAREWELL, self.hold.guard().why_lost()).await;
         if let Ok(Ok(Some(why))) = why
             && why.word() != lost.word
@@ -440,7 +441,7 @@ impl<'a> Under<'a> {
                 "cause": lost.word, "margin_us": margin_us, "late_us": late_us, "dying_us": dying_us,
             }),
         );
-        // The work has stopped: nobody needs to wait until the lease runs out.
+        // The work has stopped: waiters need not wait until the lease expires.
         let _ = tokio::time::timeout(FAREWELL, self.hold.give_back()).await;
         voice.ended("lost", codes::LOST)
     }
@@ -488,7 +489,7 @@ impl<'a> Under<'a> {
     }
 }
 
-/// What took the time.
+/// What caused the delay.
 fn why_late(gone: &Gone) -> String {
     let time = |us| shown(Duration::from_micros(us));
     if gone.dying_us > gone.late_us {

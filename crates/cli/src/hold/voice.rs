@@ -1,7 +1,7 @@
-//! What does `tenure run` say, to whom, and when does it keep quiet?
+//! Writes the messages and events of `tenure run`.
 //!
-//! Standard output is the command's. On a terminal there are a few lines, and the block about a queue is updated in
-//! place; in a log there is one line per change, and nothing at all if nothing unusual happens.
+//! Standard output belongs to the command. A terminal shows a few lines, and the block about the queue is updated in
+//! place. A log gets one line per change, and none if nothing unusual happens.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -13,27 +13,27 @@ use serde_json::{Map, Value, json};
 use crate::output::Output;
 use crate::terminal::fitted;
 
-/// How long what was said last may take to be written.
+/// How long flushing the last messages may take.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// Something to be written.
+/// Something to write.
 enum Said {
     ToStderr(String),
     Event(String),
     Flush(Sender<()>),
 }
 
-/// Somebody who says things. They are written by a thread of their own: a terminal that stands still, or a pipe that
-/// nobody reads, must not keep anybody from stopping the command.
+/// Writes messages and events on a separate thread: a blocked terminal, or a pipe without a reader, must not delay
+/// stopping the command.
 pub(super) struct Voice {
     lock: String,
     output: Output,
     terminal: bool,
-    /// Something happened that is worth more lines, also in a log.
+    /// Whether something unusual happened, so that a log gets usual lines too.
     unusual: bool,
     /// How many lines the block has that is updated in place.
     block: usize,
-    /// Why nothing was done, and what to do, for the last event.
+    /// The error message and its details, for the last event.
     why: Map<String, Value>,
     writer: Sender<Said>,
 }
@@ -51,9 +51,9 @@ impl Voice {
         self.terminal
     }
 
-    /// For programs: one object per line.
+    /// Writes an event for programs: one object per line.
     pub(super) fn event(&mut self, event: &str, more: &Value) {
-        // What it is stands first, for people who read it too.
+        // The event's name comes first, for people who read the lines.
         let mut line = format!("{{\"event\":\"{event}\"");
         if event != "ended" {
             line.push_str(&format!(",\"lock\":{}", Value::from(self.lock.as_str())));
@@ -68,42 +68,42 @@ impl Voice {
         self.write(Said::Event(line));
     }
 
-    /// Said only to somebody who watches, or after something unusual.
+    /// Writes a line only to a terminal, or after something unusual.
     pub(super) fn usual(&mut self, text: &str) {
         if self.terminal || self.unusual {
             self.line(&format!("tenure: {text}"));
         }
     }
 
-    /// Said in any case.
+    /// Writes a line in any case.
     pub(super) fn unusual(&mut self, text: &str) {
         self.unusual = true;
         self.line(&format!("tenure: {text}"));
     }
 
-    /// Why nothing was done, and what to do.
+    /// Writes an error message.
     pub(super) fn error(&mut self, text: &str) {
         self.unusual = true;
         self.why.insert("message".to_owned(), text.into());
         self.line(&format!("error: {text}"));
     }
 
-    /// A further line under the last one: a word and what it means.
+    /// Writes a further line under the last one: a label and its text.
     pub(super) fn detail(&mut self, word: &str, text: &str) {
         if !self.why.is_empty() {
-            // As in the errors of all other commands.
+            // The field has the name that it has in the errors of all other commands.
             let field = if word == "try" { "next" } else { word };
             self.why.insert(field.to_owned(), text.into());
         }
         self.line(&detail(word, text));
     }
 
-    /// The same, as it is.
+    /// Writes a further line without a label.
     pub(super) fn further(&mut self, line: &str) {
         self.line(line);
     }
 
-    /// Where it stands in a queue: replaced in place for somebody who watches, one line per change for a log.
+    /// Shows the place in the queue: updated in place on a terminal, one line per change in a log.
     pub(super) fn waiting(&mut self, lines: &[String], changed: bool) {
         if self.output != Output::Text {
             return;
@@ -122,7 +122,7 @@ impl Voice {
         }
     }
 
-    /// The last event; waits a little until all of it is written.
+    /// Writes the last event and waits up to `FLUSH` until everything is written.
     pub(super) fn ended(&mut self, outcome: &str, code: u8) -> u8 {
         let mut last = json!({ "outcome": outcome, "exit_code": code });
         if let Value::Object(last) = &mut last {
@@ -145,20 +145,20 @@ impl Voice {
     fn clear(&mut self) {
         let lines = std::mem::take(&mut self.block);
         if self.terminal && lines > 0 {
-            // To the first column too: a Ctrl-C that was typed is shown, and moves the cursor.
+            // Return to the first column too: the terminal echoes Ctrl-C and moves the cursor.
             self.write(Said::ToStderr(format!("\r\x1b[{lines}A\x1b[J")));
         }
     }
 
     fn write(&self, said: Said) {
-        // The thread ends when this does.
+        // The thread lives as long as this sender.
         let _ = self.writer.send(said);
     }
 }
 
 fn write(said: &Receiver<Said>, mut events: Option<File>) {
     for said in said {
-        // If nobody listens, or the disk is full, the work goes on all the same.
+        // The command goes on even if there is no reader or the disk is full.
         let _ = match said {
             Said::ToStderr(text) => std::io::stderr().write_all(text.as_bytes()),
             Said::Event(line) => events.as_mut().map_or(Ok(()), |it| it.write_all(line.as_bytes())),
@@ -170,12 +170,12 @@ fn write(said: &Receiver<Said>, mut events: Option<File>) {
     }
 }
 
-/// `  held by  ci-7/4121`
+/// Formats a labelled line: `  held by  ci-7/4121`.
 pub(super) fn detail(word: &str, text: &str) -> String {
     format!("  {word:<8} {text}")
 }
 
-/// `1 process`, `3 processes`.
+/// A count with its noun: `1 process`, `3 processes`.
 pub(super) fn processes(count: usize) -> String {
     if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
 }

@@ -1,4 +1,4 @@
-//! What does somebody see who waits for a lock?
+//! Describes a lock to a client that waits for it.
 
 use serde_json::{Value, json};
 use tenure::Explanation;
@@ -9,10 +9,10 @@ use crate::span::ms;
 
 use super::voice::detail;
 
-/// Places before ours that are worth a line each.
+/// How many waiters ahead get a line each.
 const SHOWN: usize = 3;
 
-/// Where an ask stands.
+/// The state of a waiting request.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     lock: String,
@@ -21,9 +21,9 @@ pub(super) struct View {
 }
 
 impl View {
-    /// What the cluster told about a lock, for the client of this name.
+    /// Builds the view for the client `own` from the cluster's explanation of the lock.
     pub(super) fn new(lock: &str, own: &str, ahead: u64, mut told: Explanation) -> Self {
-        // Nobody asked for a place of theirs: the queue is everybody's, and ends before us.
+        // The explanation was requested without a place, so it lists the whole queue: cut it before this client.
         let at = told.ahead.iter().position(|it| it.client == own);
         if let Some(at) = at {
             told.ahead.truncate(at);
@@ -32,7 +32,7 @@ impl View {
         Self { lock: lock.to_owned(), ahead, told }
     }
 
-    /// What has to change for a log to say something again.
+    /// The values of which one has to change before a log gets another line.
     pub(super) fn key(&self) -> (u64, Option<u64>) {
         (self.ahead, self.told.lock.as_ref().and_then(|it| it.holders.first()).map(|it| it.token))
     }
@@ -47,7 +47,7 @@ impl View {
         lines
     }
 
-    /// Who has it, who is before us, and when that can end.
+    /// Who holds the lock, who is ahead, and when the lock can become free.
     pub(super) fn block(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let holders = self.told.lock.as_ref().map(|it| &it.holders[..]).unwrap_or_default();

@@ -1,11 +1,12 @@
-//! Who stops the command when `tenure run` itself is stopped, killed or starved?
+//! Stops the command when `tenure run` itself is stopped, killed or starved.
 //!
-//! A process between `tenure run` and the command, in a process group of its own: no terminal and nobody who stops or
-//! kills `tenure`'s group reaches it. It is the command's parent and the subreaper of everything that the command
-//! starts, so all of it stays below. It knows by the clock alone when the lock is doubtful, when it is lost and when
-//! nothing may be left; `tenure run` only ever tells it later moments. The thread that starts the command is the main
-//! one and lives as long: the command's parent-death signal is sent when it ends. It never waits for anything but the
-//! clock, news and orders; what ended is found by another thread (`reaper.rs`).
+//! The watchdog is a process between `tenure run` and the command, in a process group of its own: neither a terminal
+//! nor a signal to `tenure`'s group reaches it. It is the command's parent and the subreaper of everything that the
+//! command starts, so all of it stays below. It knows by the clock alone when the lock is doubtful, when it is lost
+//! and when no process may be left; `tenure run` only ever sends later deadlines. The main thread starts the command
+//! and lives as long as the process: the kernel sends the command's parent-death signal when that thread ends. The
+//! main thread waits only for the clock, changes of processes and orders; another thread reaps ended processes
+//! (`reaper.rs`).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -37,17 +38,18 @@ use super::tree::{self, State};
 use super::words::{End, Gone, Order, Report};
 use super::{SELF, START, signals, times, voice};
 
-/// How soon after SIGKILL it looks again whether something is left, or has come meanwhile.
+/// How soon after SIGKILL the watchdog checks again for processes that are left or new.
 const AGAIN: Duration = Duration::from_millis(2);
-/// Rounds of stopping until nobody is found running: whoever forks faster than this is killed in the end.
+/// The rounds of stopping until no process is found running. Processes that fork faster than this are killed in the
+/// end.
 const FREEZE_ROUNDS: usize = 50;
 const FREEZE_ROUND: Duration = Duration::from_millis(1);
-/// The priority that nobody else has by chance.
+/// The highest priority; no other process has it by chance.
 const FIRST: i32 = -20;
-/// Orders are short lines.
+/// The longest order line that is accepted: orders are short.
 const LINE_MAX: usize = 256;
 
-/// Everything that the watchdog is told when it starts.
+/// Everything that the watchdog receives when it starts.
 pub(super) struct Task {
     /// The abstract name of the socket on which `tenure run` listens.
     pub(super) socket: String,
@@ -59,7 +61,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// As arguments of the process.
+    /// The task as arguments of the process.
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let Deadlines { doubt_us, lost_us, kill_us } = self.deadlines;
         let numbers = [doubt_us, lost_us, kill_us, self.grace_us, u64::from(self.freeze)];
@@ -69,7 +71,7 @@ impl Task {
         arguments
     }
 
-    /// The same, read back.
+    /// Reads the task back from the arguments.
     pub(super) fn read(arguments: &[OsString]) -> Option<Self> {
         let [socket, doubt, lost, kill, grace, freeze, command @ ..] = arguments else {
             return None;
@@ -114,16 +116,16 @@ struct Watchdog {
     freeze: bool,
     frozen: bool,
     lost: bool,
-    /// From when on everything is killed, if it shall end.
+    /// When everything is killed, once it has to end.
     kill_us: Option<u64>,
     killed: bool,
-    /// Every process that was ever found while everything had to end.
+    /// Every process that was found while everything had to end.
     known: BTreeSet<NonZeroI32>,
-    /// Since when none of them is found alive.
+    /// Since when none of them was found alive.
     dead_us: Option<u64>,
     /// When the first of them was killed.
     struck_us: Option<u64>,
-    /// The most that it acted later than it had to.
+    /// The most that the watchdog acted after a deadline.
     late_us: u64,
 }
 
@@ -131,15 +133,15 @@ struct Watchdog {
 struct Link {
     stream: UnixStream,
     heard: Vec<u8>,
-    /// Whether there still is somebody at the other end.
+    /// Whether `tenure run` is still connected.
     open: bool,
 }
 
 impl Watchdog {
     fn start(task: &Task) -> io::Result<Self> {
-        // Before anything can be below it.
+        // Become the subreaper before any process can be below this one.
         set_child_subreaper(Some(getpid()))?;
-        // Told apart from the other process in lists, and by those who signal by name.
+        // A name of its own distinguishes it from `tenure run` in process lists, and for users who signal by name.
         let _ = std::fs::write("/proc/self/comm", "watchdog");
         signals::shrug()?;
         let link = Link::open(&task.socket)?;
@@ -175,7 +177,7 @@ impl Watchdog {
         })
     }
 
-    /// Until nothing is below it any more.
+    /// Watches until no process is left below it.
     fn watch(&mut self) {
         loop {
             for order in self.link.orders() {
@@ -198,7 +200,7 @@ impl Watchdog {
 
     fn obey(&mut self, order: Order) {
         match order {
-            // Once lost, for ever: a later renewal revives nothing.
+            // A loss is final: a later renewal does not revive the lock.
             Order::Until(deadlines) if !self.lost => self.deadlines = deadlines,
             Order::Until(_) => {}
             Order::Go => {
@@ -211,10 +213,10 @@ impl Watchdog {
         }
     }
 
-    /// A signal for the command, and for all that is in its group.
+    /// Sends a signal to the command's process group.
     fn pass_on(&mut self, number: i32) {
         let Some(signal) = Signal::from_named_raw(number) else { return };
-        // What is stopped because of doubt is not continued by anybody else.
+        // A user's SIGCONT does not continue processes that are stopped because the lock is doubtful.
         if signal == Signal::CONT && self.frozen || self.ended.is_some() {
             return;
         }
@@ -243,7 +245,7 @@ impl Watchdog {
         }
     }
 
-    /// The lock is lost, or nobody is left to say that it is not.
+    /// Handles the loss of the lock, or of `tenure run`, without which no renewal can arrive.
     fn lose(&mut self) {
         if self.lost {
             return;
@@ -253,7 +255,7 @@ impl Watchdog {
         self.terminate(true);
     }
 
-    /// Asks everything below to end; what cannot heed that is killed.
+    /// Sends SIGTERM to every process below; a stopped process cannot react and is killed.
     fn terminate(&mut self, lost: bool) {
         let now_us = now_us();
         let kill_in_us = self.kill_us.unwrap_or(now_us).saturating_sub(now_us);
@@ -277,7 +279,7 @@ impl Watchdog {
         let now_us = now_us();
         let mut all = tree::living(self.own);
         self.known.extend(all.iter().map(|it| it.pid.as_raw_nonzero()));
-        // What was known and is not listed any more is asked for by its number: lists have gaps while something ends.
+        // Look up known processes that are no longer listed by their pid: lists have gaps while a process ends.
         let listed: Vec<Pid> = all.iter().map(|it| it.pid).collect();
         let unlisted = self.known.iter().filter_map(|pid| Pid::from_raw(pid.get()));
         let unlisted = unlisted.filter(|pid| !listed.contains(pid));
@@ -286,12 +288,12 @@ impl Watchdog {
         if processes > 0 {
             self.struck_us.get_or_insert(now_us);
         }
-        // Killed, it does nothing of its own any more; to be gone it needs its turn once.
+        // A killed process runs none of its own code, but it has to be scheduled once to be gone.
         for it in &all {
             let _ = setpriority_process(Some(it.pid), FIRST);
         }
         if all.is_empty() {
-            // Not the moment before it looked: somebody may have died while it did.
+            // Read the clock after the search: a process may have died during it.
             self.dead_us.get_or_insert_with(times::now_us);
         } else {
             self.dead_us = None;
@@ -308,7 +310,7 @@ impl Watchdog {
     fn freeze(&mut self) {
         self.frozen = true;
         let mut stopped = BTreeSet::new();
-        // Whoever forked before it was stopped has a child that is found in the next round.
+        // A process that forked before it was stopped has a child that the next round finds.
         for _ in 0..FREEZE_ROUNDS {
             let mut running = tree::living(self.own);
             running.retain(|it| it.state == State::Alive);
@@ -328,14 +330,14 @@ impl Watchdog {
         self.tell(Report::Thawed);
     }
 
-    /// Takes note of everything that ended or stopped; whether nothing is left.
+    /// Handles everything that ended or stopped. Returns whether no process is left.
     fn take_note(&mut self) -> bool {
         for change in self.reaper.changes() {
             let Change::Child(pid, status) = change else { return true };
             if pid == self.main {
                 self.main_changed(status);
             }
-            // Somebody whom nobody had seen lived until now.
+            // A process that the search never saw was alive until now.
             if !status.stopped() && !self.known.contains(&pid.as_raw_nonzero()) {
                 self.dead_us = None;
             }
@@ -358,7 +360,7 @@ impl Watchdog {
         };
         self.ended = Some(end);
         self.tell(Report::Ended(end));
-        // What it left behind does not outlive the lock.
+        // Processes that the command left behind must not outlive the lock.
         if !tree::living(self.own).is_empty() {
             self.kill_by(now_us() + self.grace_us);
             if !self.lost {
@@ -381,19 +383,19 @@ impl Watchdog {
             PollFd::new(self.reaper.bell(), PollFlags::IN),
         ];
         fds.extend(link.map(|link| PollFd::new(link, PollFlags::IN)));
-        // Interrupted by a signal: everything is looked at again, that is all.
+        // After an interruption by a signal the loop just checks everything again.
         let _ = poll(&mut fds, None);
         let mut bytes = [0; 64];
         let _ = rustix::io::read(&self.timer, &mut bytes);
     }
 
-    /// Once it kills, it looks again soon.
+    /// Once the watchdog kills, it checks again soon.
     fn again_us(&self) -> u64 {
         if self.killed { times::us(AGAIN) } else { 0 }
     }
 
     fn tell(&mut self, report: Report) {
-        // One who is stopped reads it later; nobody else needs it.
+        // A `tenure run` that is stopped reads the report later; if it is gone, no process needs the report.
         if self.link.open && report.send(&self.link.stream).is_err() {
             self.link.open = false;
         }
@@ -403,7 +405,7 @@ impl Watchdog {
 impl Link {
     fn open(name: &str) -> io::Result<Self> {
         let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-        // The name is no secret: it must be our parent who listens.
+        // The socket's name is no secret: the listener must be our parent.
         if Some(socket_peercred(&stream)?.pid) != getppid() {
             return Err(io::Error::new(ErrorKind::PermissionDenied, "somebody else listens"));
         }
@@ -411,7 +413,7 @@ impl Link {
         Ok(Self { stream, heard: Vec::new(), open: true })
     }
 
-    /// Everything that was said meanwhile.
+    /// All orders that arrived since the last call.
     fn orders(&mut self) -> Vec<Order> {
         let mut bytes = [0; 1024];
         while self.open {
@@ -428,33 +430,32 @@ impl Link {
             let line: Vec<u8> = self.heard.drain(..=end).collect();
             orders.extend(std::str::from_utf8(&line[..end]).ok().and_then(Order::parse));
         }
-        // Somebody who speaks no lines is not the one we know.
+        // A peer that sends no lines is not `tenure run`.
         self.open &= self.heard.len() <= LINE_MAX;
         orders
     }
 }
 
-/// Goes before everybody else, where that is allowed: whoever has to stop others must not wait for them. The
-/// priority that it had, which is the command's.
+/// Raises the priority where that is allowed: the process that stops others must not wait for them. Returns the
+/// previous priority, which is the command's.
 fn rush() -> i32 {
     let usual = getpriority_process(None).unwrap_or(0);
-    // Without the right to do so it is as any other process.
+    // Without the permission it keeps the usual priority.
     let _ = setpriority_process(None, FIRST);
     usual
 }
 
-/// Says something without ever waiting for whoever reads it, and whether anybody does: a terminal may stand still, a
-/// pipe be full or closed.
+/// Prints a message without waiting for a reader: a terminal may be blocked, and a pipe may be full or closed.
 fn say(text: String) {
     let work = move || io::stderr().write_all(text.as_bytes());
-    // Without a thread to say it, it is not said.
+    // If no thread can be started, the message is dropped.
     let _ = std::thread::Builder::new().name("voice".to_owned()).spawn(work);
 }
 
 fn set(timer: &OwnedFd, at_us: u64) {
     let value = Timespec {
         tv_sec: i64::try_from(at_us / 1_000_000).unwrap_or(i64::MAX),
-        // Not zero, which would mean never.
+        // Not zero, which would disarm the timer.
         tv_nsec: i64::try_from(at_us % 1_000_000 * 1_000 + 1).unwrap_or(1),
     };
     let never = Timespec { tv_sec: 0, tv_nsec: 0 };

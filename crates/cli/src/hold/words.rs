@@ -1,56 +1,56 @@
-//! What do `tenure run` and its watchdog say to each other?
+//! Defines the messages between `tenure run` and its watchdog.
 //!
-//! Lines of text over a socket of the same machine, between two processes of one binary: nobody else ever reads them.
+//! They are lines of text over a local socket between two processes of the same binary; no other program reads them.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 
 use super::times::Deadlines;
 
-/// To the watchdog.
+/// A message to the watchdog.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
-    /// A renewal was acknowledged.
+    /// A renewal was acknowledged; these are the new deadlines.
     Until(Deadlines),
     /// The command may begin.
     Go,
-    /// Somebody sent `tenure` this signal: it is the command's.
+    /// `tenure` received this signal and passes it on to the command.
     Signal(i32),
-    /// After the grace everything is killed, although the lock is not lost.
+    /// Kill everything after the grace, although the lock is not lost.
     Terminate,
     /// The lock is lost.
     Stop,
 }
 
-/// From the watchdog.
+/// A message from the watchdog.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Report {
     /// The command is ready to begin, as the leader of this process group.
     Ready { group: i32 },
-    /// The command was stopped by a signal.
+    /// A signal stopped the command.
     Stopped { signal: i32 },
-    /// Stopped, because the lock is doubtful.
+    /// The watchdog stopped these processes because the lock is doubtful.
     Frozen { processes: usize },
-    /// Continued, because it is not doubtful any more.
+    /// The watchdog continued the processes because the lock is no longer doubtful.
     Thawed,
-    /// SIGTERM went to so many, so many were killed at once, and the others will be in so long.
+    /// `processes` received SIGTERM, `killed` were killed at once, and the rest is killed in `kill_in_us`.
     Stopping { lost: bool, processes: usize, killed: usize, kill_in_us: u64 },
-    /// SIGKILL went to so many.
+    /// `processes` received SIGKILL.
     Killing { processes: usize },
     /// The command itself ended.
     Ended(End),
-    /// Nothing of it is left.
+    /// No process of the command is left.
     Gone(Gone),
 }
 
-/// When nothing was left, and what took how long until then.
+/// When no process was left, and what took how long until then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Gone {
-    /// The moment since which nothing was found alive.
+    /// Since when no process was found alive.
     pub(super) at_us: u64,
-    /// How much later than it had to the watchdog acted: it was frozen, or got no turn.
+    /// How long after its deadline the watchdog acted: it was frozen, or not scheduled.
     pub(super) late_us: u64,
-    /// From the first SIGKILL to that moment: what was killed needs a turn to die.
+    /// The time from the first SIGKILL to `at_us`: a killed process has to be scheduled to die.
     pub(super) dying_us: u64,
 }
 

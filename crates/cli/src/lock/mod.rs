@@ -1,4 +1,4 @@
-//! How does somebody hold a lock from a shell, without a command to run?
+//! Holds a lock from a shell, without a command to run.
 
 mod under;
 pub(crate) mod wait;
@@ -77,10 +77,10 @@ struct How {
     request_id: Option<String>,
 }
 
-/// How long somebody who is told of a loss may have to wait for it because we take our leave of the cluster.
+/// How long reporting a loss may be delayed by releasing the lock.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What leases live for if nobody says.
+/// The default ttl.
 pub(crate) const TTL: Duration = Duration::from_secs(15);
 
 /// Waits for a lock and holds it.
@@ -97,7 +97,7 @@ pub(crate) fn lock(flags: &Lock) -> Result<Exit, Failure> {
     acquire(&flags.lock, flags.wait, &flags.how, &flags.reach)
 }
 
-/// Takes a lock if it is free, and holds it.
+/// Acquires a lock if it is free, and holds it.
 pub(crate) fn try_lock(flags: &Try) -> Result<Exit, Failure> {
     acquire(&flags.lock, Some(Duration::ZERO), &flags.how, &flags.reach)
 }
@@ -109,7 +109,7 @@ fn acquire(lock: &str, wait: Option<Duration>, how: &How, reach: &Reach) -> Resu
     })
 }
 
-/// Holds a lock on a lease of its own until somebody asks us to end.
+/// Holds a lock under a lease of its own until a signal or a loss.
 async fn foreground(
     cluster: &Cluster,
     lock: &str,
@@ -140,7 +140,7 @@ async fn foreground(
     waiting.clear();
     let guard = match guard {
         Ok(guard) => guard,
-        // The place in the queue went with the lease: nothing was held that could be lost.
+        // The place in the queue ended with the lease: no lock was held that could be lost.
         Err(Error::Lost(lost)) if !is_unreachable(lost.cause()) => {
             let lost = output::clean(&lost.to_string());
             let text = format!("lock `{lock}` was not acquired: {lost}");
@@ -151,7 +151,8 @@ async fn foreground(
         }
         Err(error) => {
             let failure = wait::explained(cluster, lock, not_acquired(error)).await;
-            // Whatever was granted unseen goes with the lease; that this cannot be said now is not worth another error.
+            // A grant that the client did not see ends with the lease; a revocation that fails is not worth another
+            // error.
             let _ = lease.revoke().await;
             return Err(failure);
         }
@@ -160,8 +161,8 @@ async fn foreground(
     hold(cluster, guard, lease, &mut asked).await
 }
 
-/// Why somebody who asked under a lease of its own got nothing. Without an answer it may have been granted all the
-/// same, but whoever ends now cannot hold it: there is nothing to repeat under an id, as with other unknown outcomes.
+/// The failure of a request under a lease of its own. Without an answer the lock may have been granted all the same,
+/// but a process that ends now cannot hold it. Unlike with other unknown outcomes, there is no request id to repeat.
 pub(crate) fn unanswered(what: &str, ttl: Duration, error: Error) -> Failure {
     let text = match &error {
         Error::Unknown { waited, .. } => {
@@ -197,7 +198,7 @@ impl How {
     }
 }
 
-/// Until it is lost or somebody asks us to end.
+/// Holds until the lock is lost or a signal asks to end.
 async fn hold(
     cluster: &Cluster,
     guard: Guard,
@@ -219,7 +220,8 @@ async fn hold(
                     .field("lock", name.as_str())
                     .field("token", token.to_string())
                     .field("cause", cause);
-                // Said to the cluster as far as it can be at once: the work is ours to stop, and there is none.
+                // Release at once, as far as that is possible: stopping the work is up to this process, and it runs
+                // none.
                 let farewell = async {
                     let _ = guard.release().await;
                     let _ = lease.revoke().await;

@@ -1,4 +1,4 @@
-//! How is a lock taken under a lease that somebody else keeps?
+//! Acquires a lock under an existing lease.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::output::{self, Output};
 use crate::reach::{Cluster, request_id};
 use crate::signals;
 
-/// Metadata that makes a call safe to repeat.
+/// The metadata key that makes a call safe to repeat.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// Whoever is answered sooner than this did not have to wait.
+/// An answer that arrives sooner than this means that the client did not have to wait.
 const SILENT: Duration = Duration::from_millis(200);
 
-/// Acquires, and leaves the lock with the lease.
+/// Acquires the lock and leaves it with the lease.
 pub(super) async fn acquire(
     cluster: &Cluster,
     lock: &str,
@@ -100,7 +100,7 @@ pub(super) async fn acquire(
     Ok(Exit::Done)
 }
 
-/// Gives up the place, and what was granted in the meantime; one that is gone already is as good.
+/// Gives up the place in the queue and a grant that arrived meanwhile. A place that is already gone is fine.
 async fn leave(cluster: &Cluster, lock: &str, lease: i64) -> Result<(), Failure> {
     let command =
         Command::Leave(v1::LeaveRequest { lock: lock.to_owned(), lease, ..Default::default() });

@@ -1,4 +1,4 @@
-//! What does somebody see while waiting for a lock?
+//! Shows the state of a wait for a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,9 +19,9 @@ use crate::reach::Cluster;
 use crate::span;
 use crate::terminal;
 
-/// How often the block on a terminal is drawn again; without one, how often somebody looks for a change.
+/// How often the block on a terminal is redrawn; without a terminal, how often to check for a change.
 const REFRESH: Duration = Duration::from_secs(1);
-/// More waiters than this are counted, not listed.
+/// How many holders and waiters are listed.
 const SHOWN_MAX: usize = 3;
 
 /// A wait that is shown.
@@ -30,9 +30,9 @@ pub(crate) struct Waiting<'a> {
     lock: &'a str,
     lease: LeaseId,
     queued: Arc<Notify>,
-    /// How many were ahead when the cluster last said so.
+    /// How many waiters were ahead when the cluster last reported it.
     ahead: Arc<Mutex<Option<u64>>>,
-    /// Lines on the terminal that are replaced next time.
+    /// The lines on the terminal that the next drawing replaces.
     drawn: AtomicU64,
 }
 
@@ -42,12 +42,12 @@ impl<'a> Waiting<'a> {
         Self { cluster, lock, lease, queued, ahead, drawn: AtomicU64::new(0) }
     }
 
-    /// How many were ahead, if anybody said.
+    /// How many waiters were ahead, if the cluster reported it.
     pub(crate) fn ahead(&self) -> Option<u64> {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What to call when the ask has to queue.
+    /// The callback for a request that has to queue.
     pub(crate) fn teller(&self) -> impl Fn(u64) + Send + Sync + 'static {
         let (queued, told) = (self.queued.clone(), self.ahead.clone());
         move |ahead| {
@@ -56,14 +56,14 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// The same for an ask that is not told whether it queues: from this time on it does.
+    /// Shows a request that does not report whether it queues: after this time it counts as queued.
     pub(crate) async fn show_after(&self, silent: Duration) {
         tokio::time::sleep(silent).await;
         self.queued.notify_one();
         self.show().await;
     }
 
-    /// Shows how the wait stands, for ever, from the moment there is one.
+    /// Shows the state of the wait for ever, once the request queues.
     pub(crate) async fn show(&self) {
         self.queued.notified().await;
         let mut last = None;
@@ -111,17 +111,17 @@ impl<'a> Waiting<'a> {
         self.drawn.store(lines.len() as u64, Ordering::Relaxed);
     }
 
-    /// Takes the block away again.
+    /// Removes the block from the terminal.
     pub(crate) fn clear(&self) {
         let lines = self.drawn.swap(0, Ordering::Relaxed);
         if lines > 0 {
-            // To the first column too: a Ctrl-C that was typed is shown, and moves the cursor.
+            // Return to the first column too: the terminal echoes Ctrl-C and moves the cursor.
             output::tell(&format!("\r\x1b[{lines}A\x1b[J"));
         }
     }
 }
 
-/// What a change is: another holder, another place.
+/// What counts as a change: another holder or another place.
 fn state(explained: &Explanation) -> (Option<u64>, Option<u64>) {
     (holder(explained).map(|it| it.token), explained.own.as_ref().map(|own| own.ahead))
 }
@@ -130,7 +130,7 @@ fn holder(explained: &Explanation) -> Option<&v1::HolderView> {
     explained.lock.as_ref()?.holders.first()
 }
 
-/// Asks who has a lock; with a lease, who is before it.
+/// Asks who has a lock; with a lease, who is ahead of it.
 pub(crate) async fn explain(
     cluster: &Cluster,
     lock: &str,
@@ -144,13 +144,13 @@ pub(crate) async fn explain(
     }
 }
 
-/// An answer that does not belong to its question.
+/// The failure for an answer that does not belong to its question.
 pub(crate) fn strange() -> Failure {
     let message = "the member answered something else than was asked".to_owned();
     tenure::Error::Failed { reason: "STRANGE_ANSWER".to_owned(), message }.into()
 }
 
-/// One line for a log.
+/// The state in one line, for a log.
 fn line(lock: &str, explained: &Explanation) -> String {
     let place = place(explained);
     let held = holder(explained)
@@ -165,7 +165,7 @@ fn place(explained: &Explanation) -> String {
     }
 }
 
-/// How many somebody leaves behind who was not served.
+/// How many waiters were ahead of one that left.
 pub(crate) fn were_ahead(ahead: u64) -> String {
     match ahead {
         0 => "nobody was ahead".to_owned(),
@@ -174,7 +174,7 @@ pub(crate) fn were_ahead(ahead: u64) -> String {
     }
 }
 
-/// The block for a terminal.
+/// The state as a block, for a terminal.
 fn block(lock: &str, explained: &Explanation) -> Vec<String> {
     let place = place(explained);
     let mut lines = vec![format!("tenure: waiting for lock `{lock}`, {place}")];
@@ -183,7 +183,7 @@ fn block(lock: &str, explained: &Explanation) -> Vec<String> {
     lines
 }
 
-/// Who holds, who is ahead, when it can be free, what to type.
+/// Who holds, who is ahead, when the lock can be free, and what to type.
 fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     for holder in explained.lock.iter().flat_map(|lock| &lock.holders).take(SHOWN_MAX) {
@@ -205,7 +205,7 @@ pub(crate) fn holder_words(holder: &v1::HolderView) -> String {
     holder_words_with(holder, "")
 }
 
-/// The same, with more behind its token.
+/// A holder in a few words, with more after its token.
 pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
     let (client, token) = (output::clean(&holder.client), holder.token);
     let mut words = match holder.state() {
@@ -235,7 +235,7 @@ pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
     words
 }
 
-/// When it can be free.
+/// When the lock can be free.
 pub(crate) fn free_words(explained: &Explanation) -> Option<String> {
     let freed = explained.freed.as_ref()?;
     let (time, holders) = (span::ms(freed.in_ms), explained.lock.as_ref()?.holders.len());
@@ -254,7 +254,7 @@ pub(crate) fn free_words(explained: &Explanation) -> Option<String> {
     })
 }
 
-/// A no that says who has the lock, if the cluster still tells.
+/// A failure that names the holders of the lock, if the cluster still answers.
 pub(crate) async fn explained(cluster: &Cluster, lock: &str, failure: Failure) -> Failure {
     if failure.exit != Exit::NotAcquired {
         return failure;
@@ -274,7 +274,7 @@ pub(crate) async fn explained(cluster: &Cluster, lock: &str, failure: Failure) -
     told.next(format!("tenure lock {} --wait 60s", quoted(lock)))
 }
 
-/// The same for programs: who holds and who waits, as `tenure explain --output json` shows them.
+/// Adds the same as fields for programs: holders and waiters as `tenure explain --output json` shows them.
 fn fields(failure: Failure, lock: &str, explained: Explanation) -> Failure {
     let free = explained.freed.as_ref().map(|freed| (freed.in_ms, freed.at_latest));
     let shown = Explained::from(explained);

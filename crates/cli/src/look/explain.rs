@@ -1,4 +1,4 @@
-//! Who has a lock, who is before me, and when can it be mine?
+//! Explains a lock: who has it, who is ahead, and when it can be free.
 
 use clap::Args;
 use tenure::Explanation;
@@ -45,7 +45,7 @@ pub(crate) fn explain(flags: &Explain) -> Result<Exit, Failure> {
     })
 }
 
-/// The whole story in a few lines.
+/// The explanation in a few lines.
 pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
     let pasted = quoted(name);
     let Some(lock) = &explained.lock else {
@@ -108,7 +108,7 @@ fn next(pasted: &str, explained: &Explanation) -> String {
     let holder = explained.lock.iter().flat_map(|lock| &lock.holders).next();
     let force = holder.map_or(String::new(), |holder| {
         let token = holder.token;
-        // Once it was taken away, all that can be skipped is the wait for whoever had it.
+        // For a lock that was already taken away, only the wait for its former holder can be skipped.
         let now = if holder.state() == v1::HolderState::Held { "" } else { " --now" };
         format!("         tenure force {pasted} --token {token} --reason \"…\"{now}\n")
     });

@@ -1,4 +1,4 @@
-//! What happened to a lock before?
+//! Shows the history of a lock.
 
 use std::collections::VecDeque;
 
@@ -14,9 +14,9 @@ use crate::output::{self, Output};
 use crate::reach::{Cluster, Reach};
 use crate::span;
 
-/// Revisions in one page.
+/// How many revisions one page has.
 const PAGE: u32 = 1_000;
-/// Revisions on a screen.
+/// How many revisions a screen shows.
 const SCREEN: usize = 100;
 
 /// Flags of `tenure history`.
@@ -35,7 +35,7 @@ pub(crate) struct History {
     pub(crate) reach: Reach,
 }
 
-/// What is known of a lock's past.
+/// The known part of a lock's history.
 struct Past {
     batches: VecDeque<v1::Batch>,
     left_out: u64,
@@ -66,7 +66,7 @@ pub(crate) fn history(flags: &History) -> Result<Exit, Failure> {
     })
 }
 
-/// The newest part of it, for a screen.
+/// The newest part of the history, for a screen.
 pub(crate) async fn text(cluster: &Cluster, lock: &str) -> Result<String, Failure> {
     let past = Past::read(cluster, lock, 0, SCREEN).await?;
     Ok(format!("history of lock `{lock}`\n{}", past.lines()))

@@ -1,4 +1,4 @@
-//! Which locks are held or awaited?
+//! Lists the locks that are held or awaited.
 
 use clap::Args;
 use tenure_wire::json::LockShown;
@@ -21,7 +21,6 @@ pub(crate) struct Locks {
     pub(crate) reach: Reach,
 }
 
-/// Lists locks.
 pub(crate) fn locks(flags: &Locks) -> Result<Exit, Failure> {
     flags.reach.with(async |cluster| {
         let mut table = Table::new(&[
@@ -72,7 +71,7 @@ pub(crate) fn locks(flags: &Locks) -> Result<Exit, Failure> {
     })
 }
 
-/// A page of locks, in the order of their names.
+/// A page of locks, ordered by name.
 pub(crate) async fn page(
     cluster: &Cluster,
     prefix: &str,
@@ -89,7 +88,7 @@ pub(crate) async fn page(
     Ok(cluster.client.question(asked).await?)
 }
 
-/// How it is held.
+/// How the lock is held, in a few words.
 pub(crate) fn mode_words(lock: &v1::LockView) -> String {
     let Some(holder) = lock.holders.first() else { return "free".to_owned() };
     let held = lock.holders.iter().filter(|it| it.state() == v1::HolderState::Held).count();
@@ -103,7 +102,7 @@ pub(crate) fn mode_words(lock: &v1::LockView) -> String {
     }
 }
 
-/// The first holder, and how many more.
+/// The first holder, and the number of further ones.
 pub(crate) fn holder_cell(lock: &v1::LockView) -> String {
     let held = |it: &&v1::HolderView| it.state() == v1::HolderState::Held;
     let Some(first) = lock.holders.iter().find(held) else { return "-".to_owned() };
@@ -113,7 +112,7 @@ pub(crate) fn holder_cell(lock: &v1::LockView) -> String {
     }
 }
 
-/// For how long it is held, or keeps others out.
+/// How long the lock has been held, or how much longer it keeps others out.
 pub(crate) fn held_for(lock: &v1::LockView) -> String {
     match lock.holders.first() {
         None => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! What can be seen of locks: which there are, who waits, why, and what happened before?
+//! Groups the commands that inspect locks: list, queue, explanation and history.
 
 mod explain;
 mod history;

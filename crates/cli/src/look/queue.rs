@@ -1,4 +1,4 @@
-//! Who waits for a lock, in which order?
+//! Shows the waiters of a lock in their order.
 
 use clap::Args;
 use tenure_wire::json::WaiterShown;
@@ -22,7 +22,7 @@ pub(crate) struct Queue {
     pub(crate) reach: Reach,
 }
 
-/// Shows a queue.
+/// Shows the queue of a lock.
 pub(crate) fn queue(flags: &Queue) -> Result<Exit, Failure> {
     flags.reach.with(async |cluster| {
         let mut table = Table::new(&[

@@ -1,4 +1,4 @@
-//! Which settings are in force, and where does each come from?
+//! Gathers the settings of a member, each with its source.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,8 +13,8 @@ use super::{Given, file};
 use crate::reach::is_address;
 use crate::run::Failure;
 
-/// Every setting: its name in the file, from which its variable follows, and what holds if nobody
-/// says anything.
+/// Every setting with its default, if it has one. The name is the one in the file; the variable's name follows from
+/// it.
 const NAMES: &[(&str, Option<&str>)] = &[
     ("member.name", None),
     ("member.data", None),
@@ -35,7 +35,7 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("log.level", Some("info")),
 ];
 
-/// Those that are a host and a port.
+/// The settings that are a host and a port.
 const ADDRESSES: &[&str] =
     &["listen.clients", "listen.members", "listen.advertise_clients", "listen.advertise_members"];
 
@@ -45,7 +45,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Flags beat variables, which beat the file, which beats what is usual.
+    /// Flags override variables, which override the file, which overrides the defaults.
     pub(super) fn gather(flags: &Given) -> Result<Self, Failure> {
         let variables = std::env::vars().filter(|(name, _)| name.starts_with("TENURE_"));
         Self::from_parts(flags, &variables.collect(), |path| {
@@ -83,7 +83,7 @@ impl Config {
         Ok(Self { values })
     }
 
-    /// The settings of the member, if they make sense.
+    /// The settings of the member, if they are valid.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         let need = |name: &str| {
             self.get(name).map(str::to_owned).ok_or_else(|| {
@@ -135,7 +135,7 @@ impl Config {
         })
     }
 
-    /// The least important lines that the log has.
+    /// The lowest level that is logged.
     pub(crate) fn log_level(&self) -> Result<Level, Failure> {
         let Some(text) = self.get("log.level") else { return Ok(Level::default()) };
         Level::parse(text).ok_or_else(|| {
@@ -209,7 +209,7 @@ impl Config {
         NAMES.iter().map(one).collect()
     }
 
-    /// A value that cannot be: a wrong argument if a flag says it, else an unusable configuration.
+    /// The failure for an invalid value: a wrong argument if it comes from a flag, else an unusable configuration.
     fn wrong(&self, name: &str, text: String) -> Failure {
         match self.values.get(name) {
             Some((_, source)) if source.starts_with("--") => {
@@ -274,7 +274,7 @@ fn variable(name: &str) -> String {
     format!("TENURE_{}", name.replace('.', "_").to_uppercase())
 }
 
-/// A variable of ours that means nothing is a typo, and would be missed.
+/// Refuses unknown variables with our prefixes: they are typing errors that would otherwise go unnoticed.
 fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Failure> {
     for name in variables.keys() {
         let ours =

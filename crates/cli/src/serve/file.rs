@@ -1,10 +1,10 @@
-//! What stands in a configuration file?
+//! Parses the configuration file of a member.
 //!
-//! Of no other file here, so that the fuzz target can take it as it is.
+//! This file depends on no other file of the crate, so that the fuzz target can include it as it is.
 
 use serde::Deserialize;
 
-/// What cannot be read, and where.
+/// Why a file cannot be read, and at which line.
 #[derive(Debug)]
 pub(crate) struct Wrong {
     pub(crate) line: usize,
@@ -63,7 +63,7 @@ struct LogTable {
     level: Option<String>,
 }
 
-/// The settings that stand in a file, by name.
+/// The settings in a file, by name.
 pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
     let File { member, listen, cluster, tls, log } = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);

@@ -1,4 +1,4 @@
-//! How does a member of a cluster start?
+//! Starts a member of a cluster.
 
 mod config;
 mod file;
@@ -99,13 +99,13 @@ struct Given {
 }
 
 impl Serve {
-    /// How failures and readiness are said, whatever form the log has.
+    /// The form of failures and of the ready message, independent of the log's form.
     pub(crate) fn form(&self) -> Output {
         self.output.unwrap_or_default()
     }
 }
 
-/// Shows the settings that would be used.
+/// Shows the settings that `tenure serve` would use.
 pub(crate) fn check(flags: &Check) -> Result<Exit, Failure> {
     let config = Config::gather(&flags.given)?;
     config.settings()?;
@@ -117,7 +117,7 @@ pub(crate) fn check(flags: &Check) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Runs a member until somebody stops it.
+/// Runs a member until a signal stops it.
 pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
     let config = Config::gather(&flags.given)?;
     let mut settings: Settings = config.settings()?;

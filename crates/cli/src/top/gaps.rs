@@ -1,7 +1,7 @@
-//! How long does nobody have a lock that was given back while others waited?
+//! Estimates how long contended locks have no holder between release and next grant.
 //!
-//! The events cannot tell: a release and the next grant are one revision. Whoever leads times it from the arrival of
-//! the release, by the first segment of names: `tenure_handover_seconds` of its `/metrics`.
+//! The events cannot tell: a release and the next grant are one revision. The leader measures the time from the
+//! arrival of the release, by the first segment of lock names, as `tenure_handover_seconds` in its `/metrics`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -15,19 +15,21 @@ use tonic::transport::Channel;
 
 use crate::reach::Place;
 
-/// What the leader's page calls it.
+/// The metric in the leader's page.
 const METRIC: &str = "tenure_handover_seconds_bucket";
-/// Half of the hand-overs of the last so many microseconds were quicker; without any, of all since the leader started.
+/// The window of the median, in microseconds. If it contains no hand-over, the median is over all since the leader
+/// started.
 const WINDOW_US: u64 = 60_000_000;
-/// How long the page may take.
+/// How long fetching the page may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The longest page that is read: a hundred prefixes with all their steps are well below.
+/// The longest page that is read: a hundred prefixes with all their buckets are well below it.
 const PAGE_MAX: usize = 4 * 1024 * 1024;
 
-/// By prefix, how many hand-overs took at most so many seconds, in the order of these.
+/// By prefix, the cumulative buckets in ascending order: an upper bound in seconds, and how many hand-overs took at
+/// most that long.
 type Counts = BTreeMap<String, Vec<(f64, u64)>>;
 
-/// What the leader said in the last minute.
+/// The leader's counts of the last minute.
 #[derive(Default)]
 pub(super) struct Gaps {
     leader: Option<(String, Channel)>,
@@ -35,7 +37,7 @@ pub(super) struct Gaps {
 }
 
 impl Gaps {
-    /// Asks whoever leads, if that is known; what it does not say is not shown.
+    /// Fetches the counts from the leader, if it is known. Without an answer nothing is added.
     pub(super) async fn look(&mut self, place: &Place, leader: Option<&str>) {
         let known = self.leader.as_ref().map(|(address, _)| address.as_str());
         if known != leader {
@@ -57,14 +59,15 @@ impl Gaps {
         }
     }
 
-    /// The median for locks that begin as this one does.
+    /// The median for locks with the same first segment as this one.
     pub(super) fn p50(&self, lock: &str) -> Option<Duration> {
         let prefix = lock.split('/').next()?;
         let (_, newest) = self.seen.back()?;
         let all = newest.get(prefix)?;
         let before = self.seen.front().and_then(|(_, oldest)| oldest.get(prefix));
         let recent: Vec<(f64, u64)> = match before {
-            // A histogram of whatever came since; one that shrank is another process's.
+            // The difference is the histogram of the window. A count that shrank belongs to a restarted process and
+            // counts as 0.
             Some(before) if before.len() == all.len() => {
                 let both = all.iter().zip(before);
                 both.map(|(now, then)| (now.0, now.1.saturating_sub(then.1))).collect()
@@ -75,7 +78,7 @@ impl Gaps {
     }
 }
 
-/// The value that half of what was counted does not exceed, as far as the steps can tell.
+/// The median of cumulative counts, interpolated within its bucket.
 fn median(counts: &[(f64, u64)]) -> Option<Duration> {
     let all = counts.last()?.1;
     if all == 0 {
@@ -92,7 +95,7 @@ fn median(counts: &[(f64, u64)]) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// The counts of a page of metrics.
+/// Parses the counts from a page of metrics.
 fn parse(page: &str) -> Counts {
     let mut counts = Counts::new();
     for line in page.lines() {
@@ -114,7 +117,7 @@ fn parse(page: &str) -> Counts {
     counts
 }
 
-/// A label's value, without what protects quotes in it.
+/// A label's value, unescaped.
 fn label(labels: &str, name: &str) -> Option<String> {
     let mut rest = labels;
     loop {
@@ -138,7 +141,7 @@ fn label(labels: &str, name: &str) -> Option<String> {
     }
 }
 
-/// A page of text, over the connection that calls take too.
+/// Fetches a page of text over the same connection as gRPC calls.
 async fn page(mut channel: Channel, address: String) -> Option<String> {
     let request = http::Request::get(address).body(Body::empty()).ok()?;
     poll_fn(|context| Service::poll_ready(&mut channel, context)).await.ok()?;
@@ -186,7 +189,7 @@ mod tests {
         // Eight more, all of them slower.
         gaps.add(2, parse(&page([10, 18, 18])));
         assert_eq!(gaps.p50("jobs"), Some(Duration::from_micros(1_500)));
-        // Beyond the last step nobody knows how long.
+        // Beyond the last finite bucket the duration is unknown.
         gaps.add(3, parse(&page([10, 18, 90])));
         assert_eq!(gaps.p50("jobs"), Some(Duration::from_micros(2_000)));
         gaps.add(3 + WINDOW_US, parse(&page([10, 18, 90])));

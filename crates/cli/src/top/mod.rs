@@ -1,4 +1,4 @@
-//! What goes on in the cluster right now?
+//! Shows locks, rates and members on a live screen, or prints them.
 
 mod gaps;
 mod model;
@@ -21,7 +21,7 @@ use crate::span;
 use crate::terminal::{self, Key, Screen};
 use model::{Model, Sort};
 
-/// Between one drawing and the next, at least, unless a key is pressed or it is time to look again.
+/// The shortest time between two drawings, unless a key is pressed or the interval is over.
 const FRAME: Duration = Duration::from_millis(100);
 
 /// Flags of `tenure top`.
@@ -43,16 +43,16 @@ pub(crate) struct Top {
     pub(crate) reach: Reach,
 }
 
-/// What is on the screen.
+/// What the screen shows.
 enum Page {
     Locks,
-    /// Somebody types a filter.
+    /// The user types a filter.
     Filter,
     /// Lines about one lock.
     About(Vec<String>),
 }
 
-/// Shows everything until somebody has seen enough.
+/// Shows the screen until the user ends it, or prints the requested number of looks.
 pub(crate) fn top(flags: &Top) -> Result<Exit, Failure> {
     flags.reach.with(async |cluster| {
         let prints = flags.once || flags.limit.is_some();
@@ -63,7 +63,7 @@ pub(crate) fn top(flags: &Top) -> Result<Exit, Failure> {
     })
 }
 
-/// As many looks as are wanted: lines for people, or one object for each.
+/// Prints the requested number of looks: lines for people, or one object for each.
 async fn print(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
     let mut asked = signals::listen()?;
     let mut model = Model::new(flags.prefix.clone());
@@ -90,7 +90,7 @@ async fn print(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
                 output::out(&format!("{between}{lines}\n"));
             }
         }
-        // 0 never comes back to 0.
+        // A limit of 0 wraps around and never ends.
         left = left.wrapping_sub(1);
         if left == 0 {
             return Ok(Exit::Done);
@@ -116,7 +116,7 @@ fn object(model: &Model) -> serde_json::Value {
     })
 }
 
-/// On a terminal, with keys.
+/// Runs the live screen, with keys.
 async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
     let mut asked = signals::listen()?;
     let mut model = Model::new(flags.prefix.clone());
@@ -126,10 +126,11 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
     let mut page = Page::Locks;
     let mut tick = tokio::time::interval(flags.interval.max(Duration::from_millis(50)));
     let mut drawn_at = Instant::now();
-    // When what is on the screen is to be drawn anew; nothing while it is as it should be.
+    // When to draw next; `None` while the screen is up to date.
     let mut due = Some(drawn_at);
     loop {
-        // Not for each of a thousand events per second: whoever draws does not listen.
+        // Limit the drawing rate: a thousand events per second must not mean a thousand drawings, which block the
+        // loop.
         if due.is_some_and(|at| at <= Instant::now()) {
             match &page {
                 Page::About(lines) => screen.draw(&view::about(lines, screen.size())),
@@ -148,10 +149,10 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
                     due = due.or(Some(drawn_at + FRAME));
                 }
                 Ok(None) => {}
-                // Heard too little to go on from there: from now on, then.
+                // The watch cannot continue where it was: start a new one from now on.
                 Err(_) => watch = cluster.client.watch_prefix(&flags.prefix).await?,
             },
-            // The last of many events is drawn, too, when nothing comes after it.
+            // Draws the last of many events too, when none follows.
             () = tokio::time::sleep_until(due.unwrap_or(drawn_at)), if due.is_some() => {}
             _ = tick.tick() => {
                 due = Some(Instant::now());
@@ -173,7 +174,7 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
     }
 }
 
-/// What a key does; whether that is the end.
+/// Handles a key. Returns the next page, and whether to end.
 async fn press(cluster: &Cluster, model: &mut Model, page: Page, key: Key) -> (Page, bool) {
     match (page, key) {
         (Page::Filter, Key::Enter) => (Page::Locks, false),

@@ -1,4 +1,4 @@
-//! What is known of the cluster at this moment, and how fast does it change?
+//! Holds the current state of the cluster and its rates of change.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::look;
 use crate::output;
 use crate::reach::Cluster;
 
-/// Rates are of the last so many microseconds.
+/// The window of the rates, in microseconds.
 const WINDOW_US: u64 = 5_000_000;
-/// Locks that are looked at, at most.
+/// The most locks that are fetched.
 const LOCKS: u32 = 1_000;
 
-/// How locks are sorted.
+/// The order of the locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sort {
     Waiting,
@@ -28,7 +28,7 @@ pub(super) enum Sort {
     Name,
 }
 
-/// A lock, how often it is granted, and how long it usually takes to be handed over.
+/// A lock, how often it is granted, and the median time of a hand-over.
 #[derive(Clone)]
 pub(super) struct Row {
     pub(super) view: v1::LockView,
@@ -43,7 +43,7 @@ pub(super) struct Model {
     pub(super) sort: Sort,
     status: v1::StatusResponse,
     locks: Vec<v1::LockView>,
-    /// When which lock was granted.
+    /// The recent grants: when, and of which lock.
     grants: VecDeque<(u64, String)>,
     gaps: Gaps,
     began_us: u64,
@@ -67,7 +67,7 @@ impl Model {
         }
     }
 
-    /// Looks anew.
+    /// Fetches the current state.
     pub(super) async fn look(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         self.status = cluster.client.status().await?;
         each::by_name(&mut self.status);
@@ -80,15 +80,15 @@ impl Model {
         Ok(())
     }
 
-    /// Something went wrong; it is shown instead of the last event.
+    /// Shows an error in place of the last event.
     pub(super) fn trouble(&mut self, text: &str) {
         self.last = format!("cannot look: {text}");
     }
 
-    /// Counts what happened.
+    /// Counts the events of a batch.
     pub(super) fn heard(&mut self, batch: &Batch) {
         for event in &batch.events {
-            // A key may have the name of a lock, and is none.
+            // A key may have the same name as a lock.
             if matches!(event.cause(), v1::Cause::KeyPut | v1::Cause::KeyDeleted) {
                 continue;
             }
@@ -116,7 +116,7 @@ impl Model {
         }
     }
 
-    /// Seconds that the rates are of.
+    /// The length of the window that the rates cover, in seconds.
     fn seconds(&self) -> f64 {
         let us = os::now_us().saturating_sub(self.began_us).clamp(1, WINDOW_US);
         Duration::from_micros(us).as_secs_f64()

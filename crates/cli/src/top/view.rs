@@ -1,4 +1,4 @@
-//! How do a cluster's locks and members look on a screen?
+//! Lays out the locks and members of a cluster on a screen.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::look::{held_for, holder_cell, mode_words};
 use crate::output::{self, Side, Table};
 use crate::terminal::Size;
 
-/// Waiters that get a block each.
+/// The most waiters that are drawn as blocks.
 const BLOCKS: u64 = 10;
 
 /// The whole screen.
 pub(super) fn lines(model: &Model, size: Size, filter: Option<&str>) -> Vec<String> {
     let mut lines = vec![head(model)];
     let members = members(model);
-    // Head, heading, last event, keys, and a line between locks and members.
+    // The title, the table's heading, the last event, the keys, and a line between locks and members.
     let room = size.rows.saturating_sub(members.len() + 5).max(1);
     lines.extend(locks(model, room, Cursor::Shown));
     while lines.len() + members.len() + 2 < size.rows {
@@ -42,14 +42,14 @@ pub(super) fn lines(model: &Model, size: Size, filter: Option<&str>) -> Vec<Stri
     lines
 }
 
-/// Whether one of the locks is chosen.
+/// Whether a cursor marks one of the locks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cursor {
     Shown,
     Absent,
 }
 
-/// The same for paper: all locks, nothing that keys would do, no room left free.
+/// The printed form: all locks, no help for keys, no empty lines.
 pub(super) fn printed(model: &Model) -> Vec<String> {
     let mut lines = vec![head(model)];
     lines.extend(locks(model, usize::MAX, Cursor::Absent));
@@ -122,13 +122,13 @@ fn locks(model: &Model, room: usize, cursor: Cursor) -> Vec<String> {
     let text = table.text();
     let line = |line: &str| match cursor {
         Cursor::Shown => line.to_owned(),
-        // Without its column, which is as wide as a cursor and the gap behind it.
+        // Remove the cursor's column, which is as wide as a cursor and the gap after it.
         Cursor::Absent => line.replacen("   ", "", 1),
     };
     text.lines().map(line).collect()
 }
 
-/// `0.6ms`
+/// Formats a duration as `0.6ms`.
 fn ms(time: Duration) -> String {
     format!("{:.1}ms", time.as_secs_f64() * 1_000.0)
 }

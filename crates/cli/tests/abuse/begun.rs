@@ -1,4 +1,4 @@
-//! Those who begin and do not go on: each is cut off by the limit of what it has begun.
+//! Tests that the time limits cut off clients that begin a request and do not go on.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,10 +9,10 @@ use tenure_server::os;
 use crate::raw::{END_HEADERS, HEADERS, await_frame, begin, frame, request};
 use crate::victim::{Victim, is_closed};
 
-/// More than any of the limits: ten seconds for headers and bodies, thirty for a connection of HTTP/2.
+/// Longer than all limits: ten seconds for headers and bodies, thirty for an HTTP/2 connection.
 const PATIENCE: Duration = Duration::from_secs(50);
 
-/// Sends a byte now and then until each of them is cut off.
+/// Sends bytes from time to time until the member has closed every connection.
 fn drip(mut streams: Vec<TcpStream>, byte: &[u8]) {
     let until_us = os::now_us() + u64::try_from(PATIENCE.as_micros()).unwrap();
     for stream in &streams {
@@ -41,7 +41,7 @@ fn many(victim: &Victim, first: &[u8]) -> Vec<TcpStream> {
 #[test]
 fn whoever_begins_and_does_not_go_on_is_cut_off() {
     let victim = Victim::start();
-    // All at once: each of them takes as long as its limit.
+    // All attacks run at once: each takes as long as its limit.
     victim.withstand(0, || {
         std::thread::scope(|scope| {
             scope.spawn(|| drip(many(&victim, b"GET /v1/locks HTTP/1.1\r\nX-Slow: "), b"y"));
@@ -62,20 +62,20 @@ fn body_in_crumbs(victim: &Victim) {
     drip(many(victim, head.as_bytes()), b" ");
 }
 
-/// Every word that HTTP/2 may begin with, and none of its own.
+/// Sends beginnings of the HTTP/2 preface, and nothing else.
 fn half_of_the_first_word(victim: &Victim) {
     let firsts = [&b"P"[..], b"PRI * HTTP/2.0\r\n"].into_iter();
     drip(firsts.flat_map(|first| many(victim, first)).collect(), b"");
 }
 
-/// Nothing after the beginning, or half a list of headers.
+/// Sends nothing after the preface, or half a header block.
 fn http_2_and_silence(victim: &Victim) {
     let half = [begin(), frame(HEADERS, 0, 1, b"\x82")].concat();
     let streams = [begin(), half].into_iter().flat_map(|first| many(victim, &first));
     drip(streams.collect(), b"");
 }
 
-/// A call that is no stream and never says what it wants is answered and ended.
+/// Opens calls that are not streams and sends no message: the member answers and ends each.
 fn calls_without_a_message(victim: &Victim) {
     let host = victim.address().to_string();
     let kind = [("content-type", "application/grpc"), ("te", "trailers")];

@@ -1,4 +1,4 @@
-//! Thousands at a time, each of whom does nothing wrong.
+//! Tests that thousands of well-behaved clients at a time do not disturb others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,16 +9,16 @@ use crate::common::{ask, wait};
 use crate::raw::pour;
 use crate::victim::Victim;
 
-/// Connections that say nothing.
+/// How many connections send nothing.
 const IDLE: usize = 5_000;
-/// Those who wait for a lock, and as many who watch.
+/// How many clients wait for a lock, and how many watch.
 const WAITING: usize = 2_000;
-/// After so many dials it is looked how many are inside.
+/// After this many dials the test checks how many connections the member holds.
 const LOOK: usize = 100;
-/// What one of them may cost: buffers, a task, a place in a queue.
+/// What one connection may cost: buffers, a task, a place in a queue.
 const ONE_KB: u64 = 64;
 
-/// As many as the system lets this process open at once, of those that are wished for.
+/// The wanted number of connections, limited to what the system lets this process open.
 fn possible(wished: usize) -> usize {
     let files = os::raise_open_files().and_then(|files| usize::try_from(files).ok());
     wished.min(files.unwrap_or(usize::MAX).saturating_sub(512) / 2)
@@ -30,7 +30,7 @@ fn five_thousand_idle_connections_are_held_and_then_closed() {
     let number = possible(IDLE);
     let files = victim.files();
     victim.withstand(number as u64 * ONE_KB, || {
-        // On a busy machine the first have to go before the last have come.
+        // On a busy machine the member closes the first connections before the last ones are open.
         let (mut idle, mut most) = (Vec::<TcpStream>::new(), 0);
         for dialled in 0..number {
             idle.push(victim.dial());

@@ -1,4 +1,4 @@
-//! More of something than anybody needs: streams, headers, pings, requests.
+//! Tests that floods of streams, headers, pings and requests are cut off.
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::raw::{
 };
 use crate::victim::{Victim, is_closed};
 
-/// "Enhance your calm".
+/// The HTTP/2 error ENHANCE_YOUR_CALM.
 const CALM: u32 = 0xb;
 
 #[test]
@@ -50,7 +50,7 @@ fn headers_without_end_are_cut_off() {
     let victim = Victim::start();
     let host = victim.address().to_string();
     victim.withstand(0, || {
-        // HTTP/1: too many, too long, and without end.
+        // HTTP/1: too many headers, too long ones, and headers without end.
         let many: String = (0..100).map(|at| format!("x-{at}: y\r\n")).collect();
         let long = format!("x-long: {}\r\n", "y".repeat(64 * 1024));
         for headers in [many, long] {
@@ -65,7 +65,7 @@ fn headers_without_end_are_cut_off() {
         let part = "x-more: y\r\n".repeat(1_000);
         assert!((0..10_000).any(|_| pour(&mut stream, part.as_bytes()).is_err()));
 
-        // HTTP/2: a list that is longer than we said, and one that never ends.
+        // HTTP/2: a header list that is longer than our limit, and one that never ends.
         let mut stream = victim.dial();
         pour(&mut stream, &begin()).unwrap();
         let start = request("GET", &host, "/healthz", &[]);
@@ -105,7 +105,7 @@ fn who_asks_and_never_listens_is_not_read_from() {
             pour(&mut stream, &begin).unwrap();
             stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
             let mut sent = 0;
-            // Until it takes no more, or hangs up. It must not take everything.
+            // Write until the member reads no more or closes the connection. It must not read everything.
             let stopped = (0..20_000).any(|_| {
                 sent += part.len();
                 stream.write_all(&part).is_err()

@@ -1,4 +1,4 @@
-//! Messages that are larger than anybody needs, through every door.
+//! Tests that every API refuses messages that are too large.
 
 use std::io::{Read, Write};
 
@@ -13,7 +13,7 @@ fn bodies_that_are_too_long_are_refused() {
         let head = format!(
             "POST /v1/force HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
         );
-        // With a length that is too long, and without one.
+        // One body announces a length that is too long, the other announces none.
         let mut stream = victim.dial();
         pour(&mut stream, format!("{head}Content-Length: 99999999999\r\n\r\n").as_bytes()).unwrap();
         let _ = (0..1_000).any(|_| pour(&mut stream, &[b' '; 4096]).is_err());
@@ -39,9 +39,9 @@ fn a_message_of_grpc_that_is_too_long_is_refused_before_it_is_read() {
         for id in [1, 3, 5] {
             let ask = request("POST", &host, "/tenure.v1.KeyService/Put", &kind);
             pour(&mut stream, &frame(HEADERS, END_HEADERS, id, &ask)).unwrap();
-            // Three gibibytes are announced; a few bytes come.
+            // Announce three gibibytes and send a few bytes.
             pour(&mut stream, &frame(DATA, 0, id, b"\0\xc0\0\0\0abc")).unwrap();
-            // Header blocks of answers are compressed; that one comes is enough here.
+            // Header blocks of answers are compressed; that one arrives is enough here.
             assert!(await_frame(&mut stream, HEADERS).is_some(), "no answer");
         }
     });
@@ -62,10 +62,10 @@ fn a_frame_of_a_socket_that_is_too_long_ends_it() {
             let mut answer = [0; 12];
             stream.read_exact(&mut answer).unwrap();
             assert_eq!(&answer, b"HTTP/1.1 101");
-            // Text, masked, of a gibibyte.
+            // A masked text frame of one gibibyte.
             stream.write_all(&[0x81, 0xff, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0]).unwrap();
             let _ = (0..100_000).any(|_| pour(&mut stream, &[b' '; 4096]).is_err());
-            // It is over: whatever was still said has an end.
+            // The connection is over: reading the rest ends.
             rest(&mut stream);
         }
     });

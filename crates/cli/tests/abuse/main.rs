@@ -1,7 +1,6 @@
-//! Whoever reaches the clients' port and means no good: are others served meanwhile, is memory bounded,
-//! and does it end?
+//! Tests that abuse of the clients' port leaves others served and memory bounded, and that it ends.
 
-// Its one test takes longest, and tests begin in the order of their names.
+// The one test of `begun` takes longest, and tests start in the order of their names.
 mod begun;
 #[path = "../common/mod.rs"]
 mod common;

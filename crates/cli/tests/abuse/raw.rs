@@ -1,9 +1,9 @@
-//! HTTP as it is on the wire, by hand: no library sends what is sent here.
+//! Builds and parses raw HTTP bytes: no library sends what these tests send.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-/// How a client of HTTP/2 begins: the preface, and settings without any.
+/// The beginning of an HTTP/2 connection: the preface and an empty settings frame.
 pub(crate) fn begin() -> Vec<u8> {
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, b"")[..]].concat()
 }
@@ -19,7 +19,7 @@ pub(crate) const CONTINUATION: u8 = 9;
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// One frame.
+/// Builds one frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut out = length[1..].to_vec();
@@ -29,7 +29,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     out
 }
 
-/// A header that is not remembered.
+/// Builds a header that the other end does not put into its compression table.
 pub(crate) fn header(name: &str, value: &str) -> Vec<u8> {
     let mut out = vec![0];
     for text in [name, value] {
@@ -40,13 +40,13 @@ pub(crate) fn header(name: &str, value: &str) -> Vec<u8> {
     out
 }
 
-/// The headers of a request.
+/// Builds the headers of a request.
 pub(crate) fn request(method: &str, host: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let all = [(":method", method), (":scheme", "http"), (":authority", host), (":path", path)];
     all.iter().chain(more).flat_map(|(name, value)| header(name, value)).collect()
 }
 
-/// Reads frames until one of this kind comes; nothing when the connection is over.
+/// Reads frames until one of this kind arrives; `None` when the connection is over.
 pub(crate) fn await_frame(from: &mut TcpStream, wanted: u8) -> Option<Vec<u8>> {
     loop {
         let mut head = [0; 9];
@@ -60,17 +60,17 @@ pub(crate) fn await_frame(from: &mut TcpStream, wanted: u8) -> Option<Vec<u8>> {
     }
 }
 
-/// The error in a frame that says goodbye.
+/// The error code in a GOAWAY frame.
 pub(crate) fn go_away_code(payload: &[u8]) -> u32 {
     u32::from_be_bytes([payload[4], payload[5], payload[6], payload[7]])
 }
 
-/// Writes until it is done, or the other end has hung up; tells which.
+/// Writes all bytes; an error means that the other end has closed the connection.
 pub(crate) fn pour(to: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
     to.write_all(bytes)
 }
 
-/// Everything that is said until the end, or for as long as it is listened.
+/// Reads until the connection ends or the read times out.
 pub(crate) fn rest(from: &mut TcpStream) -> String {
     let mut said = Vec::new();
     let _ = from.read_to_end(&mut said);

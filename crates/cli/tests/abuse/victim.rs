@@ -1,4 +1,4 @@
-//! A member under attack, and somebody who means well.
+//! Runs a member under attack, and an honest client beside it.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::common::{Process, ask, field, free_port, wait};
 
-/// What an attack may cost the process at its worst, beside what it says itself.
+/// How much memory any attack may cost the process at its peak, beyond its own estimate.
 pub(crate) const MARGIN_KB: u64 = 96 * 1024;
 
-/// A member on its own, in a process of its own.
+/// A member alone, in a separate process.
 pub(crate) struct Victim {
     process: Process,
     port: u16,
@@ -45,7 +45,7 @@ impl Victim {
         stream
     }
 
-    /// What an honest client does: a lease, a lock, and both given back.
+    /// Does what an honest client does: gets a lease and a lock, and gives both back.
     pub(crate) fn cycle(&self, number: u64) {
         let say = |line: String| {
             let answer = ask(self.port, &line).unwrap_or_else(|| panic!("nobody answers `{line}`"));
@@ -59,8 +59,8 @@ impl Victim {
         say(format!("revoke {lease}"));
     }
 
-    /// Runs an attack while an honest client goes on, and once more when it is over. The process may need so
-    /// much more memory, at its worst.
+    /// Runs an attack while an honest client goes on, and lets the client go on once more afterwards. The process may
+    /// need `cost_kb` more memory at its peak, plus the margin.
     pub(crate) fn withstand(&self, cost_kb: u64, attack: impl FnOnce()) {
         let over = AtomicBool::new(false);
         let cycles = std::thread::scope(|scope| {
@@ -85,7 +85,7 @@ impl Victim {
         assert!(grown_kb < cost_kb + MARGIN_KB, "{grown_kb} KiB more");
     }
 
-    /// Open connections and files of the process.
+    /// The open connections and files of the process.
     pub(crate) fn files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.pid())).unwrap().count()
     }
@@ -98,7 +98,7 @@ impl Victim {
     }
 }
 
-/// Says that the attack is over, also if it failed.
+/// Marks the attack as over, also if it failed.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -107,7 +107,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Whether a read or write says that the other end has hung up.
+/// Whether a read or write shows that the other end has closed the connection.
 pub(crate) fn is_closed<T>(result: &std::io::Result<T>) -> bool {
     result.as_ref().is_err_and(|error| {
         !matches!(

@@ -1,4 +1,4 @@
-//! Does every mistake give a helpful line and the documented code?
+//! Tests that every mistake gives a helpful message and the documented exit code.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use crate::stage::{
 
 #[test]
 fn wrong_arguments_are_refused_before_anything_is_sent() {
-    // Nobody listens there: whatever was sent would end with 69.
+    // No process listens there: a request that was sent would end with 69.
     let nowhere = |arguments: &[&str]| at("127.0.0.1:1", arguments);
     for (arguments, words) in [
         (&["lokc"][..], "similar subcommand"),
@@ -41,7 +41,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         assert!(ran.err.starts_with("error: "), "{arguments:?}: {}", ran.err);
         assert_eq!(ran.out, "", "{arguments:?}");
     }
-    // Programs are told the same in one object, also by the parser.
+    // Programs get the same as one object, also from the parser.
     for arguments in [
         &["lokc", "--output", "json"][..],
         &["lock", "--output=json"],
@@ -58,7 +58,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         assert!(error["message"].as_str().is_some_and(|it| !it.is_empty()), "{last}");
         assert_eq!((said.len(), ran.out.as_str()), (1, ""), "{ran:?}");
     }
-    // What the command behind -- wants of its own output is not our affair.
+    // The output flag of the command after `--` does not concern us.
     let theirs = nowhere(&["run", "--", "x", "--output", "json"]);
     assert!(theirs.code == 2 && theirs.err.starts_with("error: "), "{theirs:?}");
     refused(2, "ARGUMENTS", &["lease", "show", "my-lease"]);
@@ -72,7 +72,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         let ran = nowhere(&["dev", "--fresh", "--clients", address]);
         assert!(ran.code == 2 && ran.err.contains(words), "{ran:?}");
     }
-    // What a flag says wrongly is an argument; what a variable or a file says, the configuration.
+    // A wrong value in a flag is a wrong argument; one in a variable or a file is a wrong configuration.
     let member = ["serve", "--name", "a", "--data", "/nowhere/at/all"];
     for (flags, words) in [
         (["--clients", "7470"], "--clients: listen.clients is `7470`, which is no address"),
@@ -149,7 +149,7 @@ fn an_unanswered_request_may_have_happened() {
         start(&["elect", "l", "--value", "v", "--client", "candidate", "--output", "json"]);
     wait("it waits", || at(&addr, &["queue", "l"]).out.contains("candidate").then_some(()));
     drop(gone);
-    // A place in a queue is not a lock, so nothing was lost that was held; but it may have become one unseen.
+    // A place in a queue is not a lock, so no held lock was lost; but the lock may have been granted unseen.
     assert_eq!(third.ends(), Some(69), "{:?}", third.said());
     third.says("error: lock `l` was not acquired: cluster unreachable for");
     third.says("effect   unknown: what was granted unseen is given back, or ends with its lease, within 6s");
@@ -160,7 +160,7 @@ fn an_unanswered_request_may_have_happened() {
         assert_eq!((&error["reason"], &told["exit_code"]), (&"UNANSWERED".into(), &69.into()));
         assert_eq!((&error["effect"], error["next"].is_string()), (&"unknown".into(), true));
     }
-    // Whoever watched is told how to go on.
+    // A client that watched gets the command that continues.
     assert_eq!(watching.ends(), Some(69), "{:?}", watching.said());
     let next = watching.says("try      tenure watch l --from ");
     let next: u64 =
@@ -193,7 +193,7 @@ fn flags_beat_variables_which_beat_the_file() {
     write("127.0.0.1:1").unwrap();
     let flagged = ["locks", "--client-config", path, "--addr", &member().addr];
     assert_eq!(with(&[("TENURE_ADDR", "127.0.0.1:2")], &flagged).code, 0);
-    // A file that is wrong is named with its line, and is a configuration that cannot be used.
+    // The message names a wrong file with the line, and the exit code is that of an unusable configuration.
     std::fs::write(&file, "client = \"a\"\nadress = \"x\"\n").unwrap();
     let wrong = with(&[], &["locks", "--client-config", path]);
     assert!(wrong.code == 78 && wrong.err.contains("client.toml\" line 2: "), "{wrong:?}");
@@ -207,7 +207,7 @@ fn flags_beat_variables_which_beat_the_file() {
     assert!(wrong.code == 78 && wrong.err.contains("/nowhere.pem"), "{wrong:?}");
     let gone = with(&[], &["locks", "--client-config", "/nowhere.toml"]);
     assert_eq!(gone.code, 78, "{gone:?}");
-    // The usual file may be missing; one that is there and cannot be read is not passed over.
+    // The default file may be missing; one that exists and cannot be read is not ignored.
     let home = dir.path().join("home");
     let variables = [("HOME", home.to_str().unwrap()), ("TENURE_ADDR", &member().addr)];
     assert_eq!(with(&variables, &["locks"]).code, 0);
@@ -252,7 +252,7 @@ fn a_reader_that_goes_away_ends_the_command_quietly() {
     command.args(["-c", "\"$0\" completions bash | head -1; exit ${PIPESTATUS:-0}", TENURE]);
     let ran = ended(&mut command);
     assert_eq!(ran.err, "", "no panic, no complaint: {ran:?}");
-    // Nor does it matter to a member that nobody reads its greeting.
+    // A member goes on, too, when nothing reads its greeting.
     let (from, to) = std::io::pipe().unwrap();
     drop(from);
     let address = format!("127.0.0.1:{}", crate::ports::free_port());
@@ -291,10 +291,10 @@ fn a_member_says_that_it_is_ready_to_programs_too() {
     let mut dev = Live::start(&["dev", "--fresh", "--clients", &address, "--output", "json"]);
     let ready = objects(&dev.says("\"ready\"")).remove(0);
     assert_eq!((&ready["clients"][0], &ready["kept"]), (&address.clone().into(), &false.into()));
-    // A port that is taken is said with the flag that gives another.
+    // The message about a used port names the flag that sets another.
     let taken = at("", &["dev", "--fresh", "--clients", &address]);
     assert!(taken.code == 78 && taken.err.contains("another address with --clients"), "{taken:?}");
-    // One alone cannot be joined, and nobody is told to.
+    // A member that runs alone cannot be joined, and no message advises it.
     let alone = at(&address, &["cluster", "add", "b"]);
     assert!(alone.code == 1 && alone.err.contains("try      tenure serve --help"), "{alone:?}");
     assert_eq!(dev.interrupt(), Some(0));

@@ -1,4 +1,4 @@
-//! Are plans, measurements, settings and the tour as they should be?
+//! Tests plans, measurements, settings and the tour.
 
 use crate::stage::{at, json, objects, ok, one, run};
 

@@ -1,4 +1,4 @@
-//! Does the help teach, and does the reference say the same?
+//! Tests that every help text has examples and that the reference agrees with it.
 //!
 //! `TENURE_FIX=1` writes `docs/reference/cli.md` anew.
 
@@ -72,7 +72,7 @@ fn long(command: &str) -> String {
     said(&words)
 }
 
-/// Names of the commands that some help lists.
+/// The names of the commands that a help text lists.
 fn listed(help: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let lines = lines.take_while(|line| !line.is_empty());
@@ -139,7 +139,7 @@ fn reasons_and_codes_are_explained() {
         "{held}"
     );
     assert!(said(&["help", "UNKNOWN_OUTCOME"]).contains("effect   unknown"));
-    // Every table is known, and whoever says a word is named.
+    // Help knows every table and names what reports a reason.
     for (word, by) in [
         ("STALE_TOKEN", "said by  fences"),
         ("TICKET_SHARED", "said by  tickets"),
@@ -156,7 +156,7 @@ fn reasons_and_codes_are_explained() {
     let words = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let words: Vec<&str> = words.collect();
     assert!(words.len() > 100 && words.iter().all(|word| all.contains(&format!("  {word} "))));
-    // Nobody is sent to a page for more than it has.
+    // The advice refers to a command that lists everything, not to a page.
     let unknown = at("127.0.0.1:1", &["help", "HOLD"]);
     assert!(unknown.err.contains("try      tenure help reasons"), "{unknown:?}");
     assert!(said(&["help", "exit"]).contains(" 75  not acquired"));

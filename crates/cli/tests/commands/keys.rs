@@ -1,4 +1,4 @@
-//! Are keys read, written, compared and guarded?
+//! Tests that keys are read, written, compared and guarded.
 
 use crate::stage::{json, lease, ok, one, refused, run, run_with, with_input};
 

@@ -1,4 +1,4 @@
-//! Are leases granted, renewed, shown and ended?
+//! Tests that leases are granted, renewed, shown and ended.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ fn a_lease_lives_as_long_as_it_is_renewed() {
     assert!(!ended.err.contains("cools"), "{ended:?}");
     assert_eq!(ok(&["locks", "leased"]), "", "its owner says that the work has stopped");
     assert_eq!(run(&["key", "get", "leased-key"]).code, 1, "it went with its lease");
-    // Everything about a lease that has ended says the same.
+    // Every command about an ended lease says the same.
     for arguments in [
         &["lease", "renew", id][..],
         &["lease", "show", id],
@@ -65,13 +65,14 @@ fn whoever_works_under_a_revoked_lease_is_told_to_stop_first() {
     let words = "; elsewhere: cools until elsewhere says that it has stopped, at most 59m";
     assert!(ran.code == 0 && ran.err.contains(words), "{ran:?}");
     assert!(ok(&["locks", "elsewhere"]).contains("cooling"));
-    // Whoever took it away stands in the record, also without a reason; whoever gives back needs no name.
+    // The history names the client that took the lock away, also without a reason; a client that gives it back needs
+    // no name.
     assert_eq!(revoked_by("elsewhere"), [Value::from("ops")]);
     let own = lease("own");
     ok(&["try", "given-back", "--lease", &own]);
     ok(&["lease", "revoke", &own, "--stopped", "--client", "ops"]);
     assert_eq!(revoked_by("given-back"), [Value::Null]);
-    // Nobody else gets it meanwhile, unless an operator says so.
+    // No other client gets the lock meanwhile, unless an operator forces it.
     let next = lease("next");
     assert_eq!(run(&["try", "elsewhere", "--lease", &next]).code, 75);
     let force = ["force", "elsewhere", "--token", &token, "--reason", "it is gone", "--now"];
@@ -100,7 +101,7 @@ fn what_is_said_of_a_lease_is_kept_and_contradictions_are_refused() {
 
 #[test]
 fn a_command_under_a_revoked_lease_is_stopped_at_once_and_its_lock_goes_on() {
-    // Renewed every ten minutes: that it ends at all shows that it was told.
+    // The command renews every ten minutes: that it ends at all shows that the cluster notified it.
     let mut holder = Live::start(&[
         "run", "told", "--ttl", "30m", "--client", "told", "--output", "json", "--", "sleep",
         "3600",
@@ -118,7 +119,7 @@ fn a_command_under_a_revoked_lease_is_stopped_at_once_and_its_lock_goes_on() {
     assert_eq!(next.ends(), Some(0), "it said that it stopped: {:?}", next.said());
 }
 
-/// Who ended the lease that held a lock, each time.
+/// Who ended the lease that held a lock, for each such event.
 fn revoked_by(lock: &str) -> Vec<Value> {
     let batches = json(&["history", lock]);
     let events = batches.iter().flat_map(|it| it["events"].as_array().unwrap());

@@ -1,4 +1,4 @@
-//! Are locks taken, waited for, shown, given back and taken away?
+//! Tests that locks are acquired, waited for, shown, released and forced.
 
 use crate::stage::{Live, json, lease, ok, one, refused, run, wait};
 
@@ -26,7 +26,7 @@ fn a_no_says_who_and_since_when_to_programs_too() {
         assert_eq!(holder["metadata"], "release 5.2", "{error}");
         assert!(error["ahead"].is_u64() && error["free_if_silent_ms"].is_u64(), "{error}");
     }
-    // Leadership is refused with what the wire carries.
+    // A refused election carries the fields of the wire error.
     let taken = run(&["elect", "no/l", "--value", "v", "--wait", "0", "--output", "json"]);
     let said = crate::stage::objects(&taken.err);
     let error = &said.last().unwrap()["error"];
@@ -67,7 +67,7 @@ fn a_lock_in_the_foreground_is_held_until_ctrl_c() {
     let told = eve.says("waiting for lock `fore`, 1 ahead of you; held by ana for");
     assert!(told.contains("\"release 5.2\""), "{told}");
 
-    // People and programs see the same.
+    // Text and JSON output show the same.
     let table = ok(&["locks", "fore"]);
     let row = table.lines().nth(1).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
@@ -100,7 +100,7 @@ fn a_lock_in_the_foreground_is_held_until_ctrl_c() {
     assert!(seen.contains("2. eve") && seen.contains("(you)"), "{seen}");
     assert_eq!(one(&["explain", "fore"])["ahead"][0]["client"], "bob");
 
-    // Leaving the queue, handing over, giving back.
+    // Leave the queue, hand the lock over, release it.
     assert_eq!(eve.interrupt(), Some(130));
     eve.says("left the queue of lock `fore`, 1 was ahead");
     assert_eq!(ana.interrupt(), Some(0));
@@ -134,14 +134,14 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
     }
     let said = refused(75, "WAIT_TIMEOUT", &["lock", "under", "--wait", "200ms"]);
     assert!(said.contains("held by  script for"), "{said}");
-    // A wait is seen, and ends with Ctrl-C.
+    // A wait is visible, and Ctrl-C ends it.
     let other = lease("other");
     let mut waiting = Live::start(&["lock", "under", "--lease", &other]);
     waiting.says("waiting for lock `under`, you are next; held by script for");
     assert_eq!(waiting.interrupt(), Some(130));
     assert!(json(&["queue", "under"]).is_empty(), "the place is given up, the lease lives on");
     ok(&["lease", "show", &other]);
-    // A wrong token frees nothing, and says whose it is.
+    // A wrong token releases nothing, and the error names the holder.
     let said =
         refused(1, "NOT_HOLDER", &["unlock", "under", "--lease", &lease_id, "--token", "999999"]);
     assert!(
@@ -152,7 +152,7 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
     let ran = run(&["unlock", "under", "--lease", first, "--token", &token]);
     assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
     assert!(ran.err.contains("lock `under` released at revision"), "{ran:?}");
-    // The same through variables, as `tenure run` sets them; and for programs.
+    // The same with variables, as `tenure run` sets them, and with JSON output.
     let granted = one(&["lock", "under", "--lease", &lease_id]);
     assert_eq!(
         (&granted["event"], &granted["lease"]),
@@ -172,7 +172,7 @@ fn a_lease_lives_on_while_somebody_waits_under_it() {
     let token = ok(&["try", "patient", "--lease", &holder]).trim().to_owned();
     let mine = ok(&["lease", "grant", "--ttl", "4s", "--client", "second"]).trim().to_owned();
     let waiting = Live::start(&["lock", "patient", "--lease", &mine]);
-    // A place in the queue goes with its lease: only a renewed one stands there for longer than the ttl.
+    // A place in the queue ends with its lease: only a renewed lease can wait for longer than the ttl.
     wait("it waits for longer than its lease would live", || {
         let queue = json(&["queue", "patient"]);
         let waited = queue.first().map_or(0, |it| it["waiting_ms"].as_u64().unwrap());
@@ -181,7 +181,7 @@ fn a_lease_lives_on_while_somebody_waits_under_it() {
     ok(&["unlock", "patient", "--lease", &holder, "--token", &token]);
     let next = wait("the token", || waiting.said().iter().find_map(|it| it.parse::<u64>().ok()));
     assert!(next > token.parse().unwrap(), "{next} {token}");
-    // From here on nobody renews it but its owner.
+    // From here on only the owner renews the lease.
     wait("it ends", || (run(&["lease", "show", &mine]).code == 1).then_some(()));
 }
 
@@ -235,7 +235,7 @@ fn a_lock_is_taken_away_only_by_name_token_and_reason() {
         ["force", "taken", "--token", &token, "--reason", "again", "--yes", "--request-id", &id];
     let cooling = one(&command);
     assert!(cooling["left_ms"].as_u64().unwrap() > 0, "{cooling}");
-    // As advised when the outcome is not known: another process says the same, and it happens once.
+    // As advised for an unknown outcome: another process repeats the request, and it takes effect once.
     assert_eq!(one(&command)["revision"], cooling["revision"]);
     assert!(ok(&["locks", "taken"]).contains("cooling"));
 }

@@ -1,4 +1,4 @@
-//! Does every command do what its help says, in words for people and for programs?
+//! Tests that every command does what its help says, in text and in JSON.
 
 mod errors;
 mod figures;

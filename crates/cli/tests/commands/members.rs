@@ -1,4 +1,4 @@
-//! Is a cluster shown, and changed member by member?
+//! Tests that a cluster is shown, and changed member by member.
 
 use std::process::ChildStdin;
 
@@ -64,7 +64,7 @@ impl Three {
 #[test]
 fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
     let mut three = Three::found();
-    // Whoever is asked may not have heard yet who was elected, or of all the others.
+    // The member that answers may not yet know the elected leader, or all other members.
     let status = wait("one leads", || {
         let status = three.ok(&["cluster", "status"]);
         let leads = status.lines().filter(|line| line.contains(" leader ")).count();
@@ -129,7 +129,7 @@ impl Three {
         set["keys"].as_array().unwrap().iter().find(|key| key["kid"] == *id).cloned()
     }
 
-    /// Gives members new keys; the one that d signs with in the end.
+    /// Gives members new keys, and returns the key with which d signs in the end.
     fn rotates_keys(&self) -> String {
         let rotate = |more: &[&str]| {
             let all = self.json(&[&["cluster", "keys", "rotate"][..], more].concat());
@@ -140,11 +140,12 @@ impl Three {
         for key in &all {
             assert!(self.key(key).unwrap()["retires_in_ms"].is_null());
         }
-        // The old one is believed for as long as was said; at once, it and all before are out.
+        // The old key stays valid for the given overlap; with an overlap of 0, it and all earlier ones are removed at
+        // once.
         let old = rotate(&["d", "--overlap", "1h"]).remove(0);
         let new = rotate(&["d"]).remove(0);
         let left_ms = self.key(&old).unwrap()["retires_in_ms"].as_u64().unwrap();
-        // A second more than was said, for the time between reading the clock and writing the key.
+        // A second more than requested, for the time between reading the clock and writing the key.
         assert!((1..=86_401_000).contains(&left_ms), "{left_ms}");
         assert!(self.ok(&["cluster", "keys", "list"]).contains(&format!("{new}  signs")));
         let last = rotate(&["d", "--overlap", "0"]).remove(0);
@@ -225,7 +226,7 @@ impl Three {
             ran.out.contains("start one of them again") && !ran.out.contains("remove"),
             "{ran:?}"
         );
-        // Questions change nothing; of an ask, it depends on whether a member has taken it.
+        // Reads change nothing; the effect of an acquire depends on whether a member has taken it.
         let short = ["--connect-timeout", "2s"];
         for (arguments, unknown) in [
             (&["try", "majority"][..], true),

@@ -1,4 +1,4 @@
-//! Do `top` and the tour look right in a real terminal, and leave it as it was?
+//! Tests that `top` and the tour look right in a real terminal and restore it.
 
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -13,7 +13,8 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Nothing without tmux, which is installed where that is allowed. In CI it must be there.
+    /// Opens a terminal; `None` without tmux, which the test installs where that is allowed. In CI it must be
+    /// available.
     fn open(columns: u16, rows: u16) -> Option<Self> {
         static THERE: OnceLock<bool> = OnceLock::new();
         if !THERE.get_or_init(|| there() || installed()) {
@@ -57,7 +58,7 @@ impl Terminal {
         self.shows_all(&[words])
     }
 
-    /// Waits until all of these are: a screen may be caught while it is drawn.
+    /// Waits until all of these are on the screen: a screen may be captured while it is drawn.
     fn shows_all(&self, all: &[&str]) -> String {
         let mut last = String::new();
         let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -101,7 +102,7 @@ fn top_shows_locks_and_obeys_its_keys() {
     let addr = &member().addr;
     terminal
         .types(&format!("{TENURE} top screen/ --interval 200ms --addr {addr}; echo ended $?\n"));
-    // A screen may be caught while it is drawn: one that is whole comes.
+    // A screen may be captured while it is drawn: wait for a complete one.
     let whole = |screen: &str| {
         let lines: Vec<&str> = screen.lines().collect();
         let row = lines.iter().find(|line| line.contains("screen/deploy"));
@@ -134,10 +135,10 @@ fn top_shows_locks_and_obeys_its_keys() {
     terminal.shows("screen/deploy");
     terminal.presses("s");
     terminal.shows("s sort (rate)");
-    // What happens meanwhile is seen without a key.
+    // Changes appear without a key.
     ok(&["try", "screen/third", "--lease", &id]);
     terminal.shows("screen/third");
-    // How long it took to hand over, as the leader timed it.
+    // The hand-over time, as the leader measured it.
     ok(&["unlock", "screen/deploy", "--lease", &id, "--token", token.trim()]);
     wait("the gap is shown", || {
         let screen = terminal.screen();
@@ -197,7 +198,7 @@ fn a_wait_is_drawn_in_place_and_taken_away_again() {
         "free     when released, or in",
         "look     tenure explain drawn",
     ]);
-    // Whoever gives up sees one clean line instead of it, whatever the terminal showed of the key.
+    // A user who gives up sees one clean line instead of the block, whatever the terminal echoed of the key.
     for (next, command) in [("run", " -- true"), ("lock", "")] {
         terminal.presses("C-c");
         terminal.shows("ended 130");
@@ -232,7 +233,7 @@ fn a_wait_is_drawn_in_place_where_its_lines_do_not_fit() {
             let queue = crate::stage::json(&["queue", "narrow"]);
             (queue.first()?["waiting_ms"].as_u64()? > 3_500).then_some(())
         });
-        // A screen may be caught while it is drawn; what is left behind stays.
+        // A screen may be captured while it is drawn; leftover lines would stay.
         wait("one block", || {
             (terminal.screen().matches("waiting for lock").count() == 1).then_some(())
         });

@@ -1,4 +1,4 @@
-//! A member for everybody, and the binary run against it.
+//! Starts a member that most tests share, and runs the binary against it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,10 +12,10 @@ use tenure_server::os;
 use crate::ports::free_port;
 
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
-/// How long anything may take here before the test fails.
+/// How long any wait may take before the test fails.
 const DEADLINE_US: u64 = 60_000_000;
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
     let until_us = os::now_us() + DEADLINE_US;
     loop {
@@ -27,14 +27,14 @@ pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A member that ends when this process does: its input ends then.
+/// A member that ends when this process does: its stdin ends then.
 pub(crate) struct Member {
     _stdin: Mutex<ChildStdin>,
     _dir: tempfile::TempDir,
     pub(crate) addr: String,
 }
 
-/// One member that most tests share, each with names of its own.
+/// One member that most tests share; each test uses its own names.
 pub(crate) fn member() -> &'static Member {
     static SHARED: OnceLock<Member> = OnceLock::new();
     SHARED.get_or_init(|| Member::found("solo"))
@@ -57,7 +57,7 @@ impl Member {
     }
 }
 
-/// Starts a member; it lives as long as what is returned first.
+/// Starts a member; it lives as long as the returned stdin.
 pub(crate) fn serve(
     dir: &Path,
     name: &str,
@@ -83,7 +83,7 @@ pub(crate) fn serve(
     (stdin, clients)
 }
 
-/// What a command said, and how it ended.
+/// The output of a command, and its exit code.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -92,7 +92,7 @@ pub(crate) struct Ran {
 }
 
 fn command(addr: &str, arguments: &[&str]) -> Command {
-    // Whatever hangs fails its test with 124, instead of all of them with nothing.
+    // A command that hangs fails its own test with 124, instead of blocking all tests.
     let mut command = Command::new("timeout");
     command.args(["--foreground", "60", TENURE]).args(arguments);
     command.env_clear().env("TENURE_ADDR", addr);
@@ -100,7 +100,7 @@ fn command(addr: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end, against some address.
+/// Runs a command to its end, against an address.
 pub(crate) fn at(addr: &str, arguments: &[&str]) -> Ran {
     ended(&mut command(addr, arguments))
 }
@@ -117,24 +117,24 @@ pub(crate) fn run(arguments: &[&str]) -> Ran {
     at(&member().addr, arguments)
 }
 
-/// The same with further variables.
+/// Runs a command against the shared member, with further variables.
 pub(crate) fn run_with(variables: &[(&str, &str)], arguments: &[&str]) -> Ran {
     ended(command(&member().addr, arguments).envs(variables.iter().copied()))
 }
 
-/// What a command that succeeds prints.
+/// Runs a command that must succeed, and returns its output.
 pub(crate) fn ok(arguments: &[&str]) -> String {
     let ran = run(arguments);
     assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
     ran.out
 }
 
-/// The objects that a command that succeeds prints.
+/// Runs a command that must succeed, and returns the objects that it prints.
 pub(crate) fn json(arguments: &[&str]) -> Vec<Value> {
     objects(&ok(&[arguments, &["--output", "json"]].concat()))
 }
 
-/// The one object that it prints.
+/// Runs a command that must succeed, and returns the one object that it prints.
 pub(crate) fn one(arguments: &[&str]) -> Value {
     let mut all = json(arguments);
     assert_eq!(all.len(), 1, "{arguments:?}: {all:?}");
@@ -145,7 +145,7 @@ pub(crate) fn objects(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// A refusal: its code, and that people and programs are told the same.
+/// Runs a command that must be refused: checks its exit code, and that text and JSON agree.
 pub(crate) fn refused(code: i32, reason: &str, arguments: &[&str]) -> String {
     let ran = run(arguments);
     assert_eq!(ran.code, code, "{arguments:?}: {ran:?}");
@@ -159,7 +159,7 @@ pub(crate) fn refused(code: i32, reason: &str, arguments: &[&str]) -> String {
     ran.err
 }
 
-/// A command that goes on until somebody ends it.
+/// A command that runs until the test ends it.
 pub(crate) struct Live {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -182,7 +182,7 @@ impl Live {
         Self { child, lines }
     }
 
-    /// Waits for a line that has these words.
+    /// Waits for a line that contains these words.
     pub(crate) fn says(&self, words: &str) -> String {
         wait(words, || {
             let lines = self.lines.lock().unwrap();
@@ -190,7 +190,7 @@ impl Live {
         })
     }
 
-    /// Everything it has said.
+    /// All lines that it has printed.
     pub(crate) fn said(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
@@ -205,7 +205,7 @@ impl Live {
         wait("the command ends", || self.child.try_wait().unwrap()).code()
     }
 
-    /// As by Ctrl-C.
+    /// Interrupts it as Ctrl-C does.
     pub(crate) fn interrupt(&mut self) -> Option<i32> {
         self.signal("-INT");
         self.ends()
@@ -227,7 +227,7 @@ fn listen(from: impl std::io::Read + Send + 'static, to: Arc<Mutex<Vec<String>>>
     });
 }
 
-/// A command with something on its stdin.
+/// Runs a command with this input on its stdin.
 pub(crate) fn with_input(input: &[u8], arguments: &[&str]) -> Ran {
     let mut command = command(&member().addr, arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -238,7 +238,7 @@ pub(crate) fn with_input(input: &[u8], arguments: &[&str]) -> Ran {
     Ran { code: ran.status.code().unwrap_or(-1), out: text(ran.stdout), err: text(ran.stderr) }
 }
 
-/// A lease of an hour that nobody has to renew.
+/// A lease of an hour, so that tests need not renew it.
 pub(crate) fn lease(client: &str) -> String {
     ok(&["lease", "grant", "--ttl", "1h", "--client", client]).trim().to_owned()
 }

@@ -1,4 +1,4 @@
-//! Does somebody who watches see everything, and somebody who observes who leads?
+//! Tests that a watch delivers every change, and that an observer sees every leader.
 
 use serde_json::Value;
 
@@ -85,7 +85,7 @@ fn lost_leadership_ends_with_its_code() {
     let last =
         wait("its last words", || live.said().last().filter(|it| it.contains("LOST")).cloned());
     assert_eq!(objects(&last)[0]["exit_code"], 76);
-    // A lock in the foreground says the same.
+    // A lock in the foreground reports the same.
     let mut held = Live::start(&["lock", "e/held", "--ttl", "2s"]);
     let token = wait("the token", || held.said().first().cloned());
     ok(&["force", "e/held", "--token", &token, "--reason", "a test", "--yes"]);

@@ -1,4 +1,4 @@
-//! Who signs the certificates of members in tests?
+//! Signs the certificates of members in tests.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use std::fs;
@@ -13,7 +13,7 @@ pub(crate) struct Authority {
     pem: String,
 }
 
-/// The files of one member.
+/// The certificate files of one member.
 pub(crate) struct Papers {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
@@ -51,7 +51,7 @@ impl Authority {
         papers
     }
 
-    /// A file that believes this authority and another one.
+    /// A file that trusts this authority and another one.
     pub(crate) fn and(&self, other: &Authority) -> PathBuf {
         let path = self.dir.join("both.pem");
         fs::write(&path, format!("{}{}", self.pem, other.pem)).unwrap();
@@ -60,7 +60,7 @@ impl Authority {
 }
 
 impl Papers {
-    /// As flags of `tenure serve`.
+    /// The flags for `tenure serve`.
     pub(crate) fn flags(&self) -> Vec<String> {
         let text = |path: &PathBuf| path.to_str().unwrap().to_owned();
         let (cert, key, ca) = (text(&self.cert), text(&self.key), text(&self.ca));

@@ -1,7 +1,7 @@
-//! How does a test talk to whichever member answers?
+//! Sends test commands to whichever member answers.
 //!
-//! It speaks in lines. `words.rs` knows what they are on the wire, `http.rs` how that is sent: whoever wants to
-//! test another door changes those.
+//! Tests speak in lines. `words.rs` translates them to the wire and `http.rs` sends them: a test of another API
+//! replaces those two.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use std::time::Duration;
 use super::http::Connection;
 use super::words;
 
-/// What a command was answered.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// It was done.
+    /// The command was done.
     Ok(String),
-    /// A rule said no.
+    /// A rule refused the command.
     Refused(String),
-    /// It had no effect; somebody else may lead.
+    /// The command had no effect; another member may lead.
     NotDone(String),
-    /// It may have happened.
+    /// The command may have taken effect.
     Unknown,
 }
 
-/// Somebody with one connection, to one member at a time.
+/// A client with one connection, to one member at a time.
 pub(crate) struct Client {
     members: Vec<SocketAddr>,
     at: usize,
@@ -36,7 +36,7 @@ pub(crate) fn field(answer: &str, name: &str) -> Option<String> {
     answer.split(' ').find_map(|word| word.strip_prefix(&start)).map(str::to_owned)
 }
 
-/// The same, as a number that must be there.
+/// The value as a number, which must be present.
 pub(crate) fn number(answer: &str, name: &str) -> u64 {
     field(answer, name).and_then(|value| value.parse().ok()).unwrap_or_else(|| {
         panic!("`{answer}` has no number `{name}`");
@@ -44,7 +44,7 @@ pub(crate) fn number(answer: &str, name: &str) -> u64 {
 }
 
 impl Client {
-    /// A client of these members, who gives an answer so long.
+    /// A client of these members that waits this long for an answer.
     pub(crate) fn new(members: Vec<SocketAddr>, patience: Duration) -> Self {
         Self { members, at: 0, patience, connection: None }
     }
@@ -67,7 +67,7 @@ impl Client {
         match word {
             "ok" => Said::Ok(rest.to_owned()),
             "refused" => Said::Refused(rest.to_owned()),
-            // Any member passes commands on to the leader, unless it knows none or does not reach it: another one may.
+            // Any member forwards commands to the leader, unless it knows none or cannot reach it: another member may.
             _ => {
                 self.turn_away();
                 let not_done = rest.starts_with("none ").then(|| Said::NotDone(rest.to_owned()));
@@ -76,7 +76,7 @@ impl Client {
         }
     }
 
-    /// Sends a command until somebody decides, or `stop` says that it is enough.
+    /// Sends a command until a member decides, or until `stop` returns true.
     ///
     /// Only for commands that are harmless to repeat, by their nature or by a key.
     pub(crate) fn insist(
@@ -94,7 +94,7 @@ impl Client {
         }
     }
 
-    /// One line there, one line back; the connection is kept if both went well.
+    /// Sends one line and receives one; keeps the connection if both succeeded.
     fn exchange(&mut self, line: &str) -> Option<String> {
         if self.connection.is_none() {
             let to = self.members[self.at];

@@ -1,24 +1,24 @@
-//! Do the answers that clients were given fit together, and with what the cluster holds in the end?
+//! Checks the answers that clients got against each other and against the cluster's final state.
 //!
-//! Written down while faults happen, checked afterwards. What was never answered is neither done nor
-//! undone. Times are those of the test's own clock, which all clients share.
+//! Clients record the answers while faults happen; the check runs afterwards. A request that was never answered counts
+//! as neither done nor not done. Times are those of the test's own clock, which all clients share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something a client was told had been done.
+/// A command that a client was told had been done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// When it was first asked for.
+    /// When the client first sent it.
     pub(crate) asked_us: u64,
     pub(crate) told_us: u64,
-    /// Whether it was certainly sent once, by the client and by the member it asked. The answer to a repetition has a
-    /// newer revision than its own.
+    /// Whether the command was certainly sent once, both by the client and by the member that it asked. The answer to
+    /// a repetition has a newer revision than the command's own.
     pub(crate) once: bool,
     pub(crate) revision: u64,
     pub(crate) done: Done,
 }
 
-/// What.
+/// The command with the values of its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     Put { key: String, value: String, version: u64 },
@@ -29,26 +29,26 @@ pub(crate) enum Done {
     Released { lock: String, token: u64 },
 }
 
-/// Something that was asked for and never answered.
+/// A request that was never answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unsure {
     Put { key: String },
     Release { lock: String, token: u64, asked_us: u64 },
 }
 
-/// What one client, or all of them, went through.
+/// What one client, or all of them, recorded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) told: Vec<Told>,
     pub(crate) unsure: Vec<Unsure>,
 }
 
-/// What the cluster holds in the end.
+/// The cluster's final state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holds {
-    /// Value and version of each key.
+    /// The value and version of each key.
     pub(crate) keys: BTreeMap<String, (String, u64)>,
-    /// Lease and token of each lock that is held.
+    /// The lease and token of each held lock.
     pub(crate) locks: BTreeMap<String, (u64, u64)>,
     pub(crate) leases: BTreeSet<u64>,
     pub(crate) revision: u64,
@@ -60,14 +60,14 @@ struct Grant<'a> {
     lease: u64,
     place: u64,
     token: u64,
-    /// When the release was asked for, and its revision if that is known exactly.
+    /// When the release was requested, and its revision if that is known exactly.
     released: Option<(u64, Option<u64>)>,
-    /// Whether somebody was told of the release.
+    /// Whether a client was told of the release.
     confirmed: bool,
 }
 
 impl Told {
-    /// Whether the revision is the command's own and no newer one.
+    /// Whether the revision is the command's own, not a newer one.
     fn is_exact(&self) -> bool {
         self.once
     }
@@ -87,7 +87,7 @@ impl History {
         self.told.iter().filter(|told| matches!(told.done, Done::Granted { .. })).count()
     }
 
-    /// Everything that does not fit. Nothing, if all is well.
+    /// Everything that is inconsistent; empty if all is well.
     pub(crate) fn complaints(&self, holds: &Holds) -> Vec<String> {
         let mut found = Vec::new();
         self.check_keys(holds, &mut found);
@@ -108,7 +108,7 @@ impl History {
         for told in &self.told {
             let Done::Put { key, value, version } = &told.done else { continue };
             let (before, _) = newest.get(key.as_str()).copied().unwrap_or((0, ""));
-            // Each key has one writer, who insists on one value before it writes the next.
+            // Each key has one writer, which repeats one value until it is answered before it writes the next.
             if *version != before + 1 {
                 found.push(format!("put {key} {value}: version {version} after {before}"));
             }
@@ -146,7 +146,7 @@ impl History {
         }
     }
 
-    /// Revisions date changes: no two share one, and they follow the order of time.
+    /// Revisions date changes: no two changes share one, and they follow the order of time.
     fn check_revisions(&self, holds: &Holds, found: &mut Vec<String>) {
         let mut owners: BTreeMap<u64, &Told> = BTreeMap::new();
         for told in self.told.iter().filter(|told| told.is_exact()) {
@@ -175,7 +175,7 @@ impl History {
         }
     }
 
-    /// The grants of each lock, in the order of their tokens.
+    /// The grants of each lock, ordered by token.
     fn locks(&self, found: &mut Vec<String>) -> BTreeMap<&str, Vec<Grant<'_>>> {
         let mut releases = BTreeMap::new();
         for told in &self.told {
@@ -211,9 +211,9 @@ impl History {
         locks
     }
 
-    /// Q1: places are numbered in the order of the asks.
+    /// Q1: places are numbered in the order of the requests.
     fn check_places(&self, found: &mut Vec<String>) {
-        // An ask is answered by its place first, whether that waits or holds.
+        // The first answer to a request names its place, whether it waits or holds.
         let mut asks: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for told in &self.told {
             if let Done::Queued { place, .. } | Done::Granted { place, .. } = told.done {

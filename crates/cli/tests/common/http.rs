@@ -1,4 +1,4 @@
-//! How does a test call a member over HTTP?
+//! Calls a member over HTTP.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -6,32 +6,32 @@ use std::time::Duration;
 
 use tenure_server::tls::{Dialled, Trust};
 
-/// What is asked of a member.
+/// A request to a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) verb: &'static str,
     pub(crate) path: String,
-    /// Under which key it takes effect at most once.
+    /// The idempotency key, under which the request takes effect at most once.
     pub(crate) key: Option<String>,
     /// The type of the body, and the body.
     pub(crate) body: Option<(&'static str, String)>,
 }
 
-/// What it answers.
+/// The member's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
 }
 
-/// A connection that is kept from one call to the next.
+/// A connection that is reused for several calls.
 pub(crate) struct Connection {
     to: SocketAddr,
     stream: BufReader<Dialled>,
 }
 
 impl Connection {
-    /// Connects; from then on everything may take so long.
+    /// Connects; every later operation may take up to `patience`.
     pub(crate) fn open(
         to: SocketAddr,
         trust: Option<&Trust>,
@@ -41,7 +41,7 @@ impl Connection {
         Ok(Self { to, stream: BufReader::new(stream) })
     }
 
-    /// One request there, one answer back. After an error the connection is of no use.
+    /// Sends one request and reads one response. After an error the connection is unusable.
     pub(crate) fn call(&mut self, call: &Call) -> io::Result<Answer> {
         let Call { verb, path, key, body } = call;
         let mut request = format!("{verb} {path} HTTP/1.1\r\nHost: {}\r\n", self.to);

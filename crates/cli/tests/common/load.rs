@@ -1,4 +1,4 @@
-//! Who uses a cluster while everything happens to it, and was anybody lied to?
+//! Loads a cluster with clients while faults happen, and checks what they were told.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use super::client::{Client, Said, field, number};
 use super::history::{Done, History, Holds, Told, Unsure};
 use super::{Cluster, wait};
 
-/// Locks that all clients queue for.
+/// How many locks all clients queue for.
 const SHARED: u64 = 3;
 /// How many of its own locks a client keeps to the end, at most.
 const KEPT_MAX: u64 = 20;
-/// Keys of a client, written again and again.
+/// How many keys a client writes again and again.
 const KEYS: u64 = 10;
-/// The leases here never expire.
+/// Long enough that no lease expires in a test.
 const TTL_MS: u64 = 600_000;
 /// Longer than it takes to find another leader, shorter than a test.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a client goes on for an answer after it was told to stop.
+/// How long a client goes on waiting for an answer after the end of the load.
 const LAST_US: u64 = 40_000_000;
-/// Between two looks at a queue, and two rounds.
+/// The pause between two looks at a queue, and between two rounds.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Clients at work.
+/// Running clients.
 pub(crate) struct Load {
     stop_at_us: Arc<AtomicU64>,
     acknowledged: Arc<AtomicU64>,
@@ -37,7 +37,7 @@ pub(crate) struct Load {
 struct Worker {
     client: Client,
     number: u64,
-    /// How many locks it has asked for.
+    /// How many locks it has requested.
     asks: u64,
     stop_at_us: Arc<AtomicU64>,
     acknowledged: Arc<AtomicU64>,
@@ -45,7 +45,7 @@ struct Worker {
 }
 
 impl Load {
-    /// Begins with so many clients.
+    /// Starts this many clients.
     pub(crate) fn begin(members: &[SocketAddr], clients: u64) -> Self {
         let stop_at_us = Arc::new(AtomicU64::new(u64::MAX));
         let acknowledged = Arc::new(AtomicU64::new(0));
@@ -60,7 +60,7 @@ impl Load {
         Self { clients: clients.collect(), stop_at_us, acknowledged }
     }
 
-    /// Waits until so many more commands have been acknowledged.
+    /// Waits until this many more commands have been acknowledged.
     pub(crate) fn goes_on(&self, more: u64) {
         let until = self.acknowledged.load(Ordering::Acquire) + more;
         wait("commands are acknowledged", || {
@@ -68,8 +68,8 @@ impl Load {
         });
     }
 
-    /// Lets everyone finish what they began, then compares what they were told with each other and
-    /// with what these members hold.
+    /// Lets every client finish what it began, then compares their answers with each other and with the state of these
+    /// members.
     pub(crate) fn judge(self, cluster: &Cluster, members: &[usize]) -> History {
         self.stop_at_us.store(os::now_us(), Ordering::Release);
         let all = self.clients.into_iter().map(|client| client.join().unwrap());
@@ -120,7 +120,7 @@ impl Worker {
         }
     }
 
-    /// Writes a key of its own once, whatever comes of it: nobody repeats this, so its revision is exact.
+    /// Writes a key of its own once, whatever the result: nothing repeats the command, so its revision is exact.
     fn put_once(&mut self, round: u64) {
         let (me, asked_us) = (self.number, os::now_us());
         let (key, value) = (format!("single/{me}-{round}"), format!("{me}-{round}"));
@@ -134,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// Waits for one of the locks that everyone wants, and gives it back.
+    /// Waits for one of the shared locks, and releases it.
     fn take_turn(&mut self, lease: u64, round: u64) {
         let lock = format!("shared/{}", (self.number + round) % SHARED);
         let Some(token) = self.lock(lease, &lock) else { return };
@@ -142,7 +142,7 @@ impl Worker {
         let me = self.number;
         let line = format!("unlock {lease} {lock} {token}");
         let mut doubt = false;
-        // Every other time without a key first: then nobody repeats it, and its revision is exact.
+        // Every other time send it without a key first: then nothing repeats it, and its revision is exact.
         if round.is_multiple_of(2) {
             match self.client.say(&line) {
                 Said::Ok(answer) => {
@@ -158,7 +158,7 @@ impl Worker {
             Some(Ok(answer)) => {
                 self.told(asked_us, false, &answer, Done::Released { lock, token });
             }
-            // What was in doubt has happened.
+            // The uncertain release has happened.
             Some(Err(why)) if doubt && why.starts_with("NOT_HOLDER") => {
                 self.history.unsure.push(Unsure::Release { lock, token, asked_us });
             }
@@ -169,7 +169,7 @@ impl Worker {
 
     /// Asks until the lock is granted. Asking again keeps the place.
     fn lock(&mut self, lease: u64, lock: &str) -> Option<u64> {
-        // Under a key, so that what a member did not answer in time does not ask once more, later.
+        // Use a key, so that a request that a member did not answer in time does not take a place again later.
         self.asks += 1;
         let line = format!("once lock-{}-{} lock {lease} {lock} queue", self.number, self.asks);
         let asked_us = os::now_us();
@@ -204,7 +204,7 @@ impl Worker {
         }
     }
 
-    /// Tells whether it was done, as opposed to never answered.
+    /// Whether the command was done, as opposed to never answered.
     fn insist(&mut self, line: &str, done: impl FnOnce(&str) -> Done) -> bool {
         let asked_us = os::now_us();
         match self.decided(line) {
@@ -218,7 +218,7 @@ impl Worker {
         }
     }
 
-    /// What somebody decided in the end; nothing if time was over.
+    /// The final decision; `None` if the time was over.
     fn decided(&mut self, line: &str) -> Option<Result<String, String>> {
         let stop_at_us = self.stop_at_us.clone();
         self.client.insist(line, move || is_late(&stop_at_us))

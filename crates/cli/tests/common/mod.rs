@@ -1,4 +1,4 @@
-//! Real processes of the built binary, and somebody who talks to them.
+//! Starts real processes of the built binary and talks to them.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 pub(crate) mod client;
@@ -27,7 +27,7 @@ pub(crate) use ports::free_port;
 use proxy::Proxies;
 use spaces::Spaces;
 
-/// How long anything may take here before the test fails.
+/// How long any wait may take before the test fails.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// How long an answer may take: longer than members try to find one.
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// The binary under test.
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
     let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
     loop {
@@ -48,13 +48,13 @@ pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// How many members to kill: as many as a campaign says, or a few.
+/// How many members to kill: as many as a campaign sets, or a few.
 pub(crate) fn kills(few: usize) -> usize {
     let kills = std::env::var("TENURE_KILLS").ok();
     kills.map_or(few, |kills| kills.parse().expect("TENURE_KILLS is a number"))
 }
 
-/// How far a campaign is, for whoever looks at a terminal.
+/// Shows the progress of a campaign on a terminal.
 pub(crate) fn progress(kills: usize) -> ProgressBar {
     let style = "{bar:40} {pos}/{len} kills, {elapsed} gone, {eta} left";
     let bar = ProgressBar::new(kills as u64);
@@ -68,12 +68,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts the binary; what it says goes to a file.
+    /// Starts the binary; its stderr goes to a file.
     pub(crate) fn start(said: &Path, arguments: &[&str]) -> Self {
         Self::run(said, Command::new(TENURE).args(arguments))
     }
 
-    /// Starts a command that ends up as the binary.
+    /// Starts a command that becomes the binary.
     fn run(said: &Path, command: &mut Command) -> Self {
         let log = File::options().create(true).append(true).open(said).unwrap();
         let child = command
@@ -88,13 +88,13 @@ impl Process {
         Self { child, said: said.to_owned() }
     }
 
-    /// As by `kill -9`.
+    /// Kills it as `kill -9` does.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// As by `kill`, or Ctrl-C.
+    /// Sends a signal, as `kill` or Ctrl-C does.
     pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
@@ -114,7 +114,7 @@ impl Process {
         self.child.try_wait().unwrap()
     }
 
-    /// Everything it said.
+    /// Everything it printed.
     pub(crate) fn words(&self) -> String {
         fs::read_to_string(&self.said).unwrap_or_default()
     }
@@ -126,7 +126,7 @@ impl Drop for Process {
     }
 }
 
-/// What a command that ends by itself said, and how it ended.
+/// The output of a command that ended by itself, and its exit code.
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -141,34 +141,34 @@ pub(crate) fn tenure(arguments: &[&str]) -> Ended {
     Ended { code: ran.status.code(), out: text(ran.stdout), err: text(ran.stderr) }
 }
 
-/// One line to a member on loopback, one line back; nothing if nobody answers.
+/// Sends one line to a member on loopback and returns its answer; `None` without one.
 pub(crate) fn ask(port: u16, line: &str) -> Option<String> {
     let address = (Ipv4Addr::LOCALHOST, port).into();
     ask_within(PATIENCE, address, None, line)
 }
 
-/// The same, for those who have less time.
+/// Does the same within a given time.
 fn ask_within(time: Duration, to: SocketAddr, trust: Option<&Trust>, line: &str) -> Option<String> {
     let answer = Connection::open(to, trust, time).ok()?.call(&words::call(line, time)).ok()?;
     Some(words::told(line, &answer))
 }
 
-/// Members on loopback, or each in a network namespace of its own.
+/// Members on loopback, or each in a separate network namespace.
 pub(crate) struct Cluster {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) members: Vec<One>,
     /// Further arguments of every member.
     pub(crate) more: Vec<String>,
-    /// How they are spoken to, if not in plain.
+    /// The certificates for talking to them, if they do not speak plaintext.
     pub(crate) trust: Option<Trust>,
-    /// What stands between them, if anything does.
+    /// The proxies between members, if there are any.
     pub(crate) proxies: Option<Proxies>,
-    /// What stands between them and clients, which know nothing else.
+    /// The proxies between members and clients, which know no other address.
     pub(crate) doors: Option<Proxies>,
     pub(crate) spaces: Option<Spaces>,
 }
 
-/// One of them.
+/// One member of the cluster.
 pub(crate) struct One {
     pub(crate) name: String,
     pub(crate) host: Ipv4Addr,
@@ -188,13 +188,13 @@ impl Drop for Cluster {
                 eprintln!("{}", fs::read_to_string(path).unwrap_or_default());
             }
         }
-        // They live in the namespaces, which go next.
+        // The members run in the namespaces, which are removed next.
         self.members.clear();
     }
 }
 
 impl Cluster {
-    /// Founds a cluster and waits for its first leader.
+    /// Bootstraps a cluster and waits for its first leader.
     pub(crate) fn found(size: usize) -> Self {
         let mut cluster = Self::new();
         for _ in 0..size {
@@ -203,7 +203,7 @@ impl Cluster {
         cluster.founded()
     }
 
-    /// Three members that write a snapshot after so many entries.
+    /// Three members that write a snapshot after this many entries.
     pub(crate) fn found_with_snapshots(entries: u64) -> Self {
         let mut cluster = Self::new();
         cluster.more = vec!["--snapshot-entries".to_owned(), entries.to_string()];
@@ -224,8 +224,8 @@ impl Cluster {
         cluster.founded()
     }
 
-    /// Three members that reach each other only through proxies, and that clients reach only through others. So many
-    /// clients can be told apart.
+    /// Three members that reach each other only through proxies, and that clients reach only through others. The
+    /// proxies distinguish this many clients.
     pub(crate) fn found_behind_doors(clients: usize) -> Self {
         let mut cluster = Self::new();
         for _ in 0..3 {
@@ -238,7 +238,7 @@ impl Cluster {
         cluster.founded()
     }
 
-    /// Three members, each with a network of its own; nothing without the rights to make those.
+    /// Three members, each with a separate network; `None` without the privileges to make those.
     pub(crate) fn found_in_spaces() -> Option<Self> {
         let spaces = Spaces::new(3)?;
         let mut cluster = Self::new();
@@ -272,7 +272,7 @@ impl Cluster {
         self.members.len() - 1
     }
 
-    /// Where other members reach this one.
+    /// The address at which other members reach this one.
     pub(crate) fn advertised(&self, at: usize) -> String {
         let One { host, members, .. } = &self.members[at];
         let port = self.proxies.as_ref().map_or(*members, |proxies| proxies.port(at));
@@ -318,13 +318,13 @@ impl Cluster {
         self.members[at].process = None;
     }
 
-    /// Where clients reach this one.
+    /// The address at which clients reach this one.
     pub(crate) fn address(&self, at: usize) -> SocketAddr {
         let One { host, clients, .. } = &self.members[at];
         (*host, *clients).into()
     }
 
-    /// The same of all.
+    /// The addresses of all members.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         (0..self.members.len()).map(|at| self.address(at)).collect()
     }
@@ -337,7 +337,7 @@ impl Cluster {
         ask_within(time, self.address(at), self.trust.as_ref(), line)
     }
 
-    /// Whether this one leads and serves. One that is stopped does not answer.
+    /// Whether this member leads and serves. A stopped member does not answer.
     pub(crate) fn leads(&self, at: usize) -> bool {
         let up = self.members[at].process.is_some();
         let status = up.then(|| self.ask_within(Duration::from_secs(1), at, "status")).flatten();
@@ -349,12 +349,12 @@ impl Cluster {
         wait("a member leads", || (0..self.members.len()).find(|at| self.leads(*at)))
     }
 
-    /// Waits for a leader among these.
+    /// Waits for a leader among these members.
     pub(crate) fn leader_of(&self, members: &[usize]) -> usize {
         wait("one of them leads", || members.iter().copied().find(|at| self.leads(*at)))
     }
 
-    /// Has the leader do something, whoever that is; again if it had no effect.
+    /// Sends a command to the current leader, and again if it had no effect.
     pub(crate) fn ok(&self, line: &str) -> String {
         wait(line, || {
             let answer = self.ask(self.leader(), line)?;
@@ -368,7 +368,7 @@ impl Cluster {
         wait("it tells its id", || field(&self.ask(at, "status")?, "member"))
     }
 
-    /// Waits until all of these have applied the same entries, and then have the same state.
+    /// Waits until all of these members have applied the same entries, and checks that their states are equal.
     pub(crate) fn agree(&self, members: &[usize]) -> String {
         wait("all members have applied the same", || {
             let ask = |at: &usize| self.ask_within(Duration::from_secs(5), *at, "hash");

@@ -1,26 +1,26 @@
-//! Which ports may a test use without meeting another test?
+//! Gives a test ports that no other test uses.
 //!
-//! A port is needed again after the member that had it was killed, so it must stay free in between.
-//! Processes share out blocks of ports by locks on files, which the system lets go when they end.
+//! A test needs a port again after the member that had it was killed, so the port must stay free in between. Processes
+//! share out blocks of ports by locks on files, which the system releases when the processes end.
 
 use std::fs::{File, Permissions};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
 
-/// Below the ports that the system gives to connections.
+/// Below the ports that the system assigns to connections.
 const FIRST: u16 = 10_000;
 const BLOCK: u16 = 64;
 const BLOCKS: u16 = 320;
 
-/// The block in use, how much of it is, and the locks of it and of those before.
+/// The current block, how much of it is used, and the locks of it and of earlier blocks.
 struct Taken {
     block: u16,
     used: u16,
     locks: Vec<File>,
 }
 
-/// A port that nobody else uses while this process lives.
+/// A port that no other test uses while this process lives.
 pub(crate) fn free_port() -> u16 {
     static TAKEN: Mutex<Taken> = Mutex::new(Taken { block: 0, used: BLOCK, locks: Vec::new() });
     let mut taken = TAKEN.lock().unwrap();
@@ -33,8 +33,8 @@ pub(crate) fn free_port() -> u16 {
         }
         let port = FIRST + taken.block * BLOCK + taken.used;
         taken.used += 1;
-        // Somebody who knows nothing of the locks may be there. Asked by a call and not by listening: a process
-        // that another thread starts at this moment has our sockets until it becomes its program.
+        // A program that ignores the locks may use the port. Check by connecting, not by listening: a process that
+        // another thread starts at this moment inherits our sockets until it execs its program.
         if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             return port;
         }
@@ -44,9 +44,9 @@ pub(crate) fn free_port() -> u16 {
 fn lock_block() -> (u16, File) {
     let dir = std::env::temp_dir().join("tenure-test-ports");
     std::fs::create_dir_all(&dir).unwrap();
-    // Other people test on this machine too.
+    // Other users test on this machine too.
     let _ = std::fs::set_permissions(&dir, Permissions::from_mode(0o1777));
-    // Begin anywhere, so that a port that was just used rests for a while.
+    // Begin at different blocks, so that a port that was just used stays idle for a while.
     let start = u16::try_from(std::process::id() % u32::from(BLOCKS)).unwrap();
     let blocks = (0..BLOCKS).map(|next| (start + next) % BLOCKS);
     let mut open = blocks.filter_map(|block| {

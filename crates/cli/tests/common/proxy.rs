@@ -1,8 +1,8 @@
-//! What can happen to bytes between two members?
+//! Disturbs the bytes between two members.
 //!
-//! One proxy stands before each member's port; the others know only the proxy. Which member dialled
-//! is read from the system: whose process has the socket at the other end. So the bytes need not be
-//! understood, and each direction between two members can be disturbed by itself.
+//! One proxy stands before each member's port; the other members know only the proxy. It learns from the system which
+//! member dialled: the one whose process has the socket at the other end. So it need not parse the bytes, and each
+//! direction between two members can be disturbed by itself.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -24,9 +24,9 @@ pub(crate) enum Road {
     Open,
     /// Connections are reset, and new ones at once.
     Cut,
-    /// Connections stay open, bytes are lost. One that lost some is reset when the road opens.
+    /// Connections stay open, and bytes are lost. A connection that lost some is reset when the road opens.
     Hole,
-    /// Connections stay open, bytes arrive when the road opens.
+    /// Connections stay open, and bytes arrive when the road opens.
     Held,
     /// Bytes arrive late.
     Slow(Duration),
@@ -39,7 +39,7 @@ pub(crate) struct Proxies {
 }
 
 struct Shared {
-    /// From row to column.
+    /// The state of each direction: from row to column.
     roads: Mutex<Vec<Vec<Road>>>,
     /// The process of each member.
     pids: Mutex<Vec<Option<u32>>>,
@@ -55,12 +55,13 @@ struct Through {
 }
 
 impl Proxies {
-    /// One before each of these ports.
+    /// Starts one proxy before each of these ports.
     pub(crate) fn new(members: &[u16]) -> Self {
         Self::with_diallers(members, 0)
     }
 
-    /// One before each of these ports, for so many others who dial: they are numbered after those behind the ports.
+    /// Starts one proxy before each of these ports, for this many further diallers, which are numbered after the
+    /// members.
     pub(crate) fn with_diallers(members: &[u16], diallers: usize) -> Self {
         let known = members.len() + diallers;
         let roads = vec![vec![Road::Open; known]; known];
@@ -83,7 +84,7 @@ impl Proxies {
         self.ports[at]
     }
 
-    /// Learns which process a member is.
+    /// Registers the process of a member or dialler.
     pub(crate) fn know(&self, at: usize, pid: u32) {
         self.shared.pids.lock().unwrap()[at] = Some(pid);
     }
@@ -99,7 +100,7 @@ impl Proxies {
         self.set(other, one, road);
     }
 
-    /// Changes everything from and to a member, or to one who dials.
+    /// Changes everything from and to a member or dialler.
     pub(crate) fn around(&self, at: usize, road: Road) {
         let known = self.shared.roads.lock().unwrap().len();
         (0..known).filter(|other| *other != at).for_each(|other| {
@@ -119,7 +120,7 @@ impl Drop for Proxies {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
         for port in &self.ports {
-            // Wakes the thread that listens.
+            // Wake the thread that listens.
             drop(TcpStream::connect((Ipv4Addr::LOCALHOST, *port)));
         }
     }
@@ -137,7 +138,7 @@ impl Shared {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Which member has the other end of a connection.
+    /// The member or dialler that has the other end of a connection.
     fn whose(&self, stream: &TcpStream) -> Option<usize> {
         let inode = inode_at(stream.peer_addr().ok()?.port(), stream.local_addr().ok()?.port())?;
         let pids = self.pids.lock().unwrap().clone();
@@ -145,8 +146,8 @@ impl Shared {
     }
 }
 
-/// The inode of the socket at a local port of loopback that is connected to another one. Others may have the same
-/// local port, connected elsewhere.
+/// The inode of the socket at a local port of loopback that is connected to another port. Other sockets may have the
+/// same local port, connected elsewhere.
 fn inode_at(port: u16, to: u16) -> Option<String> {
     let table = fs::read_to_string("/proc/net/tcp").ok()?;
     let [local, remote] = [port, to].map(|port| format!("0100007F:{port:04X}"));
@@ -256,8 +257,8 @@ impl Through {
     }
 }
 
-/// Ends a connection without a goodbye.
+/// Resets a connection.
 fn reset(stream: &TcpStream) {
-    // Closing with nothing to linger for sends a reset, once the last handle is gone.
+    // Closing a socket with zero linger sends a reset, once the last handle is gone.
     let _ = set_socket_linger(stream, Some(Duration::ZERO));
 }

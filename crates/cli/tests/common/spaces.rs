@@ -1,7 +1,7 @@
-//! What if every member is on a network of its own?
+//! Puts every member on a separate network.
 //!
-//! Each gets a network namespace, joined to the others and to the test by a bridge. Packets are lost
-//! where they arrive, so that the sender is told nothing.
+//! Each member gets a network namespace; a bridge joins it to the others and to the test. Packets are dropped where
+//! they arrive, so that the sender gets no error.
 
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -9,17 +9,17 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// Bridges at once on this machine, at most: each has a subnet.
+/// The most bridges at once on this machine: each has a subnet.
 const BRIDGES_MAX: u32 = 250;
 
-/// The namespaces of a cluster. They are gone when this is.
+/// The network namespaces of a cluster. Dropping this removes them.
 pub(crate) struct Spaces {
     bridge: u32,
     members: usize,
 }
 
 impl Spaces {
-    /// Makes so many. Without the rights to do so it says so and gives nothing, except in continuous
+    /// Makes this many namespaces. Without the privileges it prints a line and returns `None`, except in continuous
     /// integration, where that is a failure.
     pub(crate) fn new(members: usize) -> Option<Self> {
         let why = match Self::try_new(members) {
@@ -28,7 +28,7 @@ impl Spaces {
         };
         let in_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
         assert!(!in_ci, "network namespaces are needed here: {why}");
-        // Not by a macro: the test runner would keep it to itself.
+        // Not with a macro: the test runner would capture it.
         let line = format!("SKIPPED: no network namespaces, nothing was tested in them: {why}\n");
         std::io::stderr().write_all(line.as_bytes()).unwrap();
         None
@@ -56,7 +56,7 @@ impl Spaces {
     fn make(&self) -> Result<(), String> {
         let bridge = bridge_name(self.bridge);
         let me = std::process::id().to_string();
-        // Whose it is, so that others can sweep up after a process that was killed.
+        // The owner, so that others can clean up after a process that was killed.
         run("ip", &["link", "set", &bridge, "alias", &me])?;
         let host = format!("10.213.{}.1/24", self.bridge);
         run("ip", &["address", "add", &host, "dev", &bridge])?;
@@ -83,32 +83,32 @@ impl Spaces {
         Ipv4Addr::new(10, 213, bridge, 10 + at)
     }
 
-    /// A program that will run in a namespace.
+    /// A command that runs a program in a namespace.
     pub(crate) fn command(&self, at: usize, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.space(at), program]);
         command
     }
 
-    /// Loses every packet from one member to another; those back arrive.
+    /// Drops every packet from one member to another; packets in the other direction arrive.
     pub(crate) fn lose(&self, from: usize, to: usize) {
         let from = self.host(from).to_string();
         let rule = ["add", "rule", "ip", "faults", "input", "ip", "saddr", &from, "drop"];
         self.nft(to, &rule).unwrap();
     }
 
-    /// Loses every packet between two members.
+    /// Drops every packet between two members.
     pub(crate) fn part(&self, one: usize, other: usize) {
         self.lose(one, other);
         self.lose(other, one);
     }
 
-    /// Pulls a member's cable: clients do not reach it either.
+    /// Takes a member's link down: clients do not reach it either.
     pub(crate) fn unplug(&self, at: usize) {
         run("ip", &["link", "set", &self.outside(at), "down"]).unwrap();
     }
 
-    /// Ends all of that.
+    /// Ends all faults.
     pub(crate) fn heal(&self) {
         for at in 0..self.members {
             self.nft(at, &["flush", "chain", "ip", "faults", "input"]).unwrap();
@@ -144,7 +144,7 @@ fn space_name(bridge: u32, at: usize) -> String {
     format!("tenure{bridge}-{at}")
 }
 
-/// Removes what a process left behind that is not there any more.
+/// Removes what a process that no longer exists left behind.
 fn sweep(bridge: u32) {
     let Ok(shown) = output("ip", &["link", "show", &bridge_name(bridge)]) else { return };
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -155,7 +155,7 @@ fn sweep(bridge: u32) {
 }
 
 fn remove(bridge: u32) {
-    // Links go with their namespaces. The bridge goes last: it is what says that the rest is taken.
+    // Links are removed with their namespaces. The bridge goes last: it marks the rest as taken.
     for at in 0..9 {
         let space = space_name(bridge, at);
         if Path::new("/run/netns").join(&space).exists() {
@@ -169,12 +169,12 @@ fn remove(bridge: u32) {
     let _ = run("ip", &["link", "delete", &bridge_name(bridge)]);
 }
 
-/// Sees to it that there is what makes networks, from Debian's packages if need be, once for all tests.
+/// Ensures that the network tools are installed, from Debian's packages if necessary, once for all tests.
 fn tools() -> Result<(), String> {
     static THERE: OnceLock<Result<(), String>> = OnceLock::new();
     let are_there = || run("nft", &["--version"]).and_then(|()| run("ip", &["-V"]));
     let install = || {
-        // Others may be installing at the same time, and lists may never have been fetched.
+        // Other processes may install at the same time, and the package lists may never have been fetched.
         let wait = "DPkg::Lock::Timeout=120";
         let packages = ["-y", "-q", "install", "nftables", "iproute2"];
         let installed = run("apt-get", &[&["-o", wait][..], &packages].concat());

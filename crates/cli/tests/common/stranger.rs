@@ -1,7 +1,7 @@
-//! Speaks the members' protocol as a program that is no member, and so can say anything.
+//! Speaks the members' protocol as a program that is no member, and so can send anything.
 //!
-//! Control messages are written out as text, so that a message the server would never write can be sent too. Messages
-//! of the agreement are `tenure_raft::Message`.
+//! Control messages are written out as text, so that a message the server would never write can be sent too. Raft
+//! messages are `tenure_raft::Message`.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -53,7 +53,7 @@ struct Wire {
 }
 
 impl Claim {
-    /// As lines of a control message.
+    /// The claim as lines of a control message.
     pub(crate) fn lines(&self) -> String {
         let Self { cluster, epoch, incarnation } = self;
         format!("cluster {cluster}\nepoch {epoch}\nincarnation {incarnation}")
@@ -126,7 +126,7 @@ impl Stranger {
 }
 
 impl Link {
-    /// Sends commands as a follower forwards them, and tells whether the member carried them out.
+    /// Sends commands as a follower forwards them, and returns whether the member carried them out.
     pub(crate) fn command(&mut self, requests: &[Vec<u8>]) -> bool {
         self.newest += 1;
         let mut frame = vec![COMMANDS];
@@ -138,7 +138,7 @@ impl Link {
             frame.extend(u32::try_from(request.len()).unwrap().to_le_bytes());
             frame.extend(request);
         }
-        // Where the answer is of the kind "outcome", the command went through the log.
+        // An answer of the kind "outcome" means that the command went through the log.
         let number = self.newest.to_le_bytes();
         let done =
             |frame: &Bytes| frame.first() == Some(&ANSWERS) && frame.get(1..9) == Some(&number);
@@ -157,13 +157,13 @@ impl Link {
         self.settle();
     }
 
-    /// Sends a message of the agreement, and waits a moment for a reaction.
+    /// Sends a Raft message, and waits a moment for a reaction.
     pub(crate) fn say(&mut self, message: &Message) {
         let _ = self.send(message);
         self.settle();
     }
 
-    /// Sends a message of the agreement; an error if the member has closed the link.
+    /// Sends a Raft message; an error if the member has closed the link.
     pub(crate) fn send(&mut self, message: &Message) -> io::Result<()> {
         self.frame(&message.encode())
     }
@@ -192,7 +192,7 @@ impl Wire {
         let until_us = until_us(ANSWER);
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            // A handshake that takes longer than a piece goes on with the next try.
+            // A handshake that takes longer than one read or write timeout goes on with the next try.
             match self.stream.write(rest) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => rest = &rest[written..],
@@ -230,7 +230,8 @@ impl Wire {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(read) => self.unread.extend(&piece[..read]),
                 Err(error) if is_late(&error) => {}
-                // The system's word for a connection whose other end is gone; here it means that the time is over.
+                // The system reports a lost connection as `TimedOut`, which here means that the time is over: report
+                // it as a reset.
                 Err(error) if error.kind() == ErrorKind::TimedOut => {
                     return Err(ErrorKind::ConnectionReset.into());
                 }
@@ -258,7 +259,7 @@ fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// The command that writes a key, in the form of the log.
+/// The command that writes a key, encoded as in the log.
 pub(crate) fn put(key: &str, value: &str) -> Vec<u8> {
     let value = value.as_bytes();
     let put = Put { key, value, lease: None, expect: Expect::Any, guard: None };
@@ -286,7 +287,7 @@ pub(crate) fn step(kind: Kind, term: u64) -> Step {
     }
 }
 
-/// What a member is told that it once had: entries of this term up to this index, committed.
+/// A claim about what a member once had: entries of this term up to this index, committed.
 pub(crate) fn remembered(term: u64, index: u64) -> tenure_raft::Observed {
     let entry = tenure_store::Point { index, term };
     tenure_raft::Observed { term, vote: None, held_in: term, held: entry, committed: entry }

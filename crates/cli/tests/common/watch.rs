@@ -1,7 +1,7 @@
-//! When did somebody lead, what did the machine's clock show, and did leases end in time by that?
+//! Records when a member led and what the state machine's clock showed, and checks leases against it.
 //!
-//! Looks at every member all the time, and writes nothing to the log by it: entries carry the clock,
-//! and would hide how much of it is lost with a leader.
+//! It polls every member all the time and writes nothing to the log: entries carry the clock, and would hide how much
+//! of it is lost with a leader.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,33 +13,34 @@ use tenure_server::os;
 
 use super::client::{Client, Said, number};
 
-/// Between two looks.
+/// The pause between two polls.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Nobody serves if nobody was seen to for so long: some looks, and a loop's grace.
+/// A gap of this length between polls that saw a leader counts as leaderless: some polls, and the event loop's
+/// tolerance.
 const GAP_US: u64 = 70_000;
-/// What a change of leader may cost on top.
+/// How much a change of leader may add to the life of a lease.
 const CHECKPOINT_US: u64 = 1_000_000;
-/// From the end of a lease until somebody who reads has seen it.
+/// The time from the end of a lease until a reader has seen it.
 const SEEN_US: u64 = 400_000;
 
-/// A look at a member that led.
+/// One poll of a member that led.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) asked_us: u64,
     pub(crate) told_us: u64,
     pub(crate) term: u64,
     pub(crate) clock_ms: u64,
-    /// The newest revision it had.
+    /// The newest revision that the member had.
     pub(crate) revision: u64,
 }
 
-/// Somebody who watches.
+/// Threads that poll the members.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Vec<Look>>>,
 }
 
-/// What was seen, in order.
+/// All polls, in order.
 pub(crate) struct Seen {
     looks: Vec<Look>,
 }
@@ -48,25 +49,25 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) lease: u64,
-    /// When the last renewal was asked for, and known to be done.
+    /// When the last renewal was requested, and when it was known to be done.
     pub(crate) asked_us: u64,
     pub(crate) told_us: u64,
     /// When its end was seen.
     pub(crate) gone_us: u64,
-    /// And at which revision at the latest.
+    /// The latest revision at which it had ended.
     pub(crate) revision: u64,
 }
 
-/// How leases lived.
+/// The verdict on leases.
 #[derive(Default, Debug)]
 pub(crate) struct Judged {
     pub(crate) early: u64,
     pub(crate) late: u64,
-    /// The longest that one was seen beyond ttl, leaderless time and checkpoints.
+    /// The longest that a lease was seen beyond ttl, leaderless time and checkpoints.
     pub(crate) overshoot_ms: u64,
-    /// The same, beyond ttl and leaderless time only.
+    /// The longest that a lease was seen beyond ttl and leaderless time only.
     pub(crate) stretch_ms: u64,
-    /// Time during which nobody was seen to lead.
+    /// The time during which no poll saw a leader.
     pub(crate) leaderless_ms: u64,
     pub(crate) said: Vec<String>,
 }
@@ -111,7 +112,7 @@ impl Seen {
         Self { looks }
     }
 
-    /// Whether each of these lived its time and no longer.
+    /// Checks that each lease lived its time and no longer.
     pub(crate) fn judge(&self, lives: &[Life], ttl_ms: u64) -> Judged {
         let (from, to) = match (self.looks.first(), self.looks.last()) {
             (Some(first), Some(last)) => (first.told_us, last.told_us),
@@ -144,7 +145,7 @@ impl Seen {
         judged
     }
 
-    /// Time without anybody who leads, between two moments.
+    /// The leaderless time between two instants.
     fn leaderless_us(&self, from_us: u64, to_us: u64) -> u64 {
         let pairs = self.looks.windows(2).filter_map(|pair| {
             let (last, next) = (pair.first()?.told_us, pair.last()?.told_us);
@@ -167,14 +168,14 @@ impl Seen {
         (terms.len() as u64).saturating_sub(1)
     }
 
-    /// What the clock showed at the latest before a moment.
+    /// The last clock value seen before an instant.
     fn clock_before(&self, moment_us: u64) -> Option<u64> {
         let before = self.looks.iter().rev().find(|look| look.told_us <= moment_us);
         before.map(|look| look.clock_ms)
     }
 
-    /// What it showed at the earliest after the end was seen. Whoever showed the end may have been ahead of the leader,
-    /// whose own disk need not be among the majority: the clock that counts is that of a state which has the end.
+    /// The first clock value seen after the end. The member that showed the end may have been ahead of the leader,
+    /// whose own disk need not be part of the majority: only the clock of a state that contains the end counts.
     fn clock_after(&self, life: &Life) -> Option<u64> {
         let after = |look: &&Look| look.asked_us >= life.gone_us && look.revision >= life.revision;
         self.looks.iter().find(after).map(|look| look.clock_ms)

@@ -1,7 +1,7 @@
-//! How does what a test says become a call, and the answer words again?
+//! Translates the lines of a test into calls, and responses into lines.
 //!
-//! Scenarios speak in lines, `lock 7 deploy queue`, and are answered in lines: `ok …`, `refused REASON …` (a rule
-//! said no) or `error EFFECT …` (something went wrong; `none` or `unknown` says whether it may have happened).
+//! Scenarios use lines such as `lock 7 deploy queue` and get lines back: `ok …`, `refused REASON …` (a rule refused
+//! the command) or `error EFFECT …` (a failure; `none` or `unknown` says whether the command may have taken effect).
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::http::{Answer, Call};
 
 /// The longest that a member is asked to try.
 const TIMEOUT_MAX: Duration = Duration::from_secs(10);
-/// What the machine itself decides, although the status is one of trouble.
+/// Reasons that the state machine itself decides, although their status is that of a failure.
 const REFUSALS: [&str; 3] = ["QUIET", "NO_SPACE", "TOKENS_EXHAUSTED"];
 
-/// The words of a line, without the key it is to be done under.
+/// The words of a line, and the idempotency key before them.
 fn words(line: &str) -> (Option<&str>, Vec<&str>) {
     let keyed = line.strip_prefix("once ").and_then(|rest| rest.split_once(' '));
     let (key, line) = keyed.map_or((None, line), |(key, line)| (Some(key), line));
     (key, line.split_whitespace().collect())
 }
 
-/// The call that a line stands for. The member gives up before whoever asks does, who has this much patience.
+/// The call for a line. The member gives up before the caller does, which waits for `patience`.
 pub(crate) fn call(line: &str, patience: Duration) -> Call {
     let timeout = format!("timeout={}ms", (patience * 3 / 4).min(TIMEOUT_MAX).as_millis());
     let (key, words) = words(line);
@@ -75,7 +75,7 @@ pub(crate) fn call(line: &str, patience: Duration) -> Call {
     Call { verb, path, key: key.map(str::to_owned), body }
 }
 
-/// The answer to a line as a line.
+/// The response to a line, as a line.
 pub(crate) fn told(line: &str, answer: &Answer) -> String {
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_else(|error| {
         panic!("{line}: {error}: {}", String::from_utf8_lossy(&answer.body));
@@ -136,7 +136,7 @@ pub(crate) fn told(line: &str, answer: &Answer) -> String {
     }
 }
 
-/// What came instead of success. Changes of members are never refused by the machine.
+/// A response without success, as a line. The state machine never refuses changes of members.
 fn undone(word: &str, status: u16, error: &Value) -> String {
     let (reason, message) = (text(&error["reason"]), text(&error["message"]));
     let of_members = ["promote", "remove", "transfer"].contains(&word);

@@ -1,4 +1,4 @@
-//! What do `tenure store` and `tenure fence proxy` say, and how do they end?
+//! Tests the messages and exit codes of `tenure store` and `tenure fence proxy`.
 
 use crate::Guardian;
 use crate::calls::{call, write};

@@ -1,4 +1,4 @@
-//! Do a store and a proxy that are killed in the middle of writes lose anything, or let anybody in late?
+//! Tests that a store and a proxy that are killed during writes lose nothing and accept no late write.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use crate::common::{kills, progress, wait};
 use crate::upstream::Upstream;
 
 const WRITERS: u64 = 4;
-/// Writes that are acknowledged between one kill and the next.
+/// How many writes are acknowledged between two kills.
 const BETWEEN: u64 = 12;
 
-/// How a write ended, as its writer was told.
+/// The result of a write, as its writer knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Told {
     Done,
@@ -25,13 +25,13 @@ enum Told {
 /// Writers that append numbered lines, some with a larger token than ever before.
 #[derive(Default)]
 struct Load {
-    /// The newest token, counted from here.
+    /// The newest token, as an offset.
     newest: AtomicU64,
-    /// The largest token under which something was acknowledged.
+    /// The largest token under which a write was acknowledged.
     highest: AtomicU64,
     acknowledged: AtomicU64,
     stop: AtomicBool,
-    /// By number.
+    /// The results, by number.
     told: Mutex<BTreeMap<u64, Told>>,
 }
 
@@ -42,7 +42,8 @@ impl Load {
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            // Every fourth write raises the floor; some are late; the others say what was the newest a moment ago.
+            // Every fourth write raises the floor; some are late; the others use the token that was the newest a
+            // moment ago.
             let raise = u64::from((writer + at).is_multiple_of(4));
             let late = u64::from((writer + at) % 8 == 5);
             let token = 2 + self.newest.fetch_add(raise, Ordering::SeqCst) + raise - late;
@@ -85,7 +86,7 @@ impl Load {
         }
     }
 
-    /// What the lines that are there say against what writers were told.
+    /// The first contradiction between the lines that were written and the writers' results.
     fn fault(&self, lines: &str) -> Option<String> {
         let told = self.told.lock().unwrap();
         let mut seen = BTreeMap::new();
@@ -110,7 +111,7 @@ impl Load {
     }
 }
 
-/// Kills a guardian again and again while others write through it.
+/// Kills a store or proxy again and again while others write through it.
 fn kill_under_load(
     guardian: &mut Guardian,
     kills: usize,

@@ -1,4 +1,4 @@
-//! Do the real store and the real proxy keep their promise while they, their clients and the cluster are killed?
+//! Tests that the real store and proxy keep their promise while they, their clients and the cluster are killed.
 
 #[path = "../common/authority.rs"]
 mod authority;
@@ -25,12 +25,12 @@ use std::path::{Path, PathBuf};
 
 use common::{Process, free_port, wait};
 
-/// Where those who start servers look for ports.
+/// The module in which the included server starters look for ports.
 mod ports {
     pub(crate) use crate::common::free_port;
 }
 
-/// A store or a proxy that can be killed and started again at the same place.
+/// A store or a proxy that can be killed and started again at the same address.
 pub(crate) struct Guardian {
     arguments: Vec<String>,
     said: PathBuf,
@@ -75,7 +75,7 @@ impl Guardian {
         wait("it listens", || calls::Connection::open(self.address).ok());
     }
 
-    /// As by `kill -9`.
+    /// Kills it as `kill -9` does.
     pub(crate) fn kill(&mut self) {
         self.process = None;
     }

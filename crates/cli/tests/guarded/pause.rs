@@ -1,14 +1,14 @@
-//! Does the picture in the docs show what a pause does, under Redlock and under Tenure?
+//! Tests that the picture in the docs shows what a pause does under Redlock and under Tenure.
 
 use crate::Guardian;
 use crate::common::Cluster;
 use crate::pause_over_redlock::{Places, Story, What, picture, run};
 use crate::servers::Server;
 
-/// How often it is tried.
+/// How often the runs are tried.
 const TRIES: usize = 5;
 
-/// Both runs; again where the machine was too busy for A to keep its lock until it pauses.
+/// Both runs, repeated if the machine was too busy for A to keep its lock until it pauses.
 fn stories(places: &Places) -> [Story; 2] {
     for _ in 0..TRIES {
         match run(places) {
@@ -19,7 +19,7 @@ fn stories(places: &Places) -> [Story; 2] {
     panic!("the machine was too slow {TRIES} times")
 }
 
-/// What a picture says, without where and when.
+/// The texts of a picture, without positions and times.
 fn words(picture: &str) -> Vec<String> {
     let texts =
         picture.lines().filter(|line| line.starts_with("<text") || line.starts_with("<title"));

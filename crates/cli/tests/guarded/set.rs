@@ -1,8 +1,8 @@
-//! Do five clients that add numbers to a set under a lock lose any, while they are paused and leaders die?
+//! Tests that five clients that add numbers to a set under a lock lose none, while they are paused and leaders die.
 //!
-//! Each client is a process. Again and again one stops itself between reading and writing, for as long as it takes
-//! until others have gone on; then it writes without looking. With the store's fence nothing is lost; with clients that
-//! all say the same token, so that there is none, something is.
+//! Each client is a process. Again and again one stops itself between reading and writing, until others have gone on;
+//! then it writes without checking its lock. With the store's fence no number is lost. In the control all clients send
+//! the same token, which disables the fence, and some numbers are lost.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -22,15 +22,15 @@ use crate::calls::{Answer, Connection, call};
 use crate::common::Cluster;
 use crate::common::proxy::Road;
 
-/// Says to a process of this binary that it is a client, and which.
+/// Marks a process of this binary as a client, and carries its plan.
 const CLIENT: &str = "TENURE_SET_CLIENT";
 const FENCED: &str = "set::with_the_fence_no_number_is_lost";
 const CLIENTS: usize = 5;
-/// Numbers that are added while the lock is held once.
+/// How many numbers are added during one hold of the lock.
 const PER_HOLD: usize = 25;
 const TTL: Duration = Duration::from_secs(1);
 
-/// What a client needs to know.
+/// The settings of a client.
 #[derive(Clone)]
 struct Plan {
     cluster: String,
@@ -39,7 +39,7 @@ struct Plan {
     adds: usize,
     /// How many keys the set is spread over.
     buckets: usize,
-    /// After so many numbers it stops itself once.
+    /// After how many numbers the client stops itself once.
     pause_every: usize,
     fenced: bool,
     said: PathBuf,
@@ -73,7 +73,7 @@ impl Plan {
     }
 }
 
-/// A client's life: adds its numbers, one after another, and says which were acknowledged.
+/// A client that adds its numbers, one after another, and records which were acknowledged.
 struct Adder {
     plan: Plan,
     said: File,
@@ -97,7 +97,7 @@ impl Adder {
                 .name(format!("c{}", adder.plan.number));
             let client = builder.timeout(Duration::from_secs(30)).connect().await.unwrap();
             while adder.done < adder.plan.adds {
-                // Nobody leads for a while when a leader was killed.
+                // After a leader was killed, no member leads for a while.
                 let Ok(guard) = client.lock("set").ttl(TTL).await else { continue };
                 adder.hold(&guard);
                 let _ = guard.release().await;
@@ -122,14 +122,14 @@ impl Adder {
                     writeln!(self.said, "refused {number}").unwrap();
                     return;
                 }
-                // It may have happened; adding it again does no harm.
+                // The number may have been added; adding it again is harmless.
                 None => self.store = None,
                 Some(other) => panic!("the store said {other}"),
             }
         }
     }
 
-    /// Reads, perhaps pauses, writes. The status that ended it, if there was one.
+    /// Reads, perhaps pauses, and writes. Returns the final status, if there was a response.
     fn add(&mut self, number: usize, token: &str) -> Option<u16> {
         let path = format!("/v1/data/set/{}?lock=set", number / CLIENTS % self.plan.buckets);
         let read = self.call("GET", &path, token, "")?;
@@ -155,10 +155,10 @@ impl Adder {
     }
 }
 
-/// Stops this process until somebody lets it go on.
+/// Stops this process until another one continues it.
 fn stand_still() {
     kill_process(getpid(), Signal::STOP).unwrap();
-    // On a busy machine this thread runs on for a while before the stop reaches it: a pause is what the clock shows.
+    // On a busy machine this thread runs on for a while before the stop reaches it: detect the pause by the clock.
     let began_us = os::now_us();
     let mut before_us = began_us;
     while before_us < began_us + 10_000_000 {
@@ -175,7 +175,7 @@ fn stand_still() {
 struct Process {
     child: Child,
     said: PathBuf,
-    /// How many numbers there were when it was found stopped.
+    /// How many numbers had been added when it was found stopped.
     stopped_at: Option<usize>,
     ended: bool,
 }
@@ -191,7 +191,7 @@ impl Process {
 
     fn numbers(&self, word: &str) -> Vec<u64> {
         let said = fs::read_to_string(&self.said).unwrap_or_default();
-        // A line without its end is still being written.
+        // A line without a newline is still being written.
         let whole = said.rfind('\n').map_or("", |end| &said[..end]);
         let lines = whole.lines().filter_map(|line| line.split_once(' '));
         lines.filter(|(each, _)| *each == word).map(|(_, number)| number.parse().unwrap()).collect()
@@ -221,7 +221,7 @@ impl Drop for Process {
     }
 }
 
-/// What a run showed.
+/// The results of a run.
 #[derive(Debug, Default)]
 struct Shown {
     added: usize,
@@ -232,7 +232,7 @@ struct Shown {
     partitions: usize,
 }
 
-/// What is done to the cluster while numbers are added.
+/// Injects faults into the cluster while numbers are added.
 struct Faults {
     cluster: Cluster,
     every: usize,
@@ -242,12 +242,12 @@ struct Faults {
 }
 
 impl Faults {
-    /// Kills the leader or cuts it off, when it is time for that; the others find another.
+    /// Kills the leader or cuts it off when the next fault is due, and waits for another leader.
     fn look(&mut self, added: usize) {
         if added < self.next {
             return;
         }
-        // Not counted from here: while the last fault lasted, those who held the lock went on.
+        // Count from the planned point: while the last fault lasted, holders of the lock went on.
         self.next += self.every;
         let leader = self.cluster.leader();
         let others = [(leader + 1) % 3, (leader + 2) % 3];
@@ -275,7 +275,7 @@ fn run(dir: &Path, adds: usize, fenced: bool) -> Shown {
         store: store.address,
         number,
         adds: each,
-        // The control is sure to lose something if all is in one key.
+        // With one key the control is sure to lose something.
         buckets: if fenced { (adds / 300).max(1) } else { 1 },
         pause_every: (each * 2 / 3).clamp(1, 200),
         fenced,
@@ -283,7 +283,7 @@ fn run(dir: &Path, adds: usize, fenced: bool) -> Shown {
     };
     let mut clients: Vec<Process> =
         (0..CLIENTS).map(|number| Process::start(&plan(number))).collect();
-    // Several, so that it does not matter if one of them comes when nobody is there to notice.
+    // Several faults, so that it does not matter if no client notices one of them.
     let every = (adds / 5).clamp(1, 1_000);
     let mut faults = Faults { cluster, every, next: every, kills: 0, partitions: 0 };
     let style = "{bar:40} {pos}/{len} numbers, {elapsed} gone, {eta} left";
@@ -315,7 +315,7 @@ fn run(dir: &Path, adds: usize, fenced: bool) -> Shown {
     }
 }
 
-/// Lets those go on that have stopped for long enough; says how many numbers there are.
+/// Continues clients that have been stopped for long enough. Returns how many numbers were added.
 fn look(clients: &mut [Process], pauses: &mut usize, bar: &ProgressBar) -> usize {
     let mut stopped = Vec::new();
     for (at, client) in clients.iter_mut().enumerate().filter(|(_, client)| !client.ended) {
@@ -326,14 +326,14 @@ fn look(clients: &mut [Process], pauses: &mut usize, bar: &ProgressBar) -> usize
             stopped.push(at);
         }
     }
-    // Counted after they were seen to stand still: what they themselves added just before is not others going on.
+    // Count after the stops were seen: numbers that these clients added just before do not show that others went on.
     let added = clients.iter().map(|client| client.numbers("added").len()).sum();
     bar.set_position(added as u64);
     *pauses += stopped.len();
     stopped.into_iter().for_each(|at| clients[at].stopped_at = Some(added));
     let runs = clients.iter().any(|client| !client.ended && client.stopped_at.is_none());
     for client in clients {
-        // Longer than its ttl, or others could not have gone on; unless there are none.
+        // The pause outlasted the ttl, or others could not have gone on; unless no other client runs.
         let over = client.stopped_at.is_some_and(|before| added >= before + 3 || !runs);
         if over && !client.ended {
             client.go_on();
@@ -342,7 +342,7 @@ fn look(clients: &mut [Process], pauses: &mut usize, bar: &ProgressBar) -> usize
     added
 }
 
-/// How many numbers: as many as a campaign says, or a few.
+/// How many numbers to add: as many as a campaign sets, or a few.
 fn adds(few: usize) -> usize {
     let adds = std::env::var("TENURE_ADDS").ok();
     adds.map_or(few, |adds| adds.parse().expect("TENURE_ADDS is a number"))

@@ -1,4 +1,4 @@
-//! Do a store and a proxy that demand tickets believe nobody who has none, and everybody who was given one?
+//! Tests that a store and a proxy that require tickets accept every issued ticket and nothing else.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::calls::{Answer, Connection};
 use crate::common::{Cluster, tenure, wait};
 use crate::upstream::Upstream;
 
-/// Far longer than anything takes here.
+/// Far longer than any test here.
 const TTL: Duration = Duration::from_secs(120);
 
-/// Takes locks of a cluster and asks its members for tickets.
+/// Acquires locks of a cluster and asks its members for tickets.
 struct Holder<'a> {
     cluster: &'a Cluster,
     runtime: Runtime,
@@ -42,7 +42,7 @@ impl<'a> Holder<'a> {
         self.runtime.block_on(guard.release()).unwrap();
     }
 
-    /// A ticket, signed by a certain member.
+    /// A ticket that a certain member signed.
     fn ticket(&self, at: usize, guard: &Guard) -> String {
         let lock = &guard.locks().next().unwrap().name;
         let ask = json!({
@@ -59,13 +59,13 @@ impl<'a> Holder<'a> {
     }
 }
 
-/// A request with this text as its token.
+/// Sends a request with this text as its token.
 fn send(to: SocketAddr, verb: &str, path: &str, token: Option<&str>, body: &str) -> Answer {
     let headers: Vec<(&str, &str)> = token.iter().map(|token| ("fencing-token", *token)).collect();
     Connection::open(to).unwrap().call(verb, path, &headers, body.as_bytes()).unwrap()
 }
 
-/// `POST /write` with a ticket in the place of the number.
+/// Sends `POST /write` with a ticket in the place of the number.
 fn write(to: SocketAddr, client: &str, lock: &str, value: &str) -> Answer {
     let body =
         json!({"clientID": client, "fencingToken": {"key": lock, "value": value}, "data": client});
@@ -76,7 +76,7 @@ fn write(to: SocketAddr, client: &str, lock: &str, value: &str) -> Answer {
         .unwrap()
 }
 
-/// The ticket with another letter somewhere in its claims, and in its signature.
+/// The ticket with one character changed in its claims, and with one changed in its signature.
 fn altered(ticket: &str) -> [String; 2] {
     let parts: Vec<&str> = ticket.split('.').collect();
     let [header, claims, signature] = parts[..] else { panic!("{ticket}") };
@@ -84,12 +84,12 @@ fn altered(ticket: &str) -> [String; 2] {
         let first = if text.starts_with('A') { 'B' } else { 'A' };
         format!("{first}{}", &text[1..])
     };
-    // `{"iss":"…` begins like this; the cluster is another one then, which nobody has signed.
+    // The claims begin with `{"iss":"…`. The change turns the quote before the colon into a letter: no JSON any more.
     let token = claims.replacen("eyJpc3MiOi", "eyJpc3NiOi", 1);
     [format!("{header}.{token}.{signature}"), format!("{header}.{claims}.{}", other(signature))]
 }
 
-/// Which member has which address is not said: the first one serves the keys.
+/// The address from which keys are read: the first member's.
 fn keys_of(cluster: &Cluster) -> String {
     format!("http://{}", cluster.address(0))
 }
@@ -103,7 +103,7 @@ fn a_store_that_demands_tickets_believes_nothing_else() {
     let put = |token: Option<&str>| send(to, "PUT", "/v1/data/page?lock=wiki", token, "text");
     let (holder, stranger) = (Holder::new(&cluster, "ana"), Cluster::found(1));
     let guard = holder.take("wiki");
-    // Whichever member signs, also with a key that the store has not heard of.
+    // Any member may sign, also with a key that the store does not know yet.
     let tickets = [0, 1, 2].map(|at| holder.ticket(at, &guard));
     for ticket in &tickets {
         assert_eq!(put(Some(ticket)).status, 200);
@@ -139,7 +139,7 @@ fn a_store_that_demands_tickets_believes_nothing_else() {
         assert_eq!(raised.status, 403, "{raised:?}");
     }
     assert_eq!(put(None).why(), (428, "TOKEN_REQUIRED"));
-    // The one call of those who know no other: the client is the holder, or it is refused.
+    // The simple write API: the client must be the holder.
     let book = holder.take("book");
     let ticket = holder.ticket(1, &book);
     assert_eq!(write(to, "ana", "book", &ticket).text(), r#"{"success":true}"#);
@@ -152,7 +152,7 @@ fn a_store_that_demands_tickets_believes_nothing_else() {
         assert_eq!((said.status, said.text()), (403, r#"{"success":false}"#));
         assert_eq!(said.header("tenure-ticket"), Some(why));
     }
-    // A ticket does not take the place of the fence.
+    // A ticket does not replace the fence.
     holder.give_back(guard);
     let guard = holder.take("wiki");
     let newer = holder.ticket(2, &guard);
@@ -163,7 +163,7 @@ fn a_store_that_demands_tickets_believes_nothing_else() {
     keys_are_rotated_and_kept(&mut cluster, &mut store, dir.path());
 }
 
-/// A key that is rotated away proves nothing any more; and a restart needs no cluster.
+/// A key that was rotated away no longer proves anything, and a restart needs no cluster.
 fn keys_are_rotated_and_kept(cluster: &mut Cluster, store: &mut Guardian, dir: &std::path::Path) {
     let to = store.address;
     let put = |token: &str| send(to, "PUT", "/v1/data/log?lock=log", Some(token), "text");
@@ -178,7 +178,7 @@ fn keys_are_rotated_and_kept(cluster: &mut Cluster, store: &mut Guardian, dir: &
         assert_eq!(rotated.code, Some(0), "{}", rotated.err);
         (old, holder.ticket(1, &guard))
     };
-    // The new key is not known yet: with the newer set the old one goes.
+    // The store does not know the new key yet: the newer key set that it fetches no longer contains the old one.
     assert_eq!(put(&new).status, 200);
     assert_eq!(put(&old).header("tenure-ticket"), Some("TICKET_KEY_RETIRED"));
     (0..3).for_each(|at| cluster.kill(at));
@@ -230,7 +230,7 @@ fn a_proxy_that_demands_tickets_lets_nobody_else_through() {
     assert_eq!(put(Some(&newer), "b").status, 200);
     assert_eq!(put(Some(&ticket), "late").status, 412);
     assert_eq!(upstream.text(), "b");
-    // Whoever keeps the file brings newer keys: they are read when a ticket needs them.
+    // The operator of the file updates it with newer keys: the proxy reads them when a ticket needs them.
     let address = cluster.address(0).to_string();
     let rotated = tenure(&["cluster", "keys", "rotate", "m0", "--addr", &address]);
     assert_eq!(rotated.code, Some(0), "{}", rotated.err);
@@ -282,7 +282,7 @@ fn after_a_restore_no_ticket_of_before_is_believed() {
     let holder = Holder::new(&restored, "ana");
     let guard = holder.take("l");
     let newer = holder.ticket(0, &guard);
-    // Whoever has only keys of before says so; with newer ones nothing older counts.
+    // A store with only older keys reports a newer epoch; with newer keys no older ticket counts.
     assert_eq!(put(&newer).0.header("tenure-ticket"), Some("TICKET_NEWER_EPOCH"));
     fetch(&restored);
     wait("newer keys are read", || {
@@ -296,7 +296,7 @@ fn after_a_restore_no_ticket_of_before_is_believed() {
     holder.give_back(guard);
 }
 
-/// A member that speaks TLS, and wants a certificate from every client.
+/// A member that speaks TLS and requires a certificate from every client.
 fn secured(authority: &Authority, mut cluster: Cluster) -> Cluster {
     let me = authority.sign("operator");
     cluster.trust = Some(Trust::load(&me.ca, Some((&me.cert, &me.key))).unwrap());
@@ -324,7 +324,7 @@ fn keys_are_read_under_tls_from_members_that_are_believed() {
     let (ca, cert, key) = (text(&me.ca), text(&me.cert), text(&me.key));
     let demand = ["--require-ticket", "--keys", &keys, "--tls-ca"];
     let full = [&demand[..], &[&ca, "--tls-cert", &cert, "--tls-key", &key]].concat();
-    // Whoever believes another authority, or shows no certificate, has no keys.
+    // A store that trusts another authority, or shows no certificate, gets no keys.
     let data = text(&dir.path().join("refused"));
     let start = |more: &[&str]| {
         let plain = ["store", "--data", &data, "--listen", "127.0.0.1:0"];
@@ -336,7 +336,7 @@ fn keys_are_read_under_tls_from_members_that_are_believed() {
     let not_shown = start(&[&demand[..], &[&ca]].concat());
     assert_eq!(not_shown.code, Some(1), "{}", not_shown.err);
     assert!(not_shown.err.contains("it answers 401"), "{}", not_shown.err);
-    // A ticket of that cluster is good at the store and at the proxy.
+    // A ticket of that cluster is accepted by the store and by the proxy.
     let store = Guardian::store_with(dir.path(), &full);
     let upstream = Upstream::start();
     let proxy = Guardian::proxy_with(dir.path(), upstream.address, &full);

@@ -1,4 +1,4 @@
-//! What does `tenure run` do when nothing goes wrong, and how does it say that something did?
+//! Tests `tenure run` without faults, and its messages and exit codes for refusals.
 
 use std::process::{Command, Stdio};
 
@@ -95,7 +95,7 @@ fn nobody_there_is_code_69_and_nothing_happened() {
 fn without_a_quorum_it_is_code_69_and_the_command_does_not_start() {
     let mut world = World::new(3);
     let leader = world.cluster.leader();
-    // The leader still takes what it is told.
+    // The leader still accepts requests.
     (0..3).filter(|at| *at != leader).for_each(|at| world.cluster.kill(at));
     let addresses = world.addresses();
     let mut command = Command::new(TENURE);

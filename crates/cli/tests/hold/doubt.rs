@@ -1,4 +1,4 @@
-//! What happens to the command while a renewal is late?
+//! Tests what happens to the command while a renewal is late.
 
 use tenure_server::os;
 
@@ -8,7 +8,7 @@ use crate::common::wait;
 use crate::job::Role;
 use crate::world::{Held, World};
 
-/// Long enough that a renewal still comes between doubt and loss.
+/// Long enough that a renewal still arrives between doubt and loss.
 const TTL: &str = "12s";
 
 #[test]
@@ -20,7 +20,7 @@ fn frozen_while_doubtful_and_continued_when_renewed() {
     let mut held = Held::begin(&through, "doubt", &flags, Role::Family);
     proxies.know(1, held.child.id());
     held.runs(3);
-    // Nothing arrives, nothing is lost.
+    // No bytes arrive, and none are lost.
     proxies.around(1, Road::Held);
     let frozen = held.event("frozen");
     assert_eq!(frozen["processes"], 3, "all of it stands still");

@@ -1,4 +1,4 @@
-//! What if `tenure run`, its watchdog and the command are all frozen, and thawed after the lock has gone on?
+//! Tests that a command that was frozen together with `tenure run` and its watchdog does no harm when it is thawed.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::common::wait;
 use crate::job::{Role, put_guarded};
 use crate::world::{Held, World, is_alive, runs, side_by_side, state};
 
-/// How exactly the time until death is measured.
+/// The resolution with which the time until death is measured.
 const LOOK: Duration = Duration::from_micros(200);
 
 fn pids(held: &Held) -> Vec<Pid> {
@@ -18,7 +18,7 @@ fn pids(held: &Held) -> Vec<Pid> {
     raw.map(|pid| Pid::from_raw(pid).unwrap()).collect()
 }
 
-/// Stops everything: first those who would do something about it.
+/// Stops everything, first the processes that would react to it.
 fn freeze(held: &Held) -> Vec<Pid> {
     let mut all = vec![held.pid(), held.watchdog()];
     all.extend(pids(held));
@@ -30,7 +30,7 @@ fn freeze(held: &Held) -> Vec<Pid> {
     all
 }
 
-/// One run: how long after the thaw it is dead.
+/// Runs the scene once, and returns how long after the thaw the command is dead.
 fn once(world: &World, lock: &str) -> u64 {
     let held = world.hold(lock, &[], Role::Writer);
     wait("it writes", || held.record().beats.iter().any(|(_, word)| word == "200").then_some(()));
@@ -39,7 +39,7 @@ fn once(world: &World, lock: &str) -> u64 {
     let _guard = world.next(lock);
     let granted_us = os::now_us();
     assert!(held.record().last_us() <= stopped_us, "nothing ran while everything stood still");
-    // The worst order: whoever could stop the command goes on last.
+    // The worst order: the processes that could stop the command continue last.
     let thawed_us = os::now_us();
     for pid in all.iter().rev() {
         kill_process(*pid, Signal::CONT).unwrap();
@@ -50,7 +50,7 @@ fn once(world: &World, lock: &str) -> u64 {
         assert!(os::now_us() < thawed_us + 10_000_000, "it does not die");
     }
     let death_us = os::now_us() - thawed_us;
-    // What it still sent after the grant was refused; and so is everything under its token.
+    // Writes that it still sent after the grant were refused, and so is every later one under its token.
     let record = held.record();
     let late = record.beats.iter().filter(|(at_us, _)| *at_us > granted_us);
     let late: Vec<&String> = late.map(|(_, word)| word).collect();

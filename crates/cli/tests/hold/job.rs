@@ -1,6 +1,6 @@
-//! The commands that `tenure run` is given in these tests: this test binary in another role.
+//! Provides the commands that `tenure run` runs in these tests: this test binary in another role.
 //!
-//! Each of their processes writes down, every few milliseconds and with the time, that it runs.
+//! Each of their processes records every few milliseconds, with the time, that it runs.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +17,7 @@ use tenure_server::os;
 use crate::common::http::{Call, Connection};
 use crate::world::{client, runtime};
 
-/// Says which role, and where to write.
+/// The variables for the role and for the directory to write to.
 const ROLE: &str = "TENURE_TEST_ROLE";
 const DIR: &str = "TENURE_TEST_DIR";
 /// The test that takes the role.
@@ -27,20 +27,20 @@ const BEAT: Duration = Duration::from_millis(4);
 /// What a command does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// Writes that it runs until it is ended; SIGTERM ends it.
+    /// Records that it runs until it is ended; SIGTERM ends it.
     Plain,
-    /// The same, but SIGTERM, SIGINT and SIGHUP do not end it, nor a second process in a session of its own whose
-    /// parent has ended, nor a third that is that one's child.
+    /// Does the same, but ignores SIGTERM, SIGINT and SIGHUP. It starts a second process in a separate session, whose
+    /// parent has ended, and that one starts a third; both ignore the signals too.
     Family,
-    /// The second of those.
+    /// The second process of `Family`.
     Deep,
-    /// The third.
+    /// The third process of `Family`.
     Leaf,
     /// Writes to a key that the lock guards, until it is ended.
     Writer,
-    /// Not a command but somebody who holds a lock and does not care for what it started.
+    /// Not a command, but a program that holds a lock and does not stop the command that it started.
     Loose,
-    /// Wants to be alone while it runs.
+    /// Checks that no other process runs at the same time.
     Alone,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn program() -> [String; 5] {
     [own, "--exact".to_owned(), NAME.to_owned(), "--nocapture".to_owned(), "--quiet".to_owned()]
 }
 
-/// The environment in which it takes that role.
+/// The environment that selects the role.
 pub(crate) fn environment(role: Role, dir: &Path) -> [(&'static str, String); 2] {
     [(ROLE, format!("{role:?}")), (DIR, dir.to_str().unwrap().to_owned())]
 }
@@ -94,14 +94,14 @@ pub(crate) fn act() {
     std::process::exit(0);
 }
 
-/// Nothing that asks it to end has an effect.
+/// Ignores the signals that ask it to end.
 fn deaf() {
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).unwrap();
     }
 }
 
-/// Writes that it runs, again and again.
+/// Records again and again that it runs.
 fn beat(dir: &Path) {
     let mut file = record(dir);
     loop {
@@ -110,7 +110,7 @@ fn beat(dir: &Path) {
     }
 }
 
-/// Writes to a guarded key, and what came of it, again and again.
+/// Writes to a guarded key again and again, and records the results.
 fn write_guarded(dir: &Path) {
     let [lock, token, address] =
         ["TENURE_LOCK", "TENURE_TOKEN", "TENURE_ADDR"].map(|name| std::env::var(name).unwrap());
@@ -123,7 +123,7 @@ fn write_guarded(dir: &Path) {
     }
 }
 
-/// One write to the key of a lock, under a token: the status of the answer.
+/// Writes once to the key of a lock, under a token, and returns the status of the response.
 pub(crate) fn put_guarded(addresses: &str, lock: &str, token: &str) -> String {
     let address = addresses.split(',').next().unwrap().to_socket_addrs().unwrap().next().unwrap();
     let path = format!("/v1/keys/{lock}/effects?lock={lock}&token={token}");
@@ -134,7 +134,7 @@ pub(crate) fn put_guarded(addresses: &str, lock: &str, token: &str) -> String {
     answer.map_or("none".to_owned(), |answer| answer.status.to_string())
 }
 
-/// Takes the lock as anybody can, and starts a command that nobody ends.
+/// Acquires the lock with the SDK, and starts a command that nothing ends.
 #[expect(clippy::zombie_processes, reason = "nobody waits for it: that is what it is for")]
 fn loose(dir: &Path) {
     let [lock, address] = ["TENURE_LOCK", "TENURE_ADDR"].map(|name| std::env::var(name).unwrap());
@@ -150,17 +150,17 @@ fn loose(dir: &Path) {
     });
 }
 
-/// Where this process writes, under its own pid.
+/// The file of this process, named by its pid.
 fn record(dir: &Path) -> File {
     let name = dir.join(std::process::id().to_string());
     File::options().create(true).append(true).open(name).unwrap()
 }
 
-/// What the processes of one command wrote.
+/// What the processes of one command recorded.
 pub(crate) struct Record {
-    /// Their pids.
+    /// The pids of the processes.
     pub(crate) pids: Vec<u32>,
-    /// When each of them ran, with whatever else it wrote.
+    /// When each of them ran, with the rest of each line.
     pub(crate) beats: Vec<(u64, String)>,
 }
 
@@ -173,7 +173,7 @@ impl Record {
             };
             pids.push(pid);
             let text = fs::read_to_string(file.path()).unwrap();
-            // A line that was being written when its process was killed is not whole.
+            // A line that was being written when its process was killed is incomplete.
             let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
             beats.extend(whole.lines().map(|line| {
                 let (at_us, rest) = line.split_once(' ').unwrap_or((line, ""));

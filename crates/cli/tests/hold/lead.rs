@@ -1,4 +1,4 @@
-//! Does a command under `tenure elect` run only while its process leads?
+//! Tests that a command under `tenure elect` runs only while its process leads.
 
 use std::process::Command;
 
@@ -33,7 +33,7 @@ fn a_command_is_stopped_with_its_leadership_and_started_with_the_next() {
     held.runs(1);
     let first = held.record().pids[0];
     depose(&world);
-    // The other one began after the first had ended.
+    // The second command began after the first had ended.
     held.runs(2);
     assert!(!is_alive(first));
     held.signal(Signal::TERM);

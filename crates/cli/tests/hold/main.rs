@@ -1,4 +1,4 @@
-//! Does `tenure run` stop its command before anyone else can have the lock, whatever is done to it?
+//! Tests that `tenure run` stops its command before another client can have the lock, whatever happens to it.
 
 mod basics;
 #[path = "../common/mod.rs"]

@@ -1,6 +1,6 @@
-//! What becomes of the same command under `flock`, `etcdctl lock` and `consul lock` when the same is done to them?
+//! Tests what `flock`, `etcdctl lock` and `consul lock` do with the same command under the same faults.
 //!
-//! What they do is theirs to decide: only what the table in `docs/guides/run.md` says of them is checked here.
+//! The behaviour of these tools is theirs to decide: the tests check only what the table in `docs/guides/run.md` says.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,12 +13,12 @@ use crate::common::{free_port, wait};
 use crate::job::{self, Role};
 use crate::world::{Held, is_alive, runs, scratch, side_by_side};
 
-/// How long a command is looked at after somebody else has its lock.
+/// How long a command is watched after another client has its lock.
 const LOOK_US: u64 = 2_000_000;
 
 const BLOWS: [&str; 3] = ["stop", "kill", "partition"];
 
-/// A server of its own, ended when it goes out of scope.
+/// A separate server that ends when it goes out of scope.
 struct Server {
     child: Child,
     _dir: tempfile::TempDir,
@@ -26,7 +26,7 @@ struct Server {
 }
 
 impl Server {
-    /// Nothing if there is no etcd on this machine.
+    /// Starts etcd; `None` if it is not installed.
     fn etcd() -> Option<Self> {
         let found = |name: &str| Command::new(name).arg("--version").output().is_ok();
         let found = found("etcd") && Command::new("etcdctl").arg("version").output().is_ok();
@@ -51,8 +51,8 @@ impl Server {
         Some(etcd)
     }
 
-    /// Nothing if there is no consul on this machine, or no time for it: its locks are handed over after a delay of 15
-    /// seconds.
+    /// Starts consul; `None` if it is not installed, or outside a campaign: it hands locks over only after a delay of
+    /// 15 seconds.
     fn consul() -> Option<Self> {
         if std::env::var_os("TENURE_RUNS").is_none() {
             println!("SKIPPED: consul takes a minute; cargo xtask campaign run has it");
@@ -99,13 +99,13 @@ fn consul(port: u16, words: &[&str]) -> Command {
     command
 }
 
-/// What was seen after somebody else got the lock.
+/// What was seen after another client got the lock.
 struct Seen {
-    /// How long the command ran beside its successor, as far as it was looked at.
+    /// How long the command ran beside its successor, while it was watched.
     beside_us: u64,
 }
 
-/// Waits for somebody else to get the lock by such a command, and watches the first one's.
+/// Waits until another client gets the lock with this command, and watches the first client's command.
 fn look(held: &Held, mut next: Command) -> Seen {
     assert!(next.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
     let granted_us = os::now_us();
@@ -138,7 +138,7 @@ fn consul_once(server: &Server, blow: &str, lock: &str) -> Seen {
     look(&held, next)
 }
 
-/// A command under a lock, and whoever holds it struck.
+/// Starts a command under a lock, and injects a fault into the holder.
 fn struck(command: Command, proxies: &Proxies, blow: &str) -> Held {
     let held = Held::spawn(command, scratch(), Role::Family);
     proxies.know(1, held.child.id());
@@ -186,7 +186,7 @@ fn flock(file: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// Whether nobody else gets it while a command is looked at for as long as the others are.
+/// Whether no other process gets the lock while the command is watched.
 fn stays(file: &Path) -> bool {
     let seconds = (LOOK_US / 1_000_000).to_string();
     !flock(file, &["-w", &seconds]).arg("true").status().unwrap().success()
@@ -196,7 +196,7 @@ fn word(blow: Signal) -> &'static str {
     if blow == Signal::KILL { "kill" } else { "stop" }
 }
 
-/// One run under `flock`, or `flock -o`: nobody else gets the lock, and the command runs on.
+/// Runs `flock` or `flock -o` once: no other process gets the lock, and the command runs on.
 fn flock_stays(name: &str, flags: &[&str], blow: Signal) {
     let dir = scratch();
     let file = dir.path().join("lock");
@@ -236,6 +236,6 @@ fn under_flock_that_closes_its_file_the_command_runs_beside_its_successor() {
         assert!(seen.beside_us > 0);
         tell("flock-o", "kill", &seen);
     });
-    // Stopped, it keeps the file itself.
+    // A stopped `flock -o` keeps the file itself.
     side_by_side(runs(1), |_| flock_stays("flock-o", &["-o"], Signal::STOP));
 }

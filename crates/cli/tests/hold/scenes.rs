@@ -1,4 +1,4 @@
-//! Is every process of the command gone before the lock's next grant?
+//! Tests that every process of the command is gone before the lock's next grant.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,14 +15,14 @@ use crate::common::{free_port, wait};
 use crate::job::{self, Role};
 use crate::world::{Held, World, is_alive, is_pending, runs, side_by_side, state};
 
-/// What is done to it.
+/// The injected fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Blow {
     /// `tenure run` is stopped.
     Stop,
     /// `tenure run` is killed.
     Kill,
-    /// Somebody takes the lock away.
+    /// The lock is taken away by force.
     Force,
     /// No member can be reached any more.
     Partition,
@@ -40,16 +40,16 @@ impl Blow {
     }
 }
 
-/// What became of the runs of one scene.
+/// The results of the runs of one scene.
 #[derive(Default)]
 struct Scene {
-    /// How long before the next grant the last process ran, in runs that were struck.
+    /// How long before the next grant the last process ran, in runs with the fault.
     margins: Vec<i64>,
-    /// The same in runs whose lock was lost before they were: done again, and not among those above.
+    /// The same for runs that lost their lock before the fault. They are repeated, and not part of `margins`.
     retried: Vec<i64>,
-    /// What `tenure run` said of the end, where it was left to say something.
+    /// What `tenure run` reported about the end, where it survived to report.
     told: Vec<Value>,
-    /// The same, of runs that were struck: something had to be killed in each.
+    /// The same, only for runs with the fault: each had something to kill.
     struck: Vec<Value>,
 }
 
@@ -63,7 +63,7 @@ impl Scene {
         self.told.extend(ran.told);
     }
 
-    /// The most of some time in microseconds, in milliseconds.
+    /// The maximum of a time in microseconds, in milliseconds.
     fn most_ms(&self, name: &str) -> u64 {
         let all = self.told.iter().map(|it| it[name].as_u64().unwrap());
         all.max().unwrap_or(0) / 1_000
@@ -77,7 +77,7 @@ fn nothing_is_left_at_the_next_grant_whatever_is_done_to_it() {
     let scenes = Mutex::new(BTreeMap::<String, Scene>::new());
     side_by_side(runs * BLOWS.len(), |run| {
         let blow = BLOWS[run % BLOWS.len()];
-        // On a machine that is too busy to renew, a lock may be lost before anything was done to it. That is counted.
+        // On a machine that is too busy to renew, a lock may be lost before the fault. Such runs are counted.
         let struck = (0..TRIES).any(|at| {
             let ran = once(&world, blow, &format!("lock-{run}-{at}"));
             let struck = ran.struck;
@@ -93,7 +93,7 @@ fn nothing_is_left_at_the_next_grant_whatever_is_done_to_it() {
         let all = scene.margins.iter().chain(&scene.retried);
         let violations = all.filter(|margin_us| **margin_us <= 0).count();
         let at = |percent: usize| scene.margins[(scene.margins.len() - 1) * percent / 100] / 1_000;
-        // Half had more than the first of these, and 99 in 100 more than the second.
+        // Half of the runs had a larger margin than the first number, and 99 in 100 a larger one than the second.
         let (p50, p99, least, retried) = (at(50), at(1), at(0), scene.retried.len());
         let told_late =
             scene.told.iter().filter(|it| it["margin_us"].as_i64().unwrap() <= 0).count();
@@ -104,8 +104,8 @@ fn nothing_is_left_at_the_next_grant_whatever_is_done_to_it() {
              violations={violations}"
         );
         assert_eq!(violations, 0, "violations: {:?} {:?}", scene.margins, scene.retried);
-        // On a machine that does not run us anybody is late; what is not explained by that is a wrong plan.
-        // Whoever is left without its watchdog does not know how long it was.
+        // A machine that does not schedule us makes any process late; a delay that this does not explain is a wrong
+        // plan. Without its watchdog `tenure run` does not know how long it was late.
         if word != Blow::Watchdog.word() {
             let unexplained: Vec<_> = scene.struck.iter().filter(|it| !is_explained(it)).collect();
             assert!(unexplained.is_empty(), "{unexplained:?}");
@@ -113,19 +113,19 @@ fn nothing_is_left_at_the_next_grant_whatever_is_done_to_it() {
     }
 }
 
-/// Whether it was in time, but for what its watchdog lay idle and its processes took to die.
+/// Whether it was in time, apart from the watchdog's delay and the time that its processes took to die.
 fn is_explained(told: &Value) -> bool {
     let us = |name: &str| told[name].as_i64().unwrap();
     us("margin_us") + us("late_us") + us("dying_us") > 0
 }
 
-/// What became of one run.
+/// The result of one run.
 struct Ran {
-    /// Whether it held its lock until something was done to it.
+    /// Whether it held its lock until the fault.
     struck: bool,
-    /// How long before the next grant the last process of the command ran, by what they wrote themselves.
+    /// How long before the next grant the last process of the command ran, by their own records.
     margin_us: i64,
-    /// What `tenure run` said at its end.
+    /// What `tenure run` reported at its end.
     told: Option<Value>,
 }
 
@@ -151,7 +151,7 @@ fn once(world: &World, blow: Blow, lock: &str) -> Ran {
         true => ends_as_lost(&mut held, blow),
         false => held.ended().code().and_then(|_| held.events("stopped").pop()),
     };
-    // One that never ran cannot have run too long.
+    // A command that never ran cannot have run too long.
     let last_us = record.beats.last().map_or(0, |(at_us, _)| *at_us);
     Ran {
         struck,
@@ -175,7 +175,7 @@ fn strike(world: &World, proxies: &Proxies, held: &Held, blow: Blow, lock: &str)
     }
 }
 
-/// Whoever is left to say it says that the lock was lost, and why.
+/// Checks that a `tenure run` that survived reports the loss and its cause.
 fn ends_as_lost(held: &mut Held, blow: Blow) -> Option<Value> {
     let causes: &[&str] = match blow {
         Blow::Kill => return None,
@@ -195,7 +195,7 @@ fn ends_as_lost(held: &mut Held, blow: Blow) -> Option<Value> {
 
 #[test]
 fn a_command_that_nobody_watches_does_overlap() {
-    // Without this the tests above could be some that cannot fail.
+    // Without this control the tests above might be unable to fail.
     let world = World::new(1);
     let [own, rest @ ..] = job::program();
     let mut command = Command::new(own);
@@ -217,13 +217,13 @@ fn a_watchdog_that_somebody_stops_is_continued() {
     let path = format!("/proc/{watchdog}");
     for _ in 0..3 {
         kill_process(watchdog, Signal::STOP).unwrap();
-        // What is not on its way any more has arrived.
+        // A signal that is no longer pending has arrived.
         wait("it was stopped and goes on", || {
             let arrived = !is_pending(path.as_ref(), Signal::STOP);
             (arrived && state(path.as_ref()).is_some_and(|state| state != 'T')).then_some(())
         });
     }
-    // It still does its work.
+    // The watchdog still works.
     held.signal(Signal::KILL);
     let _guard = world.next("awake");
     assert!(!held.record().pids.iter().any(|pid| is_alive(*pid)));
@@ -234,7 +234,7 @@ fn killed_together_with_its_watchdog_it_takes_the_command_with_it() {
     let world = World::new(1);
     let held = world.hold("together", &[], Role::Plain);
     let watchdog = held.watchdog();
-    // Stopped first, so that neither has the time to do anything.
+    // Stop both first, so that neither can react.
     held.signal(Signal::STOP);
     kill_process(watchdog, Signal::STOP).unwrap();
     held.signal(Signal::KILL);
@@ -287,7 +287,7 @@ fn a_run_within_a_run_goes_with_the_outer_one() {
 fn nobody_who_reads_what_the_watchdog_says_can_keep_it_from_its_work() {
     let world = World::new(1);
     let addresses = world.addresses();
-    // Whoever was to read it has gone; or is there, and does not read.
+    // The reader has gone, or it is there and does not read.
     for (lock, full) in [("closed", false), ("full", true)] {
         let (from, to) = std::io::pipe().unwrap();
         let mut command = Command::new(crate::common::TENURE);

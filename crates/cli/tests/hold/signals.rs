@@ -1,4 +1,4 @@
-//! Who gets a signal that somebody sends to `tenure run`, before, while and after it holds the lock?
+//! Tests where a signal to `tenure run` goes before, while and after it holds the lock.
 
 use std::fs;
 
@@ -81,10 +81,10 @@ fn a_lock_lost_while_the_command_stands_still_is_sigkill_at_once() {
     assert!(said.contains("SIGKILL to 1 process that stood still"), "{said}");
     let stopped = held.event("stopped");
     assert_eq!(stopped["cause"], "forced");
-    // Half an hour is left, and it says so.
+    // Half an hour is left, and the report says so.
     assert!(stopped["margin_us"].as_i64().unwrap() > 0, "{stopped}");
     assert!(said.contains("before anyone else could have started"), "{said}");
-    // It confirmed that it stopped: nobody waits for the hour.
+    // It confirmed that it stopped, so the next holder need not wait for the hour.
     let _guard = world.next("still");
 }
 

@@ -1,4 +1,5 @@
-//! Do twenty who want the same lock ever meet, or starve, while clients and members are killed at random?
+//! Tests that twenty clients of one lock never overlap and never starve, while clients and members are killed at
+//! random.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -15,17 +16,17 @@ use crate::job::{self, Role};
 use crate::world::World;
 
 const WORKERS: usize = 20;
-/// How long the work takes for which somebody wants to be alone.
+/// How long the exclusive work takes.
 const WORK: Duration = Duration::from_millis(20);
 const STEP: Duration = Duration::from_millis(5);
 const MOST: Duration = Duration::from_millis(1_200);
 
-/// The work: alone, as far as the file system can tell.
+/// The work: checks with the file system that it runs alone.
 pub(crate) fn alone(dir: &Path) {
     let path = dir.join("inside");
     let file = match File::create_new(&path) {
         Ok(file) => file,
-        // Somebody was killed inside, or is there: whoever lives holds a lock on the file.
+        // Another process was killed inside, or is still there: a live one holds a lock on the file.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => File::open(&path).unwrap(),
         Err(error) => panic!("{error}"),
     };
@@ -36,19 +37,19 @@ pub(crate) fn alone(dir: &Path) {
     let _ = fs::remove_file(&path);
 }
 
-/// How long a campaign says it shall last, or a few seconds.
+/// How long the storm lasts: as long as a campaign sets, or a few seconds.
 fn seconds() -> u64 {
     let seconds = std::env::var("TENURE_STORM_SECONDS").ok();
     seconds.map_or(10, |seconds| seconds.parse().expect("TENURE_STORM_SECONDS is a number"))
 }
 
-/// One of those who want the lock, again and again.
+/// A client that asks for the lock again and again.
 #[derive(Default)]
 struct Worker {
     now: Mutex<Option<Child>>,
     done: AtomicU64,
     lost: AtomicU64,
-    /// When it last had its turn, and the longest that it ever took.
+    /// When it last had its turn, and the longest time between two turns.
     last_us: AtomicU64,
     longest_us: AtomicU64,
 }
@@ -75,7 +76,7 @@ impl Worker {
             match code {
                 Some(0) => self.served(),
                 Some(76) => drop(self.lost.fetch_add(1, Ordering::Relaxed)),
-                // Killed, or nobody led for a while: it asks again.
+                // It was killed, or no member led for a while: it asks again.
                 None | Some(69 | 74 | 75) => {}
                 Some(other) => panic!("worker {number} ended with {other}"),
             }
@@ -89,7 +90,7 @@ impl Worker {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As by `kill -9`; whether there was one.
+    /// Kills it as `kill -9` does. Returns whether there was a process.
     fn kill(&self) -> bool {
         self.now.lock().unwrap().as_mut().is_some_and(|child| child.kill().is_ok())
     }
@@ -139,7 +140,7 @@ fn twenty_who_want_one_lock_never_meet_and_none_starves() {
             world.cluster.start(at, &[]);
         }
         bar.finish_and_clear();
-        // Whoever has not had a turn since the storm ended gets one.
+        // Every client that has not had a turn since the storm ended gets one.
         let before: Vec<u64> = workers.iter().map(|it| it.done.load(Ordering::Relaxed)).collect();
         wait("everybody has a turn", || {
             let turn =

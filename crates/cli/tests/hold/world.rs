@@ -1,4 +1,4 @@
-//! A cluster, commands under its locks, and somebody who wants the lock next.
+//! Sets up a cluster, commands under its locks, and a client that acquires the lock next.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use crate::common::{self, Cluster, TENURE, wait};
 use crate::job::{self, Record, Role};
 
-/// The ttl of locks here.
+/// The ttl of locks in these tests.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 
 pub(crate) struct World {
@@ -47,12 +47,12 @@ impl World {
         addresses(&self.cluster)
     }
 
-    /// `tenure run` with these flags, and this test binary in a role.
+    /// Starts `tenure run` with these flags, and this test binary in a role as its command.
     pub(crate) fn hold(&self, lock: &str, flags: &[&str], role: Role) -> Held {
         Held::start(&self.addresses(), lock, flags, role)
     }
 
-    /// `tenure run` with these flags and this command, to its end.
+    /// Runs `tenure run` with these flags and this command to its end.
     pub(crate) fn run(&self, lock: &str, flags: &[&str], command: &[&str]) -> common::Ended {
         let addresses = self.addresses();
         let mut all = vec!["run", lock, "--addr", &addresses];
@@ -64,12 +64,13 @@ impl World {
         common::Ended { code: ran.status.code(), out: text(ran.stdout), err: text(ran.stderr) }
     }
 
-    /// Waits for the lock, as anybody does.
+    /// Waits for the lock like any client.
     pub(crate) fn next(&self, lock: &str) -> tenure::Guard {
         self.runtime.block_on(async { self.client.lock(lock).await }).unwrap()
     }
 
-    /// The same, and when it came: noted by the one who waited, before anybody else has to be woken.
+    /// Waits for the lock, and returns when it was granted: the waiting task itself notes the time, before another
+    /// thread has to wake up.
     pub(crate) fn next_at(&self, lock: &str) -> (tenure::Guard, u64) {
         let asked = async {
             let guard = self.client.lock(lock).await;
@@ -79,23 +80,23 @@ impl World {
         (guard.unwrap(), granted_us)
     }
 
-    /// How many wait for a lock.
+    /// How many clients wait for a lock.
     pub(crate) fn waiting(&self, lock: &str) -> u64 {
         let shown = self.runtime.block_on(self.client.show(lock)).unwrap();
         shown.map_or(0, |it| it.waiting)
     }
 }
 
-/// Runs at the same time, at most.
+/// The most runs at the same time.
 const TOGETHER: usize = 10;
 
-/// As many runs as a campaign says, or a few.
+/// How many runs: as many as a campaign sets, or a few.
 pub(crate) fn runs(few: usize) -> usize {
     let runs = std::env::var("TENURE_RUNS").ok();
     runs.map_or(few, |runs| runs.parse().expect("TENURE_RUNS is a number"))
 }
 
-/// Does something so many times, some of them at once, with a bar for whoever looks at a terminal.
+/// Does something `count` times, some of them at once, with a progress bar on a terminal.
 pub(crate) fn side_by_side(count: usize, each: impl Fn(usize) + Sync) {
     let style = "{bar:40} {pos}/{len} runs, {elapsed} gone, {eta} left";
     let bar = ProgressBar::new(count as u64);
@@ -118,8 +119,8 @@ pub(crate) fn side_by_side(count: usize, each: impl Fn(usize) + Sync) {
     bar.finish_and_clear();
 }
 
-/// A directory in memory, so that no wait for a disk is among what is measured: one that is in the middle of a call of
-/// the system is killed only after it.
+/// A directory in memory, so that the measured times contain no wait for a disk: a process in the middle of a system
+/// call is killed only after it.
 pub(crate) fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -131,7 +132,7 @@ fn addresses(cluster: &Cluster) -> String {
     each.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// A `tenure run` and what became of it.
+/// A `tenure run` process and its files.
 pub(crate) struct Held {
     pub(crate) child: Child,
     pub(crate) dir: tempfile::TempDir,
@@ -144,7 +145,7 @@ impl Held {
         held
     }
 
-    /// The same, for one that may have to wait for its lock.
+    /// Starts a `tenure run` that may have to wait for its lock.
     pub(crate) fn begin(addresses: &str, lock: &str, flags: &[&str], role: Role) -> Self {
         let dir = scratch();
         let mut command = Command::new(TENURE);
@@ -157,13 +158,13 @@ impl Held {
         Self::spawn(command, dir, role)
     }
 
-    /// Any command that ends up as the test binary in a role.
+    /// Starts any command that becomes the test binary in a role.
     pub(crate) fn spawn(command: Command, dir: tempfile::TempDir, role: Role) -> Self {
         let said = fs::File::create(dir.path().join("said")).unwrap();
         Self::spawn_saying(command, dir, role, said)
     }
 
-    /// The same, with somewhere else to say things.
+    /// Does the same with another stderr.
     pub(crate) fn spawn_saying(
         mut command: Command,
         dir: tempfile::TempDir,
@@ -175,7 +176,7 @@ impl Held {
         Self { child: command.spawn().unwrap(), dir }
     }
 
-    /// Waits until so many processes of the command run.
+    /// Waits until this many processes of the command run.
     pub(crate) fn runs(&self, processes: usize) {
         wait("the command runs", || (self.record().pids.len() >= processes).then_some(()));
     }
@@ -184,7 +185,7 @@ impl Held {
         Pid::from_child(&self.child)
     }
 
-    /// The watchdog.
+    /// The pid of the watchdog.
     pub(crate) fn watchdog(&self) -> Pid {
         let list = format!("/proc/{}/task/{}/children", self.pid(), self.pid());
         wait("there is a watchdog", || {
@@ -231,7 +232,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Whatever a scenario left behind, by the pids that it wrote down itself.
+        // Kill whatever a scenario left behind, by the pids that it recorded itself.
         for pid in Record::read(self.dir.path()).pids.into_iter().filter(|pid| is_ours(*pid)) {
             let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
             let _ = kill_process(pid, Signal::KILL);
@@ -243,24 +244,24 @@ impl Drop for Held {
     }
 }
 
-/// Whether a process still is one that these tests started: numbers are used again.
+/// Whether a process is still one that these tests started: pids are reused.
 fn is_ours(pid: u32) -> bool {
     let own = std::env::current_exe().unwrap();
     fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own)
 }
 
-/// Whether a process runs, or could.
+/// Whether a process runs, or could run.
 pub(crate) fn is_alive(pid: u32) -> bool {
     is_ours(pid) && state(Path::new(&format!("/proc/{pid}"))).is_some_and(|state| state != 'Z')
 }
 
-/// `R`, `S`, `T`, `Z`.
+/// The state of a process: `R`, `S`, `T`, `Z`.
 pub(crate) fn state(of: &Path) -> Option<char> {
     let text = fs::read_to_string(of.join("stat")).ok()?;
     text.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// Whether a signal to a process is on its way.
+/// Whether a signal to a process is still pending.
 pub(crate) fn is_pending(of: &Path, signal: Signal) -> bool {
     let status = fs::read_to_string(of.join("status")).unwrap_or_default();
     let masks = status.lines().filter_map(|line| {

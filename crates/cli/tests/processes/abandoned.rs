@@ -1,4 +1,4 @@
-//! No acquire that its caller gave up takes the lock away from the caller's own retry.
+//! Tests that an abandoned acquire never takes the lock away from the caller's own retry.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use crate::common::http::{Call, Connection};
 use crate::common::{Cluster, wait};
 
-/// Clients at once.
+/// How many clients run at once.
 const WORKERS: usize = 4;
-/// How long leases live: longer than the test.
+/// The ttl of leases: longer than the test.
 const TTL_MS: u64 = 600_000;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -21,14 +21,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const STEPS: usize = 16;
 const STEP: Duration = Duration::from_micros(250);
 
-/// What a retry was told.
+/// The successful answer to a retry.
 struct Told {
     lock: String,
     lease: String,
     token: String,
 }
 
-/// What became of all attempts.
+/// The results of all attempts.
 #[derive(Default)]
 struct Totals {
     acquired: Vec<Told>,
@@ -36,7 +36,7 @@ struct Totals {
     refused: Vec<String>,
 }
 
-/// How many acquires to abandon: as many as a campaign says, or a sample.
+/// How many acquires to abandon: as many as a campaign sets, or a sample.
 fn acquires() -> usize {
     let acquires = std::env::var("TENURE_ACQUIRES").ok();
     acquires.map_or(100, |acquires| acquires.parse().expect("TENURE_ACQUIRES is a number"))
@@ -76,14 +76,14 @@ enum Close {
     Meanwhile,
 }
 
-/// One acquire that is abandoned and repeated at once, with the same key. Of every two locks another lease holds one at
-/// first, so that the attempts wait for it.
+/// Abandons one acquire and repeats it at once, with the same key. For half of the locks another lease holds the lock
+/// at first, so that the attempts wait for it.
 fn attempt(cluster: &Cluster, number: usize) -> Result<Told, String> {
-    // The leader decides sooner than followers, so both are asked.
+    // The leader decides sooner than followers, so the attempts alternate between members.
     let member = number % cluster.members.len();
     let to = cluster.address(member);
     let close = if number.is_multiple_of(2) { Close::Before } else { Close::Meanwhile };
-    // The first attempt is to be abandoned in every state of its answer, so this time is what the attempts vary.
+    // The attempts vary this delay, so that the first call is abandoned in every state of its answer.
     let delay = STEP * u32::try_from(number / 4 % STEPS).unwrap();
     let (lock, key) = (format!("abandoned/{number}"), format!("key-{number}"));
     let lease = (1_000_000 + number).to_string();
@@ -157,7 +157,7 @@ fn a_retry_that_was_told_that_it_has_the_lock_keeps_it() {
         }
     });
     let Totals { acquired, refused } = totals.into_inner().unwrap();
-    // Every lease lives, and no caller released anything: each lock is where its caller was told that it is.
+    // Every lease lives, and no caller released anything: each lock must still be held as its caller was told.
     let taken: Vec<String> = acquired
         .iter()
         .filter_map(|Told { lock, lease, token }| {

@@ -1,4 +1,4 @@
-//! Would the checker notice?
+//! Tests that the checker notices every kind of violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ fn released(token: u64) -> Done {
     Done::Released { lock: "l".into(), token }
 }
 
-/// Two clients, one key, and a lock that goes from one to the other and back.
+/// Two clients, one key, and a lock that goes from one client to the other and back.
 fn good() -> (History, Holds) {
     let queued = Done::Queued { lock: "l".into(), lease: 2, place: 2 };
     let history = History {
@@ -48,7 +48,7 @@ fn good() -> (History, Holds) {
     (history, holds)
 }
 
-/// What it says when one thing is changed.
+/// Checks that one change makes the checker complain.
 fn complains(about: &str, change: impl FnOnce(&mut History, &mut Holds)) {
     let (mut history, mut holds) = good();
     change(&mut history, &mut holds);
@@ -60,7 +60,7 @@ fn complains(about: &str, change: impl FnOnce(&mut History, &mut Holds)) {
 fn a_history_in_which_all_is_well_passes() {
     let (mut history, mut holds) = good();
     assert_eq!(history.complaints(&holds), [""; 0]);
-    // What was never answered may have happened or not.
+    // A request that was never answered may have happened or not.
     history.unsure.push(Unsure::Put { key: "k".into() });
     let release = Unsure::Release { lock: "l".into(), token: 3, asked_us: 20 };
     history.unsure.push(release);
@@ -134,8 +134,8 @@ fn a_place_that_was_passed_over_is_noticed() {
     });
 }
 
-/// A leader that is seen for four seconds, half a second of nobody, and another one. The clock loses
-/// the half second and 300 ms that were counted and in no entry.
+/// One leader is seen for four seconds, then none for half a second, then another. The clock loses the half second,
+/// and 300 ms that were counted but in no entry.
 fn judged(renewed_ms: u64, gone_ms: u64) -> Judged {
     let look = |at_ms: u64| {
         let (term, clock_ms) = if at_ms < 4_000 { (1, at_ms) } else { (2, at_ms - 800) };

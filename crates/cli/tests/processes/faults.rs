@@ -1,4 +1,4 @@
-//! What else can happen to a member, and is anything lost by it?
+//! Tests that members survive stops, rollbacks, restarts, catching up and transfers without loss.
 
 use std::process::Command;
 
@@ -25,7 +25,7 @@ fn a_leader_that_stands_still_is_replaced_and_follows_when_it_goes_on() {
         load.goes_on(40);
         stopped.signal("-CONT");
         cluster.members[old].process = Some(stopped);
-        // It still thinks that it leads, and must not act on that.
+        // It still believes that it leads, and must not act on that.
         let answer = cluster.ask(old, "put old leader").unwrap();
         assert!(!answer.starts_with("refused"), "{answer}");
         wait("it follows", || cluster.ask(old, "status")?.contains("role=follower").then_some(()));
@@ -48,7 +48,7 @@ fn a_member_whose_disk_went_back_notices_and_refuses() {
     assert!(copied.success());
 
     cluster.start(victim, &[]);
-    // Until the leader knows that it has more than the copy.
+    // Wait until the leader knows that the member has more than the copy.
     let copied = number(&cluster.ask(cluster.leader(), "status").unwrap(), "last");
     let id = cluster.id(victim);
     wait("it has acknowledged more", || {
@@ -167,7 +167,7 @@ fn a_leader_whose_disk_went_back_takes_nothing_with_it() {
     let (data, copy) = (cluster.data(victim), cluster.dir.path().join("copy"));
     assert!(Command::new("cp").arg("-a").args([&data, &copy]).status().unwrap().success());
     cluster.start(victim, &[]);
-    // It leads again, so that the others know of nothing that it has promised them.
+    // It leads again, so the other members have no record of acknowledgements from it.
     let id = cluster.id(victim);
     wait("it leads again", || {
         let leader = cluster.leader();

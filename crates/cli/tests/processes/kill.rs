@@ -1,4 +1,4 @@
-//! Do three members lose anything when they are killed, one after another and all at once?
+//! Tests that three members lose nothing when they are killed, one after another and all at once.
 
 use crate::common::load::Load;
 use crate::common::{Cluster, kills, progress};
@@ -14,7 +14,7 @@ fn nothing_acknowledged_is_lost_by_kills_under_load() {
         let leader = cluster.leader();
         let victim = if kill % 2 == 0 { leader } else { (leader + 1) % 3 };
         cluster.kill(victim);
-        // Two go on without it, and with it again.
+        // The other two go on without it, and then with it again.
         load.goes_on(40);
         cluster.start(victim, &[]);
         load.goes_on(20);

@@ -1,8 +1,8 @@
-//! Does a lease live as long as it should, and no longer, while leaders are killed under it?
+//! Tests that a lease lives as long as it should, and no longer, while leaders are killed.
 //!
-//! Some clients renew and must never be told that their lease has ended. Others fall silent: their
-//! lease must not end before its ttl, by their clock and by the machine's, and must have ended after
-//! the ttl, the time during which nobody led, and one checkpoint for every change of leader.
+//! Some clients renew, and no answer may say that their lease has ended. Others fall silent. Their lease must not end
+//! before its ttl, by their clock and by the state machine's. It must have ended after the ttl, the leaderless time,
+//! and one checkpoint for every change of leader.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::common::watch::{Life, Watch};
 use crate::common::{Cluster, kills, progress, wait};
 
 const TTL_MS: u64 = 3_000;
-/// Leases of each client that renews.
+/// How many leases each renewing client has.
 const RENEWED: u64 = 8;
-/// Clients that renew, and clients that fall silent.
+/// How many clients renew, and how many fall silent.
 const KEEPERS: u64 = 3;
 const SILENT: u64 = 8;
-/// Kills without further words: enough to see that it works.
+/// The kills outside a campaign: enough to see that it works.
 const KILLS: usize = 3;
-/// The bound that a campaign shows, over so many kills.
+/// The bound on the median that a campaign checks, from this many kills on.
 const FAILOVER_MEDIAN_MS: u64 = 1_000;
 const FAILOVERS_MIN: usize = 20;
 
-/// What is counted while it runs.
+/// The counters of a run.
 #[derive(Default)]
 struct Counts {
     stop: AtomicBool,
@@ -85,8 +85,7 @@ fn leases_live_their_time_while_leaders_are_killed() {
     assert_eq!(violations, 0, "{:#?}", judged.said);
 }
 
-/// Kills one leader after another and tells how long each time until the next had agreed on
-/// something.
+/// Kills one leader after another. Returns how long each time passed until the next one had committed a write.
 fn kill_leaders(cluster: &mut Cluster, kills: usize) -> Vec<u64> {
     let bar = progress(kills);
     let mut took_us = Vec::new();
@@ -101,7 +100,7 @@ fn kill_leaders(cluster: &mut Cluster, kills: usize) -> Vec<u64> {
                 })
                 .then_some(())
         });
-        // Leases are in every phase of their life when it happens.
+        // Kill at a random time, so that leases are in every phase of their life.
         std::thread::sleep(Duration::from_millis(os::random() % 1_500));
         let leader = cluster.leader();
         let others: Vec<SocketAddr> =
@@ -120,12 +119,12 @@ fn kill_leaders(cluster: &mut Cluster, kills: usize) -> Vec<u64> {
     took_us
 }
 
-/// Renews leases until told to stop; none of them may end.
+/// Renews leases until the run stops; none of them may end.
 fn keep_renewing(members: Vec<SocketAddr>, number: u64, counts: &Counts) {
     let mut client = Client::new(members, Duration::from_secs(1));
     let ids = (1..=RENEWED).map(|lease| (number + 1) * 100 + lease);
     let ids: Vec<u64> = ids.collect();
-    // The last renewal known to have been done began then, for all of them.
+    // When the last renewal that is known to be done began, for all of these leases.
     let mut since_us = u64::MAX;
     for id in &ids {
         let line = format!("lease {id} {TTL_MS} keeper-{number}");
@@ -139,7 +138,7 @@ fn keep_renewing(members: Vec<SocketAddr>, number: u64, counts: &Counts) {
         let asked_us = os::now_us();
         match client.say(&line) {
             Said::Ok(answer) if answer.contains("ended") => {
-                // Not renewed for longer than the ttl: then it may have.
+                // A lease that was not renewed for longer than the ttl may have ended.
                 assert!(os::now_us() < since_us + TTL_MS * 1_000, "no renewal got through in time");
                 counts.early.fetch_add(1, Ordering::AcqRel);
                 return;
@@ -155,10 +154,10 @@ fn keep_renewing(members: Vec<SocketAddr>, number: u64, counts: &Counts) {
     }
 }
 
-/// Takes leases and lets them run out, again and again.
+/// Takes leases and lets them expire, again and again.
 fn fall_silent(members: &[SocketAddr], number: u64, counts: &Counts) -> Vec<Life> {
     let mut client = Client::new(members.to_vec(), Duration::from_secs(1));
-    // An old leader that is asked something waits for an answer that never comes: ask on soon.
+    // A deposed leader waits for an answer that never comes: ask the next member soon.
     let mut reader = Client::new(members.to_vec(), Duration::from_millis(250));
     let mut lives = Vec::new();
     for turn in 0.. {
@@ -173,7 +172,7 @@ fn fall_silent(members: &[SocketAddr], number: u64, counts: &Counts) -> Vec<Life
         ];
         let decided: Vec<_> = lines.iter().map(|line| client.insist(line, || false)).collect();
         if decided.iter().any(|decided| !matches!(decided, Some(Ok(_)))) {
-            // It ended before it held anything, which only a long search for a leader explains.
+            // The lease ended before it held anything, which only a long search for a leader explains.
             continue;
         }
         std::thread::sleep(Duration::from_millis(os::random() % 500));
@@ -191,7 +190,7 @@ fn fall_silent(members: &[SocketAddr], number: u64, counts: &Counts) -> Vec<Life
     lives
 }
 
-/// The last renewal of a lease: when it was asked for first, and when it was known to be done.
+/// Renews a lease for the last time. Returns when the renewal was first requested, and when it was known to be done.
 fn renew_once(client: &mut Client, lease: u64) -> Option<(u64, u64)> {
     loop {
         let asked_us = os::now_us();

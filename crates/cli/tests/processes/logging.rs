@@ -1,4 +1,4 @@
-//! A member whose stderr is a full pipe that is not read goes on serving, and stops when it is told to.
+//! Tests that a member whose stderr is a full, unread pipe goes on serving, and stops when it is told to.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::path::Path;
@@ -8,14 +8,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::common::{TENURE, ask, free_port, wait};
 
-/// What a pipe takes at once while it takes anything.
+/// How much is written to a pipe at once while it has room.
 const PAGE: [u8; 4096] = [b'\n'; 4096];
 
 /// Kills the process of a test that fails.
 struct Killed(Child);
 
 impl Killed {
-    /// As by `kill`.
+    /// Sends SIGTERM.
     fn stop(&self) {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -67,7 +67,7 @@ fn a_full_stderr_that_is_not_read_does_not_stop_a_member() {
         });
     };
     (0..20).for_each(|at| put(&format!("key{at}")));
-    // What it logged meanwhile waits for a reader.
+    // The lines that it logged meanwhile wait for a reader.
     let mut read = Vec::new();
     let mut page = [0; PAGE.len()];
     wait("the log is written once it is read", || {

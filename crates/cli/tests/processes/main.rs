@@ -1,4 +1,4 @@
-//! Does a cluster of real processes keep its promises while everything is done to it?
+//! Tests that a cluster of real processes keeps its promises under faults.
 
 mod abandoned;
 #[path = "../common/authority.rs"]

@@ -1,4 +1,4 @@
-//! How do members come, go, and come back without their disk?
+//! Tests how members join, leave, and come back without their disk.
 
 use std::fs;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use crate::common::client::number;
 use crate::common::load::Load;
 use crate::common::{Cluster, Process, free_port, tenure, wait};
 
-/// Starts a member that has lost its disk with the configuration it always had. It must not be taken
-/// for the member it was, and says so.
+/// Starts a member that has lost its disk with its old configuration. It must not be taken for the member it was, and
+/// reports that.
 fn refuses_to_start_wiped(cluster: &mut Cluster, at: usize) {
     cluster.start_founder(at);
     let process = cluster.members[at].process.as_mut().unwrap();
@@ -54,7 +54,7 @@ fn a_wiped_leader_is_replaced_like_anyone_else() {
     let old = cluster.id(wiped);
     cluster.kill(wiped);
     fs::remove_dir_all(cluster.data(wiped)).unwrap();
-    // At once, while the others have no leader: with its old configuration, and it refuses.
+    // At once, while the others have no leader: with its old configuration it refuses.
     refuses_to_start_wiped(&mut cluster, wiped);
     load.goes_on(50);
     let seeds =
@@ -80,7 +80,7 @@ fn two_wiped_members_grant_nothing() {
         cluster.kill(at);
         fs::remove_dir_all(cluster.data(at)).unwrap();
     }
-    // At once, so that they meet each other, and one after the other.
+    // Start both at once, so that they meet each other, and then one after the other.
     for at in wiped {
         cluster.start_founder(at);
     }
@@ -94,7 +94,7 @@ fn two_wiped_members_grant_nothing() {
         let status = cluster.ask(kept, "status")?;
         status.contains("serving=false").then_some(())
     });
-    // Each of them waits for a leader until its time is over.
+    // Each request waits for a leader until its time is over.
     let lines = ["put a b", "lease 2 1000 bob", "lock 1 other", "unlock 1 deploy 1"];
     std::thread::scope(|scope| {
         let asked = lines.map(|line| scope.spawn(|| cluster.ask(kept, line).unwrap()));
@@ -102,11 +102,11 @@ fn two_wiped_members_grant_nothing() {
             assert!(answer.starts_with("error none no-leader "), "{answer}");
         }
     });
-    // What was there is there, and nothing else.
+    // The old state is there, and nothing else.
     let status = cluster.ask(kept, "status").unwrap();
     assert_eq!(number(&status, "revision"), before, "{status}");
 
-    // With the one that remembers down as well, the others still have no cluster to begin.
+    // With the member that has the data down as well, the others still must not found a new cluster.
     cluster.kill(kept);
     wiped.iter().for_each(|at| cluster.start_founder(*at));
     for at in wiped {
@@ -136,7 +136,7 @@ fn a_fourth_member_joins_votes_and_one_leaves() {
         cluster.ok(&format!("put key/{number} {number}"));
     }
     let new = cluster.add();
-    // Any member will do: it sends on to the leader.
+    // Any member can be asked: it forwards the request to the leader.
     let follower = (cluster.leader() + 1) % 3;
     let seed = format!("127.0.0.1:{}", cluster.members[follower].members);
     cluster.start(new, &["--join", &seed]);
@@ -154,7 +154,7 @@ fn a_fourth_member_joins_votes_and_one_leaves() {
     assert!(process.words().contains("removed from the cluster"), "{}", process.words());
     cluster.members[follower].process = None;
 
-    // A leader that is told to stop hands over first.
+    // A leader that is told to stop hands leadership over first.
     let leader = cluster.leader();
     let process = cluster.members[leader].process.as_mut().unwrap();
     process.signal("-TERM");
@@ -178,7 +178,7 @@ fn a_directory_of_another_cluster_is_refused() {
     let words = process.words();
     assert!(words.contains("error: data directory belongs to cluster `"), "{words}");
 
-    // Nor does a member of several run alone.
+    // A member of several does not run alone either.
     let mut three = Cluster::found(3);
     three.kill(0);
     let data = three.data(0);
@@ -204,7 +204,7 @@ fn a_member_that_is_one_already_is_told_what_is_not_needed_and_what_is_wrong() {
     let note = "this member belongs to its cluster already";
     wait("it says so", || words(&cluster).contains(note).then_some(()));
 
-    // A founder by another name is somebody's mistake, unless they say that it is not.
+    // A founder with another name is an operator's mistake, unless the operator confirms it with --rename.
     cluster.kill(0);
     let (data, clients) = (cluster.data(0), free_port());
     let clients = format!("127.0.0.1:{clients}");
@@ -223,7 +223,7 @@ fn a_member_that_is_one_already_is_told_what_is_not_needed_and_what_is_wrong() {
         members.out.contains("other").then_some(())
     });
     drop(renamed);
-    // It is called so from now on.
+    // The new name persists.
     arguments.pop();
     let again = Process::start(&cluster.dir.path().join("again"), &arguments);
     wait("it serves", || again.words().contains("serving").then_some(()));
@@ -238,7 +238,7 @@ fn one_that_was_removed_while_it_was_down_finds_out_when_it_comes_back() {
     let addr = cluster.address(leader).to_string();
     let removed = tenure(&["cluster", "remove", &name, "--yes", "--addr", &addr]);
     assert_eq!(removed.code, Some(0), "{}", removed.err);
-    // Nobody sends it the entry that says so.
+    // No member sends it the entry that removed it.
     cluster.start(gone, &[]);
     let process = cluster.members[gone].process.as_mut().unwrap();
     assert_eq!(process.ended().code(), Some(1));

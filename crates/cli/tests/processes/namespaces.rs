@@ -1,4 +1,4 @@
-//! What if packets are lost on the way, and nobody is told?
+//! Tests that silently lost packets stop no other member and lose no write.
 
 use crate::common::load::Load;
 use crate::common::{Cluster, wait};
@@ -33,14 +33,14 @@ fn packets_lost_in_one_direction_or_between_two_members_stop_nobody() {
     let load = Load::begin(&cluster.addresses(), 4);
     let spaces = cluster.spaces.as_ref().unwrap();
     load.goes_on(40);
-    // Nobody hears the leader.
+    // The others do not receive the leader's packets.
     let old = cluster.leader();
     others(old).iter().for_each(|other| spaces.lose(old, *other));
     cluster.leader_of(&others(old));
     load.goes_on(40);
     spaces.heal();
     load.goes_on(20);
-    // The leader hears nobody.
+    // The leader does not receive the others' packets.
     let old = cluster.leader();
     others(old).iter().for_each(|other| spaces.lose(*other, old));
     cluster.leader_of(&others(old));

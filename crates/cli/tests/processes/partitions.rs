@@ -1,4 +1,4 @@
-//! What if some members reach each other and others do not?
+//! Tests that partitions and slow connections between members lose nothing.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn others(of: usize) -> [usize; 2] {
     [(of + 1) % 3, (of + 2) % 3]
 }
 
-/// A leader that hears from nobody gives up by itself.
+/// Waits until a leader that hears from no other member steps down.
 fn gives_up(cluster: &Cluster, at: usize) {
     wait("it gives up", || (!cluster.leads(at)).then_some(()));
 }
@@ -28,7 +28,7 @@ fn a_leader_that_is_cut_off_gives_way_to_one_of_the_others() {
         assert_ne!(new, old);
         gives_up(&cluster, old);
         load.goes_on(60);
-        // What it cannot get agreed it must not have done.
+        // A write that it cannot commit must not be acknowledged.
         let answer = cluster.ask_within(Duration::from_secs(4), old, "put alone x").unwrap();
         assert!(!answer.starts_with("ok"), "{answer}");
         proxies.heal();
@@ -83,7 +83,7 @@ fn members_that_only_a_third_connects_agree_through_it() {
     let cluster = Cluster::found_behind_proxies();
     let load = Load::begin(&cluster.addresses(), 4);
     let proxies = cluster.proxies.as_ref().unwrap();
-    // Each of them is the bridge once, so the leader is an end of it at least once.
+    // Each member is the bridge once, so the leader is at an end at least once.
     for bridge in 0..3 {
         let [one, other] = others(bridge);
         proxies.between(one, other, Road::Hole);

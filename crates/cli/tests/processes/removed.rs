@@ -1,4 +1,4 @@
-//! A removed member's id and key are worth nothing, also on a link that it had before.
+//! Tests that a removed member's id and key have no effect, also on a link from before the removal.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ in_plaintext_and_under_tls! {
     an_entry_that_a_removed_member_appends_is_not_applied;
 }
 
-/// A program with the id and the key of a member that was removed, and its links from before.
+/// A program with the id and the key of a removed member, and its links from before.
 struct Removed {
     stage: Stage,
     at: usize,
@@ -32,7 +32,8 @@ struct Removed {
     links: Vec<(usize, Link)>,
 }
 
-/// Removes a follower whose place a program has taken, with its id and its key, while it has links to both others.
+/// Removes a follower that a program has replaced, with its id and its key, while the program has links to both
+/// others.
 fn removed(mut stage: Stage) -> Removed {
     let (leader, [at, other]) = stage.roles();
     let (id, claim, speaker) = (stage.id(at), stage.claim(), stage.speaker_of(at));
@@ -42,7 +43,7 @@ fn removed(mut stage: Stage) -> Removed {
         (to, link.expect("a member gets a link"))
     });
     stage.cluster.ok(&format!("remove {id}"));
-    // Both have applied the removal: only then it can be expected of them.
+    // Both members have applied the removal: only then may the tests expect them to act on it.
     stage.assert_all_serve();
     Removed { stage, at, id, links: links.into() }
 }

@@ -1,4 +1,4 @@
-//! A member whose disk went back stops and says so, and no acknowledged write is lost.
+//! Tests that a member whose disk went back stops and says so, and that no acknowledged write is lost.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,17 +11,17 @@ use crate::common::http::Connection;
 use crate::common::proxy::Road;
 use crate::common::{Cluster, field, wait, words};
 
-/// Writes that reach the log of a leader that is cut off.
+/// How many writes reach the log of a leader that is cut off.
 const GHOSTS: usize = 200;
-/// Writes that the others then acknowledge. Each is an entry of its own, and so is the new leader's first.
+/// How many writes the others then acknowledge. Each is a separate entry, and so is the new leader's first.
 const WRITES: u64 = 10;
-/// Entries that must be in the log of the leader that was cut off, so that the others' entries end within them.
+/// How many entries must be in the log of the cut-off leader, so that the others' entries end within them.
 const GHOST_ENTRIES_MIN: u64 = 2 * (WRITES + 1);
 /// How long a member whose disk went back may take to notice.
 const NOTICE: Duration = Duration::from_secs(10);
 /// How long one read may take.
 const READ: Duration = Duration::from_millis(500);
-/// How often a scenario is set up again where its timing did not come about.
+/// How often a scenario is set up again if its timing did not work out.
 const TRIES: usize = 5;
 
 fn copy(from: &PathBuf, to: &PathBuf) {
@@ -29,7 +29,7 @@ fn copy(from: &PathBuf, to: &PathBuf) {
     assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
-/// Puts a directory back as it was copied.
+/// Restores a member's directory from a copy.
 fn put_back(cluster: &Cluster, at: usize, copied: &PathBuf) {
     copy(copied, &cluster.data(at));
 }
@@ -38,7 +38,7 @@ fn status_number(cluster: &Cluster, at: usize, name: &str) -> u64 {
     wait("it tells", || Some(number(&cluster.ask(at, "status")?, name)))
 }
 
-/// Has a member lead.
+/// Makes a member lead.
 fn lead(cluster: &Cluster, at: usize) {
     let id = cluster.id(at);
     wait("it leads", || {
@@ -50,7 +50,7 @@ fn lead(cluster: &Cluster, at: usize) {
     });
 }
 
-/// Waits until the leader knows that a member has all that it has.
+/// Waits until the leader knows that a member has all its entries.
 fn acknowledged_all(cluster: &Cluster, at: usize) {
     let id = cluster.id(at);
     wait("it has acknowledged everything", || {
@@ -60,7 +60,7 @@ fn acknowledged_all(cluster: &Cluster, at: usize) {
     });
 }
 
-/// Waits until a member whose disk went back has stopped, and fails if it reads what never was.
+/// Waits until a member whose disk went back has stopped. Fails if it returns writes that never happened.
 fn assert_stops(cluster: &mut Cluster, at: usize) {
     let until_us = os::now_us() + u64::try_from(NOTICE.as_micros()).unwrap();
     let code = loop {
@@ -79,7 +79,7 @@ fn assert_stops(cluster: &mut Cluster, at: usize) {
     assert!(expected.iter().any(|words| last.contains(words)), "{said}");
 }
 
-/// What a member answers to linearizable reads must have happened, if it answers at all.
+/// Linearizable reads, if the member answers them at all, must return what happened.
 fn assert_reads_what_was(cluster: &Cluster, at: usize) {
     for number in 0..WRITES {
         if let Some(read) = cluster.ask_within(READ, at, &format!("get real/{number}/"))
@@ -122,7 +122,7 @@ fn write_acknowledged(cluster: &Cluster) {
     }
 }
 
-/// A member whose disk holds, at the indexes that the others then fill, entries of a term in which it led alone.
+/// A member whose disk has entries of a term in which it led alone, at the indexes that the others then fill.
 struct Diverged {
     cluster: Cluster,
     at: usize,
@@ -145,7 +145,7 @@ fn try_diverged() -> Option<Diverged> {
     let at = cluster.leader();
     let others = [(at + 1) % 3, (at + 2) % 3];
     let before = status_number(&cluster, at, "last");
-    // Connected before, because a leader that is cut off knows it after 300 ms.
+    // Connect first, because a leader that is cut off notices after 300 ms.
     let address = cluster.address(at);
     let open = |_| Connection::open(address, None, Duration::from_secs(5)).unwrap();
     let connections: Vec<Connection> = (0..GHOSTS).map(open).collect();
@@ -155,7 +155,7 @@ fn try_diverged() -> Option<Diverged> {
         .into_iter()
         .enumerate()
         .map(|(number, mut connection)| {
-            // One after another, so that they become several entries. They are never answered while this one leads.
+            // One after another, so that they become several entries. They are never answered while this member leads.
             let due_us = begun_us + number as u64 * 1_000;
             std::thread::sleep(os::until(due_us));
             let call = words::call(&format!("put ghost/{number}/ value"), Duration::from_secs(2));
@@ -206,7 +206,8 @@ fn a_follower_whose_disk_went_back_stops_after_a_change_of_leader_too() {
     assert_nothing_lost(&cluster, &others);
 }
 
-/// A leader and one follower that have acknowledged writes, the leader stopped and its disk as it was before them.
+/// A leader and one follower that have acknowledged writes; the leader is stopped, and its disk is as it was before
+/// them.
 struct RolledBack {
     cluster: Cluster,
     leader: usize,
@@ -219,15 +220,15 @@ fn rolled_back() -> RolledBack {
     tries.next().expect("a leader leads for a second or two")
 }
 
-/// Nothing if another member led meanwhile, as happens on a busy machine.
+/// `None` if another member led meanwhile, as happens on a busy machine.
 fn try_rolled_back() -> Option<RolledBack> {
     let mut cluster = Cluster::found(3);
     cluster.ok("put before value");
     cluster.agree(&[0, 1, 2]);
     let leader = cluster.leader();
     let (follower, down) = ((leader + 1) % 3, (leader + 2) % 3);
-    // It has led since the cluster was founded, so it never acknowledged anything to another leader. Nothing is written
-    // meanwhile: the copy is what a machine would find after a power loss.
+    // It has led since the cluster was bootstrapped, so it never acknowledged anything to another leader. Nothing is
+    // written meanwhile: the copy is what a machine would find after a power loss.
     let copied = cluster.dir.path().join("copy");
     let term = status_number(&cluster, leader, "term");
     copy(&cluster.data(leader), &copied);
@@ -254,8 +255,8 @@ fn a_leader_whose_disk_went_back_stops_if_a_follower_is_up() {
 #[test]
 fn a_leader_whose_disk_went_back_stops_if_it_starts_before_the_follower_that_remembers() {
     let RolledBack { mut cluster, leader, follower, down } = rolled_back();
-    // The follower has restarted, so that it remembers only what is on its disk. It stands still until the others have
-    // begun to start, and so answers them from the beginning without having run before them.
+    // The follower has restarted, so that it remembers only what is on its disk. It is stopped until the others have
+    // begun to start, so it answers them from the beginning without having run before them.
     cluster.kill(follower);
     cluster.start(follower, &[]);
     wait("the follower answers", || cluster.ask_within(READ, follower, "status"));

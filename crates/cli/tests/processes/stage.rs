@@ -1,4 +1,4 @@
-//! Three members, in plaintext or under TLS, and a program beside them that is no member.
+//! Sets up three members, in plaintext or under TLS, and a program beside them that is no member.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ pub(crate) const STRANGER: &str = "stranger";
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) stranger: Stranger,
-    /// In the order of the members; nothing in plaintext.
+    /// The certificates in the order of the members; `None` in plaintext.
     papers: Option<(Authority, Vec<Papers>)>,
-    /// Writes that were acknowledged so far.
+    /// How many writes were acknowledged so far.
     writes: u64,
 }
 
@@ -82,7 +82,7 @@ impl Stage {
         self.start_with(at, &[]);
     }
 
-    /// Starts a member that is new, and wants to be let in by the first.
+    /// Starts a new member that joins through the first one.
     pub(crate) fn start_new(&mut self) -> usize {
         let at = self.cluster.add();
         let name = self.cluster.members[at].name.clone();
@@ -112,7 +112,7 @@ impl Stage {
         self.cluster.id(at).parse().unwrap()
     }
 
-    /// The port for members of this one.
+    /// The port of this member for other members.
     pub(crate) fn port(&self, at: usize) -> u16 {
         self.cluster.members[at].members
     }
@@ -126,7 +126,7 @@ impl Stage {
         number(&self.status(at), name)
     }
 
-    /// The cluster as its clients see it: a program that attacks it knows that much.
+    /// The cluster as its clients see it: an attacking program knows that much.
     pub(crate) fn claim(&self) -> Claim {
         let up = self.cluster.members.iter().position(|one| one.process.is_some());
         let status = self.status(up.expect("a member is started"));
@@ -135,7 +135,7 @@ impl Stage {
         Claim { cluster, epoch, incarnation }
     }
 
-    /// The leader, and the others.
+    /// The leader, and the other members.
     pub(crate) fn roles(&self) -> (usize, [usize; 2]) {
         let leader = self.cluster.leader();
         (leader, [(leader + 1) % 3, (leader + 2) % 3])
@@ -187,7 +187,7 @@ impl Stage {
         assert!(!members.contains("learner"), "{members}");
     }
 
-    /// Waits until something is so; fails at once if a member that should run has stopped.
+    /// Waits until a condition holds; fails at once if a member that should run has stopped.
     fn until(&mut self, what: &str, up: &[usize], mut is_so: impl FnMut(&Cluster) -> bool) {
         let until_us = os::now_us() + u64::try_from(SERVE.as_micros()).unwrap();
         loop {

@@ -1,8 +1,8 @@
-//! A program that reaches the members' ports and is no member has no effect on them.
+//! Tests that a program that reaches the members' ports and is no member has no effect on them.
 //!
-//! In plaintext it claims no existing member's id: there nothing but the id tells members apart, and a program that
-//! reaches the ports and claims one is taken for that member. Under TLS it has a certificate of the members' authority
-//! that names no member.
+//! In plaintext it claims no existing member's id: there only the id distinguishes members, and a program that reaches
+//! the ports and claims one is taken for that member. Under TLS it has a certificate of the members' authority that
+//! names no member.
 
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
@@ -13,7 +13,7 @@ use tenure_types::Term;
 use crate::stage::{Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
 use crate::stranger::{Link, put, remembered, step};
 
-/// Indexes and ids beyond everything that the cluster has.
+/// The distance of made-up indexes and ids from everything that the cluster has.
 const BEYOND: u64 = 1_000;
 
 in_plaintext_and_under_tls! {
@@ -27,12 +27,12 @@ in_plaintext_and_under_tls! {
     a_snapshot_that_a_stranger_offers_is_not_taken;
 }
 
-/// A link as a stranger to a member, where the member gives it one.
+/// A stranger's link to a member, if the member gives it one.
 fn link(stage: &Stage, to: usize) -> Option<Link> {
     stage.stranger.hello(stage.port(to), &stage.claim(), UNKNOWN_ID, stage.id(to)).ok()
 }
 
-/// Shows that the stranger of the other tests speaks the protocol: with the right id it is understood.
+/// Shows that the stranger of the other tests speaks the protocol: with the right id the member understands it.
 fn a_member_that_forwards_a_command_is_understood(mut stage: Stage) {
     let (leader, [down, _]) = stage.roles();
     let (from, to, port) = (stage.id(down), stage.id(leader), stage.port(leader));
@@ -102,7 +102,7 @@ fn a_commit_index_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
 fn an_entry_that_a_stranger_appends_is_not_applied(mut stage: Stage) {
     let (_, followers) = stage.roles();
     for at in followers {
-        // Nothing is written meanwhile, so that the entry fits behind the last one.
+        // Nothing is written meanwhile, so that the entry fits after the last one.
         let (term, last) = (stage.number(at, "term"), stage.number(at, "last"));
         let request = put("forged", "value");
         let payload = Bytes::from(seal_entry(Term(term), 0, [&request[..]]));
@@ -134,7 +134,7 @@ fn a_snapshot_that_a_stranger_offers_is_not_taken(mut stage: Stage) {
     for (at, to) in members.into_iter().enumerate() {
         let ends = (UNKNOWN_ID, to);
         let said = stage.stranger.offer_snapshot(stage.port(at), &claim, ends, offered.clone());
-        // Where the member names the bytes that it has, it waits for the rest.
+        // A member that names the bytes that it has waits for the rest.
         assert!(!said.as_ref().is_ok_and(|said| said.starts_with("have")), "m{at}: {said:?}");
     }
     stage.assert_all_serve();

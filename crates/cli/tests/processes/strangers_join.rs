@@ -1,7 +1,7 @@
-//! A program that asks to join takes over no member, fills no limit, and learns no cluster id.
+//! Tests that a program that asks to join takes over no member, fills no limit, and learns no cluster id.
 //!
-//! In plaintext a program that reaches the members' ports can join as a new member; that is not prevented, and it
-//! fills no place that a real member needs.
+//! In plaintext a program that reaches the members' ports can join as a new member. That is not prevented, but it
+//! takes no place that a real member needs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::common::{Cluster, field, free_port, wait};
 use crate::stage::{STRANGER, Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
 use crate::stranger::{Claim, Link, step};
 
-/// As many as a cluster of three has room for, by the limit on members.
+/// The number of joins that fills a cluster of three up to the limit on members.
 const JOINS: u64 = 61;
-/// How long a write may take that must not be acknowledged.
+/// How long a write that must not be acknowledged may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long members may take to learn of a change in the directory.
 const LEARN_US: u64 = 2_000_000;
@@ -34,7 +34,7 @@ fn join(id: u64, name: &str, port: u16, claim: Option<&Claim>) -> String {
     format!("join {id:x} {name} 127.0.0.1:{port} 127.0.0.1:{port}\nlevel {level}{lines}")
 }
 
-/// Id, name and addresses of every member, as a member tells its clients.
+/// The id, name and addresses of every member, as a member reports them to clients.
 fn directory(cluster: &Cluster, at: usize) -> Vec<[String; 4]> {
     let call = Call { verb: "GET", path: "/v1/cluster".to_owned(), key: None, body: None };
     wait("it tells who the members are", || {
@@ -53,8 +53,8 @@ fn a_join_under_a_voters_id_does_not_change_the_directory(mut stage: Stage) {
     let before: Vec<_> = (0..3).map(|at| directory(&stage.cluster, at)).collect();
     let (id, claim) = (stage.id(victim), stage.claim());
     let name = if stage.is_secured() { STRANGER } else { &*stage.cluster.members[victim].name };
-    // With the cluster's id in it, the same message tells of a new address. In plaintext a program that claims a
-    // member's id cannot be told from that member.
+    // With the cluster's id in it, the same message announces a new address. In plaintext a program that claims a
+    // member's id cannot be distinguished from that member.
     let forms = if stage.is_secured() { vec![None, Some(&claim)] } else { vec![None] };
     for claim in forms {
         let said = stage.stranger.ask(stage.port(leader), &join(id, name, free_port(), claim));
@@ -63,7 +63,7 @@ fn a_join_under_a_voters_id_does_not_change_the_directory(mut stage: Stage) {
     stage.assert_all_serve();
     let after: Vec<_> = (0..3).map(|at| directory(&stage.cluster, at)).collect();
     assert_eq!(before, after);
-    // The id is not believed under the stranger's certificate either.
+    // The stranger's certificate does not authorise the id either.
     if stage.is_secured() {
         let said = stage.stranger.hello(stage.port(leader), &claim, id, stage.id(leader));
         assert!(said.is_err(), "the stranger got a link as m{victim}");
@@ -75,14 +75,14 @@ fn many_joins_of_a_stranger_keep_no_member_out(mut stage: Stage) {
     let secured = stage.is_secured();
     let said: Vec<_> = (0..JOINS)
         .map(|number| {
-            // A certificate has one name; in plaintext each may have its own.
+            // A certificate has one name; in plaintext each join may have its own.
             let name = if secured { STRANGER.to_owned() } else { format!("{STRANGER}{number}") };
             let text = join(UNKNOWN_ID + number, &name, 1, None);
             stage.stranger.ask(stage.port(leader), &text).unwrap_or_default()
         })
         .collect();
     let joined = said.iter().filter(|said| said.starts_with("joined")).count();
-    // A certificate that names no member is what a new member has too, so it may let in one member: the one it names.
+    // A new member, too, has a certificate that names no member, so it may let in one member: the one it names.
     assert!(!secured || joined <= 1, "{joined} members joined with one certificate");
     let new = stage.start_new();
     let process = stage.cluster.members[new].process.as_mut().unwrap();
@@ -96,7 +96,7 @@ fn many_joins_of_a_stranger_keep_no_member_out(mut stage: Stage) {
     stage.assert_all_serve();
 }
 
-/// The stranger makes itself a voter's address, then acknowledges everything in its place. Only under TLS: in plaintext
+/// The stranger takes over a voter's address, then acknowledges everything in its place. Only under TLS: in plaintext
 /// a program that claims the voter's id needs no directory for that.
 #[test]
 fn acknowledgements_under_a_taken_id_make_no_write_acknowledged() {
@@ -135,7 +135,7 @@ fn acknowledgements_under_a_taken_id_make_no_write_acknowledged() {
     stage.assert_all_serve();
 }
 
-/// Acknowledges whatever the leader has, without having it.
+/// Acknowledges everything that the leader has, without having it.
 fn acknowledge_everything(
     mut link: Link,
     term: u64,
@@ -155,7 +155,7 @@ fn acknowledge_everything(
     }
 }
 
-/// In plaintext any program that reaches the port may ask; there it is not avoidable.
+/// In plaintext any program that reaches the port may ask; that cannot be prevented.
 #[test]
 fn the_cluster_id_is_not_told_to_a_stranger_under_tls() {
     let mut stage = Stage::secured();

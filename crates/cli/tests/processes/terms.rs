@@ -1,11 +1,12 @@
-//! A message with an absurd term does not brick the cluster: all members serve afterwards, and after their restart.
+//! Tests that a message with an absurd term does not brick the cluster: all members serve afterwards, and after a
+//! restart.
 
 use tenure_raft::{Kind, Message};
 
 use crate::stage::{Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
 use crate::stranger::{Link, step};
 
-/// More elections than a cluster holds in its life.
+/// More elections than a cluster holds in its lifetime.
 const FAR: u64 = 1_000_000_000_000;
 
 in_plaintext_and_under_tls! {
@@ -41,7 +42,7 @@ fn a_far_term_under_a_members_id_bricks_nothing() {
     from_a_member(|term| term + FAR);
 }
 
-/// A stranger says a term to every member.
+/// A stranger sends a term to every member.
 fn from_a_stranger(mut stage: Stage, forged: impl Fn(u64) -> u64) {
     let (claim, term) = (stage.claim(), forged(stage.number(0, "term")));
     let links =
@@ -52,13 +53,13 @@ fn from_a_stranger(mut stage: Stage, forged: impl Fn(u64) -> u64) {
     assert_serves_also_after_restarts(&mut stage);
 }
 
-/// A program in plaintext claims a member's id, which plaintext cannot prevent, and says a term to both others.
+/// A program in plaintext claims a member's id, which plaintext cannot prevent, and sends a term to both others.
 fn from_a_member(forged: impl Fn(u64) -> u64) {
     let mut stage = Stage::plain();
     let claim = stage.claim();
     let ids = [0, 1, 2].map(|at| stage.id(at));
     let term = forged(stage.number(0, "term"));
-    // A connection of the smaller id replaces one that is there.
+    // A connection of the smaller id replaces an existing one.
     let from = *ids.iter().min().unwrap();
     for at in (0..3).filter(|at| ids[*at] != from) {
         let link = stage.stranger.hello(stage.port(at), &claim, from, ids[at]);
@@ -68,7 +69,7 @@ fn from_a_member(forged: impl Fn(u64) -> u64) {
     assert_serves_also_after_restarts(&mut stage);
 }
 
-/// The kinds of messages that make an engine take a term over.
+/// Sends the kinds of messages that make a member take over a term.
 fn say_in_every_way(link: &mut Link, term: u64) {
     for kind in [Kind::Heartbeat, Kind::Append, Kind::AppendAnswer, Kind::VoteAnswer] {
         if link.send(&Message::Step(step(kind, term))).is_err() {

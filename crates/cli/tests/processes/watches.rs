@@ -1,8 +1,8 @@
-//! Does a watcher that goes from member to member see everything exactly once while leaders are killed?
+//! Tests that a watcher that goes from member to member sees everything exactly once while leaders are killed.
 //!
-//! One writes numbers into one key, under ids, wherever it is answered. Watchers read a few events at one member and
-//! go on at the next, from where they were. Each sees every acknowledged revision once and in order, with the value
-//! that was acknowledged, or is told that the history does not reach back so far: W1, W3.
+//! A writer writes numbers into one key, with request ids, through any member that answers. Watchers read a few events
+//! at one member and go on at the next, from where they were. Each sees every acknowledged revision once and in order,
+//! with the acknowledged value, or is told that the history does not reach back so far: W1, W3.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,27 +17,27 @@ use crate::common::http::{Call, Connection};
 use crate::common::{Cluster, kills, progress, wait};
 
 const KEY: &str = "watched";
-/// Read at one member before going on to the next.
+/// How many events a watcher reads at one member before it goes on to the next.
 const EVENTS_PER_STOP: usize = 7;
-/// Revisions that are kept, once the history is cut: fewer than one who sleeps misses.
+/// How many revisions are kept once the history is cut: fewer than a sleeping watcher misses.
 const KEPT: u64 = 40;
 const SLEEPS_FOR: u64 = 80;
-/// How long an event may be on its way before the next member is asked.
+/// How long to wait for an event before going on to the next member.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// What the writer and the watchers share.
 struct Stage {
     members: Vec<SocketAddr>,
-    /// The value that each revision wrote, as its writer was told.
+    /// The value that each revision wrote, as the writer was told.
     written: Mutex<BTreeMap<u64, String>>,
     stop: AtomicBool,
-    /// The last revision, once nothing more is written.
+    /// The last revision, once the writer has stopped.
     last: AtomicU64,
-    /// The test has failed: nobody goes on.
+    /// Whether the test has failed: all threads stop.
     failed: AtomicBool,
 }
 
-/// Ends everybody when the test does, however it does.
+/// Ends all threads when the test ends, in any way.
 struct Ends<'a>(&'a Stage);
 
 impl Drop for Ends<'_> {
@@ -51,7 +51,7 @@ impl Drop for Ends<'_> {
 #[derive(Default)]
 struct Seen {
     changes: BTreeMap<u64, String>,
-    /// Gaps that it was told of: from where, to where.
+    /// The reported gaps, each with its start and end.
     gaps: Vec<(u64, u64)>,
     stops: u64,
 }
@@ -110,7 +110,7 @@ fn watchers_hop_over_killed_leaders_and_see_everything_once_or_are_told() {
     });
 }
 
-/// Has the history forget all but the newest.
+/// Cuts the history to the newest `KEPT` revisions.
 fn cut(leader: SocketAddr) {
     let body = format!("{{\"limits\":[{{\"limit\":\"history_revisions\",\"value\":{KEPT}}}]}}");
     let body = Some(("application/json", body));
@@ -124,13 +124,13 @@ impl Stage {
         self.written.lock().unwrap().keys().next_back().copied().unwrap_or(0)
     }
 
-    /// Waits until something was written at this revision or later; gives the first revision of all.
+    /// Waits until a write reached this revision or a later one; returns the first revision of all.
     fn reached(&self, revision: u64) -> u64 {
         wait("it is written", || (self.newest() >= revision).then_some(()));
         *self.written.lock().unwrap().keys().next().unwrap()
     }
 
-    /// Writes until told to stop. What has no answer is sent again, to the next member, under its id.
+    /// Writes until it has to stop. A write without an answer is sent again, to the next member, with the same id.
     fn write(&self) {
         let mut connection = None;
         let mut turn = 0;
@@ -180,7 +180,7 @@ impl Stage {
                 seen.stops += 1;
                 from = seen.read(&mut stream, from);
             } else {
-                // Nobody is there, or has not come so far.
+                // The member is down, or has not reached the revision yet.
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
@@ -204,7 +204,7 @@ impl Stage {
 }
 
 impl Seen {
-    /// Reads a few events; tells where to go on.
+    /// Reads a few events and returns where to go on.
     fn read(&mut self, stream: &mut Stream, mut from: u64) -> u64 {
         for _ in 0..EVENTS_PER_STOP {
             match stream.next() {
@@ -230,7 +230,7 @@ enum Next {
     Compacted(u64),
 }
 
-/// Server-sent events of the key at one member.
+/// The server-sent events of the key at one member.
 struct Stream {
     lines: BufReader<TcpStream>,
     refused: Option<u64>,
@@ -254,14 +254,14 @@ impl Stream {
             assert_eq!(body["error"]["reason"], "COMPACTED");
             refused = Some(number_of(&body["error"]["revision"]));
         } else if !status.contains(" 200 ") {
-            // A member that is behind the cursor says so; another one is not.
+            // A member that is behind the cursor refuses; another one may not be.
             return None;
         }
         lines.get_ref().set_read_timeout(Some(PATIENCE)).ok()?;
         Some(Self { lines, refused })
     }
 
-    /// What comes next; nothing if it does not come soon, or the member is gone.
+    /// The next event; `None` if none arrives soon, or the member is gone.
     fn next(&mut self) -> Option<Next> {
         if let Some(floor) = self.refused {
             return Some(Next::Compacted(floor));
@@ -269,7 +269,7 @@ impl Stream {
         loop {
             let line = line(&mut self.lines)?;
             let Some(data) = line.strip_prefix("data: ") else { continue };
-            // A line that a killed member did not finish.
+            // A killed member may leave an unfinished line.
             let data: Value = serde_json::from_str(data).ok()?;
             if let Some(floor) = data.get("floor") {
                 return Some(Next::Compacted(number_of(floor)));

@@ -1,4 +1,4 @@
-//! Do the examples do what they say, against a real member?
+//! Tests that the examples work against a real member.
 #![allow(dead_code, reason = "examples have a `main`, which is not what is called here")]
 
 #[path = "../../../../examples/leader_election.rs"]
@@ -17,7 +17,7 @@ mod worker_pool;
 use crate::common::Cluster;
 use crate::{addresses, client, runtime};
 
-/// What needs other systems: the test that runs it where those are, and how it does.
+/// Examples that need other systems: the file of the test that runs each one, and its call.
 const ELSEWHERE: [(&str, &str, &str); 2] = [
     (
         "lock_over_etcd",
@@ -43,7 +43,7 @@ fn every_example_runs() {
         let committed = postgres_advisory_lock::run(&client).await.unwrap();
         assert_eq!(committed, ["reserved", "paid"]);
     });
-    // Every file there is run above.
+    // Every file in the directory must be run above.
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let text = include_str!("examples.rs");
     for file in std::fs::read_dir(dir).unwrap() {

@@ -1,4 +1,4 @@
-//! Do guards, queues, writes and watches survive leaders that are killed, stopped or swallowed by the network?
+//! Tests that guards, queues, writes and watches survive leaders that are killed, stopped or cut off.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,11 +32,11 @@ fn guards_stay_valid_while_leaders_are_killed_and_stopped() {
     next.unwrap();
     cluster.start(leader, &[]);
     cluster.agree(&[0, 1, 2]);
-    // Stopped: the connection stays, and nobody answers.
+    // Stopped: the connection stays open, and the leader does not answer.
     let leader = cluster.leader();
     cluster.members[leader].process.as_ref().unwrap().signal("-STOP");
     runtime.block_on(client.key("b").put("2")).unwrap();
-    // Held over more than one whole ttl since the stop: renewals found another way.
+    // The guards are held for more than one whole ttl after the stop: renewals went through another member.
     let until_us = os::now_us() + u64::try_from(ttl.as_micros()).unwrap();
     wait("a ttl passes", || {
         guard.check().unwrap();
@@ -58,7 +58,8 @@ fn fifty_waiters_are_served_in_order_over_failovers() {
     let client = runtime.block_on(client(&addresses, "waiters"));
     let first = runtime.block_on(async { client.lock("deploy").await }).unwrap();
     let served = Arc::new(Mutex::new(Vec::new()));
-    // Whoever is served gives the lock back when the test says so: each leader dies while somebody holds and many wait.
+    // A client that got the lock releases it when the test allows it: each leader dies while one client holds and many
+    // wait.
     let go = Arc::new(Semaphore::new(0));
     let mut tasks = Vec::new();
     for number in 0..WAITERS {
@@ -114,8 +115,8 @@ fn a_leader_behind_a_black_hole_costs_no_guard() {
     let client = runtime.block_on(client(&behind.join(","), "holder"));
     let ttl = Duration::from_secs(10);
     let guard = runtime.block_on(async { client.lock("deploy").ttl(ttl).await }).unwrap();
-    // Members go on among themselves and so does their leader; only our bytes to and from it are lost, and nobody
-    // says so.
+    // Members reach each other, and the leader still leads. Only this client's bytes to and from the leader are lost,
+    // without an error.
     let leader = cluster.leader();
     doors.between(me, leader, Road::Hole);
     let until_us = os::now_us() + u64::try_from(ttl.as_micros()).unwrap() * 3 / 2;

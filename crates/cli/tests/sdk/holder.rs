@@ -1,8 +1,9 @@
-//! What does a client process do that scripts stop, cut off and let go on, and what does it write down?
+//! Runs a client process that scripts stop, cut off and continue, and that records its guards.
 //!
-//! It takes one lock again and again, and writes a line when it has it (`hold TOKEN`), when it was told to keep it
-//! (`kept TOKEN`) and when that is over (`span TOKEN FROM TO HOW`): the interval in which its own checks said yes, by
-//! the clock that all processes share. Both ends are read on the inside: after the first check, before the last.
+//! It acquires one lock again and again. It writes a line when it has the lock (`hold TOKEN`), when it was told to
+//! keep it (`kept TOKEN`), and when that is over (`span TOKEN FROM TO HOW`). The span is the interval in which its own
+//! checks succeeded, by the clock that all processes share. Both ends are read inside the interval: after the first
+//! check, and before the last.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -18,17 +19,17 @@ use tokio::sync::Notify;
 
 use crate::runtime;
 
-/// Says to a process of this test binary that it is a holder: how it takes losses, the lock, where the cluster is, and
-/// where to write.
+/// Marks a process of this test binary as a holder. It carries how to handle losses, the lock, the cluster's
+/// addresses, and the file to write to.
 const HOLDER: &str = "TENURE_SDK_HOLDER";
-/// As short as a cluster allows.
+/// The shortest ttl that a cluster allows.
 const TTL: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_secs(5);
-/// How long it holds when nobody says otherwise.
+/// How long it holds unless it is told to keep the lock.
 const HOLD_US: u64 = 100_000;
 const STEP: Duration = Duration::from_millis(2);
 
-/// What becomes of a loss.
+/// How a holder handles a loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ear {
     Good,
@@ -36,17 +37,17 @@ pub(crate) enum Ear {
     Deaf,
 }
 
-/// A guard's life in one interval, as its own checks saw it.
+/// The interval in which a guard's own checks succeeded.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) token: u64,
     pub(crate) from_us: u64,
     pub(crate) to_us: u64,
-    /// `done`, or why it was lost.
+    /// `done`, or why the guard was lost.
     pub(crate) how: String,
 }
 
-/// A process that holds.
+/// A holder process.
 pub(crate) struct Holder {
     child: Child,
     words: Option<ChildStdin>,
@@ -54,8 +55,8 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Starts a process of this test binary that runs `test`, which must begin with [`is_one`]. It does nothing before
-    /// it is told to.
+    /// Starts a process of this test binary that runs `test`, which must begin with [`is_one`]. The process does
+    /// nothing before it is told to.
     pub(crate) fn start(test: &str, ear: Ear, lock: &str, addresses: &str, file: &Path) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let spec = format!("{ear:?} {lock} {addresses} {}", file.display());
@@ -70,7 +71,7 @@ impl Holder {
         self.child.id()
     }
 
-    /// `go`, then `keep` a lock once it is held, or be `free` to give it back.
+    /// Sends a word: `go`, then `keep` to keep the lock once it is held, or `free` to allow its release.
     pub(crate) fn tell(&self, word: &str) {
         writeln!(self.words.as_ref().unwrap(), "{word}").unwrap();
     }
@@ -82,7 +83,7 @@ impl Holder {
 
     fn lines(&self) -> Vec<String> {
         let text = fs::read_to_string(&self.file).unwrap_or_default();
-        // A line that is being written has no end yet.
+        // A line that is being written has no newline yet.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(str::to_owned).collect()
     }
@@ -92,7 +93,7 @@ impl Holder {
         self.lines().iter().filter(|line| line.starts_with("hold ")).count()
     }
 
-    /// Whether it has the lock, as far as it wrote down.
+    /// Whether it has the lock, according to its file.
     pub(crate) fn has(&self) -> bool {
         self.lines().last().is_some_and(|line| !line.starts_with("span "))
     }
@@ -102,7 +103,7 @@ impl Holder {
         self.lines().last().is_some_and(|line| line.starts_with("kept "))
     }
 
-    /// Ends it, and tells what it wrote down.
+    /// Ends it, and returns the spans that it recorded.
     pub(crate) fn end(mut self) -> Vec<Span> {
         drop(self.words.take());
         crate::common::wait("a holder ends", || self.child.try_wait().unwrap());
@@ -123,7 +124,7 @@ impl Drop for Holder {
     }
 }
 
-/// Whether this process is a holder; then it has been one when this returns.
+/// Whether this process is a holder. If so, this returns after the process has done its work as one.
 pub(crate) fn is_one() -> bool {
     let Ok(spec) = std::env::var(HOLDER) else { return false };
     let mut words = spec.splitn(4, ' ').map(str::to_owned);
@@ -132,7 +133,7 @@ pub(crate) fn is_one() -> bool {
     let (lock, addresses, file) = (word(), word(), File::create(word()).unwrap());
     let told = Arc::new(Told::default());
     let mut lines = BufReader::new(std::io::stdin()).lines();
-    // Nothing is dialled before whoever started us knows who we are.
+    // The test must register our pid before this process dials anything.
     assert_eq!(lines.next().unwrap().unwrap(), "go");
     let hears = told.clone();
     std::thread::spawn(move || {
@@ -144,7 +145,7 @@ pub(crate) fn is_one() -> bool {
     });
     runtime().block_on(async {
         let name = format!("p{}", os::now_us());
-        // A cluster that is busy may let one wait for longer than a request may take.
+        // A busy cluster may take longer to answer than a request may take.
         let client = loop {
             let builder = Client::builder().addresses(&addresses).name(&name).timeout(WAIT);
             if let Ok(client) = builder.connect().await {
@@ -159,7 +160,7 @@ pub(crate) fn is_one() -> bool {
     true
 }
 
-/// What it was told.
+/// What the holder was told.
 #[derive(Default)]
 struct Told {
     keep: AtomicBool,
@@ -176,10 +177,10 @@ async fn cycle(client: &Client, lock: &str, ear: Ear, told: &Told, mut file: &Fi
         let (token, from_us) = (guard.token(), os::now_us());
         let (mut to_us, mut kept) = (from_us, false);
         writeln!(file, "hold {token}").unwrap();
-        // The end is written down whichever way this goes on: also when nobody waits for it any more.
+        // `Written` records the end of the span when it is dropped, also if this future is dropped.
         let mut span = Written { file, token: token.get(), from_us, to_us, how: "done" };
         while !told.over.load(Ordering::Acquire) {
-            // Before: what is written down was surely before the check.
+            // Read the clock before the check, so that the recorded time is certainly not after it.
             let now_us = os::now_us();
             match guard.check() {
                 Err(Error::Lost(lost)) if ear == Ear::Good => {
@@ -205,7 +206,7 @@ async fn cycle(client: &Client, lock: &str, ear: Ear, told: &Told, mut file: &Fi
     }
 }
 
-/// Writes an interval down when it goes.
+/// Records a span when it is dropped.
 struct Written<'a> {
     file: &'a File,
     token: u64,

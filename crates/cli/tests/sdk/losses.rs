@@ -1,4 +1,4 @@
-//! Is a lease ever lost although only leaders died, one after another (L5)?
+//! Tests that no lease is lost while only leaders die, one after another (L5).
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn no_lease_is_lost_while_leaders_are_killed() {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    // Whoever was not renewed since the last kill would be lost by then.
+    // A lease that was not renewed since the last kill would be lost by then.
     let until_us = os::now_us() + u64::try_from((TTL / 2).as_micros()).unwrap();
     wait("every lease is renewed", || (os::now_us() > until_us).then_some(()));
     let (all, lost) = (leases.len(), lost());

@@ -1,4 +1,4 @@
-//! Do guards of the SDK keep their promise while members are killed and stopped, and clients are?
+//! Tests that the SDK's guards keep their promise while members and clients are killed and stopped.
 
 #[path = "../common/authority.rs"]
 mod authority;

@@ -1,7 +1,9 @@
-//! Are two guards ever valid at once by their own checks, whatever is done to members, clients and the network?
+//! Tests that two guards are never valid at once by their own checks, whatever happens to members, clients and the
+//! network.
 //!
-//! In a run three processes take one lock in turns; while one has it, something happens; afterwards all that they wrote
-//! down must fit together (T4). Processes that ignore their loss do overlap, or the check could not fail.
+//! In a run three processes hold one lock in turns. While one has it, the test injects a fault. Afterwards all their
+//! records must be consistent (T4). As a control, processes that ignore their loss do overlap; otherwise the check
+//! could not fail.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -15,21 +17,21 @@ use crate::holder::{self, Ear, Holder, Span};
 
 const HERE: &str = "scripts::guards_never_overlap_and_those_that_ignore_their_loss_do";
 const HOLDERS: usize = 3;
-/// Clusters at once. Runs mostly wait.
+/// How many clusters run at once. Runs mostly wait.
 const LANES: usize = 4;
 
-/// What happens while somebody holds the lock.
+/// The fault that is injected while a process holds the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     LeaderKilled,
     LeaderStopped,
-    /// Nothing can be agreed on for longer than the ttl.
+    /// The cluster can commit nothing for longer than the ttl.
     MajorityStopped,
     /// The holder itself is stopped for longer than its ttl.
     ClientStopped,
     /// The holder's connections are reset, and new ones too.
     ClientCut,
-    /// The holder's connections stay, and what it says is lost.
+    /// The holder's connections stay open, and its bytes are lost.
     ClientSwallowed,
     /// The leader is cut off from the other members, not from clients.
     LeaderCut,
@@ -52,7 +54,7 @@ struct Run {
     ear: Ear,
 }
 
-/// What all runs showed.
+/// The results of all runs.
 #[derive(Default)]
 struct Totals {
     runs: u64,
@@ -63,7 +65,7 @@ struct Totals {
     controls_overlapping: u64,
 }
 
-/// Two intervals that have a moment in common.
+/// Two spans that have an instant in common.
 fn overlap(spans: &[Span]) -> Option<(Span, Span)> {
     let mut sorted = spans.to_vec();
     sorted.sort_unstable_by_key(|span| span.from_us);
@@ -78,7 +80,7 @@ fn overlap(spans: &[Span]) -> Option<(Span, Span)> {
     None
 }
 
-/// Does one run, and tells what the processes wrote down.
+/// Plays one run, and returns what the processes recorded.
 fn play(cluster: &mut Cluster, run: Run) -> Vec<Span> {
     let (addresses, lock) = (addresses(cluster), format!("run/{}", run.number));
     let doors = cluster.doors.as_ref().unwrap();
@@ -107,7 +109,7 @@ fn play(cluster: &mut Cluster, run: Run) -> Vec<Span> {
     spans
 }
 
-/// Until whoever held the lock has lost it and somebody else has it, where the fault is one that costs it.
+/// Injects the fault. If it costs the holder its lock, waits until the lock is lost and another process has it.
 fn disturb(cluster: &mut Cluster, run: Run, holders: &[Holder], victim: usize) {
     let (doors, proxies) = (cluster.doors.as_ref().unwrap(), cluster.proxies.as_ref().unwrap());
     let another = || {
@@ -124,7 +126,7 @@ fn disturb(cluster: &mut Cluster, run: Run, holders: &[Holder], victim: usize) {
             holders[victim].signal("-STOP");
             another();
             holders[victim].signal("-CONT");
-            // What it does first when it goes on is what matters.
+            // The first thing that it does after it continues is what matters.
             if run.ear == Ear::Good {
                 wait("it notices", || (!holders[victim].has()).then_some(()));
             }
@@ -178,7 +180,7 @@ fn judge(run: Run, spans: &[Span], totals: &mut Totals) {
     if !sorted.is_sorted_by(|a, b| a.token < b.token) {
         totals.violations.push(violation("later holders have larger tokens".to_owned()));
     }
-    // A fault that nobody felt proves nothing.
+    // A fault without an effect proves nothing.
     let costs =
         [Fault::ClientStopped, Fault::ClientCut, Fault::ClientSwallowed, Fault::MajorityStopped];
     if costs.contains(&run.fault) && losses == 0 {
@@ -195,7 +197,7 @@ fn guards_never_overlap_and_those_that_ignore_their_loss_do() {
     let runs = runs.map_or(FAULTS.len(), |runs| runs.parse().expect("TENURE_RUNS is a number"));
     let each = |number: usize| Run { number, fault: FAULTS[number % FAULTS.len()], ear: Ear::Good };
     let mut all: VecDeque<Run> = (0..runs).map(each).collect();
-    // One control is enough to see that the check can fail; of a long campaign, one in fifty.
+    // One control is enough to show that the check can fail; a long campaign has one in fifty.
     for control in 0..runs.div_ceil(50) {
         let faults = [Fault::ClientStopped, Fault::ClientCut, Fault::ClientSwallowed];
         let fault = faults[control % faults.len()];

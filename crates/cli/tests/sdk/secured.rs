@@ -1,4 +1,4 @@
-//! Does the SDK reach members under TLS, and only those it should?
+//! Tests that the SDK reaches members under TLS, and only those that it trusts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::authority::{Authority, Papers};
 use crate::common::Cluster;
 use crate::runtime;
 
-/// Three members that talk under certificates and want one from every client.
+/// Three members that use certificates and require one from every client.
 fn found() -> (Cluster, Authority, Vec<Papers>) {
     let mut cluster = Cluster::new();
     let authority = Authority::new(cluster.dir.path(), "ours");
@@ -37,7 +37,7 @@ fn start(cluster: &mut Cluster, at: usize, papers: &Papers, more: &[&str]) {
     cluster.start(at, &flags);
 }
 
-/// What a client that is not let in was told.
+/// The error of a client that is not let in.
 fn refused(builder: tenure::Builder) -> String {
     let builder = builder.timeout(Duration::from_millis(500));
     match runtime().block_on(builder.connect()) {
@@ -57,7 +57,7 @@ fn clients_under_tls_hold_over_failovers_and_nobody_else_gets_in() {
     let builder = secured(&me.ca).identity(&me.cert, &me.key).timeout(Duration::from_secs(30));
     let client = runtime.block_on(builder.connect()).unwrap();
     let guard = runtime.block_on(async { client.lock("deploy").await }).unwrap();
-    // The others are known only by what the first one told: they are under TLS too.
+    // The client knows the other members only from the first one's answer: it must use TLS for them too.
     let leader = cluster.leader();
     cluster.kill(leader);
     runtime.block_on(client.key("a").put("1")).unwrap();
@@ -75,7 +75,7 @@ fn clients_under_tls_hold_over_failovers_and_nobody_else_gets_in() {
     let bare: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
     let plain = refused(Client::builder().addresses(&bare.join(",")));
     assert!(!plain.contains("connected"), "in plain: {plain}");
-    // What cannot be meant is said before anything is dialled.
+    // Contradictory settings are refused before anything is dialled.
     assert!(refused(Client::builder().address("https://a:1")).contains("needs an authority"));
     let both = Client::builder().address("http://a:1").ca(&me.ca);
     assert!(refused(both).contains("in plain"));

@@ -1,4 +1,4 @@
-//! Do the benchmarks run?
+//! Runs the benchmarks once to see that they work.
 
 use anyhow::Result;
 
@@ -7,7 +7,7 @@ use crate::said;
 
 use super::{Report, Stage};
 
-/// The other workloads, with a figure that each must tell.
+/// The other workloads, with a figure that each must print.
 const OTHERS: [(&str, &str); 4] = [
     ("cluster", "committed_per_s_1="),
     ("doors", "session_cycles_per_s_256x16="),
@@ -20,7 +20,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     if !finished.status.success() {
         return Ok(Report::failed("the program failed".to_owned()));
     }
-    // No threshold: a busy machine would fail it, and a fast one would hide a loss.
+    // No threshold: a busy machine would fail it, and a fast one would hide a regression.
     let Some(speed) = said::apply_per_s(finished.lines()) else {
         return Ok(Report::failed("no line says `apply_per_s=` with a positive number".to_owned()));
     };

@@ -1,4 +1,4 @@
-//! Does the documentation build without warnings, and do its examples run?
+//! Builds the documentation without warnings and runs its examples.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use super::{Report, Stage, counted};
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     let mut doc = cargo(stage.repo, "doc");
-    // Always strict: a broken link in the documentation is seen nowhere else.
+    // Always strict: no other layer sees a broken link in the documentation.
     doc.env("RUSTDOCFLAGS", "-D warnings");
     doc.args(["--no-deps", "--workspace", "--message-format=json-render-diagnostics"]);
     let built = stage.log.run(doc)?;

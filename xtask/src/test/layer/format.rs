@@ -1,4 +1,4 @@
-//! Is every file formatted?
+//! Checks that every file is formatted.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use super::{Report, Stage, counted};
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     let mut command = cargo(stage.repo, "fmt");
-    // Only when it talks does rustfmt say which files it saw.
+    // rustfmt lists the files that it checked only with `--verbose`.
     command.args(["--all", "--", "--check", "--verbose"]);
     let finished = stage.log.run(command)?;
     let mut seen: Vec<&str> =

@@ -1,4 +1,4 @@
-//! Does every committed fuzz input still pass?
+//! Replays every committed fuzz input.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! What does clippy say?
+//! Runs clippy.
 
 use anyhow::Result;
 

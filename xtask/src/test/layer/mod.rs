@@ -1,4 +1,4 @@
-//! Which layers of tests are there, and what does each report?
+//! Defines the layers of tests and the report of a layer.
 
 mod bench;
 mod docs;
@@ -24,7 +24,7 @@ use super::log::Log;
 pub(crate) struct Layer {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// The crate whose work it is. That it is missing is a failure, not a reason to skip.
+    /// The crate that the layer needs. A missing crate is a failure, not a reason to skip.
     pub(crate) package: Option<&'static str>,
     pub(crate) run: fn(&mut Stage<'_>) -> Result<Report>,
 }
@@ -37,14 +37,14 @@ pub(crate) struct Stage<'a> {
     pub(crate) strict: bool,
 }
 
-/// What a layer did.
+/// The result of a layer.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Report {
     did: String,
     count: u64,
     pub(crate) tests: Tests,
     pub(crate) problem: Option<String>,
-    /// What its failed tests said.
+    /// The failed tests with their output.
     pub(crate) words: Vec<String>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn names() -> Vec<&'static str> {
 }
 
 impl Report {
-    /// A layer that looked at `count` things.
+    /// A layer that checked `count` things.
     pub(crate) fn did(count: u64, did: impl Into<String>) -> Self {
         let (tests, words) = Default::default();
         Self { did: did.into(), count, tests, problem: None, words }
@@ -136,22 +136,22 @@ impl Report {
         Self::did(0, "").because(problem)
     }
 
-    /// The same, with its tests counted.
+    /// Adds the counts of tests.
     pub(crate) fn with_tests(self, tests: Tests) -> Self {
         Self { tests, ..self }
     }
 
-    /// The same, with what its failed tests said.
+    /// Adds the output of failed tests.
     pub(crate) fn with_words(self, words: Vec<String>) -> Self {
         Self { words, ..self }
     }
 
-    /// The same, failed.
+    /// Marks the layer as failed.
     pub(crate) fn because(self, problem: impl Into<String>) -> Self {
         Self { problem: Some(problem.into()), ..self }
     }
 
-    /// The same, failed if it did nothing: silence proves nothing.
+    /// Marks the layer as failed if it did nothing: an empty run proves nothing.
     pub(crate) fn settled(self) -> Self {
         if self.problem.is_some() || self.count > 0 {
             return self;
@@ -159,7 +159,7 @@ impl Report {
         self.because("it did nothing")
     }
 
-    /// What it did, and before that why it failed if it did.
+    /// What the layer did, preceded by the problem if it failed.
     pub(crate) fn sentence(&self) -> String {
         match (&self.problem, self.did.as_str()) {
             (None, did) => did.to_owned(),
@@ -169,7 +169,7 @@ impl Report {
     }
 }
 
-/// `1 file`, `2 files`.
+/// A count with its noun: `1 file`, `2 files`.
 fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")

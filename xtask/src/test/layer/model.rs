@@ -1,4 +1,4 @@
-//! Does the machine agree with its model?
+//! Compares the state machine with its model.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! Is each planted bug caught?
+//! Checks that the tests catch every planted bug.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::said;
 
 use super::{Report, Stage};
 
-/// Fewer would mean that the planted bugs were not compiled in.
+/// The fewest planted bugs: fewer would mean that they were not compiled in.
 const PLANTED_MIN: u64 = 10;
 
 pub(super) fn of_the_machine(stage: &mut Stage<'_>) -> Result<Report> {
@@ -18,7 +18,7 @@ pub(super) fn of_the_machine(stage: &mut Stage<'_>) -> Result<Report> {
 
 pub(super) fn of_the_log(stage: &mut Stage<'_>) -> Result<Report> {
     let mut command = mutants_command(stage.repo, "cluster-mutants");
-    // A few of them need many clusters before one is unlucky enough; the others never get so far.
+    // A few of these bugs need many clusters before one shows them; the search for the others ends much earlier.
     command.args(["--seeds", "3000"]);
     run(stage, command)
 }

@@ -1,4 +1,4 @@
-//! Do real members keep their promises while everything is done to them?
+//! Runs the scenarios that inject faults into real members.
 
 use anyhow::Result;
 
@@ -7,7 +7,7 @@ use crate::said;
 
 use super::{Report, Stage, counted};
 
-/// Scenarios at once. They mostly wait: for elections, for disks, for processes to start.
+/// How many scenarios run at once. They mostly wait: for elections, for disks, for processes to start.
 const AT_ONCE: &str = "6";
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
@@ -15,9 +15,9 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     command.args(["--no-fail-fast", "--", "--test-threads", AT_ONCE]);
     let finished = stage.log.run(command)?;
     let tests = said::tests(finished.lines());
-    // Locally a scenario is skipped without the rights that it needs, and says so.
+    // A local run skips scenarios for which it lacks the privileges, and prints a line about it.
     let skipped = finished.lines().filter(|line| line.contains("SKIPPED: ")).count() as u64;
-    // The checker has tests of its own, which start no member.
+    // The checker's own tests start no member, so they do not count.
     let checker = finished.lines().filter(|line| line.starts_with("test checker::")).count() as u64;
     let beside = skipped + checker;
     let ran = (tests.passed + tests.failed).saturating_sub(beside);

@@ -1,4 +1,4 @@
-//! Do whole clusters keep their promises while everything fails?
+//! Simulates whole clusters under faults and checks their promises.
 
 use anyhow::Result;
 
@@ -10,7 +10,7 @@ use super::{Report, Stage};
 /// Enough that every kind of fault happens often; a few minutes on two cores.
 const SEEDS: u64 = 500;
 
-/// Simulated hours of cluster time, at least.
+/// The least simulated cluster time, in hours.
 const HOURS_MIN: u64 = 10;
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {

@@ -1,4 +1,4 @@
-//! Does the repository keep the rules that no compiler knows?
+//! Checks the rules of the repository that no compiler knows.
 
 use anyhow::Result;
 

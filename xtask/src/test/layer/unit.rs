@@ -1,4 +1,4 @@
-//! Do the tests beside the code pass?
+//! Builds and runs the tests of every crate.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -19,8 +19,8 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     let crates = Workspace::load(stage.repo)?.crates;
     let tests = crates.iter().filter(|each| each.package != fuzz::PACKAGE);
     let tests: BTreeSet<&String> = tests.flat_map(|each| &each.tests).collect();
-    // Fuzzing and real processes have layers of their own, and examples in the documentation are part
-    // of `docs`: what is named here leaves them out.
+    // Fuzzing and real processes have separate layers, and examples in the documentation are part of `docs`: the
+    // explicit list of targets leaves them out.
     let tests: Vec<&String> = tests.into_iter().filter(|test| *test != PROCESSES).collect();
     let mut all = command(stage.repo);
     all.args(["--no-run", "--message-format=json-render-diagnostics", "--lib", "--bins"]);
@@ -49,7 +49,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     Ok(if problems.is_empty() { report } else { report.because(problems.join(", ")) })
 }
 
-/// Always of the whole workspace, so that nothing is compiled twice with other features.
+/// The cargo command. It always covers the whole workspace, so that nothing is compiled twice with other features.
 fn command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
     command.args(["--workspace", "--exclude", fuzz::PACKAGE]);

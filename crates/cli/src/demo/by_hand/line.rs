@@ -1,9 +1,9 @@
-//! What does a line say?
+//! Parses a line typed into `tenure demo --by-hand`.
 
 use tenure_core::request::{Urgency, Wait};
 use tenure_types::Mode;
 
-/// What somebody typed.
+/// The meaning of a typed line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Typed {
     Nothing,
@@ -12,7 +12,7 @@ pub(crate) enum Typed {
     Line(Line),
 }
 
-/// A line for the machine.
+/// A line that the state machine answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
     Lock { client: String, lock: String, mode: Mode, wait: Wait },
@@ -27,7 +27,7 @@ pub(crate) enum Line {
     History,
 }
 
-/// Reads a line; a sentence if it makes no sense.
+/// Parses a line, or explains why it has no meaning.
 pub(crate) fn parse(line: &str) -> Result<Typed, String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let own = |text: &&str| (*text).to_owned();

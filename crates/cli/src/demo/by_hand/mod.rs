@@ -1,4 +1,4 @@
-//! How can somebody try the rules by hand?
+//! Lets a user try the rules by hand on one state machine.
 
 mod line;
 mod show;
@@ -32,12 +32,12 @@ force LOCK [now]      take it away from its holder     wait TIME            let 
 locks                 every lock                       explain LOCK         who has it, who waits
 history               what happened                    help, quit";
 
-/// Reads lines and answers them until there are no more.
+/// Reads lines and answers them until the input ends.
 pub(crate) fn run(output: Output) -> std::result::Result<Exit, Failure> {
     let asks = output == Output::Text && stdin().is_terminal();
     match talk(&mut stdin().lock(), &mut stdout().lock(), asks, output) {
         Ok(()) => Ok(Exit::Done),
-        // Whoever read our answers has gone; there is nobody to tell.
+        // The reader of our output has gone, so no error message can reach it.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Exit::Done),
         Err(error) => Err(Failure::refused(format!("cannot go on: {error}"))),
     }

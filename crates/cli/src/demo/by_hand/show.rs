@@ -1,4 +1,4 @@
-//! How is the state shown to a person?
+//! Formats the state machine's answers and views as text.
 
 use tenure_core::event::{Batch, Subject};
 use tenure_core::outcome::{Answer, Grants, Notice};
@@ -6,7 +6,7 @@ use tenure_core::view::LockView;
 use tenure_core::{Freed, Machine};
 use tenure_types::{Handle, HolderState};
 
-/// A time as a person says it.
+/// A duration in a short, readable form.
 pub(crate) fn time(ms: u64) -> String {
     match ms {
         0..10_000 if !ms.is_multiple_of(1_000) => format!("{ms}ms"),

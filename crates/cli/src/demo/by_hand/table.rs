@@ -1,4 +1,4 @@
-//! What does the machine say to each line?
+//! Applies typed lines to the state machine and reports the outcomes.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use tenure_types::{Epoch, LeaseId, Refusal, Term, Token};
 use super::line::Line;
 use super::show;
 
-/// How long a lease lives here.
+/// The ttl of every lease in the demo.
 const TTL_MS: u64 = 15_000;
 
-/// Only one leader ever leads here.
+/// The demo has one leader for its whole run.
 const TERM: Term = Term(1);
 
-/// A machine, and what the people at the table know.
+/// A state machine with its clock, and what its clients know.
 pub(crate) struct Table {
     machine: Machine,
     clock_ms: u64,
     effects: Effects,
     leases: BTreeMap<String, LeaseGrant>,
     next_lease: u64,
-    /// Locks that were taken away: whose, and under which token.
+    /// Locks that were taken from a client, by client and lock, with the lease and token that held them.
     taken: BTreeMap<(String, String), (LeaseGrant, Token)>,
 }
 
@@ -46,7 +46,7 @@ impl Table {
         self.clock_ms
     }
 
-    /// Does what a line says and tells what came of it.
+    /// Runs a line and returns the text to show.
     pub(crate) fn answer(&mut self, line: &Line) -> String {
         match line {
             Line::Locks => show::locks(&self.machine),
@@ -98,7 +98,7 @@ impl Table {
         }
     }
 
-    /// Applies one command and tells its outcome and what else it did.
+    /// Applies one command and describes its outcome and its notices.
     fn run(&mut self, command: &Command<'_>) -> String {
         let before = self.machine.revision();
         let result = self.apply(command);
@@ -125,7 +125,7 @@ impl Table {
         outcome.expect("an entry of one command has one outcome").result
     }
 
-    /// Lets time pass, as a leader does: an empty entry whenever something is due.
+    /// Lets time pass as a leader does: applies an empty entry whenever something is due.
     fn wait(&mut self, ms: u64) -> String {
         let until = self.clock_ms.saturating_add(ms);
         let mut told = String::new();
@@ -162,7 +162,7 @@ impl Table {
         }
     }
 
-    /// The lease of a client, granted now if there is none that lives.
+    /// The live lease of a client; grants one if there is none.
     fn lease(&mut self, client: &str) -> Result<LeaseRef, String> {
         if let Some(lease) = self.known(client)
             && self.machine.lease(lease).is_some_and(|lease| lease.left_ms > 0)
@@ -195,7 +195,7 @@ impl Table {
         self.machine.lock(lock)?.holders.first().map(|holder| holder.token)
     }
 
-    /// What others are told, one line each.
+    /// The notices for all clients, one line each.
     fn notices(&mut self) -> String {
         let name = |slot: tenure_types::Handle| {
             let known = self.leases.iter().find(|(_, lease)| lease.handle == slot);
