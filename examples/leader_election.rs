@@ -1,4 +1,4 @@
-//! How is one of several processes chosen to lead, and how do the others know where it is?
+//! Elects one of several processes as leader, and shows the others where it is.
 
 use tenure::{Change, Client, Error, Observer};
 
@@ -11,7 +11,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Two candidates lead one after the other; what somebody who watches saw.
+/// Lets two candidates lead one after the other, and returns what an observer saw.
 pub(crate) async fn run(client: &Client) -> Result<Vec<String>, Error> {
     let election = client.election("billing");
     let mut observer = election.observe().await?;
@@ -23,14 +23,14 @@ pub(crate) async fn run(client: &Client) -> Result<Vec<String>, Error> {
         let election = election.clone();
         async move { election.campaign("10.0.0.6:9000").await }
     });
-    // Leading: dropped at its await if leadership is lost.
+    // The work of the leader: dropped at its await if leadership is lost.
     first.run(async { println!("leading under token {}", first.guard().token()) }).await?;
     first.proclaim("10.0.0.5:9001").await?;
     seen.push(next(&mut observer).await?);
     first.resign().await?;
 
     let second = waiting.await.expect("a candidate does not panic")?;
-    // Between the two nobody led, if anybody looked at that moment.
+    // The observer may see the moment between the two, in which no candidate leads.
     let mut change = next(&mut observer).await?;
     if change == "nobody" {
         change = next(&mut observer).await?;

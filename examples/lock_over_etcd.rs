@@ -1,8 +1,8 @@
-//! How does a program that has etcd already hold the same kind of lock?
+//! Holds a lock with the same kind of guard over an existing etcd.
 //!
-//! Three instances start together, each writes a report under the lock, and the file refuses those who come late
-//! by their token. The same code runs over every store whose grants have tokens; with Redis it does not compile. It
-//! needs an etcd:
+//! Three instances start together and each writes a report under the lock. The file refuses late writers by their
+//! token. The same code runs over every store whose grants have tokens; with Redis it does not compile. It needs an
+//! etcd:
 //!
 //! ```console
 //! $ ETCD_ADDR=http://127.0.0.1:2379 cargo run --package tenure-backends --example lock_over_etcd
@@ -40,7 +40,7 @@ impl File {
     }
 }
 
-/// Three instances start at once; the file that they wrote.
+/// Starts three instances at once, and returns the file that they wrote.
 pub(crate) async fn run<B: Backend<Promise = Fenced>>(
     locks: &Locks<B>,
 ) -> Result<Vec<String>, Error> {
@@ -61,7 +61,7 @@ async fn report<B: Backend<Promise = Fenced>>(
     locks: Locks<B>,
     file: Arc<Mutex<File>>,
 ) -> Result<(), Error> {
-    // Watches, tries, waits for the event. If the lock is lost the work is dropped at its await.
+    // Watches, tries, waits for the event. If the lock is lost, the work is dropped at its await.
     let guard = locks.lock("report").await?;
     let work = async {
         for page in 1..=2 {

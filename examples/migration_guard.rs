@@ -1,7 +1,8 @@
-//! How do many instances that start together migrate a database exactly once?
+//! Migrates a database exactly once, although many instances start together.
 //!
-//! Each takes the lock; the first one migrates, the others find that it is done. Steps are checked one by one, and the
-//! version is written under the guard, so that an instance that lost the lock cannot write it any more.
+//! Each instance takes the lock. The first one migrates, and the others find that it is done. The guard is checked
+//! before every step, and the version is written under the guard, so that an instance that lost the lock cannot write
+//! it any more.
 
 use tenure::{Client, Error, Guard};
 
@@ -14,7 +15,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Three instances start at once; how many of them migrated.
+/// Starts three instances at once, and returns how many of them migrated.
 pub(crate) async fn run(client: &Client) -> Result<usize, Error> {
     let instances = (0..3).map(|_| tokio::spawn(start(client.clone())));
     let mut migrated = 0;
@@ -24,9 +25,9 @@ pub(crate) async fn run(client: &Client) -> Result<usize, Error> {
     Ok(migrated)
 }
 
-/// What an instance does before it serves; whether it was the one that migrated.
+/// What an instance does before it serves. Returns whether it was the one that migrated.
 async fn start(client: Client) -> Result<bool, Error> {
-    // Leases, waits its turn, runs, gives back. If the lock is lost the migration is dropped at its await.
+    // Takes a lease, waits in the queue, runs, releases. If the lock is lost, the migration is dropped at its await.
     client.run("migrate/orders", async |guard| migrate(&client, guard).await).await?
 }
 

@@ -1,8 +1,8 @@
-//! What does a pause do to data under Redlock, and what under a lock whose token the data's keeper knows?
+//! Shows what a pause does to data under Redlock, and under a lock whose token the store checks.
 //!
-//! A takes the lock, looks that it has it, and stands still before it writes. Its time runs out; B takes the lock and
-//! writes. A wakes up and writes. Twice: over Redlock on three Redis servers, which has no token to show, and over
-//! Tenure. The data is in `tenure store` both times. What happened is drawn as a picture:
+//! A takes the lock, checks that it holds it, and pauses before it writes. Its time runs out; B takes the lock and
+//! writes. A wakes up and writes. The program runs this twice: over Redlock on three Redis servers, which has no token
+//! to present, and over Tenure. The data is in `tenure store` both times. It draws what happened as a picture:
 //!
 //! ```console
 //! $ for port in 6391 6392 6393; do redis-server --port $port --save '' --daemonize yes; done
@@ -28,22 +28,22 @@ const TTL: Duration = Duration::from_secs(4);
 /// How long B is willing to wait.
 const WAIT: Duration = Duration::from_secs(120);
 
-/// How long work takes.
+/// How long the work takes.
 const WORK: Duration = Duration::from_millis(600);
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-/// Where everything is.
+/// The addresses of all servers.
 pub(crate) struct Places {
     pub(crate) redis: Vec<String>,
     pub(crate) tenure: String,
     pub(crate) store: String,
 }
 
-/// What happens.
+/// What happens in an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
-    /// With a token, if there are any.
+    /// Takes the lock, with its token if there is one.
     Takes(Option<u64>),
     Pauses,
     Wakes,
@@ -51,7 +51,7 @@ pub(crate) enum What {
     Refused,
 }
 
-/// What happened, when, and to whom.
+/// What happened, when, and to which client.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) at: Duration,
@@ -59,18 +59,18 @@ pub(crate) struct Event {
     pub(crate) what: What,
 }
 
-/// One run, as it was recorded.
+/// The recording of one run.
 pub(crate) struct Story {
     pub(crate) title: &'static str,
     pub(crate) events: Vec<Event>,
-    /// What the store has in the end.
+    /// What the store contains in the end.
     pub(crate) left: String,
 }
 
-/// A lock that is held, and what its holder tells the store.
+/// A held lock, and what its holder presents to the store.
 struct Held {
     token: Option<u64>,
-    /// Whether its holder may believe that it has it.
+    /// Whether the holder may believe that it holds the lock.
     valid: Box<dyn Fn() -> bool>,
 }
 
@@ -95,7 +95,7 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Both runs, one after the other.
+/// Runs both, one after the other.
 pub(crate) fn run(places: &Places) -> Result<[Story; 2], Failed> {
     let redlock = tell("Redlock: nothing to show", "redlock", places, |runtime, lock| {
         runtime.block_on(async {
@@ -130,7 +130,7 @@ fn tell(
         events.lock().expect("nobody panics with it").push(Event { at, who, what });
     };
     let write = &|who, held: &Held| {
-        // Where there is no token everybody says the same number, which is as good as none.
+        // Without tokens, both clients present the same number, which is as good as none.
         let token = held.token.unwrap_or(1);
         let accepted = put(&places.store, lock, token, &format!("{who}'s work"))?;
         note(who, if accepted { What::Accepted } else { What::Refused });
@@ -141,7 +141,7 @@ fn tell(
     let (wake, is_woken) = channel();
     std::thread::scope(|scope| {
         let a = scope.spawn(move || -> Result<(), Failed> {
-            // Whatever A does, renewing included, it does on this thread, and stands still with it.
+            // Everything that A does, renewals included, runs on this thread and pauses with it.
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let held = hold(&runtime, lock)?;
             note("A", What::Takes(held.token));
@@ -182,7 +182,7 @@ fn tell(
     Ok(Story { title, events, left: ask(&places.store, "GET", lock, None, "")?.1 })
 }
 
-/// Whether the store took it.
+/// Writes to the store, and returns whether it accepted the write.
 fn put(store: &str, lock: &str, token: u64, value: &str) -> Result<bool, Failed> {
     match ask(store, "PUT", &format!("{lock}?lock={lock}"), Some(token), value)? {
         (200, _) => Ok(true),
@@ -191,7 +191,7 @@ fn put(store: &str, lock: &str, token: u64, value: &str) -> Result<bool, Failed>
     }
 }
 
-/// One request to the store.
+/// Sends one request to the store.
 fn ask(
     store: &str,
     verb: &str,
@@ -210,13 +210,13 @@ fn ask(
     Ok((status.ok_or("the store said nothing")?, body.to_owned()))
 }
 
-/// Pixels of the picture.
+/// The dimensions of the picture, in pixels.
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 190.0;
 const PANEL: f64 = 180.0;
 
-/// The runs as a picture, each below the other, on the same scale.
+/// Draws the runs below each other, on the same scale.
 pub(crate) fn picture(stories: &[Story]) -> String {
     let last = |story: &Story| story.events.last().map_or(0.0, |event| event.at.as_secs_f64());
     let longest = stories.iter().map(last).fold(1.0, f64::max);

@@ -1,4 +1,4 @@
-//! What replaces a Postgres advisory lock, and what does it get better?
+//! Replaces a Postgres advisory lock, and adds a fence to it.
 //!
 //! | Postgres | here |
 //! |---|---|
@@ -9,9 +9,9 @@
 //! | `select pg_advisory_unlock(42)` | `guard.release().await?` |
 //! | `pg_advisory_xact_lock(42)` and `commit` | `client.run("orders/42", async \|guard\| …).await?` |
 //!
-//! An advisory lock ends with its connection, and nobody tells the work: behind a pooler or after a failover
-//! two hold it. A guard is lost before anyone else can start, its lock survives failovers, and its token lets
-//! the database itself refuse whoever is late. In the same transaction as the work:
+//! An advisory lock ends with its connection, and the work is not told: behind a pooler or after a failover, two
+//! clients hold it. A guard is lost before another client can start, its lock survives failovers, and with its token
+//! the database itself refuses late writers. In the same transaction as the work:
 //!
 //! ```sql
 //! update fences set token = $1 where lock = 'orders/42' and token <= $1;  -- no row: too late, roll back
@@ -22,14 +22,14 @@ use std::sync::Mutex;
 
 use tenure::{Client, Error, Refusal, Token};
 
-/// A row of `fences` and what it protects; stands for the database.
+/// A row of `fences` and what it protects. Stands for the database.
 #[derive(Default)]
 struct Orders {
     rows: Mutex<(u64, Vec<&'static str>)>,
 }
 
 impl Orders {
-    /// The transaction above; whether it was committed.
+    /// Runs the transaction above, and returns whether it was committed.
     fn write(&self, token: Token, what: &'static str) -> bool {
         let mut rows = self.rows.lock().expect("nobody panics while writing");
         if token.get() < rows.0 {
@@ -48,14 +48,14 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// What was committed.
+/// Returns what was committed.
 pub(crate) async fn run(client: &Client) -> Result<Vec<&'static str>, Error> {
     let orders = Orders::default();
     // pg_advisory_lock(42)
     let guard = client.lock("orders/42").await?;
     let token = guard.token();
     orders.write(token, "reserved");
-    // pg_try_advisory_lock(42), by somebody else
+    // pg_try_advisory_lock(42), by another client
     match client.lock("orders/42").no_wait().await {
         Err(Error::Refused(Refusal::Held(held))) => println!("not now: {held}"),
         Err(other) => return Err(other),

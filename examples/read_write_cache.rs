@@ -1,7 +1,7 @@
-//! How do many read a shared cache together while one at a time rebuilds it?
+//! Lets many clients read a cache together while one at a time rebuilds it.
 //!
-//! Readers hold the lock shared. Whoever rebuilds holds it exclusively and then downgrades: nobody gets in between the
-//! new contents and the first look at them.
+//! Readers hold the lock shared. The client that rebuilds the cache holds the lock exclusively and then downgrades: no
+//! other client gets in between the new contents and the first read of them.
 
 use tenure::{Client, Error};
 
@@ -12,14 +12,14 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// What readers saw: before the cache was rebuilt, the rebuilder right after, and two readers together.
+/// Returns what readers saw: before the cache was rebuilt, the rebuilder right after, and two readers together.
 pub(crate) async fn run(client: &Client) -> Result<Vec<String>, Error> {
     let mut seen = vec![read(client).await?];
 
     let mut writer = client.lock("cache").await?;
     client.key("cache/page").guarded_by(&writer).put("version 2").await?;
     writer.downgrade().await?;
-    // Others may read from here on; nobody can write while this guard is there.
+    // Other clients may read from here on; none can write while this guard exists.
     seen.push(text(client).await?);
     let (one, other) = tokio::join!(read(client), read(client));
     seen.extend([one?, other?]);

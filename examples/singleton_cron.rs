@@ -1,7 +1,7 @@
-//! How does a job run once per tick although every machine has it in its crontab?
+//! Runs a job once per tick, although every machine has it in its crontab.
 //!
-//! Whoever does not get the lock at once has nothing to do. A machine that is late finds the lock free again,
-//! so what was done is written down too, under the guard.
+//! A machine that does not get the lock at once has nothing to do. A late machine finds the lock free again, so each
+//! run is also recorded, under the guard.
 
 use tenure::{Client, Error, Refusal};
 
@@ -17,7 +17,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// How often the job ran, for each tick.
+/// Returns how often the job ran, for each tick.
 pub(crate) async fn run(client: &Client) -> Result<Vec<usize>, Error> {
     let mut ran = Vec::new();
     for tick in 0..TICKS {
@@ -31,7 +31,7 @@ pub(crate) async fn run(client: &Client) -> Result<Vec<usize>, Error> {
     Ok(ran)
 }
 
-/// What crontab starts on every machine; whether the job ran here.
+/// What crontab starts on every machine. Returns whether the job ran here.
 async fn fire(client: Client, tick: usize) -> Result<bool, Error> {
     let guard = match client.lock("cron/report").no_wait().await {
         Ok(guard) => guard,

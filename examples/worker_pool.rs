@@ -1,4 +1,4 @@
-//! How do workers on many machines share three licences, each with a number of its own?
+//! Shares three numbered licences among workers on many machines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// How many jobs were running at once, at most.
+/// Returns the largest number of jobs that ran at once.
 pub(crate) async fn run(client: &Client) -> Result<usize, Error> {
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let jobs = (0..JOBS).map(|job| {

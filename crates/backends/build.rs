@@ -1,4 +1,4 @@
-//! How do the messages of etcd become Rust, without a `protoc` on the machine?
+//! Generates Rust code from etcd's messages, without a `protoc` on the machine.
 
 use std::error::Error;
 

@@ -1,9 +1,10 @@
-//! Does any input make a decoder or apply panic, allocate without bound, or disagree with itself?
+//! Defines the fuzz targets: no input may make a decoder or `apply` panic, allocate without bound, or disagree with
+//! itself.
 //!
-//! Each function is one target. It is run by libFuzzer (`cargo xtask fuzz run TARGET`) and, over the
-//! inputs kept in `fuzz/corpus`, by the tests.
+//! Each function is one target. libFuzzer runs it (`cargo xtask fuzz run TARGET`), and the tests run it over the inputs
+//! kept in `fuzz/corpus`.
 
-// The same commands that the tests of the machine give to states they have forged.
+// The same commands that the machine's own tests run on forged states.
 #[path = "../../crates/core/tests/script/exercise.rs"]
 mod exercise;
 pub mod measured;
@@ -36,7 +37,7 @@ const KEYS: &str = concat!(
     r#""epoch":2,"incarnation":"00000000000000af"}]}"#,
 );
 
-/// A request that can be read is written back as the same bytes.
+/// Checks that a request that can be decoded is encoded to the same bytes.
 pub fn request(bytes: &[u8]) {
     let read = bounded(bytes, MESSAGE, || black_box(decode_request(bytes)));
     let Ok(request) = read else { return };
@@ -45,7 +46,7 @@ pub fn request(bytes: &[u8]) {
     assert_eq!(again, bytes, "a request has one form");
 }
 
-/// A message of another member that can be read is written back as the same bytes.
+/// Checks that a message of another member that can be decoded is encoded to the same bytes.
 pub fn message(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
     let read = bounded(&bytes, MESSAGE, || black_box(Message::decode(&bytes)));
@@ -53,9 +54,9 @@ pub fn message(bytes: &[u8]) {
     assert!(message.encode() == bytes, "a message has one form");
 }
 
-/// A snapshot that can be read is a state in order, and is written back as the same bytes.
+/// Checks that a snapshot that can be decoded is a consistent state, and is encoded to the same bytes.
 pub fn snapshot(bytes: &[u8]) {
-    // The hash at the end would stop every changed input before anything else looks at it.
+    // The hash at the end would reject every changed input before anything else reads it.
     let mended = mend_hash(bytes);
     for bytes in [bytes, &mended] {
         let read = bounded(bytes, STATE, || black_box(Machine::decode(bytes)));
@@ -69,7 +70,7 @@ pub fn snapshot(bytes: &[u8]) {
     }
 }
 
-/// Whatever stands in the log, apply goes on and leaves a state in order.
+/// Checks that `apply` continues and leaves a consistent state, whatever the log contains.
 ///
 /// The input is a sequence of entries, each behind its length (two bytes) and term (one byte).
 pub fn apply(bytes: &[u8]) {
@@ -89,55 +90,55 @@ pub fn apply(bytes: &[u8]) {
     }
 }
 
-/// A message of gRPC, and the command in it.
+/// Decodes a gRPC message, and the command in it.
 pub fn grpc(bytes: &[u8]) {
     bounded(bytes, MESSAGE, || untrusted::grpc(bytes));
 }
 
-/// A body of HTTP.
+/// Decodes an HTTP body.
 pub fn json(bytes: &[u8]) {
     bounded(bytes, MESSAGE, || untrusted::json(bytes));
 }
 
-/// A message of the JSON session.
+/// Decodes a message of the JSON session.
 pub fn socket(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes) {
         bounded(bytes, MESSAGE, || untrusted::socket(text));
     }
 }
 
-/// A message of the plain lock protocol.
+/// Decodes a message of the plain lock protocol.
 pub fn plain(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes) {
         bounded(bytes, MESSAGE, || untrusted::plain(text));
     }
 }
 
-/// A path and a query of HTTP, with the durations and numbers in it.
+/// Decodes an HTTP path and query, with the durations and numbers in it.
 pub fn query(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes) {
         bounded(bytes, MESSAGE, || untrusted::query(text));
     }
 }
 
-/// Commands, wishes and answers that members send each other.
+/// Decodes the commands, admin requests and answers that members send each other.
 pub fn forwarded(bytes: &[u8]) {
     bounded(bytes, MESSAGE, || untrusted::forwarded(bytes));
 }
 
-/// What is said on the members' port in lines, behind its length.
+/// Decodes a length-prefixed message in lines, as sent to the members' port.
 pub fn control(bytes: &[u8]) {
     bounded(bytes, MESSAGE, || untrusted::control(bytes));
 }
 
-/// Lines that members write down.
+/// Decodes the lines that members write to disk.
 pub fn line(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes) {
         bounded(bytes, MESSAGE, || text.lines().for_each(untrusted::line));
     }
 }
 
-/// What a member says to its clients: messages of sessions and watches, and the errors in them.
+/// Decodes what a member sends to its clients: messages of sessions and watches, and the errors in them.
 pub fn answer(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     bounded(bytes, MESSAGE, || match kind % 3 {
@@ -160,16 +161,16 @@ pub fn answer(bytes: &[u8]) {
     });
 }
 
-/// The one call of clients that know only one.
+/// Decodes the body of `POST /write`.
 pub fn write(bytes: &[u8]) {
     bounded(bytes, MESSAGE, || black_box(tenure_gate::store::is_write(bytes)));
 }
 
-/// A segment of the log, as a disk may have kept it.
+/// Opens a segment of the log, as a disk may have kept it.
 pub fn segment(bytes: &[u8]) {
     bounded(bytes, STATE, || {
         let disk = SimDisk::new(1);
-        // A segment has its whole size from the beginning; an input need not have the zeros at its end.
+        // A segment has its full size from the beginning; an input may omit the zeros at its end.
         let mut whole = bytes.to_vec();
         whole.resize(bytes.len().max(SEGMENT_BYTES_MIN as usize), 0);
         disk.plant("log/0000000000000001.seg", &whole);
@@ -183,7 +184,7 @@ pub fn segment(bytes: &[u8]) {
     });
 }
 
-/// A snapshot, or the file that says whose a directory is, as a disk may have kept it.
+/// Reads a snapshot, and the file that identifies a directory's owner, as a disk may have kept them.
 pub fn file(bytes: &[u8]) {
     bounded(bytes, STATE, || {
         let disk = SimDisk::new(1);
@@ -205,7 +206,7 @@ pub fn file(bytes: &[u8]) {
     });
 }
 
-/// The head of a backup says what it was read from, and how long the file is.
+/// Reads the head of a backup, which says what it was taken from, and how long the file is.
 pub fn backup(bytes: &[u8]) {
     let read = bounded(bytes, MESSAGE, || black_box(backup::Head::read(&mut &bytes[..])));
     let Ok((head, read)) = read else { return };
@@ -213,7 +214,7 @@ pub fn backup(bytes: &[u8]) {
     black_box(head.file_bytes());
 }
 
-/// A configuration file: what is wrong with it is found on one of its lines.
+/// Reads a configuration file. An error names one of its lines.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     match bounded(bytes, MESSAGE, || black_box(settings::read(text))) {
@@ -225,9 +226,9 @@ pub fn config(bytes: &[u8]) {
     }
 }
 
-/// A ticket that nobody signed is refused, and so is a set of keys that is none.
+/// Checks that an unsigned ticket is refused, and so is an invalid set of keys.
 ///
-/// The first line of the input is the ticket, the rest the set. A ticket is looked at with that set, and with one whose
+/// The first line of the input is the ticket, the rest the set. The ticket is checked with that set, and with one whose
 /// keys are known here, so that everything up to the signature is reached.
 pub fn ticket(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
@@ -240,7 +241,7 @@ pub fn ticket(bytes: &[u8]) {
         let whole = Resource::new("ledger").exclusive();
         for resource in [whole, Resource::new(("ledger", 3)).holder("ana")] {
             match bounded(bytes, MESSAGE, || tickets.check(ticket, &resource)) {
-                // Only what is in the corpus was ever signed, by a key that is known to everybody.
+                // Only tickets in the corpus were ever signed, with a key that is public.
                 Ok(ticket) => assert!(ticket.lock == "ledger" && ticket.token.get() > 0),
                 Err(forged) => {
                     let long = matches!(forged, Forged::TooLong);
@@ -258,7 +259,7 @@ fn check(machine: &Machine) {
     }
 }
 
-/// The same snapshot with the hash that its other bytes have.
+/// Returns the same snapshot with a correct hash.
 fn mend_hash(bytes: &[u8]) -> Vec<u8> {
     // The last frame is a length, a section and sixteen bytes of hash.
     const END: usize = 8 + 1 + 16;

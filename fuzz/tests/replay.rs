@@ -1,10 +1,10 @@
-//! Do the inputs kept in the corpora still pass?
+//! Tests that the inputs kept in the corpora still pass.
 
 use std::path::Path;
 
 use tenure_fuzz::measured::{MESSAGE, bounded};
 
-/// Runs one target over its corpus and says how many inputs it had.
+/// Runs one target over its corpus and prints how many inputs it had.
 fn replay(target: &str, run: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let mut inputs = 0;

@@ -1,7 +1,7 @@
-//! How is a lock waited for without asking again and again, and without missing that it is free?
+//! Acquires a lock: waits for events instead of polling, and misses none.
 //!
-//! Start watching, then try, then wait for the event. In any other order the lock can become free between the
-//! try and the watch, and nobody says so again.
+//! The order is: start the watch, then try, then wait for the event. In any other order the lock can become free
+//! between the try and the watch, and no second event reports it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::locks::{Shared, Wait};
 
-/// Pauses after the store failed grow from the first to the second.
+/// The pause after the store failed grows from the first value to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A wait without end.
+/// The substitute for an unlimited wait.
 const FAR: Duration = Duration::from_secs(86_400 * 365);
 
-/// Waits for a lock as long as is wanted.
+/// Waits for a lock, for as long as the caller wants.
 pub(crate) async fn acquire<B: Backend>(
     shared: Arc<Shared<B>>,
     lock: String,
@@ -36,7 +36,7 @@ pub(crate) async fn acquire<B: Backend>(
             Err(source) => Err(Error::Unavailable { waited: asking.answered.elapsed(), source }),
         },
         Wait::Unlimited => asking.stand().await,
-        // What is dropped here cleans up after itself.
+        // The dropped future cleans up after itself.
         Wait::AtMost(time) => match timeout(time, asking.stand()).await {
             Ok(done) => done,
             Err(_) => Err(Error::Held { lock: asking.lock, waited: Some(time) }),
@@ -58,7 +58,7 @@ enum Tried<B: Backend> {
 }
 
 impl<B: Backend> Asking<B> {
-    /// Until it is granted, or the store was silent for too long.
+    /// Waits until the lock is granted, or the store was silent for too long.
     async fn stand(&mut self) -> Result<Guard<B>, Error> {
         let mut pause = PAUSE_MIN;
         loop {
@@ -102,12 +102,12 @@ impl<B: Backend> Asking<B> {
         Ok(watch)
     }
 
-    /// Tries once, under a name of its own: whatever comes of it late is nobody else's.
+    /// Tries once, under an owner name of its own, so that a late effect concerns no other attempt.
     async fn attempt(&mut self) -> Result<Tried<B>, StoreError> {
         let owner = Owner::draw();
         let (shared, lock) = (self.shared.clone(), self.lock.clone());
         let mut orphan = Orphan { shared, lock, owner: owner.clone(), perhaps: true };
-        // The clock is read before anything is sent: from here on the lock counts.
+        // Read the clock before anything is sent: the lock's time counts from here.
         let asked = Ask::sent(self.pace);
         let putting = self.shared.backend.put_if_absent(&self.lock, &owner, self.pace.ttl());
         let put = timeout(self.patience(), putting).await.unwrap_or_else(|_| Err(silent()))?;
@@ -127,13 +127,13 @@ impl<B: Backend> Asking<B> {
         Ok(Tried::Granted(Guard::new(self.shared.clone(), (lock, owner), token, hold)))
     }
 
-    /// An answer after this leaves too little of the window to be worth anything.
+    /// How long to wait for one answer: a later one leaves too little of the window to be of use.
     fn patience(&self) -> Duration {
         self.shared.timeout.min(self.pace.window() * 3 / 4)
     }
 }
 
-/// A key that was perhaps put although nobody waits for the answer any more. It is deleted in the background.
+/// A key that may have been put although its caller no longer waits. It is deleted in the background.
 struct Orphan<B: Backend> {
     shared: Arc<Shared<B>>,
     lock: String,
@@ -148,7 +148,7 @@ impl<B: Backend> Drop for Orphan<B> {
         }
         let (shared, lock, owner) = (self.shared.clone(), self.lock.clone(), self.owner.clone());
         self.shared.runtime.spawn(async move {
-            // If it cannot be said, or comes before what it shall undo, the key runs out by itself.
+            // If the delete fails, or arrives before the put that it shall undo, the key expires.
             let deleting = shared.backend.compare_and_delete(&lock, &owner);
             let _ = timeout(shared.timeout, deleting).await;
         });

@@ -1,14 +1,15 @@
-//! What must a store be able to do, and what does it promise?
+//! Defines what a store must be able to do, and what its grants are worth.
 
 use std::fmt;
 use std::time::Duration;
 
 use tenure::Token;
 
-/// A store that locks can be made of.
+/// A store that locks can be built on.
 ///
-/// Every method may be called again after it failed, and may be dropped before it is done: then it may have happened or
-/// not. An [`Owner`] is drawn for one [`put_if_absent`](Backend::put_if_absent) and never used for a second.
+/// Every method may be called again after it failed, and its future may be dropped before it is done: then it may or
+/// may not have taken effect. An [`Owner`] is drawn for one [`put_if_absent`](Backend::put_if_absent) and never used
+/// for a second.
 ///
 /// ```
 /// use tenure_backends::{Backend, Locks};
@@ -20,11 +21,11 @@ use tenure::Token;
 pub trait Backend: Send + Sync + 'static {
     /// What a grant is worth: [`Fenced`] or [`EfficiencyOnly`].
     type Promise: Promise;
-    /// See [`Backend::watch`].
+    /// The type that [`Backend::watch`] returns.
     type Watch: Watch;
 
-    /// Puts the owner's name under the key if there is none, for `ttl`. The time begins when the store does it,
-    /// which is not before this was called.
+    /// Puts the owner's name under the key for `ttl`, if the key is absent. The ttl begins when the store executes
+    /// this, which is not before the call.
     fn put_if_absent(
         &self,
         key: &str,
@@ -32,8 +33,8 @@ pub trait Backend: Send + Sync + 'static {
         ttl: Duration,
     ) -> impl Future<Output = Result<Put<Self::Promise>, StoreError>> + Send;
 
-    /// Has the time begin anew if the owner's name still is under the key; whether it is. Nothing that was called
-    /// earlier and is late may make the time shorter again.
+    /// Restarts the ttl if the key still has the owner's name, and returns whether it has. An earlier call that arrives
+    /// late must not shorten the time again.
     fn compare_and_swap(
         &self,
         key: &str,
@@ -41,14 +42,14 @@ pub trait Backend: Send + Sync + 'static {
         ttl: Duration,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Deletes the key if the owner's name still is under it; whether it was.
+    /// Deletes the key if it still has the owner's name, and returns whether it had.
     fn compare_and_delete(
         &self,
         key: &str,
         owner: &Owner,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Starts to watch a key. When this returns, the watch has begun: every later end of a hold is heard of.
+    /// Starts to watch a key. When this returns, the watch has begun: it reports every later end of a hold.
     fn watch(&self, key: &str) -> impl Future<Output = Result<Self::Watch, StoreError>> + Send;
 }
 
@@ -61,12 +62,12 @@ pub trait Backend: Send + Sync + 'static {
 /// }
 /// ```
 pub trait Watch: Send {
-    /// Waits until the key may have become free since the last time, or since the watch began. An error means that
-    /// the watch has ended, and that something may have been missed.
+    /// Waits until the key may have become free since the last call, or since the watch began. An error means that the
+    /// watch has ended, and may have missed something.
     fn changed(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// What came of putting a key if it is absent.
+/// The outcome of a [`Backend::put_if_absent`].
 ///
 /// ```
 /// # use tenure_backends::{EfficiencyOnly, NoToken, Put};
@@ -74,11 +75,11 @@ pub trait Watch: Send {
 /// ```
 #[derive(Debug)]
 pub enum Put<P: Promise> {
-    /// It is ours.
+    /// The key was put. The lock is ours.
     Done(P::Token),
-    /// Somebody else has it.
+    /// Another owner has the key.
     Taken {
-        /// If nobody renews it, it is free after this time; nothing if the watch tells that, too.
+        /// If the owner does not renew it, the key is free after this time; `None` if the watch reports that, too.
         free_within: Option<Duration>,
     },
 }
@@ -99,8 +100,8 @@ pub trait Promise: sealed::Sealed + Send + Sync + 'static {
     type Token: Copy + fmt::Debug + Send + Sync + 'static;
 }
 
-/// Every grant has a token larger than all before, also over crashes: what the lock protects can refuse those who are
-/// late.
+/// Every grant has a token larger than all before it, also across crashes: the protected resource can refuse late
+/// writers.
 ///
 /// ```
 /// fn needs_tokens<B: tenure_backends::Backend<Promise = tenure_backends::Fenced>>(_: B) {}
@@ -109,8 +110,8 @@ pub trait Promise: sealed::Sealed + Send + Sync + 'static {
 #[derive(Debug)]
 pub enum Fenced {}
 
-/// Usually one holder, and nothing that could protect what the lock protects from two. Good for work that is
-/// wasteful to do twice; wrong for work that must not be done twice.
+/// Usually there is one holder, and nothing protects the resource from two. Good for work that is wasteful to do twice;
+/// wrong for work that must not be done twice.
 ///
 /// ```compile_fail,E0271
 /// fn needs_tokens<B: tenure_backends::Backend<Promise = tenure_backends::Fenced>>(_: B) {}
@@ -119,7 +120,7 @@ pub enum Fenced {}
 #[derive(Debug)]
 pub enum EfficiencyOnly {}
 
-/// What a grant of a store has that has no tokens.
+/// The token type of a store without tokens.
 ///
 /// ```
 /// assert_eq!(format!("{:?}", tenure_backends::NoToken), "NoToken");
@@ -142,7 +143,7 @@ mod sealed {
     impl Sealed for super::EfficiencyOnly {}
 }
 
-/// Who put a key: a name that nobody else draws.
+/// The owner of a key: a random name that no other attempt draws.
 ///
 /// ```
 /// # use tenure_backends::Owner;
@@ -152,7 +153,7 @@ mod sealed {
 pub struct Owner(String);
 
 impl Owner {
-    /// A new name.
+    /// Draws a new name.
     ///
     /// ```
     /// assert_eq!(tenure_backends::Owner::draw().as_str().len(), 32);
@@ -161,7 +162,7 @@ impl Owner {
         Self(format!("{:016x}{:016x}", tenure::engine::random(), tenure::engine::random()))
     }
 
-    /// As the store keeps it.
+    /// Returns the name as the store keeps it.
     ///
     /// ```
     /// # use tenure_backends::Owner;
@@ -172,7 +173,7 @@ impl Owner {
     }
 }
 
-/// The store did not do it, or did not say so.
+/// The store did not execute a request, or did not answer.
 ///
 /// ```
 /// let error = tenure_backends::StoreError::new("connection refused");
@@ -185,7 +186,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// With the sentence for people.
+    /// Creates an error with a message for people.
     ///
     /// ```
     /// # use tenure_backends::StoreError;

@@ -1,4 +1,4 @@
-//! What did not succeed, and what may the caller conclude?
+//! Defines the errors of locks over other stores, and what the caller may conclude from each.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tenure::{Cause, PaceError};
 
 use crate::backend::StoreError;
 
-/// Why there is no lock, or no lock any more.
+/// Why the lock was not acquired, or is no longer held.
 ///
 /// ```
 /// use tenure_backends::Error;
@@ -24,27 +24,28 @@ use crate::backend::StoreError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else has the lock.
+    /// Another client has the lock.
     #[error("lock `{lock}` is held by somebody else")]
     Held {
-        /// Which.
+        /// The lock's name.
         lock: String,
-        /// How long was waited, if it was.
+        /// How long the client waited, if it did.
         waited: Option<Duration>,
     },
-    /// The store did not answer. Nothing is held; what was perhaps put is deleted in the background, or runs out.
+    /// The store did not answer. Nothing is held; a key that may have been put is deleted in the background, or
+    /// expires.
     #[error("the store did not answer for {waited:.1?}")]
     Unavailable {
-        /// For how long.
+        /// How long the store did not answer.
         waited: Duration,
-        /// What it said last.
+        /// The store's last error.
         #[source]
         source: StoreError,
     },
-    /// What was relied on is lost; the work under it was, or has to be, stopped.
+    /// The lock is lost. The work under it was stopped, or the caller has to stop it.
     #[error("lost: {cause}")]
     Lost {
-        /// Why.
+        /// The cause of the loss.
         cause: Cause,
     },
     /// The times of the lock do not fit each other.

@@ -1,8 +1,8 @@
-//! How is a lock kept in etcd, and where do its tokens come from?
+//! Keeps locks in etcd, whose revisions are the fencing tokens.
 //!
-//! The key is put under a lease, if it was never created: the revision of that is the token, which etcd's log
-//! makes larger every time. A renewal grants a new lease and moves the key to it, both by agreement of a
-//! quorum. A keep-alive would be less work, but is answered by whoever believes to lead.
+//! The key is put under a lease, if it does not exist. The revision of that put is the token, and etcd's log makes it
+//! larger every time. A renewal grants a new lease and moves the key to it; a quorum agrees on both. A keep-alive would
+//! be cheaper, but a member that only believes it leads would answer it, too.
 
 use std::fmt;
 use std::future::Future;
@@ -32,20 +32,20 @@ use wire::watch_client::WatchClient;
 use wire::watch_create_request::FilterType;
 use wire::watch_request::RequestUnion;
 
-/// Where keys are, unless somebody says otherwise.
+/// The default prefix of keys.
 const PREFIX: &str = "tenure/";
-/// A connection on which nothing came for so long is asked whether it is there; etcd forbids to ask much more often.
+/// The idle time after which the client sends a keep-alive ping. etcd rejects clients that ping much more often.
 const QUIET: Duration = Duration::from_secs(10);
-/// And given up if it does not say so.
+/// How long the peer may take to answer the ping before the connection is closed.
 const SILENT: Duration = Duration::from_secs(3);
-/// How long it may take to connect.
+/// The maximum time to connect.
 const DIAL: Duration = Duration::from_secs(2);
-/// How often a swap begins anew because the key was moved meanwhile. Only tries of our own move it.
+/// How often a swap starts again because the key was moved meanwhile. Only our own attempts move it.
 const SWAPS_MAX: u32 = 4;
 
 /// Locks in etcd, version 3.4 or later.
 ///
-/// Its times are whole seconds, rounded up, and etcd makes short ones longer (by default to 2 s): safe, but a crash is
+/// etcd counts in whole seconds, rounded up, and extends short ttls (by default to 2 s). That is safe, but a crash is
 /// noticed later.
 ///
 /// ```no_run
@@ -65,7 +65,7 @@ pub struct Etcd {
 
 struct Members {
     channels: Vec<Channel>,
-    /// Which of them is asked.
+    /// The index of the member to ask.
     turn: AtomicUsize,
 }
 
@@ -79,13 +79,13 @@ struct Members {
 /// ```
 pub struct EtcdWatch {
     from: Streaming<wire::WatchResponse>,
-    // The stream ends when nothing more can be said on it.
+    // The stream ends when its sending half is closed.
     _to: mpsc::UnboundedSender<wire::WatchRequest>,
 }
 
 impl Etcd {
-    /// Locks in the etcd that has members at these addresses, separated by commas. Connects when it is used,
-    /// inside of a Tokio runtime.
+    /// Creates locks in the etcd that has members at these addresses, separated by commas. Connects on first use, and
+    /// must be called inside a Tokio runtime.
     ///
     /// ```
     /// # use tenure_backends::Etcd;
@@ -116,7 +116,7 @@ impl Etcd {
         Ok(Self::over(channels))
     }
 
-    /// Locks in the etcd at the other end of these channels, for whoever needs certificates.
+    /// Creates locks in the etcd at the other end of these channels, for programs that need certificates.
     ///
     /// ```no_run
     /// # use tenure_backends::Etcd;
@@ -127,14 +127,14 @@ impl Etcd {
     ///
     /// # Panics
     ///
-    /// If there are none.
+    /// If there are no channels.
     pub fn over(channels: Vec<Channel>) -> Self {
         assert!(!channels.is_empty(), "somebody has to be asked");
         let members = Members { channels, turn: AtomicUsize::new(0) };
         Self { members: Arc::new(members), prefix: Arc::from(PREFIX) }
     }
 
-    /// Keeps its keys elsewhere than under `tenure/`.
+    /// Sets the prefix of keys. The default is `tenure/`.
     ///
     /// ```no_run
     /// # use tenure_backends::Etcd;
@@ -151,7 +151,7 @@ impl Etcd {
         format!("{}{lock}", self.prefix).into_bytes()
     }
 
-    /// Asks one member. If it fails, or the caller does not want to wait any longer, the next is asked next time.
+    /// Asks one member. If it fails, or if the caller stops waiting, the next call asks the next member.
     async fn ask<T, F>(&self, ask: impl FnOnce(Channel) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, Status>>,
@@ -172,7 +172,7 @@ impl Etcd {
         Ok(asked.await?.into_inner())
     }
 
-    /// The key as it is, by agreement.
+    /// Reads the key linearizably.
     async fn get(&self, key: &[u8]) -> Result<Option<wire::KeyValue>, StoreError> {
         let range = wire::RangeRequest { key: key.to_vec() };
         let asked =
@@ -180,7 +180,7 @@ impl Etcd {
         Ok(asked.await?.into_inner().kvs.into_iter().next())
     }
 
-    /// A new lease, with the id drawn here.
+    /// Grants a new lease, with an id drawn here.
     async fn lease(&self, ttl: Duration) -> Result<i64, StoreError> {
         let id = i64::try_from(random() >> 1).unwrap_or(1).max(1);
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
@@ -192,7 +192,7 @@ impl Etcd {
         if granted.error.is_empty() { Ok(granted.id) } else { Err(StoreError::new(granted.error)) }
     }
 
-    /// Ends a lease that keeps nothing any more, in the background. If that fails it runs out.
+    /// Revokes a lease that no longer keeps a key, in the background. If that fails, the lease expires.
     fn revoke(&self, id: i64) {
         if id == 0 {
             return;
@@ -208,7 +208,7 @@ impl Etcd {
     }
 }
 
-/// Has the next member asked if this one did not do.
+/// Switches to the next member on drop, unless this one answered.
 struct Turn<'a> {
     members: &'a Members,
     at: usize,
@@ -219,7 +219,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if !self.good {
             let next = self.at.wrapping_add(1);
-            // Whoever else found out at the same time has moved it already.
+            // A task that noticed the failure at the same time may have switched already.
             let _ = self.members.turn.compare_exchange(
                 self.at,
                 next,
@@ -230,7 +230,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A member that knows no leader shall say so instead of waiting for one.
+/// Asks a member to report that it knows no leader, instead of waiting for one.
 fn led<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
@@ -266,7 +266,7 @@ impl Backend for Etcd {
         ttl: Duration,
     ) -> Result<Put<Fenced>, StoreError> {
         let key = self.key(lock);
-        // Those who only wait write nothing.
+        // Clients that only wait write nothing.
         if self.get(&key).await?.is_some() {
             return Ok(Put::Taken { free_within: None });
         }
@@ -296,7 +296,7 @@ impl Backend for Etcd {
                 self.revoke(lease);
                 return Ok(false);
             };
-            // Only from where it was seen: a try that is late must not move it back to an older lease.
+            // Compare the revision that was read: a late attempt must not move the key back to an older lease.
             let seen = TargetUnion::ModRevision(found.mod_revision);
             let unmoved = equal(&key, CompareTarget::Mod, seen);
             if self.txn(if_then(unmoved, put(&key, owner, lease))).await?.succeeded {
@@ -328,16 +328,16 @@ impl Backend for Etcd {
         let create = wire::WatchCreateRequest {
             key: self.key(lock),
             start_revision: 0,
-            // Renewals are puts, and nobody waits for those.
+            // Renewals are puts, and no client waits for those.
             filters: vec![FilterType::Noput.into()],
         };
         let create = RequestUnion::CreateRequest(create);
-        // The other end cannot be gone: it is below.
+        // The receiver is used below, so the send cannot fail.
         let _ = to.send(wire::WatchRequest { request_union: Some(create) });
         let requests = UnboundedReceiverStream::new(requests);
         let started = self.ask(|channel| async move {
             let mut from = WatchClient::new(channel).watch(led(requests)).await?.into_inner();
-            // From this answer on, every event is sent.
+            // After this response, the server sends every event.
             match from.message().await? {
                 Some(first) if first.created && !first.canceled => Ok(from),
                 Some(first) => Err(Status::unavailable(first.cancel_reason)),

@@ -1,4 +1,4 @@
-//! What does a holder have in hand, and how does it stop in time?
+//! Implements the guard of a lock over another store: renews it, stops work in time and releases it.
 
 use std::fmt;
 use std::pin::{Pin, pin};
@@ -16,14 +16,14 @@ use crate::backend::{Backend, Fenced, Owner, Promise, StoreError};
 use crate::error::Error;
 use crate::locks::Shared;
 
-/// Shorter sleeps are not worth their timer.
+/// Shorter sleeps are not worth a timer.
 const NAP: Duration = Duration::from_millis(1);
 
-/// A held lock of a store, with the manners of [`tenure::Guard`].
+/// A held lock of a store, which behaves like [`tenure::Guard`].
 ///
-/// Dropping it says that the work has stopped, and gives the lock back in the background. As long as it exists
-/// it is renewed. A lock that is lost stays lost, and everyone who relies on it hears so before the store can
-/// give it to anyone else.
+/// While the guard exists, it is renewed. Dropping it declares that the work has stopped, and releases the lock in the
+/// background. A lost lock stays lost, and the guard reports the loss before the store can give the lock to another
+/// client.
 ///
 /// ```
 /// # use tenure_backends::{Error, Locks, Memory};
@@ -68,7 +68,7 @@ impl<B: Backend> Guard<B> {
         Self { inner, token, cancellation, hold }
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     ///
     /// ```
     /// # fn example<B: tenure_backends::Backend>(guard: tenure_backends::Guard<B>) {
@@ -79,7 +79,7 @@ impl<B: Backend> Guard<B> {
         self.inner.as_ref().map_or("", |inner| &inner.lock)
     }
 
-    /// Whether the lock can be relied on at this moment: compares the clock, asks nobody.
+    /// Checks that the lock can be relied on at this moment. Only compares the clock, sends nothing.
     ///
     /// ```
     /// # use tenure_backends::{Backend, Error, Guard};
@@ -94,7 +94,7 @@ impl<B: Backend> Guard<B> {
         self.hold.check().map_err(|cause| Error::Lost { cause })
     }
 
-    /// How it stands at this moment: valid, doubtful, or lost and why.
+    /// Returns the current standing: valid, doubtful, or lost and why.
     ///
     /// ```
     /// # fn example<B: tenure_backends::Backend>(guard: tenure_backends::Guard<B>) {
@@ -105,7 +105,7 @@ impl<B: Backend> Guard<B> {
         self.hold.standing()
     }
 
-    /// Follows how it stands.
+    /// Subscribes to changes of the standing.
     ///
     /// ```
     /// # async fn example<B: tenure_backends::Backend>(guard: tenure_backends::Guard<B>) {
@@ -117,7 +117,7 @@ impl<B: Backend> Guard<B> {
         self.hold.standings()
     }
 
-    /// Waits until the lock is lost, and tells why.
+    /// Waits until the lock is lost, and returns why.
     ///
     /// ```
     /// # async fn example<B: tenure_backends::Backend>(guard: tenure_backends::Guard<B>) {
@@ -128,7 +128,7 @@ impl<B: Backend> Guard<B> {
         self.cancellation.cancelled().await.cause()
     }
 
-    /// For work that cannot be dropped: tells it when to stop, from a thread of its own.
+    /// Returns a handle that tells work when to stop, from a thread of its own; for work that cannot be dropped.
     ///
     /// ```
     /// # fn example<B: tenure_backends::Backend>(guard: tenure_backends::Guard<B>) {
@@ -139,7 +139,7 @@ impl<B: Backend> Guard<B> {
         self.cancellation.clone()
     }
 
-    /// Runs work that is dropped at its current await if the lock is lost, and never polled after that.
+    /// Runs work, drops it at its current await if the lock is lost, and never polls it after that.
     ///
     /// ```
     /// # async fn build() -> u32 { 7 }
@@ -151,7 +151,7 @@ impl<B: Backend> Guard<B> {
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
         let mut cancelled = pin!(self.lost());
         let mut work: Pin<Box<F>> = Box::pin(work);
-        // The clock is asked before every step of the work: after a pause no step is taken on an old belief.
+        // Read the clock before every poll of the work: after a pause, no step may run on an old check.
         let done = std::future::poll_fn(|context| {
             if let Poll::Ready(cause) = cancelled.as_mut().poll(context) {
                 return Poll::Ready(Err(cause));
@@ -166,7 +166,7 @@ impl<B: Backend> Guard<B> {
         done
     }
 
-    /// Gives the lock back and waits until the store has taken it. The work has stopped.
+    /// Releases the lock and waits until the store has acknowledged it. The caller must have stopped its work.
     ///
     /// ```
     /// # use tenure_backends::{Backend, Error, Guard};
@@ -177,7 +177,7 @@ impl<B: Backend> Guard<B> {
     pub async fn release(mut self) -> Result<(), Error> {
         let lost = self.hold.check();
         let inner = self.inner.take().expect("a guard is released once");
-        // Whoever stops waiting for this does not stop it.
+        // The release runs in a task of its own, so it continues if the caller stops waiting.
         let runtime = inner.shared.runtime.clone();
         let done = runtime.spawn(inner.finish()).await;
         lost.map_err(|cause| Error::Lost { cause })?;
@@ -186,7 +186,8 @@ impl<B: Backend> Guard<B> {
 }
 
 impl<B: Backend<Promise = Fenced>> Guard<B> {
-    /// The fencing token: larger than that of every grant before. Hand it to whatever the lock protects.
+    /// Returns the fencing token, which is larger than that of every grant before. Pass it to the resource that the
+    /// lock protects.
     ///
     /// ```
     /// # use tenure_backends::{Guard, Memory};
@@ -210,14 +211,15 @@ impl<B: Backend> Drop for Guard<B> {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.take() {
             let runtime = inner.shared.runtime.clone();
-            // If the store cannot be told, the key runs out by itself.
+            // If the release fails, the key expires.
             runtime.spawn(async move { inner.finish().await.is_ok() });
         }
     }
 }
 
 impl<B: Backend> Inner<B> {
-    /// The work has stopped: the lock is given back, also a lost one, so that nobody waits for its time to run out.
+    /// Releases the lock, whose work has stopped. A lost lock is released too, so that other clients need not wait
+    /// until it expires.
     async fn finish(self) -> Result<(), Error> {
         let Self { shared, lock, owner, hold, keeper } = self;
         keeper.abort();
@@ -234,7 +236,7 @@ impl<B: Backend> Inner<B> {
     }
 }
 
-/// Renews until the lock is lost or given back. Every try goes its own way and has its own time.
+/// Renews the lock until it is lost or released. Each attempt runs independently, with a timeout of its own.
 async fn keep<B: Backend>(shared: Arc<Shared<B>>, lock: String, owner: Owner, hold: Arc<Hold>) {
     loop {
         if let Some(number) = hold.renewal() {

@@ -1,8 +1,8 @@
-//! How does the SDK's handle work over stores that are not Tenure?
+//! Provides the SDK's lock handle over stores other than Tenure.
 //!
-//! A [`Backend`] knows four things: to put a key if it is absent, to swap it and to delete it if it still is
-//! ours, and to watch it. [`Locks`] makes locks of that, with the handle of the SDK: a [`Guard`] that is lost
-//! before the store can give the lock to anyone else. The same engine decides when that is.
+//! A [`Backend`] has four operations: put a key if it is absent, swap it and delete it if it is still ours, and watch
+//! it. [`Locks`] builds locks on that, with the handle of the SDK: a [`Guard`] that is lost before the store can give
+//! the lock to another client. The SDK's own lease state decides when that is.
 //!
 //! ```
 //! use tenure_backends::{Locks, Memory};
@@ -16,9 +16,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Not every store can promise the same. What it promises is in its type: [`Fenced`] stores give every grant a
-//! token larger than all before, [`EfficiencyOnly`] stores cannot, and a program that needs a token does not
-//! compile with them:
+//! Not every store can promise the same. Its type states what it promises: [`Fenced`] stores give every grant a token
+//! larger than all before it, and [`EfficiencyOnly`] stores cannot. A program that needs a token does not compile with
+//! them:
 //!
 //! ```compile_fail,E0599
 //! # async fn example(locks: tenure_backends::Locks<tenure_backends::Redis>) -> Result<(), tenure_backends::Error> {

@@ -1,4 +1,4 @@
-//! How does a program ask for locks of a store?
+//! Configures the locks of a store, and builds lock requests.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -15,9 +15,9 @@ use crate::backend::Backend;
 use crate::error::Error;
 use crate::guard::Guard;
 
-/// How long a lock is kept by the store after a renewal, if nobody says.
+/// The default ttl.
 const TTL: Duration = Duration::from_secs(15);
-/// How long a store may be silent.
+/// The default bound on how long a store may be silent.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The locks of one store. Cheap to clone; all clones share one watchdog.
@@ -35,17 +35,17 @@ pub struct Locks<B: Backend> {
     pub(crate) shared: Arc<Shared<B>>,
 }
 
-/// What all asks and guards of a store share.
+/// What all requests and guards of a store share.
 pub(crate) struct Shared<B> {
     pub(crate) backend: B,
     pub(crate) timeout: Duration,
     pub(crate) runtime: Handle,
-    /// Nothing only with a bug planted: the runtime alone looks after time then.
+    /// `None` only with a planted bug: then only timers of the runtime check the time.
     pub(crate) watchdog: Option<Watchdog>,
     pace: Pace,
 }
 
-/// How locks of a store shall be.
+/// The settings of a store's locks.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -64,7 +64,7 @@ pub struct Builder<B: Backend> {
     timeout: Duration,
 }
 
-/// An ask for a lock; awaiting it waits for the lock.
+/// A request for a lock. Awaiting it waits for the lock.
 ///
 /// ```
 /// # use tenure_backends::{Error, Locks, Memory};
@@ -93,7 +93,7 @@ pub(crate) enum Wait {
 }
 
 impl<B: Backend> Locks<B> {
-    /// Locks with the usual times. Needs a Tokio runtime, on which they are renewed.
+    /// Creates locks with the default times. Needs a Tokio runtime, on which they are renewed.
     ///
     /// ```
     /// # use tenure_backends::{Locks, Memory};
@@ -103,7 +103,7 @@ impl<B: Backend> Locks<B> {
         Self::builder(backend).start()
     }
 
-    /// Sets up locks otherwise than usual.
+    /// Returns a builder with the default settings.
     ///
     /// ```
     /// # use tenure_backends::{Locks, Memory};
@@ -113,7 +113,7 @@ impl<B: Backend> Locks<B> {
         Builder { backend, ttl: TTL, window: None, grace: Duration::ZERO, timeout: TIMEOUT }
     }
 
-    /// Asks for a lock; awaiting it waits until it is free.
+    /// Requests a lock. Awaiting it waits until the lock is granted.
     ///
     /// ```
     /// # use tenure_backends::{Backend, Locks};
@@ -126,8 +126,8 @@ impl<B: Backend> Locks<B> {
         LockAsk { shared, lock: lock.into(), wait: Wait::Unlimited, pace }
     }
 
-    /// Waits for a lock, runs the work, gives the lock back. If the lock is lost, the work is dropped at its current
-    /// await and the answer is [`Error::Lost`].
+    /// Waits for a lock, runs the work, and releases the lock. If the lock is lost, the work is dropped at its current
+    /// await and the result is [`Error::Lost`].
     ///
     /// ```
     /// # use tenure_backends::{Backend, Locks};
@@ -141,12 +141,12 @@ impl<B: Backend> Locks<B> {
     {
         let guard = self.lock(lock).await?;
         let done = guard.run(work(&guard)).await;
-        // The work was done in time; what became of the lock afterwards does not undo it.
+        // The work was done in time; a failed release afterwards does not undo it.
         let _ = guard.release().await;
         done
     }
 
-    /// The store behind them.
+    /// Returns the store.
     ///
     /// ```
     /// # use tenure_backends::{Locks, Memory};
@@ -172,7 +172,7 @@ impl<B: Backend> fmt::Debug for Locks<B> {
 }
 
 impl<B: Backend> Builder<B> {
-    /// How long the store keeps a lock after a renewal.
+    /// Sets how long the store keeps a lock after a renewal.
     ///
     /// ```
     /// # use tenure_backends::{Locks, Memory};
@@ -183,7 +183,7 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// How long a lock is relied on after a renewal; otherwise half of the ttl.
+    /// Sets how long a lock is relied on after a renewal. The default is half of the ttl.
     ///
     /// ```
     /// # use tenure_backends::{Locks, Memory};
@@ -194,7 +194,7 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// How long work takes to stop.
+    /// Sets how long work takes to stop.
     ///
     /// ```
     /// # use tenure_backends::{Locks, Memory};
@@ -205,7 +205,7 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// How long the store may be silent before an ask is given up.
+    /// Sets how long the store may be silent before a request is given up.
     ///
     /// ```
     /// # use tenure_backends::{Locks, Memory};
@@ -216,7 +216,7 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// Starts the watchdog. Nothing is asked of the store yet.
+    /// Starts the watchdog. Sends nothing to the store yet.
     ///
     /// ```
     /// # use tenure_backends::{Locks, Memory};
@@ -246,7 +246,7 @@ impl<B: Backend> Builder<B> {
 }
 
 impl<B: Backend> LockAsk<B> {
-    /// Waits at most so long.
+    /// Waits for at most `wait`.
     ///
     /// ```
     /// # use tenure_backends::{Backend, Locks};

@@ -1,9 +1,10 @@
-//! Is a lock over a store never held by two, and never waited for in vain, whatever is late, lost or cut off?
+//! Tests that a lock over a store is never held by two clients and never waited for in vain, under delays, losses and
+//! partitions.
 //!
-//! Some clients want the same lock again and again, over a store in memory on virtual time, whose every message
-//! has a fate drawn from one seed. Each step of work that a check allowed while the store's books name another
-//! holder is a violation of T4; a client that still waits when everybody else has long gone is a lost
-//! notification. Planted bugs must be caught within the same number of schedules.
+//! Several clients want the same lock again and again, over a store in memory on virtual time. One seed decides the
+//! fate of every message. Each step of work that a check allowed while the store names another holder is a violation of
+//! T4. A client that still waits when all others are long done is a lost notification. Planted bugs must be caught
+//! within the same number of schedules.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,13 +56,13 @@ fn script(store: &Memory, seed: u64) {
     store.script(move |call| {
         let mut rng = rng.lock().unwrap();
         let there = way(&mut rng, wild);
-        // What is lost to a watch breaks it; that is a fate for wild schedules, too.
+        // A lost event breaks its watch; that happens in wild schedules only, too.
         let back = if call.action == Action::Event { there } else { way(&mut rng, wild) };
         Fate { there, back }
     });
 }
 
-/// One client's life: rounds of waiting, working, and giving back in some way.
+/// Runs one client: rounds of waiting, working, and releasing in one of several ways.
 async fn client(
     store: Memory,
     mut rng: fastrand::Rng,
@@ -139,7 +140,7 @@ async fn world(seed: u64, tally: &Tally) -> Result<(), String> {
         all.push(Box::pin(client));
     }
     let everybody = async {
-        // All of them on this task, in the order of their timers.
+        // Polls all of them on this task, in the order of their timers.
         let mut results = vec![None; all.len()];
         std::future::poll_fn(|context| {
             for (result, client) in results.iter_mut().zip(&mut all) {
@@ -164,7 +165,7 @@ async fn world(seed: u64, tally: &Tally) -> Result<(), String> {
     }
 }
 
-/// The first violation among so many schedules, with its seed.
+/// Returns the first violation among the schedules, with its seed.
 fn find(tally: &Tally) -> Option<(u64, String)> {
     (0..SCHEDULES).find_map(|seed| {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -207,7 +208,7 @@ fn a_lock_that_was_given_back_cancels_nobody() {
     runtime.block_on(async {
         let _virtual = virtual_time::enter();
         let store = Memory::new();
-        // A renewal that is on its way while the lock is given back finds that it is not there.
+        // A renewal that is on its way during the release finds that the key is gone.
         store.script(|call| match call.action {
             Action::Swap => Fate::after(Duration::from_secs(1)),
             _ => Fate::default(),
@@ -219,7 +220,7 @@ fn a_lock_that_was_given_back_cancels_nobody() {
         guard.release().await.unwrap();
         tokio::time::sleep(TTL * 2).await;
         assert!(!stop.is_cancelled());
-        // One that somebody deletes is lost as soon as a renewal finds out.
+        // A lock whose key another client deletes is lost as soon as a renewal finds out.
         let guard = locks.lock(LOCK).await.unwrap();
         assert!(store.delete(LOCK));
         assert_eq!(guard.lost().await, tenure::Cause::Gone);
@@ -227,7 +228,7 @@ fn a_lock_that_was_given_back_cancels_nobody() {
     });
 }
 
-/// How long after the last renewal a thread that watches for itself is told to stop, while the runtime is blocked.
+/// How long after the last renewal a polling thread is told to stop, while the runtime is blocked.
 fn told_after(ttl: Duration) -> Duration {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async move {

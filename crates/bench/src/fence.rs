@@ -1,4 +1,4 @@
-//! What does a resource pay for refusing the dead and the liars?
+//! Measures what a resource pays for refusing stale and forged tokens.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -19,14 +19,15 @@ use crate::clock::timed;
 use crate::figure::Figures;
 use crate::postgres;
 
-/// Rounds of each measurement, short ones that nobody else's work gets between; the median counts.
+/// The number of rounds of each measurement. They are short, so that other work rarely interrupts one; the median
+/// counts.
 const ROUNDS: usize = 200;
-/// What is done in a round.
+/// The number of operations in a round.
 const IN_ROUND: u64 = 500;
-/// Tickets that differ; fewer than are remembered.
+/// The number of different tickets: fewer than the cache keeps.
 const TICKETS: u64 = 1_000;
 
-/// Takes all figures. `quick` does a hundredth of the work.
+/// Takes all measurements. `quick` does a hundredth of the work.
 pub(crate) fn run(quick: bool) -> Result<Figures> {
     let scale = if quick { 100 } else { 1 };
     let mut figures = Figures::default();
@@ -86,7 +87,7 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Requests to a service that does nothing, one after the other, with this text as their token.
+/// Measures sequential requests to a service that does nothing, with this text as their token.
 fn requests_us(quick: bool, fence: Option<FenceLayer>, text: &str) -> Result<f64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let service = tower::service_fn(|_: Request<()>| async {
@@ -117,7 +118,7 @@ fn requests_us(quick: bool, fence: Option<FenceLayer>, text: &str) -> Result<f64
     Ok(took)
 }
 
-/// The median of what one thing in a round takes.
+/// The median time of one operation in a round.
 fn median_us(quick: bool, mut round: impl FnMut()) -> f64 {
     let rounds = if quick { 5 } else { ROUNDS };
     let mut took: Vec<Duration> = (0..rounds).map(|_| timed(&mut round).1).collect();
@@ -125,7 +126,7 @@ fn median_us(quick: bool, mut round: impl FnMut()) -> f64 {
     took[rounds / 2].as_secs_f64() * 1e6 / IN_ROUND as f64
 }
 
-/// A member that signs.
+/// A member that signs tickets.
 struct Signer {
     pair: Ed25519KeyPair,
 }

@@ -1,15 +1,15 @@
-//! How are figures shown, to a person and to a machine?
+//! Prints the results, for people and for programs.
 
 use std::fmt::Write;
 
-/// Figures of one run, in the order in which they were taken.
+/// The results of one run, in the order in which they were taken.
 #[derive(Default)]
 pub(crate) struct Figures(Vec<Figure>);
 
 struct Figure {
     name: String,
     value: f64,
-    /// What the figure means, with its unit and the value to reach, if there is one.
+    /// What the result means, with its unit and the target value, if there is one.
     meaning: String,
 }
 
@@ -41,7 +41,7 @@ impl Figures {
     }
 }
 
-/// Whole numbers from a hundred on, two places below.
+/// Formats whole numbers from a hundred on, and two decimal places below.
 fn shown(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }

@@ -1,4 +1,4 @@
-//! How fast is it, and how big?
+//! Runs the benchmarks: speed, memory and size.
 
 mod clock;
 mod cluster;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// The one that ships.
+/// The same allocator as in the shipped binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,7 +1,7 @@
-//! How much memory does one lock, waiter or lease take?
+//! Measures how much memory one lock, waiter or lease takes.
 //!
-//! Each kind is built in a process of its own, and what the process grew by is divided by how
-//! many there are: indexes, spare room and the allocator's own needs are all in it.
+//! Each kind is built in a process of its own. The growth of the process is divided by the number of objects, so it
+//! includes indexes, spare capacity and the allocator's overhead.
 
 use std::process::Command as Process;
 
@@ -55,10 +55,10 @@ fn in_own_process(kind: Kind, count: u64) -> Result<f64> {
     String::from_utf8(output.stdout)?.trim().parse().context("reading the measured bytes")
 }
 
-/// Builds `count` objects and says what one of them takes.
+/// Builds `count` objects, and returns the bytes that one of them takes.
 pub(crate) fn bytes_per_object(kind: Kind, count: u64) -> Result<f64> {
     let mut load = Load::new();
-    // History has its own limit; it is kept out of the picture.
+    // The history has a limit of its own; it is kept out of the measurement.
     load.apply_all(&[encoded(Command::SetLimits(vec![(Limit::HistoryRevisions, 1)]))]);
     let name = |lock: u64| format!("jobs/import/{lock:08}");
     let before = match kind {
@@ -69,7 +69,7 @@ pub(crate) fn bytes_per_object(kind: Kind, count: u64) -> Result<f64> {
                 let lease = leases[usize::try_from(lock % 1_000)?];
                 load.apply_all(&[encoded(acquire(lease, &name(lock), Wait::No))]);
             }
-            // Somebody has listed them: their names are in order.
+            // A list request has put their names in order.
             if kind == Kind::ListedLock {
                 load.machine.settle_lists(usize::MAX);
             }
@@ -101,7 +101,7 @@ pub(crate) fn bytes_per_object(kind: Kind, count: u64) -> Result<f64> {
     Ok(grown as f64 / count as f64)
 }
 
-/// A wait that closes no ring, so that no search for one is part of the measurement.
+/// A wait that closes no cycle, so that the search for deadlocks is not part of the measurement.
 fn independent(lease: Handle, lock: &str) -> Command<'_> {
     match acquire(lease, lock, Wait::Unlimited) {
         Command::Acquire(acquire) => Command::Acquire(Acquire { independent: true, ..acquire }),
@@ -109,7 +109,7 @@ fn independent(lease: Handle, lock: &str) -> Command<'_> {
     }
 }
 
-/// What this process has in memory.
+/// The resident memory of this process.
 pub(crate) fn resident_bytes() -> Result<u64> {
     let statm =
         std::fs::read_to_string("/proc/self/statm").context("reading this process's memory")?;

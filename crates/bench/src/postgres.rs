@@ -1,4 +1,4 @@
-//! What does the fence in PostgreSQL cost: in round trips, and in time?
+//! Measures what the fence in PostgreSQL costs, in round trips and in time.
 
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -21,9 +21,9 @@ use tokio_postgres::{Client, NoTls, Statement};
 use crate::clock::timed;
 use crate::figure::Figures;
 
-/// Transactions of each kind, in turns; the median counts.
+/// The number of transactions of each kind, alternating; the median counts.
 const ROUNDS: u64 = 500;
-/// How often a server that starts is looked for.
+/// How often to try to connect to a server that is starting.
 const TRIES: u32 = 3_000;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
@@ -45,7 +45,7 @@ pub(crate) fn run(quick: bool, figures: &mut Figures) -> Result<()> {
             let before = trips.load(Ordering::Relaxed);
             let (done, took) = timed(|| runtime.block_on(transaction(&mut client, &update, token)));
             done?;
-            // The first of each is for warming up.
+            // The first round of each kind is for warming up.
             if round > 0 {
                 kind.took.push(took);
                 kind.trips += trips.load(Ordering::Relaxed) - before;
@@ -84,7 +84,7 @@ async fn transaction(client: &mut Client, update: &Statement, token: Option<Toke
     Ok(tx.commit().await?)
 }
 
-/// What transactions of one kind took.
+/// The times of transactions of one kind.
 #[derive(Default)]
 struct Kind {
     took: Vec<Duration>,
@@ -98,7 +98,7 @@ impl Kind {
     }
 }
 
-/// A server in a directory of its own, with the settings that it has by itself. It ends with this value.
+/// A server in a directory of its own, with its default settings. It ends with this value.
 struct Server {
     port: u16,
     child: Child,
@@ -109,7 +109,7 @@ impl Server {
     fn start(programs: &Path) -> Result<Self> {
         let dir = tempfile::tempdir().context("a directory for PostgreSQL")?;
         let data = dir.path().join("data");
-        // It does not serve as root.
+        // PostgreSQL refuses to run as root.
         let root = dir.path().metadata()?.uid() == 0;
         if root {
             chown(dir.path(), Some(user()?), None)?;
@@ -118,7 +118,7 @@ impl Server {
         init.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-D"]).arg(&data);
         let said = init.output().context("cannot start initdb")?;
         ensure!(said.status.success(), "initdb: {}", String::from_utf8_lossy(&said.stderr));
-        // Free at this moment; somebody who takes it in between makes the server say so and end.
+        // Free at this moment; if another process takes it in between, the server reports that and ends.
         let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let mut serve = as_user(root, &programs.join("postgres"));
         serve.arg("-D").arg(&data).arg("-k").arg(dir.path());
@@ -127,7 +127,8 @@ impl Server {
         Ok(Self { port, child: child.context("cannot start postgres")?, _dir: dir })
     }
 
-    /// A connection, and how often something was sent after something had come.
+    /// Opens a connection with a counter of round trips: how often something was sent after something had been
+    /// received.
     async fn connect(&self) -> Result<(Client, Arc<AtomicU64>)> {
         let mut settings = tokio_postgres::Config::new();
         settings.user("postgres").dbname("postgres");
@@ -150,7 +151,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Politely: one that is killed leaves shared memory behind.
+        // Gracefully: a killed server leaves shared memory behind.
         let pid = self.child.id().to_string();
         let asked = Command::new("kill").args(["-INT", &pid]).status();
         if !asked.is_ok_and(|status| status.success()) {
@@ -164,7 +165,7 @@ impl Drop for Server {
 struct Counted {
     stream: TcpStream,
     trips: Arc<AtomicU64>,
-    /// Whether something has come since something was sent.
+    /// Whether something was received since something was sent.
     heard: bool,
 }
 
@@ -209,21 +210,21 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// Where Debian keeps the newest server.
+/// Where Debian installs the newest server.
 fn programs() -> Option<PathBuf> {
     let found = std::fs::read_dir("/usr/lib/postgresql").ok()?;
     let versions = found.filter_map(|it| Some(it.ok()?.path().join("bin")));
     versions.filter(|bin| bin.join("initdb").exists()).max()
 }
 
-/// The user that the package made.
+/// The user that the package created.
 fn user() -> Result<u32> {
     let users = std::fs::read_to_string("/etc/passwd")?;
     let id = users.lines().find_map(|line| line.strip_prefix("postgres:x:")?.split(':').next());
     Ok(id.context("there is no user postgres")?.parse()?)
 }
 
-/// A command that ends when we do, as that user if we may not run it ourselves.
+/// A command that ends with this process, run as that user if root may not run it.
 fn as_user(root: bool, program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     if root {

@@ -1,4 +1,4 @@
-//! How soon does the binary say something, and how large is it?
+//! Measures how soon the binary prints something, and how large it is.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use crate::clock::timed;
 use crate::figure::Figures;
 
-/// Starts of each command, after a few that are not counted.
+/// The number of measured starts of each command, and of warm-up starts before them.
 const STARTS: usize = 100;
 const WARM_UP: usize = 10;
 
@@ -20,7 +20,7 @@ const COMMANDS: [(&str, &[&str]); 4] = [
     ("completions", &["completions", "bash"]),
 ];
 
-/// Takes all figures of a binary.
+/// Takes all measurements of a binary.
 pub(crate) fn run(binary: &Path) -> Result<Figures> {
     let mut figures = Figures::default();
     let size = std::fs::metadata(binary).with_context(|| format!("looking at {binary:?}"))?.len();

@@ -1,4 +1,4 @@
-//! What can an operator ask and do from a program?
+//! Implements the operator's requests: explain, show, list, force, revoke, status, and the cause of a loss.
 
 use tenure_types::{LeaseId, Token};
 use tenure_wire::{convert, v1};
@@ -17,24 +17,25 @@ use crate::shared::{Identity, Shared, cause};
 
 pub use tenure_wire::v1::{ExplainResponse as Explanation, LockView, StatusResponse as Status};
 
-/// Pages of history that are looked through, at most.
+/// The maximum number of history pages that one lookup reads.
 const PAGES_MAX: usize = 100;
 
-/// Whether somebody who loses a lock may stop first.
+/// Whether a holder that loses its lock may stop its work first.
 ///
 /// ```
 /// assert_ne!(tenure::Urgency::StopFirst, tenure::Urgency::Now);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
-    /// Nobody may start before the holder has confirmed that it stopped, or its lease would have ended.
+    /// The lock goes to the next waiter only after the holder has confirmed that it stopped, or after its lease would
+    /// have ended.
     StopFirst,
-    /// At once. Only a fence protects the resource then.
+    /// The lock goes to the next waiter at once. Only a fence protects the resource from the old holder then.
     Now,
 }
 
 impl Client {
-    /// Who has a lock, who waits for it, and when it can be free.
+    /// Returns who holds a lock, who waits for it, and when it can be free.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -50,7 +51,7 @@ impl Client {
         }
     }
 
-    /// A lock and its holders; nothing if nobody holds or awaits it.
+    /// Returns a lock and its holders, or `None` if no lease holds it or waits for it.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -65,7 +66,8 @@ impl Client {
         }
     }
 
-    /// Locks whose names begin so, in the order of their names, a page at a time: after `after`.
+    /// Returns one page of the locks whose names start with `prefix`, ordered by name. The page starts behind the name
+    /// `after`.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -82,7 +84,7 @@ impl Client {
         Ok(self.single(asked).await?.locks)
     }
 
-    /// Takes a lock away from whoever holds it under this token.
+    /// Takes a lock away from the holder that has it under this token.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client, token: tenure::Token) -> Result<(), tenure::Error> {
@@ -109,7 +111,7 @@ impl Client {
         }
     }
 
-    /// Ends somebody else's lease and everything bound to it.
+    /// Ends the lease of another client and everything bound to it.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client, lease: tenure::LeaseId) -> Result<(), tenure::Error> {
@@ -136,7 +138,7 @@ impl Client {
         }
     }
 
-    /// How the cluster and its members are.
+    /// Returns the state of the cluster and of its members.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -148,11 +150,11 @@ impl Client {
         self.single(async |channel| ClusterServiceClient::new(channel).status(ask).await).await
     }
 
-    /// How a grant was lost, by whom and why, as the cluster's history has it; nothing if it was not lost, or if the
-    /// history does not reach back there any more.
+    /// Returns how a grant was lost, by whom and why, from the cluster's history. Returns `None` if the grant was not
+    /// lost, or if the history no longer reaches back that far.
     ///
-    /// A grant whose owner itself revoked the lease is lost as well: revoked, by nobody that is named. Of a lease that
-    /// somebody else revoked the history of its locks has by whom, but no reason.
+    /// A grant also counts as lost if its own client revoked the lease: the cause is then "revoked" and no client is
+    /// named. If another client revoked the lease, the history of its locks names that client but carries no reason.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client, token: tenure::Token) -> Result<(), tenure::Error> {
@@ -174,12 +176,12 @@ impl Client {
 }
 
 impl Guard {
-    /// Why the lock was lost, by whom, and their reason. Whoever heard of it when it happened knows; otherwise the
-    /// cluster's history is asked: a guard that was cut off in that moment only learns that its lock is gone. Nothing
-    /// if the lock is not lost.
+    /// Returns why the lock was lost, by whom, and the reason given. Returns `None` if the lock is not lost.
     ///
-    /// What the history answers is what [`Client::why_taken`] does: also for a lease that its owner itself revoked, and
-    /// of one that somebody else revoked by whom, but no reason.
+    /// A guard that was connected at that moment already knows the answer. A guard that was cut off only learns that
+    /// its lock is gone, so this call reads the cluster's history, with the limits of [`Client::why_taken`]: it also
+    /// reports a lease that its own client revoked, and for a lease that another client revoked it names that client
+    /// but no reason.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
@@ -214,7 +216,7 @@ impl Shared {
             let page = self.single(asked).await?;
             let events = page.batches.iter().flat_map(|batch| &batch.events);
             let mut ours = events.filter(|event| event.token == token.get());
-            // Of all that happens to a grant, only its loss has a cause of ours.
+            // Of all events of a grant, only its loss has a cause that `cause` maps to something other than `Gone`.
             if let Some(event) = ours.find(|event| cause(event.cause()) != Cause::Gone) {
                 let (by, reason) = (event.by.as_deref(), event.reason.as_deref());
                 let (by, reason) = (by.unwrap_or_default(), reason.unwrap_or_default());
@@ -228,7 +230,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// A question outside of the session, within the time that any request has.
+    /// Sends a query outside of the session, within the usual request timeout.
     pub(crate) async fn single<T>(
         &self,
         ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
@@ -241,7 +243,7 @@ impl Shared {
     }
 }
 
-/// What became of a question that was not answered: asking changes nothing.
+/// Converts the status of a failed query. A query changes nothing, so the result is never "unknown".
 fn told(status: &tonic::Status) -> Error {
     failed(status).unwrap_or(Error::Unavailable)
 }

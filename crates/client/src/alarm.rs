@@ -1,11 +1,11 @@
-//! How does a thread sleep until a moment of the clock that counts while the machine sleeps?
+//! Lets a thread sleep until an instant of the clock that also counts while the machine is suspended.
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) use steps::Alarm;
 #[cfg(target_os = "linux")]
 pub(crate) use timer::Alarm;
 
-/// A timer of the system, of the clock itself.
+/// Linux: a kernel timer (timerfd) on the boot-time clock.
 #[cfg(target_os = "linux")]
 mod timer {
     use std::io;
@@ -20,7 +20,7 @@ mod timer {
     use crate::clock;
     use crate::life::Moment;
 
-    /// If the timer cannot be read, the thread looks that often all the same.
+    /// The polling interval if the timer cannot be read.
     const WITHOUT_TIMER: Duration = Duration::from_millis(50);
 
     pub(crate) struct Alarm(OwnedFd);
@@ -30,9 +30,9 @@ mod timer {
             Ok(Self(timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?))
         }
 
-        /// Rings at this moment and not at the one before; at once if it is over.
+        /// Sets the alarm to this instant and replaces the previous one. An instant in the past fires at once.
         pub(crate) fn set(&self, at: Moment) {
-            // A microsecond more: rounding must not make it ring too early.
+            // One microsecond more, so that rounding never makes the alarm fire early.
             let at = if at > clock::boot() { at.micros() + 1 } else { 1 };
             let value = Timespec {
                 tv_sec: i64::try_from(at / 1_000_000).unwrap_or(i64::MAX),
@@ -45,7 +45,7 @@ mod timer {
             }
         }
 
-        /// Until it rings.
+        /// Blocks until the alarm fires.
         pub(crate) fn wait(&self) {
             let mut fired = [0; 8];
             if let Err(error) = rustix::io::read(&self.0, &mut fired) {
@@ -56,7 +56,8 @@ mod timer {
     }
 }
 
-/// Where the system's timers stop with the machine: short steps, so that after a sleep it is late by one at most.
+/// Other systems, whose timers stop while the machine is suspended: waits in short steps, so that after a resume the
+/// alarm is late by one step at most.
 #[cfg(any(test, not(target_os = "linux")))]
 mod steps {
     use std::io;
@@ -79,13 +80,13 @@ mod steps {
             Ok(Self { at: Mutex::new(None), changed: Condvar::new() })
         }
 
-        /// Rings at this moment and not at the one before; at once if it is over.
+        /// Sets the alarm to this instant and replaces the previous one. An instant in the past fires at once.
         pub(crate) fn set(&self, at: Moment) {
             *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
             self.changed.notify_all();
         }
 
-        /// Until it rings.
+        /// Blocks until the alarm fires.
         pub(crate) fn wait(&self) {
             let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
             loop {
@@ -130,7 +131,7 @@ mod tests {
         steps.set(soon);
         steps.wait();
         assert!(clock::boot() >= soon);
-        // Somebody else sets it while a thread waits for nothing.
+        // Another thread sets the alarm while this one waits without any.
         let other = steps.clone();
         let waiting = std::thread::spawn(move || other.wait());
         steps.set(Moment::from_micros(1));

@@ -1,4 +1,4 @@
-//! What can be said when asking for a lock?
+//! Builds lock requests: mode, wait, ttl and the other options of an acquire.
 
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::lease::Held;
 use crate::shared::Shared;
 use crate::wait;
 
-/// How long somebody is willing to queue.
+/// How long a request is willing to queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
     No,
@@ -25,7 +25,7 @@ pub(crate) enum Wait {
     Unlimited,
 }
 
-/// Everything about an ask but the lease.
+/// All options of a lock request except its lease.
 #[derive(Clone)]
 pub(crate) struct Ask {
     pub(crate) locks: Vec<String>,
@@ -42,13 +42,13 @@ pub(crate) struct Ask {
     pub(crate) on_queued: Option<Arc<dyn Fn(u64) + Send + Sync>>,
 }
 
-/// Under which lease.
+/// The lease that a request acquires under: an existing one, or a new one of its own.
 enum Under {
     Existing(Arc<Held>),
     Own(Arc<Shared>),
 }
 
-/// An ask for a lock. Awaiting it waits for its turn and gives the guard.
+/// A request for a lock. Awaiting it waits in the queue and returns the guard.
 ///
 /// ```no_run
 /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -59,7 +59,7 @@ enum Under {
 #[must_use = "nothing is asked for until this is awaited"]
 pub struct LockAsk {
     under: Under,
-    /// Apart: it is moved about a lot.
+    /// Boxed, because the builder methods move it often.
     pub(crate) ask: Box<Ask>,
     pub(crate) fence: Option<Arc<dyn Fence>>,
 }
@@ -82,7 +82,7 @@ impl Ask {
         }
     }
 
-    /// As it is sent, without the lease.
+    /// Builds the wire request without the lease.
     pub(crate) fn request(&self, wait_ms: Option<u64>) -> v1::AcquireRequest {
         let (mode, slots) = convert::mode(self.mode);
         let mut request = v1::AcquireRequest {
@@ -104,7 +104,7 @@ impl Ask {
         request
     }
 
-    /// The wait as it is sent at first.
+    /// The wait of the first wire request, in milliseconds; `None` is unlimited.
     pub(crate) fn wait_ms(&self) -> Option<u64> {
         match self.wait {
             Wait::No => Some(0),
@@ -123,7 +123,7 @@ impl LockAsk {
         Self { under: Under::Own(shared), ask: Box::new(Ask::new(locks)), fence: None }
     }
 
-    /// Together with other shared holders, never with an exclusive one.
+    /// Acquires in shared mode: together with other shared holders, never together with an exclusive one.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -135,7 +135,7 @@ impl LockAsk {
         self
     }
 
-    /// One of so many numbered slots.
+    /// Acquires one of `of` numbered slots of a semaphore.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -148,7 +148,7 @@ impl LockAsk {
         self
     }
 
-    /// Queues at most so long.
+    /// Queues for at most `time`.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -160,7 +160,7 @@ impl LockAsk {
         self
     }
 
-    /// Does not queue: now or not at all.
+    /// Does not queue: the lock is granted at once, or the request is refused.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -177,7 +177,7 @@ impl LockAsk {
         self
     }
 
-    /// Nobody may have the lock for so long after an end that its holder did not ask for.
+    /// Withholds the lock from other clients for this long after a hold that its holder did not end itself.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -189,7 +189,7 @@ impl LockAsk {
         self
     }
 
-    /// Holds it no longer than this; more than the ttl.
+    /// Limits the hold to `time`, which must be longer than the ttl. The cluster then takes the lock away.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -201,7 +201,7 @@ impl LockAsk {
         self
     }
 
-    /// What the grant carries for others to see.
+    /// Attaches metadata to the grant, which other clients can read.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -213,7 +213,8 @@ impl LockAsk {
         self
     }
 
-    /// The lease's other tasks go on while this one waits, so this wait closes no ring.
+    /// Declares that other tasks of the lease continue while this one waits, so that deadlock detection ignores this
+    /// wait.
     ///
     /// ```no_run
     /// # async fn example(lease: tenure::Lease) -> Result<(), tenure::Error> {
@@ -225,7 +226,7 @@ impl LockAsk {
         self
     }
 
-    /// The ttl of the lease that the lock is given; without effect under an existing lease.
+    /// Sets the ttl of the lease that is created for the lock. Has no effect under an existing lease.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -237,7 +238,7 @@ impl LockAsk {
         self
     }
 
-    /// Declares how long the work takes to stop; refused if that does not fit the ttl.
+    /// Declares how long the work takes to stop. The request fails if that does not fit the ttl.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -249,7 +250,7 @@ impl LockAsk {
         self
     }
 
-    /// Relies on the lease for another time than half of its ttl after a renewal.
+    /// Sets how long the lease is relied on after a renewal. The default is half of its ttl.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -261,7 +262,7 @@ impl LockAsk {
         self
     }
 
-    /// Is told how many are ahead when the ask has to queue; again after a reconnect.
+    /// Calls `tell` with the number of waiters ahead when the request has to queue, and again after a reconnect.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -276,7 +277,8 @@ impl LockAsk {
     async fn acquire(self) -> Result<Guard, Error> {
         let acquired = match self.under {
             Under::Existing(held) => wait::under(held, self.ask).await,
-            // Apart: it is the longer of the two, and nobody shall carry both.
+            // Boxed, because it is the larger of the two futures, and the caller's future does not have to contain
+            // both.
             Under::Own(shared) => Box::pin(wait::own(shared, *self.ask)).await,
         };
         match &acquired {
@@ -296,7 +298,7 @@ impl IntoFuture for LockAsk {
 
     fn into_future(self) -> Self::IntoFuture {
         let span = tracing::debug_span!("lock", locks = ?self.ask.locks);
-        // Nobody carries what nobody looks at.
+        // Without a subscriber the span is not attached, which keeps the future small.
         if span.is_disabled() {
             Box::pin(self.acquire())
         } else {

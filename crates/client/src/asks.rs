@@ -1,7 +1,7 @@
-//! Who has asked on a session, what is still to be sent, and who is told what is heard?
+//! Tracks the pending requests of one session: what to send, and which task receives each response.
 //!
-//! One lock guards both directions: an ask finds a place for what is heard about it and puts its request where the
-//! session takes it from, in one step. Places and what they hold are used again.
+//! One mutex guards both directions: a request reserves its response slot and enters the outgoing queue in one step.
+//! Slots and their buffers are reused.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,20 +16,22 @@ use crate::clock;
 use crate::life::Moment;
 use crate::post::{Post, Said};
 
-/// Requests in one message.
+/// The maximum number of requests in one message.
 const TOGETHER_MAX: usize = 64;
-/// What a message weighs that nothing is added to: with the largest request it is still taken by every member.
+/// The size from which nothing more is added to a message. Even with the largest request on top, every member accepts
+/// it.
 const TOGETHER_BYTES: usize = 256 * 1024;
-/// What may wait to be sent, in requests and in bytes that can be many: as many as a member takes before it is busy.
-/// Beyond that its other end does not read, and whoever asks tries again until his time is over.
+/// The maximum number of queued requests, and of their payload bytes: as many as a member accepts before it reports
+/// that it is busy. A queue that reaches the bound means that the other end does not read; the caller then retries
+/// until its deadline.
 const OUTGOING_MAX: usize = 16 * 1024;
 const OUTGOING_BYTES: usize = 16 * 1024 * 1024;
-/// The low bits of a request's id are its place, so that many may be unanswered or queued on one session; the others
-/// tell its request from those that had the place before.
+/// The low bits of a request id are its slot, so that a session can have many unanswered or queued requests. The other
+/// bits distinguish the request from earlier ones in the same slot.
 const PLACE_BITS: u32 = 20;
 const PLACES_MAX: usize = 1 << PLACE_BITS;
 
-/// Everyone who has asked on one session.
+/// All pending requests of one session.
 #[derive(Default)]
 pub(crate) struct Asks {
     inner: Mutex<Inner>,
@@ -37,27 +39,27 @@ pub(crate) struct Asks {
 
 #[derive(Default)]
 struct Inner {
-    /// Whether nothing can be asked any more.
+    /// Whether the session no longer accepts requests.
     closed: bool,
     places: Vec<Place>,
     free: Vec<usize>,
-    /// What is to be sent, and how much of it can be much.
+    /// The requests to be sent, and their payload bytes.
     outgoing: Vec<v1::Request>,
     bytes: usize,
-    /// Who sends it, while he has nothing to send.
+    /// The waker of the sending half, while it has nothing to send.
     sender: Option<Waker>,
-    /// How many were told something since the last message left: they are expected to ask again.
+    /// How many tasks received a response since the last message left. They are expected to send again.
     told: usize,
 }
 
 struct Place {
-    /// The request that has the place, or had it last.
+    /// The id of the request that has the slot, or had it last.
     id: u64,
     taken: bool,
     post: Arc<Post>,
 }
 
-/// A request on its way, and what is heard about it. Dropping it stops listening.
+/// A request that was sent or queued, and its responses. Dropping it cancels the subscription.
 pub(crate) struct Asked {
     id: u64,
     asks: Arc<Asks>,
@@ -69,7 +71,7 @@ impl Asks {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a request sent; its id is given here. Nothing, if it cannot be sent any more, or not now.
+    /// Queues a request for sending and assigns its id. Returns `None` if the session is closed or the queue is full.
     pub(crate) fn ask(self: &Arc<Self>, mut request: v1::Request) -> Option<Asked> {
         let now = clock::boot();
         let (id, post, sender) = {
@@ -89,7 +91,7 @@ impl Asks {
         Some(Asked { id, asks: self.clone(), post })
     }
 
-    /// Tells everyone whom a message concerns. The wakers are only lent, to be used again.
+    /// Delivers a message to all requests it concerns. The caller lends `wakers` so that the buffer is reused.
     pub(crate) fn tell(&self, message: &mut v1::SessionResponse, wakers: &mut Vec<Waker>) {
         {
             let mut inner = self.lock();
@@ -107,21 +109,21 @@ impl Asks {
         wakers.drain(..).for_each(Waker::wake);
     }
 
-    /// Whoever has been waiting for an answer for so long no longer expects it soon.
+    /// Marks every request that has waited `time` for its answer as late, and wakes its task.
     pub(crate) fn late_after(&self, time: Duration, wakers: &mut Vec<Waker>) {
         let now = clock::boot();
         wakers.extend(self.lock().posts().filter_map(|post| post.late_after(time, now)));
         wakers.drain(..).for_each(Waker::wake);
     }
 
-    /// Whether somebody has been waiting for an answer for so long.
+    /// Whether any request has waited `time` for its answer.
     pub(crate) fn owe_for(&self, time: Duration) -> bool {
         let now = clock::boot();
         let owed = |post: &Arc<Post>| post.owed_since().is_some_and(|at| now.since(at) >= time);
         self.lock().posts().any(owed)
     }
 
-    /// Nothing is asked any more, and nobody will hear anything.
+    /// Closes the session: accepts no more requests and tells every pending one that the session is over.
     pub(crate) fn close(&self) {
         let mut wakers: Vec<Waker> = {
             let mut inner = self.lock();
@@ -138,12 +140,12 @@ impl Inner {
         self.places.iter().filter(|it| it.taken).map(|it| &it.post)
     }
 
-    /// Whether as much waits to be sent as may. What nobody waits for any more counts too: it is not looked for.
+    /// Whether the outgoing queue is at its bound. Cancelled requests count too, because they stay in the queue.
     fn is_full(&self) -> bool {
         self.outgoing.len() >= OUTGOING_MAX || self.bytes >= OUTGOING_BYTES
     }
 
-    /// A place for what is heard about a new request.
+    /// Reserves a response slot for a new request.
     fn place(&mut self, asked: Moment) -> Option<(u64, Arc<Post>)> {
         let at = match self.free.pop() {
             Some(at) => at,
@@ -155,7 +157,7 @@ impl Inner {
             None => return None,
         };
         let place = &mut self.places[at];
-        // A place is taken 2^44 times before an id comes again.
+        // A slot is reused 2^44 times before an id repeats.
         place.id = place.id.wrapping_add(1 << PLACE_BITS);
         place.taken = true;
         place.post.begin(asked);
@@ -179,7 +181,7 @@ impl Inner {
         }
     }
 
-    /// What goes in one message.
+    /// Takes the requests that go into one message.
     fn take(&mut self) -> Vec<v1::Request> {
         self.told = 0;
         if self.outgoing.len() <= TOGETHER_MAX && self.bytes <= TOGETHER_BYTES {
@@ -201,22 +203,22 @@ impl Inner {
 }
 
 impl Asked {
-    /// What is heard next.
+    /// Returns the next response.
     pub(crate) async fn next(&mut self) -> Said {
         self.post.next().await
     }
 
-    /// What is heard next, as long as it may be expected soon.
+    /// Returns the next response, or `None` once it is late.
     pub(crate) async fn soon(&mut self) -> Option<Said> {
         self.post.soon().await
     }
 
-    /// Puts back what was heard last.
+    /// Puts back the response that was returned last.
     pub(crate) fn put_back(&mut self, said: Said) {
         self.post.put_back(said);
     }
 
-    /// How long ago it was asked.
+    /// How long ago the request was queued.
     pub(crate) fn ago(&self) -> Duration {
         clock::boot().since(self.post.asked())
     }
@@ -229,11 +231,11 @@ impl Drop for Asked {
     }
 }
 
-/// What is said on a session: the greeting, then requests. Those that wait to be sent go in one message.
+/// The sending half of a session: the hello, then requests. Requests that wait at the same time share a message.
 pub(crate) struct Outgoing {
     hello: Option<v1::Hello>,
     asks: Arc<Asks>,
-    /// How many requests there were when the others were last given their turn.
+    /// How many requests waited when this task last yielded to the others.
     seen: usize,
 }
 
@@ -262,8 +264,8 @@ impl Stream for Outgoing {
             inner.sender = Some(context.waker().clone());
             return Poll::Pending;
         }
-        // Whoever was told something together asks again together: all of them run before this does, until all have
-        // asked, or for as long as that brings more.
+        // Tasks that received responses together usually send again together. Yield to them first, until all of them
+        // have sent, or until a yield brings no further request.
         let all = inner.told > 0 && there >= inner.told || there >= TOGETHER_MAX;
         if !all && there > this.seen {
             this.seen = there;
@@ -279,12 +281,12 @@ impl Stream for Outgoing {
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        // Nobody sends anything any more. What was heard before is still told.
+        // Nothing is sent any more. Responses that already arrived are still delivered.
         self.asks.lock().closed = true;
     }
 }
 
-/// The bytes of a request that can be many.
+/// The payload bytes of a request: the fields whose size is not small by nature.
 fn weight(request: &v1::Request) -> usize {
     match &request.command {
         Some(Command::Put(it)) => it.value.len(),
@@ -314,7 +316,7 @@ mod tests {
         v1::SessionResponse { answers: ids.into_iter().map(answer).collect(), ..Default::default() }
     }
 
-    /// The session's asks, and its other half after the greeting.
+    /// Creates a session's pending requests, and its sending half after the hello.
     fn session() -> (Arc<Asks>, Outgoing) {
         let asks = Arc::<Asks>::default();
         let mut outgoing = Outgoing::new(v1::Hello::default(), asks.clone());
@@ -327,7 +329,7 @@ mod tests {
         Pin::new(outgoing).poll_next(&mut context)
     }
 
-    /// The sizes of the messages that leave until there is nothing to send.
+    /// Returns the sizes of the messages that leave until nothing is left to send.
     fn sent(outgoing: &mut Outgoing) -> Vec<usize> {
         let mut sizes = Vec::new();
         loop {
@@ -379,7 +381,7 @@ mod tests {
         let (asks, _outgoing) = session();
         let asked = asks.ask(request()).unwrap();
         assert!(asks.owe_for(Duration::ZERO));
-        // Between the two halves of letting go, when the session may look.
+        // Between the two steps of dropping the request, when the session may look at the slot.
         asked.post.end();
         assert!(!asks.owe_for(Duration::ZERO) && !asks.owe_for(Duration::from_secs(1)));
     }

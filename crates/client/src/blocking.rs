@@ -1,6 +1,6 @@
-//! How does a program without a runtime hold a lock?
+//! Wraps the client for programs without an async runtime.
 //!
-//! The same client with a runtime of its own: its tasks run on a thread beside the caller's.
+//! It is the same client with a runtime of its own, whose tasks run on a thread beside the caller's.
 //!
 //! ```no_run
 //! # fn write(row: u32, token: tenure::Token) {}
@@ -23,7 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::ask::LockAsk;
 use crate::{Cancellation, Error, Token};
 
-/// How long a dropped guard waits until its lock is given back.
+/// How long dropping a guard waits for the release to be acknowledged.
 const RELEASE: Duration = Duration::from_secs(1);
 
 /// A client whose calls block.
@@ -34,12 +34,12 @@ const RELEASE: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Client {
-    // Dropped before the runtime that its tasks run on.
+    // Declared first, so that it is dropped before the runtime that its tasks run on.
     client: crate::Client,
     runtime: Arc<Runtime>,
 }
 
-/// An ask for a lock.
+/// A request for a lock.
 ///
 /// ```no_run
 /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
@@ -53,7 +53,7 @@ pub struct Ask {
     runtime: Arc<Runtime>,
 }
 
-/// A held lock. Dropping it gives the lock back.
+/// A held lock. Dropping it releases the lock.
 ///
 /// ```no_run
 /// # fn example(guard: tenure::blocking::Guard) -> Result<(), tenure::Error> {
@@ -69,7 +69,7 @@ pub struct Guard {
 }
 
 impl Client {
-    /// Connects to the cluster that `TENURE_ADDR` names, else to one on this machine.
+    /// Connects to the cluster that `TENURE_ADDR` names, or else to one on this machine.
     ///
     /// ```no_run
     /// let client = tenure::blocking::Client::from_env()?;
@@ -89,7 +89,7 @@ impl Client {
         Self::on_a_runtime(crate::Client::connect(addresses))
     }
 
-    /// Connects as a builder says.
+    /// Connects with the settings of a [`Builder`](crate::Builder).
     ///
     /// ```no_run
     /// let builder = tenure::Client::builder().address("https://a.example:7450").ca("/etc/tenure/ca.pem");
@@ -109,7 +109,7 @@ impl Client {
         Ok(Self { client, runtime: Arc::new(runtime) })
     }
 
-    /// Asks for a lock on a lease of its own.
+    /// Requests a lock under a new lease of its own.
     ///
     /// ```no_run
     /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
@@ -120,7 +120,7 @@ impl Client {
         Ask { ask: self.client.lock(lock), runtime: self.runtime.clone() }
     }
 
-    /// Runs anything of the other client to its end.
+    /// Runs an operation of the async client to completion.
     ///
     /// ```no_run
     /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
@@ -133,7 +133,7 @@ impl Client {
 }
 
 impl Ask {
-    /// Says more about the ask.
+    /// Sets options of the request.
     ///
     /// ```no_run
     /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
@@ -144,7 +144,7 @@ impl Ask {
         Self { ask: say(self.ask), runtime: self.runtime }
     }
 
-    /// Waits for the lock.
+    /// Waits until the lock is granted.
     ///
     /// ```no_run
     /// # fn example(client: tenure::blocking::Client) -> Result<(), tenure::Error> {
@@ -162,7 +162,7 @@ impl Guard {
         self.guard.as_ref().expect("a guard is whole until it is released")
     }
 
-    /// The fencing token.
+    /// Returns the fencing token.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::blocking::Guard) { println!("{}", guard.token()); }
@@ -171,7 +171,7 @@ impl Guard {
         self.guard().token()
     }
 
-    /// Whether the lock can be relied on at this moment.
+    /// Checks that the lock can be relied on at this moment.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::blocking::Guard) -> Result<(), tenure::Error> {
@@ -182,7 +182,7 @@ impl Guard {
         self.guard().check()
     }
 
-    /// Tells other threads when to stop.
+    /// Returns a handle that tells other threads when to stop.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::blocking::Guard) { let stop = guard.cancellation(); }
@@ -191,7 +191,7 @@ impl Guard {
         self.guard().cancellation()
     }
 
-    /// Gives the lock back. The work has stopped.
+    /// Releases the lock. The caller must have stopped its work.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::blocking::Guard) -> Result<(), tenure::Error> {
@@ -207,12 +207,12 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(guard) = self.guard.take() {
-            // Waited for, so that the runtime does not end before the lock is given back; on a channel, because this
-            // may be called from a thread of somebody's runtime.
+            // Wait, so that the runtime does not end before the release is sent. Wait on a channel, because this may
+            // run on a thread of another runtime, where `block_on` panics.
             let (done, released) = std::sync::mpsc::channel();
             self.runtime.spawn(async move {
                 let outcome = guard.release().await;
-                // Nobody waits any longer: it was released all the same.
+                // An error means that the dropping thread no longer waits; the lock is released all the same.
                 let _ = done.send(outcome.is_ok());
             });
             if released.recv_timeout(RELEASE).is_err() {

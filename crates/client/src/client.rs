@@ -1,4 +1,4 @@
-//! How does a program reach a cluster?
+//! Configures a client and connects it to a cluster.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,17 +16,18 @@ use crate::lease::{Held, Lease, pace};
 use crate::shared::{Settings, Shared};
 use crate::tls::{self, Files};
 
-/// Where a cluster is looked for if nobody says.
+/// The address to connect to if none is configured.
 const LOOPBACK: &str = "127.0.0.1:7450";
-/// The variable that says where the cluster is: addresses with commas between.
+/// The environment variable with the members' addresses, separated by commas.
 const ADDRESSES: &str = "TENURE_ADDR";
-/// The variables that name files: who signs members' certificates, and what the client shows of itself.
+/// The environment variables that name files: the authority that signs the members' certificates, and the client's own
+/// certificate and private key.
 const CA: &str = "TENURE_CA";
 const CERT: &str = "TENURE_CERT";
 const KEY: &str = "TENURE_KEY";
-/// How long a request may take, and how long anybody is looked for.
+/// The default bound on one request, and on the search for a member.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long leases live after a renewal.
+/// The default ttl of a lease.
 const TTL: Duration = Duration::from_secs(15);
 
 /// A connection to a cluster. Cheap to clone; all clones share their sessions.
@@ -38,7 +39,7 @@ const TTL: Duration = Duration::from_secs(15);
 /// let client = tenure::Client::from_env().await?;        // TENURE_ADDR, else loopback
 /// client.run("deploy", async |guard| migrate(guard.token()).await).await?;
 ///
-/// let guard = client.lock("deploy").await?;              // waits its turn, on a lease of its own
+/// let guard = client.lock("deploy").await?;              // waits in the queue, with a lease of its own
 /// migrate(guard.token()).await;
 /// guard.release().await?;                                // dropping releases too, in the background
 /// # Ok(()) }
@@ -48,7 +49,7 @@ pub struct Client {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// How a client shall be.
+/// The settings of a client before it connects.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), tenure::Error> {
@@ -68,7 +69,7 @@ pub struct Builder {
     settings: Settings,
 }
 
-/// An address, and what happened when it was last tried.
+/// An address, and the outcome of the last attempt to connect to it.
 ///
 /// ```no_run
 /// # fn example(client: tenure::Client) {
@@ -78,14 +79,14 @@ pub struct Builder {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Tried {
-    /// Where.
+    /// The address that was tried.
     pub address: String,
-    /// `connected`, or why not.
+    /// `connected`, or the reason why not.
     pub outcome: String,
 }
 
 impl Client {
-    /// Sets up a client otherwise than usual.
+    /// Returns a builder with the default settings.
     ///
     /// ```
     /// let builder = tenure::Client::builder().name("worker-1");
@@ -115,7 +116,7 @@ impl Client {
         Self::builder().addresses(addresses.as_ref()).connect().await
     }
 
-    /// Connects to the cluster that `TENURE_ADDR` names, else to one on this machine; see [`Builder::from_env`].
+    /// Connects to the cluster that `TENURE_ADDR` names, or else to one on this machine; see [`Builder::from_env`].
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), tenure::Error> {
@@ -126,7 +127,7 @@ impl Client {
         Self::builder().from_env().connect().await
     }
 
-    /// Asks for a lock on a lease of its own; awaiting it waits for its turn.
+    /// Requests a lock under a new lease of its own. Awaiting it waits in the queue.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -137,7 +138,7 @@ impl Client {
         LockAsk::own(self.shared.clone(), vec![lock.into()])
     }
 
-    /// Asks for several locks, all or none, on a lease of their own. The guard stands for all of them.
+    /// Requests several locks, all or none, under one new lease. The guard stands for all of them.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -152,7 +153,7 @@ impl Client {
         LockAsk::own(self.shared.clone(), locks.into_iter().map(Into::into).collect())
     }
 
-    /// Takes a lease that several locks can be held under.
+    /// Requests a lease that several locks can be held under.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -166,8 +167,8 @@ impl Client {
         Ok(Lease { held: Held::grant(&self.shared, pace).instrument(span).await? })
     }
 
-    /// Waits for a lock, runs the work, gives the lock back. If the lock is lost, the work is dropped at its
-    /// current await and the answer is [`Error::Lost`].
+    /// Waits for a lock, runs the work, and releases the lock. If the lock is lost, the client drops the work at its
+    /// current await and returns [`Error::Lost`].
     ///
     /// ```no_run
     /// # async fn migrate(token: tenure::Token) -> u32 { 0 }
@@ -185,7 +186,7 @@ impl Client {
         let done = done?;
         match released {
             Ok(()) => Ok(done),
-            // The work was done in time; what became of the lock afterwards does not undo it.
+            // The work was done in time; a failed release afterwards does not undo it.
             Err(error) => {
                 tracing::debug!(%error, "the work is done; its lock was not given back");
                 Ok(done)
@@ -193,7 +194,7 @@ impl Client {
         }
     }
 
-    /// What the client is called.
+    /// Returns the client's name.
     ///
     /// ```no_run
     /// # fn example(client: tenure::Client) { println!("{}", client.name()); }
@@ -202,7 +203,7 @@ impl Client {
         &self.shared.settings.name
     }
 
-    /// Which addresses were tried, and what came of it.
+    /// Returns the addresses that were tried, with their outcomes.
     ///
     /// ```no_run
     /// # fn example(client: tenure::Client) { assert!(!client.tried().is_empty()); }
@@ -211,18 +212,18 @@ impl Client {
         tried(&self.shared)
     }
 
-    /// For tests of what happens when this process does not run: nothing is read, renewed or told while this is so.
+    /// Simulates a stopped process, for tests: while paused, the client reads, renews and reports nothing.
     #[cfg(feature = "virtual-time")]
     #[doc(hidden)]
     pub fn pause(&self, pause: bool) {
         self.shared.pause.set(pause);
-        // Its own clock is what a process that runs again can look at first.
+        // A process that resumes can first read only its own clock, so check the leases against it at once.
         self.shared.look_after();
         self.shared.watchdog.wake();
         self.shared.renew.notify_one();
     }
 
-    /// For tests of what happens when nobody hears us: renewals are not sent while this is so.
+    /// Simulates a one-way network failure, for tests: while set, the client does not send renewals.
     #[doc(hidden)]
     pub fn drop_renewals(&self, drop: bool) {
         self.shared.mute.store(drop, Ordering::Relaxed);
@@ -236,7 +237,7 @@ impl fmt::Debug for Client {
 }
 
 impl Builder {
-    /// What the environment says: `TENURE_ADDR` has addresses with commas between; `TENURE_CA`, `TENURE_CERT` and
+    /// Reads the environment: `TENURE_ADDR` has addresses separated by commas; `TENURE_CA`, `TENURE_CERT` and
     /// `TENURE_KEY` name the files of [`ca`](Self::ca) and [`identity`](Self::identity).
     ///
     /// ```no_run
@@ -253,8 +254,8 @@ impl Builder {
         builder
     }
 
-    /// Speaks TLS with every member, and believes those whose certificates this authority signed: a file in PEM form.
-    /// A member's certificate must name the host of its address. Read again for every connection.
+    /// Uses TLS with every member, and trusts certificates that this authority signed. The file is in PEM form. A
+    /// member's certificate must name the host of its address. The client reads the file again for every connection.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), tenure::Error> {
@@ -267,7 +268,8 @@ impl Builder {
         self
     }
 
-    /// Shows this certificate to members that want one: files in PEM form, with the private key that belongs to it.
+    /// Presents this certificate to members that ask for one. Both files are in PEM form; `key` is the private key of
+    /// `cert`.
     ///
     /// ```
     /// let builder = tenure::Client::builder().ca("ca.pem").identity("me.pem", "me.key");
@@ -277,7 +279,7 @@ impl Builder {
         self
     }
 
-    /// One more address of a member: `host:port`, or `https://host:port` to insist on TLS.
+    /// Adds the address of a member: `host:port`, or `https://host:port` to require TLS.
     ///
     /// ```
     /// let builder = tenure::Client::builder().address("10.0.0.11:7450");
@@ -287,7 +289,7 @@ impl Builder {
         self
     }
 
-    /// Several addresses, separated by commas.
+    /// Adds several addresses, separated by commas.
     ///
     /// ```
     /// let builder = tenure::Client::builder().addresses("10.0.0.11:7450, 10.0.0.12:7450");
@@ -298,7 +300,7 @@ impl Builder {
         self
     }
 
-    /// What the client is called; otherwise host and process.
+    /// Sets the client's name. The default is the host name and the process id.
     ///
     /// ```
     /// let builder = tenure::Client::builder().name("ci-7/4121");
@@ -308,7 +310,7 @@ impl Builder {
         self
     }
 
-    /// How long a request may take, and how long members are looked for.
+    /// Sets how long a request may take, and how long the client looks for a member.
     ///
     /// ```
     /// let builder = tenure::Client::builder().timeout(std::time::Duration::from_secs(30));
@@ -318,7 +320,7 @@ impl Builder {
         self
     }
 
-    /// How long leases live after a renewal, where an ask does not say.
+    /// Sets the ttl of leases whose request does not set one.
     ///
     /// ```
     /// let builder = tenure::Client::builder().ttl(std::time::Duration::from_secs(30));
@@ -328,7 +330,7 @@ impl Builder {
         self
     }
 
-    /// How long leases are relied on after a renewal, where an ask does not say; otherwise half of the ttl.
+    /// Sets how long leases are relied on after a renewal, unless a request sets it. The default is half of the ttl.
     ///
     /// ```
     /// let builder = tenure::Client::builder().window(std::time::Duration::from_secs(9));
@@ -338,7 +340,7 @@ impl Builder {
         self
     }
 
-    /// How long work takes to stop, where an ask does not say.
+    /// Sets how long work takes to stop, unless a request sets it.
     ///
     /// ```
     /// let builder = tenure::Client::builder().grace(std::time::Duration::from_secs(2));
@@ -348,7 +350,7 @@ impl Builder {
         self
     }
 
-    /// Connects; waits until a member has answered. Needs a Tokio runtime, on which the client's tasks will run.
+    /// Connects, and waits until a member has answered. Needs a Tokio runtime, on which the client's tasks will run.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), tenure::Error> {
@@ -364,7 +366,7 @@ impl Builder {
         let under_tls = self.settings.tls.ca.is_some();
         for address in &mut self.settings.addresses {
             let (bare, wants) = tls::split(address);
-            // Half of the sessions in plain would be worse than none.
+            // All sessions use TLS or none does: a mix would be worse than plain text everywhere.
             match (wants, under_tls) {
                 (Some(true), false) => {
                     return Err(Error::Setup(format!("{address} needs an authority: `ca`")));
@@ -393,7 +395,7 @@ fn tried(shared: &Shared) -> Vec<Tried> {
     tried.iter().map(one).collect()
 }
 
-/// Host and process.
+/// The host name and the process id.
 fn own_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();

@@ -1,4 +1,4 @@
-//! What time is it, also after the machine slept?
+//! Reads the clocks: the one that counts while the machine is suspended, and the one that stops.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -9,18 +9,18 @@ compile_error!(
     "tenure needs a clock that counts while the machine sleeps, and one that does not: Linux and macOS have both"
 );
 
-/// Reads both clocks. Nothing is cached: a check is worth as much as its reading.
+/// Reads both clocks. Nothing is cached, because a check is only as good as its reading.
 pub(crate) fn read() -> Reading {
     #[cfg(feature = "virtual-time")]
     if let Some(reading) = crate::virtual_time::read() {
         return reading;
     }
-    // The one that stops in sleep goes first: read in this order the difference is never too small.
+    // The clock that stops in suspend is read first. In this order the measured difference is never too small.
     let awake = awake();
     Reading { boot: never_stops(), awake }
 }
 
-/// Only the one that decides.
+/// Reads only the clock that decides about leases.
 pub(crate) fn boot() -> Moment {
     #[cfg(feature = "virtual-time")]
     if let Some(reading) = crate::virtual_time::read() {
@@ -29,7 +29,7 @@ pub(crate) fn boot() -> Moment {
     never_stops()
 }
 
-/// The clock that goes on while the machine sleeps.
+/// The clock that keeps counting while the machine is suspended.
 #[cfg(target_os = "linux")]
 fn never_stops() -> Moment {
     moment(clock_gettime(ClockId::Boottime))
@@ -40,13 +40,14 @@ fn awake() -> Moment {
     moment(clock_gettime(ClockId::Monotonic))
 }
 
-/// The clock that goes on while the machine sleeps: on this system the one of this name does.
+/// The clock that keeps counting while the machine is suspended. On macOS that is the one named monotonic.
 #[cfg(target_os = "macos")]
 fn never_stops() -> Moment {
     moment(clock_gettime(ClockId::Monotonic))
 }
 
-/// The one that stops is what the standard library goes by here; it begins where the other one was.
+/// On macOS the standard library's `Instant` stops in suspend. Its zero is aligned with the other clock at the first
+/// call.
 #[cfg(target_os = "macos")]
 #[expect(clippy::disallowed_methods, reason = "the only clock that stops in sleep")]
 fn awake() -> Moment {
@@ -57,14 +58,14 @@ fn awake() -> Moment {
     moment + instant.elapsed()
 }
 
-/// A number nobody can guess.
+/// A random number that cannot be predicted.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the system has randomness, or nothing here is safe");
     u64::from_le_bytes(bytes)
 }
 
-/// A time between half and the whole of this one, so that many do not try at the same moment.
+/// A random duration between half of `time` and all of it, so that many clients do not retry at the same moment.
 pub(crate) fn jittered(time: std::time::Duration) -> std::time::Duration {
     let half = time / 2;
     let span = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);

@@ -1,6 +1,7 @@
-//! How does a program say what this crate has no words of its own for?
+//! Sends commands of the wire contract that this crate has no API of its own for.
 //!
-//! For tools of ours that show and change everything the contract has. Not part of what this crate promises.
+//! For the project's own tools, which show and change everything the contract has. Not part of what this crate
+//! promises.
 
 use std::time::Duration;
 
@@ -14,13 +15,13 @@ use crate::clock;
 use crate::error::{Error, Meaning, RequestId};
 use crate::shared::Identity;
 
-/// Pauses between attempts grow from the first to the second.
+/// The pause between attempts grows from the first value to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Sends a command of the contract over the session, to whoever leads, until it is answered. With an id it happens
-    /// once, however often it is sent; without one it must be harmless to repeat.
+    /// Sends a command over the session, to the leader, until it is answered. With an id it takes effect once, however
+    /// often it is sent. Without one it must be harmless to repeat.
     #[doc(hidden)]
     pub async fn ask(
         &self,
@@ -32,7 +33,7 @@ impl Client {
         Ok((answer, convert::revision_from(revision).unwrap_or(Revision(0))))
     }
 
-    /// Asks a question outside of the session, again while nobody can answer it.
+    /// Sends a query outside of the session, and retries while no member can answer it.
     #[doc(hidden)]
     pub async fn question<T>(
         &self,
@@ -58,8 +59,9 @@ impl Client {
         }
     }
 
-    /// Has something done outside of the session, or says that it may have been done. It is sent once, and may take
-    /// longer than a question: as long as it is waited for.
+    /// Sends an administrative command outside of the session. If no answer comes, the error says that it may have
+    /// taken effect. It is sent once, and may run for as long as the caller waits, which can be longer than for a
+    /// query.
     #[doc(hidden)]
     pub async fn order<T>(
         &self,
@@ -85,7 +87,7 @@ impl Client {
     }
 }
 
-/// What a status means; one that no member of ours wrote says nothing about what happened.
+/// Converts a status. A status without our error details says nothing about whether the command took effect.
 fn meaning(status: &tonic::Status) -> Meaning {
     tenure_wire::status::error_from(status).map_or(Meaning::Doubt, Meaning::of)
 }

@@ -1,4 +1,4 @@
-//! How is one of several chosen to lead, and how do others learn who?
+//! Elects one of several clients as leader, and lets others observe who leads.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::clock;
 use crate::error::{Error, Meaning};
 use crate::guard::Guard;
 
-/// Pauses between attempts to go on observing grow from the first to the second.
+/// The pause between attempts to resume an observation grows from the first value to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -34,7 +34,7 @@ pub struct Election {
     name: String,
 }
 
-/// Who leads.
+/// The current leader of an election.
 ///
 /// ```no_run
 /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -50,9 +50,9 @@ pub struct Leader {
     pub client: String,
     /// The value it leads with.
     pub value: Bytes,
-    /// The fencing token of its leadership.
+    /// The fencing token of its grant.
     pub token: Token,
-    /// Its lease.
+    /// The leader's lease.
     pub lease: LeaseId,
 }
 
@@ -66,13 +66,13 @@ pub struct Leader {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Somebody leads, or leads with another value.
+    /// A client leads, or the leader has changed its value.
     Leader(Leader),
-    /// Nobody leads.
+    /// No client leads.
     Vacant,
 }
 
-/// Sees who leads now, and every change after it that it can still learn of.
+/// Observes an election: the current leader, then each later change that the observer can still learn of.
 ///
 /// ```no_run
 /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -86,7 +86,7 @@ pub struct Observer {
     last: Option<Change>,
 }
 
-/// Leadership: a guard, and the value that others see.
+/// Leadership: a guard, and the value that other clients see.
 ///
 /// ```no_run
 /// # async fn example(lead: tenure::Leadership) -> Result<(), tenure::Error> {
@@ -101,7 +101,7 @@ pub struct Leadership {
 }
 
 impl Client {
-    /// An election by name. Elections and locks share their names.
+    /// Returns the election of this name. Elections and locks share one namespace.
     ///
     /// ```no_run
     /// # fn example(client: tenure::Client) { let billing = client.election("billing"); }
@@ -112,7 +112,7 @@ impl Client {
 }
 
 impl Election {
-    /// Waits its turn to lead, with a value for others to see.
+    /// Waits in the queue until this client leads, with a value for other clients to see.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -123,7 +123,7 @@ impl Election {
         self.campaign_with(value, |ask| ask).await
     }
 
-    /// Campaigns with more to say about the ask: how long to wait, for which ttl.
+    /// Campaigns with further options of the request, such as how long to wait or which ttl.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -142,7 +142,7 @@ impl Election {
         Ok(Leadership { guard: ask.await? })
     }
 
-    /// Who leads now.
+    /// Returns the current leader, if there is one.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -157,7 +157,7 @@ impl Election {
         })
     }
 
-    /// Sees who leads, from now on.
+    /// Observes the leader, from now on.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -170,7 +170,7 @@ impl Election {
 }
 
 impl Observer {
-    /// The next change; the first one is how it stands now.
+    /// Returns the next change. The first one is the current state.
     ///
     /// ```no_run
     /// # async fn example(mut seen: tenure::Observer) -> Result<(), tenure::Error> {
@@ -197,7 +197,7 @@ impl Observer {
                 Ok(Some(told)) => {
                     let change = change(told.leader);
                     until = Instant::now() + self.election.client.shared.settings.timeout;
-                    // After a reconnect the first thing told may be known already.
+                    // After a reconnect, the first message may repeat a change that was already returned.
                     if self.last.as_ref() != Some(&change) {
                         self.last = Some(change.clone());
                         return Ok(Some(change));
@@ -221,7 +221,7 @@ impl Observer {
 }
 
 impl Leadership {
-    /// The guard underneath.
+    /// Returns the guard of the leader's lock.
     ///
     /// ```no_run
     /// # fn example(lead: tenure::Leadership) { println!("token {}", lead.guard().token()); }
@@ -230,7 +230,7 @@ impl Leadership {
         &self.guard
     }
 
-    /// Runs work that is dropped at its current await if leadership is lost.
+    /// Runs work, and drops it at its current await if leadership is lost.
     ///
     /// ```no_run
     /// # async fn serve() {}
@@ -242,7 +242,7 @@ impl Leadership {
         self.guard.run(work).await
     }
 
-    /// Leads with another value.
+    /// Replaces the value that other clients see.
     ///
     /// ```no_run
     /// # async fn example(lead: tenure::Leadership) -> Result<(), tenure::Error> {
@@ -253,7 +253,7 @@ impl Leadership {
         self.guard.update(value).await
     }
 
-    /// Gives leadership back. The work has stopped.
+    /// Gives up leadership. The caller must have stopped its work.
     ///
     /// ```no_run
     /// # async fn example(lead: tenure::Leadership) -> Result<(), tenure::Error> {
@@ -277,7 +277,7 @@ fn change(leader: Option<v1::Leadership>) -> Change {
     known.map_or(Change::Vacant, Change::Leader)
 }
 
-/// What a status means: nothing if it is worth trying again.
+/// Converts a status, or returns `None` if it is worth trying again.
 pub(crate) fn failed(status: &tonic::Status) -> Option<Error> {
     match Meaning::of(tenure_wire::status::error_from(status)?) {
         Meaning::No(error) => Some(error),

@@ -1,7 +1,7 @@
-//! How do handles over other stores live by the same rules?
+//! Exposes the lease state, the clock and the watchdog to handles over other lock stores.
 //!
-//! For `tenure-backends`, which has no promise of its own to make about time: the life of a lease, the clock and the
-//! watchdog are the client's. Nothing here is part of the SDK's interface.
+//! For `tenure-backends`, which makes no promises of its own about time and uses the client's rules instead. Nothing
+//! here is part of the SDK's interface.
 #![doc(hidden)]
 
 use std::io;
@@ -18,51 +18,52 @@ use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Standing};
 use crate::signal::Signal;
 use crate::watchdog;
 
-/// A number nobody can guess.
+/// A random number that cannot be predicted.
 pub fn random() -> u64 {
     clock::random()
 }
 
-/// A time between half and the whole of this one, so that many do not try at the same moment.
+/// A random duration between half of `time` and all of it, so that many clients do not retry at the same moment.
 pub fn jittered(time: Duration) -> Duration {
     clock::jittered(time)
 }
 
-/// The clock that decides, read now.
+/// Reads the clock that decides about leases.
 pub fn now() -> Moment {
     clock::read().boot
 }
 
-/// An ask for a lock that is about to be sent. Time counts from here.
+/// A lock request that is about to be sent. Its lease time counts from here.
 pub struct Ask {
     asking: Asking,
-    /// What tells this grant from others in the life's books; the store's own token is the guard's.
+    /// Identifies this grant in the lease state. The store's own token is kept by the guard.
     token: Token,
 }
 
-/// A lock that was granted, for as long as it can be relied on.
+/// A granted lock, and how long it can be relied on.
 pub struct Hold {
     token: Token,
     life: Mutex<Life>,
     lost: Arc<Signal>,
     standing: watch::Sender<Standing>,
-    /// The work has stopped: whatever is heard from now on concerns nobody.
+    /// Whether the work has stopped. Losses after that are not reported.
     over: AtomicBool,
 }
 
 impl Ask {
-    /// Reads the clock: the request is sent after this.
+    /// Reads the clock. The caller must send the request after this call.
     pub fn sent(pace: Pace) -> Self {
         let mut asking = Asking::new(pace);
         asking.sent(clock::read());
         Self { asking, token: Token::from_u64(1).expect("1 is a token") }
     }
 
-    /// It was granted. If the answer took too long to be relied on, says how long: then it must be given back.
+    /// Records the grant. If the answer took too long to be relied on, returns how long; the caller must then release
+    /// the lock.
     pub fn granted(&self) -> Result<Arc<Hold>, Duration> {
         let now = clock::read();
         let mut life = self.asking.granted(now).map_err(|late| late.after)?;
-        // Only a lease that is lost already refuses, and this one was just granted.
+        // Only a lost lease refuses a grant, and this one was just granted.
         life.granted("", self.token, Revision(0), now).map_err(|_| Duration::ZERO)?;
         Ok(Arc::new(Hold {
             token: self.token,
@@ -79,7 +80,7 @@ impl Hold {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with its life; everyone who relies on it is told if it is lost by that.
+    /// Changes the lease state, and notifies everything that relies on it if the change loses the lease.
     fn with<T>(&self, act: impl FnOnce(&mut Life) -> T) -> T {
         let (done, standing) = {
             let mut life = self.lock();
@@ -102,35 +103,35 @@ impl Hold {
         done
     }
 
-    /// Whether it can be relied on at this moment.
+    /// Checks that the lock can be relied on at this moment.
     pub fn check(&self) -> Result<(), Cause> {
         let now = clock::read();
         self.with(|life| life.check_grant(self.token, now)).map_err(|lost| lost.cause())
     }
 
-    /// How it stands at this moment.
+    /// Returns the current standing.
     pub fn standing(&self) -> Standing {
         let now = clock::read();
         self.with(|life| life.standing(now))
     }
 
-    /// Follows how it stands.
+    /// Subscribes to changes of the standing.
     pub fn standings(&self) -> watch::Receiver<Standing> {
         self.standing.subscribe()
     }
 
-    /// Tells work when to stop.
+    /// Returns a handle that tells work when to stop.
     pub fn cancellation(&self) -> Cancellation {
         Cancellation::of(self.lost.clone())
     }
 
-    /// Whether a renewal shall be sent now; its number, if so. Time counts from here.
+    /// Returns the number of the renewal that is due now, if one is. Its lease time counts from here.
     pub fn renewal(&self) -> Option<u64> {
         let now = clock::read();
         self.with(|life| life.poll(now).then(|| life.renewing(now)))
     }
 
-    /// The renewal of that number was acknowledged: it is still ours, or it is not.
+    /// Records the acknowledgement of a renewal: the lock is still ours, or it is not.
     pub fn renewed(&self, number: u64, ours: bool) {
         let now = clock::read();
         self.with(|life| {
@@ -143,28 +144,28 @@ impl Hold {
         });
     }
 
-    /// The renewal of that number failed, or nobody answered in its time.
+    /// Records that a renewal failed or was not answered in time.
     pub fn not_renewed(&self, number: u64) {
         self.with(|life| life.not_renewed(number));
     }
 
-    /// How long nothing is due; nothing if it is lost.
+    /// Returns how long nothing is due, or `None` if the lock is lost.
     pub fn due_in(&self) -> Option<Duration> {
         let now = clock::read();
         self.with(|life| life.check(now).is_ok().then(|| life.due().since(now.boot)))
     }
 
-    /// How long the store shall keep it after a renewal.
+    /// How long the store keeps the lock after a renewal.
     pub fn ttl(&self) -> Duration {
         self.lock().pace().ttl()
     }
 
-    /// How long one try of a renewal is waited for.
+    /// How long to wait for one renewal attempt.
     pub fn patience(&self) -> Duration {
         self.lock().pace().window()
     }
 
-    /// The work has stopped. Whether the lock shall be given back, which is said once.
+    /// Records that the work has stopped. Returns whether to release the lock, once.
     pub fn stopped(&self) -> bool {
         let farewells = self.with(|life| {
             life.stopped(self.token);
@@ -187,7 +188,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the thread. It ends when this is dropped.
+    /// Starts the thread. The thread ends when this value is dropped.
     pub fn start() -> io::Result<Self> {
         let (dog, holds) = (watchdog::Watchdog::new()?, Arc::<Mutex<Vec<Weak<Hold>>>>::default());
         let watched = Arc::downgrade(&holds);
@@ -203,7 +204,7 @@ impl Watchdog {
         Ok(Self { dog, holds })
     }
 
-    /// Looks after a lock from now on.
+    /// Adds a lock to those that the thread watches.
     pub fn watch(&self, hold: &Arc<Hold>) {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(hold));
         self.dog.wake();

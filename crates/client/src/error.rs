@@ -1,4 +1,4 @@
-//! What did not succeed, and what may the caller conclude?
+//! Defines the client's errors, and what the caller may conclude from each.
 
 use std::fmt;
 use std::time::Duration;
@@ -34,48 +34,49 @@ pub enum Error {
     /// No member took the request. It had no effect.
     #[error("no member took the request; nothing happened")]
     Unavailable,
-    /// Nobody could be connected to. Nothing happened.
+    /// The client could not connect to any member. Nothing happened.
     #[error("no member answered within {waited:.1?}")]
     Unreachable {
-        /// How long was tried.
+        /// How long the client tried.
         waited: Duration,
-        /// Which addresses were tried, and what came of it.
+        /// The addresses that were tried, with their outcomes.
         tried: Vec<Tried>,
     },
-    /// The request was sent and its outcome is not known. It may have taken effect.
+    /// The request was sent, and its outcome is not known. It may have taken effect.
     #[error("no outcome of request {request} within {waited:.1?}; it may have happened")]
     Unknown {
-        /// The id under which it can be asked for again.
+        /// The id under which the request can be repeated.
         request: RequestId,
-        /// How long was waited.
+        /// How long the client waited.
         waited: Duration,
     },
-    /// What was relied on is lost; the work under it was, or has to be, stopped.
+    /// The lease or lock is lost. The work under it was stopped, or the caller has to stop it.
     #[error("lost: {0}")]
     Lost(Lost),
-    /// The lock was granted, and the fence at the resource did not let its holder in. It was given back, or ends with
-    /// its lease.
+    /// The lock was granted, and the fence at the resource did not accept its token. The client released the lock, or
+    /// the lock ends with its lease.
     #[error("the fence at the resource said no")]
     Fence(#[source] crate::fence::FenceError),
-    /// The history does not reach back as far as a watch wanted.
+    /// The history does not reach back to the revision that a watch asked for.
     #[error("the history begins at revision {floor}")]
     Compacted {
         /// The oldest revision that is kept.
         floor: Revision,
     },
-    /// Something other than a rule said no: credentials, quotas, a request that cannot be. Nothing was done, but
-    /// nobody knows what `STRANGE_ANSWER` stands for: the member answered something else than was asked.
+    /// The request was rejected for a reason other than a rule of the lock service: credentials, quotas, an invalid
+    /// request. Nothing was done, with one exception: `STRANGE_ANSWER` means that the member sent an answer of the
+    /// wrong type, so the effect is not known.
     #[error("{message} ({reason})")]
     Failed {
-        /// The stable word for programs.
+        /// The stable reason code, for programs.
         reason: String,
-        /// The sentence for people.
+        /// The message, for people.
         message: String,
     },
     /// The times of a lease do not fit each other.
     #[error("the times of the lease do not fit")]
     Pace(#[from] PaceError),
-    /// The client cannot be set up: an address that is none, no thread, no timer.
+    /// The client cannot be set up: an invalid address, no thread, no timer.
     #[error("the client cannot be set up: {0}")]
     Setup(String),
 }
@@ -101,13 +102,13 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// What an error on the wire means for whoever sent the request.
+/// What a wire error means for the sender of the request.
 pub(crate) enum Meaning {
-    /// It did not happen and may be sent again.
+    /// The request had no effect and may be sent again.
     Again { after: Duration },
-    /// It may have happened.
+    /// The request may have taken effect.
     Doubt,
-    /// It did not happen and will not.
+    /// The request had no effect, and repeating it will not help.
     No(Error),
 }
 
@@ -116,7 +117,7 @@ impl Meaning {
         if error.effect() == v1::Effect::Unknown {
             return Self::Doubt;
         }
-        // Of what could be tried later, this is what passes by itself and soon.
+        // Of all reasons that allow a retry, these go away soon and without intervention.
         const PASSING: &[&str] = &[
             "NOT_LEADER",
             "NO_LEADER",
@@ -138,7 +139,7 @@ impl Meaning {
     }
 }
 
-/// An answer that does not belong to its question.
+/// The error for an answer whose type does not match its request.
 pub(crate) fn strange() -> Error {
     Error::Failed {
         reason: "STRANGE_ANSWER".to_owned(),

@@ -1,8 +1,8 @@
-//! How is a resource told of a new holder before anybody works under the lock?
+//! Raises the fence at a resource before the new holder starts to work.
 //!
-//! A fence learns of a token when it is used: until the new holder's first write, a late one of the old holder is still
-//! accepted. Whoever reads first and writes then wants it closed before: the floor is raised as soon as the lock is
-//! granted.
+//! A fence learns of a token when the token is first used. Until the new holder's first write, it still accepts a late
+//! write of the old holder. A holder that reads before it writes needs the fence to be closed earlier, so the client
+//! raises the floor as soon as the lock is granted.
 
 use std::error::Error as StdError;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use crate::ask::LockAsk;
 use crate::error::Error;
 use crate::guard::{Guard, Lock};
 
-/// What went wrong at a fence, in the fence's own words.
+/// An error of a fence, as the fence reports it.
 ///
 /// ```
 /// let error: tenure::FenceError = std::io::Error::other("no disk").into();
@@ -20,10 +20,11 @@ use crate::guard::{Guard, Lock};
 /// ```
 pub type FenceError = Box<dyn StdError + Send + Sync>;
 
-/// Raises the floor at whatever a lock protects.
+/// Raises the floor at the resource that a lock protects.
 ///
-/// Any function of a [`Lock`] does: the fences of `tenure-fence` have a `raise` each, and so has whatever else keeps
-/// floors. It knows how the lock was asked for, which a token does not tell: a shared holder raises as a shared one.
+/// Any function of a [`Lock`] implements it. Each fence of `tenure-fence` has a `raise` method, and any other store of
+/// floors can offer one. The function has to know the mode in which the lock was requested, which a token does not
+/// tell: for a shared holder it raises the floor with a shared claim.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -38,7 +39,7 @@ pub type FenceError = Box<dyn StdError + Send + Sync>;
 /// # Ok(()) }
 /// ```
 ///
-/// With a ticket in the place of the number, implement it for a type and ask the guard:
+/// To present a ticket instead of the number, implement the trait for a type and ask the guard:
 ///
 /// ```
 /// use std::pin::Pin;
@@ -60,14 +61,15 @@ pub type FenceError = Box<dyn StdError + Send + Sync>;
 /// }
 /// ```
 pub trait Fence: Send + Sync {
-    /// Raises the floor of everything that the guard stands for. When this returns nothing older is accepted.
+    /// Raises the floor of every lock that the guard stands for. After this returns, the resource accepts nothing
+    /// older.
     fn raise<'a>(
         &'a self,
         guard: &'a Guard,
     ) -> Pin<Box<dyn Future<Output = Result<(), FenceError>> + Send + 'a>>;
 }
 
-/// Called once for each lock of the guard, in the order of their names.
+/// Calls the function once for each lock of the guard, in the order of their names.
 impl<F, W, E> Fence for F
 where
     F: Fn(Lock) -> W + Send + Sync,
@@ -89,9 +91,9 @@ where
 }
 
 impl LockAsk {
-    /// Raises the floor at the resource once the lock is granted, before the guard is handed out: whoever held the lock
-    /// before cannot write any more. If that fails, or takes longer than the client's timeout, the lock is given back,
-    /// or left to its lease if nobody can be reached, and the answer is [`Error::Fence`].
+    /// Raises the floor at the resource after the lock is granted and before the guard is returned: from then on the
+    /// previous holder cannot write. If that fails, or takes longer than the client's timeout, the client releases the
+    /// lock and returns [`Error::Fence`]. If no member can be reached for the release, the lock ends with its lease.
     ///
     /// ```no_run
     /// # async fn raise(lock: tenure::Lock) -> Result<(), std::io::Error> { Ok(()) }
@@ -106,7 +108,7 @@ impl LockAsk {
 }
 
 impl Guard {
-    /// Raises the floor at one more resource of the same lock.
+    /// Raises the floor at one more resource that the same lock protects.
     ///
     /// ```no_run
     /// # async fn raise(lock: tenure::Lock) -> Result<(), std::io::Error> { Ok(()) }
@@ -119,7 +121,7 @@ impl Guard {
     }
 }
 
-/// Hands out a guard that its fence has let in, or gives the lock back.
+/// Returns the guard if the fence accepts its token, and releases the lock otherwise.
 pub(crate) async fn fenced(guard: Guard, fence: &dyn Fence) -> Result<Guard, Error> {
     let within = guard.held().shared.settings.timeout;
     let raised = match tokio::time::timeout(within, guard.fence(fence)).await {
@@ -129,7 +131,8 @@ pub(crate) async fn fenced(guard: Guard, fence: &dyn Fence) -> Result<Guard, Err
     match raised {
         Ok(()) => Ok(guard),
         Err(error) => {
-            // Why the work does not begin is worth more than what became of the lock, which ends with its lease.
+            // Return why the work does not begin rather than why the release failed: the lock ends with its lease
+            // anyway.
             if let Err(kept) = guard.release().await {
                 tracing::debug!(error = %kept, "a lock was not given back; its lease will run out");
             }

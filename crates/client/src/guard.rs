@@ -1,4 +1,4 @@
-//! What does a holder have in hand, and how does it stop in time?
+//! Implements the guard: the value that stands for a held lock, stops work in time and releases the lock.
 
 use std::fmt;
 use std::pin::{Pin, pin};
@@ -33,19 +33,19 @@ use crate::turns::Turns;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Lock {
-    /// Its name.
+    /// The lock's name.
     pub name: String,
     /// The fencing token of the grant.
     pub token: Token,
-    /// Which slot of a semaphore, counted from 0.
+    /// The slot of a semaphore, counted from 0.
     pub slot: Option<u32>,
 }
 
-/// A held lock, or several that were asked for together.
+/// A held lock, or several that were requested together.
 ///
-/// Dropping it says that the work has stopped, and gives the lock back in the background. As long as it exists its
-/// lease is renewed. A lock that is lost stays lost: [`check`](Guard::check), [`run`](Guard::run),
-/// [`lost`](Guard::lost) and [`cancellation`](Guard::cancellation) say so before anybody else may start.
+/// While the guard exists, the client renews its lease. Dropping the guard declares that the work has stopped, and
+/// releases the lock in the background. A lost lock stays lost: [`check`](Guard::check), [`run`](Guard::run),
+/// [`lost`](Guard::lost) and [`cancellation`](Guard::cancellation) report the loss before another client may start.
 ///
 /// ```no_run
 /// # async fn build(token: tenure::Token) {}
@@ -58,7 +58,7 @@ pub struct Lock {
 /// ```
 #[must_use = "dropping a guard gives the lock back"]
 pub struct Guard {
-    /// Shared by those that were taken from each other.
+    /// Shared by guards that were derived by [`reenter`](Guard::reenter).
     inner: Option<Arc<Inner>>,
     locks: Vec<Lock>,
     lost: Arc<Signal>,
@@ -72,7 +72,7 @@ struct Inner {
     turns: Turns,
 }
 
-/// Tells work that watches for itself when to stop. Cheap to clone and to send to threads.
+/// Tells work that polls for cancellation when to stop. Cheap to clone and to send to threads.
 ///
 /// ```no_run
 /// # fn example(guard: tenure::Guard) {
@@ -86,14 +86,14 @@ pub struct Cancellation {
 }
 
 impl Guard {
-    /// A guard of what was granted, if the lease can be relied on at this moment.
+    /// Creates a guard of what was granted, if the lease can be relied on at this moment.
     pub(crate) fn new(
         held: Arc<Held>,
         own: bool,
         (locks, at): (Vec<Lock>, Revision),
         turns: Turns,
     ) -> Result<Self, Error> {
-        // It is listened before there is anything to lose.
+        // Subscribe before the grant is recorded, so that no loss is missed.
         let lost = Arc::new(Signal::default());
         locks.iter().for_each(|lock| held.listen(lock.token, lost.clone()));
         let now = clock::read();
@@ -102,7 +102,7 @@ impl Guard {
         });
         let inner = Some(Arc::new(Inner { held, own, turns }));
         let guard = Self { inner, locks, lost, at };
-        // Dropping the guard gives everything back: no work has begun.
+        // Dropping the guard releases every lock; no work has begun.
         granted.map_err(Error::Lost)?;
         Ok(guard)
     }
@@ -111,13 +111,13 @@ impl Guard {
         self.inner.as_ref().expect("a guard is whole until it is released")
     }
 
-    /// The lease behind it.
+    /// The lease of the guard.
     pub(crate) fn held(&self) -> &Arc<Held> {
         &self.inner().held
     }
 
-    /// A revision at which it was held: that of the grant, unless its answer was lost and had to be asked for again.
-    /// What happened to the lock since then is in its history from there on.
+    /// Returns a revision at which the lock was held: that of the grant, unless the answer was lost and the client had
+    /// to ask again. The lock's history from this revision on has everything that happened to it since.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::Guard) {
@@ -128,7 +128,8 @@ impl Guard {
         self.at
     }
 
-    /// The fencing token. Hand it to whatever the lock protects; of several locks, the first by name.
+    /// Returns the fencing token. Pass it to the resource that the lock protects. For several locks, this is the token
+    /// of the first by name.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::Guard) {
@@ -139,7 +140,7 @@ impl Guard {
         self.locks[0].token
     }
 
-    /// Which slot of a semaphore it has, counted from 0.
+    /// Returns the slot of a semaphore, counted from 0.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::Guard) {
@@ -150,7 +151,7 @@ impl Guard {
         self.locks[0].slot
     }
 
-    /// Every lock it stands for, in the order of their names.
+    /// Returns every lock that the guard stands for, in the order of their names.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::Guard) {
@@ -161,7 +162,7 @@ impl Guard {
         self.locks.iter()
     }
 
-    /// The lease it is held under.
+    /// Returns the id of the lease that the lock is held under.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::Guard) {
@@ -172,7 +173,7 @@ impl Guard {
         self.inner().held.id
     }
 
-    /// Whether the lock can be relied on at this moment: compares the clock, asks nobody.
+    /// Checks that the lock can be relied on at this moment. Only compares the clock, sends nothing.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::Guard, rows: Vec<u32>) -> Result<(), tenure::Error> {
@@ -196,7 +197,7 @@ impl Guard {
         self.locks.iter().try_for_each(each)
     }
 
-    /// How it stands at this moment: valid, doubtful, or lost and why.
+    /// Returns the current standing: valid, doubtful, or lost and why.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::Guard) {
@@ -211,7 +212,7 @@ impl Guard {
         }
     }
 
-    /// Follows how the lease stands.
+    /// Subscribes to changes of the lease's standing.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) {
@@ -223,7 +224,8 @@ impl Guard {
         self.inner().held.standing()
     }
 
-    /// Follows until when the lock can be relied on if nothing more is acknowledged: later with every renewal.
+    /// Subscribes to the instant until which the lock can be relied on if no further renewal is acknowledged. Each
+    /// renewal moves it later.
     ///
     /// For a watchdog outside of this process, which must stop the work even if this process no longer runs.
     ///
@@ -237,7 +239,7 @@ impl Guard {
         self.inner().held.until()
     }
 
-    /// Waits until the lock is lost, and tells why and by whom.
+    /// Waits until the lock is lost, and returns why and by whom.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) {
@@ -248,7 +250,7 @@ impl Guard {
         self.lost.wait().await
     }
 
-    /// For work that cannot be dropped: tells it when to stop.
+    /// Returns a handle that tells work when to stop, for work that cannot be dropped.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::Guard) {
@@ -259,7 +261,7 @@ impl Guard {
         Cancellation { lost: self.lost.clone() }
     }
 
-    /// Runs work that is dropped at its current await if the lock is lost, and never polled after that.
+    /// Runs work, drops it at its current await if the lock is lost, and never polls it after that.
     ///
     /// ```no_run
     /// # async fn build() -> u32 { 7 }
@@ -270,7 +272,7 @@ impl Guard {
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
         let mut cancelled = pin!(self.lost());
         let mut work: Pin<Box<F>> = Box::pin(work);
-        // The clock is asked before every step of the work: after a pause no step is taken on an old belief.
+        // Read the clock before every poll of the work: after a pause, no step may run on an old check.
         let done = std::future::poll_fn(|context| {
             if let Poll::Ready(lost) = cancelled.as_mut().poll(context) {
                 return Poll::Ready(Err(lost));
@@ -285,9 +287,9 @@ impl Guard {
         done
     }
 
-    /// Another guard of the same hold, for whoever takes the lock again further down: nobody is asked. The lock is
-    /// given back when the last of them is gone. Holding it twice is always explicit: a second
-    /// [`Lease::lock`](crate::Lease::lock) of a lock that is held waits, in whichever task or thread.
+    /// Returns another guard of the same grant, for a callee that takes the lock again, without a request to the
+    /// cluster. The client releases the lock when the last of these guards is gone. Reentry is always explicit: a
+    /// second [`Lease::lock`](crate::Lease::lock) of a held lock waits, in any task or thread.
     ///
     /// ```no_run
     /// # async fn rename(guard: tenure::Guard) {}
@@ -303,8 +305,8 @@ impl Guard {
         Ok(Self { inner, locks, lost, at: self.at })
     }
 
-    /// Turns an exclusive hold into a shared one, without a gap. The token is a new one; while there are other guards
-    /// of the same hold, which have the old one, this fails with `GUARD_SHARED`.
+    /// Turns an exclusive hold into a shared one, without a gap. The token changes. While other guards of the same
+    /// grant exist, which have the old token, this fails with `GUARD_SHARED`.
     ///
     /// ```no_run
     /// # async fn example(mut guard: tenure::Guard) -> Result<(), tenure::Error> {
@@ -339,7 +341,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Replaces what the grant carries for others to see.
+    /// Replaces the metadata of the grant, which other clients can read.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
@@ -360,8 +362,8 @@ impl Guard {
         if matches!(updated, Answer::Updated(_)) { Ok(()) } else { Err(strange()) }
     }
 
-    /// Gives the lock back and waits until the cluster has taken it. The work has stopped. With other guards of
-    /// the same hold left, only this one goes.
+    /// Releases the lock and waits until the cluster has acknowledged it. The caller must have stopped its work. While
+    /// other guards of the same grant exist, only this guard ends and the lock stays held.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
@@ -429,7 +431,7 @@ impl Drop for Guard {
 
 type Rest = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
-/// What is being said to the cluster. Whoever stops waiting for it does not stop it.
+/// The final requests of a guard. If the caller stops waiting, they continue in the background.
 struct Finishing {
     rest: Option<Rest>,
     runtime: runtime::Handle,
@@ -456,18 +458,18 @@ impl Drop for Finishing {
     }
 }
 
-/// One lock that is being given back; whoever stops waiting for that does not stop it.
+/// The release of one lock. If the caller stops waiting, it continues in the background.
 struct Releasing {
     held: Arc<Held>,
     token: Token,
-    /// Which lock, until that is done.
+    /// The lock's name, until the release is done.
     lock: Option<String>,
     turns: Turns,
     asked: Option<OnLine>,
 }
 
 impl Releasing {
-    /// Mostly it is answered at once: then it takes no timer.
+    /// The fast path: waits for an immediate answer without a timer. Returns whether the release is done.
     async fn soon(&mut self) -> bool {
         let Some(lock) = &self.lock else { return true };
         self.asked = self.held.shared.ask_now(self.held.release_request(lock.clone(), self.token));
@@ -485,7 +487,7 @@ impl Releasing {
         false
     }
 
-    /// However long it takes.
+    /// The slow path: continues the release until it is answered.
     fn rest(&mut self) -> Option<Rest> {
         let lock = self.lock.take()?;
         let (held, token, asked) = (self.held.clone(), self.token, self.asked.take());
@@ -508,11 +510,11 @@ impl Drop for Releasing {
 }
 
 impl Inner {
-    /// The work under a single lock has stopped, whose lease goes on.
+    /// Releases a single lock, whose work has stopped and whose lease continues.
     async fn release(self, token: Token, now: Reading) -> Result<(), Error> {
         let lock = self.held.with_at(now, |life| life.given_back(token, now));
         if lock.is_none() {
-            // It was lost just now: there is more to say.
+            // The lock was lost just now, so `finish` has more to tell the cluster.
             let runtime = self.held.shared.runtime.clone();
             let rest: Rest = Box::pin(async move { self.finish(&[token]).await });
             return Finishing { rest: Some(rest), runtime }.await;
@@ -526,11 +528,11 @@ impl Inner {
         Finishing { rest: releasing.rest(), runtime }.await
     }
 
-    /// The work has stopped: says so, in the way that fits.
+    /// Tells the cluster that the work has stopped, in the way that fits the lease.
     async fn finish(self, tokens: &[Token]) -> Result<(), Error> {
         let Self { held, own, turns } = self;
         let now = clock::read();
-        // With a lease of its own and nothing taken away, one command ends everything.
+        // If the lease is the guard's own and no lock was taken away, one revoke ends everything.
         let whole =
             own && tokens.iter().all(|it| held.with(|life| life.check_grant(*it, now)).is_ok());
         let done = if whole {
@@ -560,7 +562,7 @@ impl Cancellation {
         self.lost.fired().is_some()
     }
 
-    /// Waits until the work must stop, and tells why. For ever, if the lock is given back before that.
+    /// Waits until the work must stop, and returns why. Never returns if the lock is released before that.
     ///
     /// ```no_run
     /// # async fn example(stop: tenure::Cancellation) {

@@ -1,7 +1,7 @@
-//! Which member do we talk to, and who stands by?
+//! Manages the client's connections: one session with the leader, one with another member on standby.
 //!
-//! One task keeps two sessions: the first with the leader, wherever that goes, the second with another member, warm,
-//! for renewals and for the moment the first ends. Everyone else only sees which two there are.
+//! One task keeps two sessions. The first is with the leader and follows it when it changes. The second is with another
+//! member and stays open for renewals and for the moment the first ends. Other tasks only see the current pair.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,24 +14,24 @@ use crate::clock::jittered;
 use crate::line::Line;
 use crate::shared::Shared;
 
-/// How long it may take to connect and be welcomed.
+/// The maximum time to connect and receive the welcome.
 const DIAL: Duration = Duration::from_secs(2);
-/// Pauses between attempts grow from the first to the second.
+/// The pause between attempts grows from the first value to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long a leader that could not be reached is not tried again.
+/// How long the client does not retry a leader that it could not reach.
 const SHUN: Duration = Duration::from_millis(500);
-/// Addresses that are remembered, at most.
+/// The maximum number of addresses to remember.
 const KNOWN_MAX: usize = 64;
 
-/// The sessions there are.
+/// The current sessions.
 #[derive(Clone, Default)]
 pub(crate) struct Lines {
-    /// With the leader, or with whoever forwards to it.
+    /// The session with the leader, or with a member that forwards to it.
     pub(crate) first: Option<Arc<Line>>,
-    /// With another member.
+    /// The session with another member.
     pub(crate) second: Option<Arc<Line>>,
-    /// What happened at each address when it was last tried.
+    /// The outcome of the last attempt at each address.
     pub(crate) tried: Arc<Vec<(String, String)>>,
 }
 
@@ -67,7 +67,7 @@ impl Keeper {
             if self.lines.first.is_some() {
                 settled = self.follow().await;
             }
-            // A leader that cannot be reached is no reason to have nobody standing by.
+            // Open the standby session even if the leader cannot be reached.
             if self.lines.first.is_some() && self.lines.second.is_none() && self.known.len() > 1 {
                 settled &= self.dial_second().await;
             }
@@ -84,7 +84,7 @@ impl Keeper {
         }
     }
 
-    /// Lets go of sessions that are over; whoever stands by comes first then.
+    /// Drops sessions that are over. The standby session then takes the place of the first.
     fn tidy(&mut self) {
         let alive = |line: &Arc<Line>| !line.is_over();
         self.lines.first = self.lines.first.take().filter(alive);
@@ -122,7 +122,7 @@ impl Keeper {
             self.turn += 1;
             let address = &others[self.turn % others.len()];
             match self.dial(address).await {
-                // The same member under another name is nobody standing by.
+                // The same member under another address is no standby.
                 Some(line) if line.member == first.member => self.known.retain(|it| it != address),
                 Some(line) => {
                     self.lines.second = Some(line);
@@ -134,7 +134,7 @@ impl Keeper {
         false
     }
 
-    /// Makes the session with the leader the first, as far as anybody knows the leader.
+    /// Makes the session with the leader the first one, as far as the leader is known.
     async fn follow(&mut self) -> bool {
         let Some(first) = self.lines.first.clone() else { return false };
         let Some(leader) = first.elsewhere() else { return true };
@@ -143,7 +143,7 @@ impl Keeper {
             Some(line) => Some(line),
             None => self.dial(&leader.address).await,
         };
-        // A follower forwards what it is sent: nothing waits for this to succeed.
+        // A follower forwards requests, so nothing has to wait until this succeeds.
         let Some(line) = line else { return false };
         self.learn(&leader.address);
         self.lines.first = Some(line);
@@ -164,7 +164,7 @@ impl Keeper {
         line
     }
 
-    /// Asks a member who else there is.
+    /// Asks a member for the addresses of the others.
     async fn meet(&mut self) {
         let Some(first) = &self.lines.first else { return };
         let mut client = ClusterServiceClient::new(first.channel.clone());
@@ -182,14 +182,14 @@ impl Keeper {
         }
     }
 
-    /// Until a session ends, the leader moves, or the pause is over.
+    /// Waits until a session ends, the leader moves, or the pause is over.
     async fn wait(&self, pause: Option<Duration>) {
         let ended = |line: Option<Arc<Line>>| async move {
             match line {
                 Some(line) => {
                     let mut over = line.over();
                     drop(line);
-                    // An error means that the line is gone altogether.
+                    // An error means that the session value itself is gone.
                     let _ = over.wait_for(|over| *over).await;
                 }
                 None => std::future::pending().await,
@@ -208,7 +208,7 @@ impl Keeper {
             }
         };
         let (first, second) = (self.lines.first.clone(), self.lines.second.clone());
-        // While the leader is elsewhere and cannot be reached, it is tried again after a while.
+        // While the leader is elsewhere and cannot be reached, retry it only after `SHUN`.
         let first_elsewhere = first.as_ref().is_some_and(|line| line.elsewhere().is_some());
         let pause = match pause {
             Some(pause) if first_elsewhere => pause.max(SHUN),
@@ -224,7 +224,7 @@ impl Keeper {
         }
     }
 
-    /// Until nobody wants to know any more.
+    /// Waits until the client no longer watches the sessions.
     async fn abandoned(&self) {
         self.publish.closed().await;
     }

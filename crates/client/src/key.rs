@@ -1,4 +1,4 @@
-//! How are small values kept beside the locks, and guarded by them?
+//! Reads and writes keys of the small key-value store beside the locks, optionally guarded by a lock.
 
 use bytes::Bytes;
 use tenure_types::Revision;
@@ -27,15 +27,15 @@ use crate::shared::Identity;
 pub struct KeyValue {
     /// The value.
     pub value: Bytes,
-    /// The revision that created it.
+    /// The revision that created the key.
     pub created: Revision,
-    /// The revision that last wrote it.
+    /// The revision that last wrote the key.
     pub modified: Revision,
-    /// How often it was written since it was created.
+    /// How often the key was written since it was created.
     pub version: u64,
 }
 
-/// A key to be read or written. Conditions are named before the deed.
+/// A key to be read or written. Set the conditions before the operation.
 ///
 /// ```no_run
 /// # async fn example(client: tenure::Client, guard: tenure::Guard) -> Result<(), tenure::Error> {
@@ -54,7 +54,7 @@ pub struct Key {
 }
 
 impl Client {
-    /// A key of the small store beside the locks.
+    /// Returns a key of the small store beside the locks.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -68,7 +68,7 @@ impl Client {
 }
 
 impl Key {
-    /// Only if the key does not exist.
+    /// Requires that the key does not exist.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -80,7 +80,7 @@ impl Key {
         self
     }
 
-    /// Only if the key was last written at this revision.
+    /// Requires that the key was last written at this revision.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client, it: tenure::KeyValue) -> Result<(), tenure::Error> {
@@ -92,7 +92,7 @@ impl Key {
         self
     }
 
-    /// Only if the key has this value.
+    /// Requires that the key has this value.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -104,7 +104,7 @@ impl Key {
         self
     }
 
-    /// Only while the guard's lock is held under its token: the cluster itself is the fence.
+    /// Requires that the guard's lock is still held under its token: the cluster itself is the fence.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client, guard: tenure::Guard) -> Result<(), tenure::Error> {
@@ -117,7 +117,7 @@ impl Key {
         self
     }
 
-    /// The key ends with this lease.
+    /// Binds the key to this lease: when the lease ends, the key is deleted.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client, lease: tenure::Lease) -> Result<(), tenure::Error> {
@@ -129,8 +129,9 @@ impl Key {
         self
     }
 
-    /// Sends a write again whose outcome is not known, under the id it had: it happens once, and is answered. Within
-    /// five minutes; everything else about it must be the same.
+    /// Repeats a write whose outcome is not known, under its original id: the write takes effect once, and the
+    /// repetition returns its outcome. The cluster remembers the id for five minutes. Everything else about the request
+    /// must be the same.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -145,7 +146,7 @@ impl Key {
         self
     }
 
-    /// Reads the key; nothing if it does not exist.
+    /// Reads the key. Returns `None` if it does not exist.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -165,7 +166,7 @@ impl Key {
         }))
     }
 
-    /// Writes the key, exactly once; the revision at which it was written.
+    /// Writes the key exactly once, and returns the revision of the write.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -188,7 +189,7 @@ impl Key {
         Ok(convert::revision_from(revision).unwrap_or(Revision(0)))
     }
 
-    /// Deletes the key, exactly once; whether it existed.
+    /// Deletes the key exactly once, and returns whether it existed.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {

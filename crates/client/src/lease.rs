@@ -1,4 +1,4 @@
-//! What is a held lease, and how does everyone who relies on it learn of its loss?
+//! Keeps a granted lease, and notifies everything that relies on it when it is lost.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,13 +18,13 @@ use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Reading, Standing
 use crate::shared::{Doubt, Identity, OnLine, Shared};
 use crate::signal::Signal;
 
-/// Requests of one lease that may be unanswered: some less than the cluster allows.
+/// The maximum number of unanswered requests of one lease: somewhat less than the cluster allows.
 const WINDOW: usize = 200;
 
-/// Locks that are remembered although nobody has or awaits them.
+/// The number of locks whose local queues are remembered before unused ones are removed.
 const IDLE_TURNS: usize = 64;
 
-/// A client's standing in the cluster, kept alive until it and all its guards are dropped.
+/// A client's lease in the cluster, kept alive until it and all its guards are dropped.
 ///
 /// Several locks can be held under one lease; they are lost together. Cloning it is cheap.
 ///
@@ -42,7 +42,7 @@ pub struct Lease {
     pub(crate) held: Arc<Held>,
 }
 
-/// The lease itself. The last one to let go of it revokes it.
+/// The lease itself. Dropping the last reference revokes it.
 pub(crate) struct Held {
     pub(crate) shared: Arc<Shared>,
     pub(crate) id: LeaseId,
@@ -50,40 +50,41 @@ pub(crate) struct Held {
     pub(crate) handle: Handle,
     life: Mutex<Lived>,
     standing: watch::Sender<Standing>,
-    /// From when on it counts as lost, if nothing newer is acknowledged.
+    /// The instant from which the lease counts as lost if nothing newer is acknowledged.
     until: watch::Sender<Moment>,
-    /// Who waits to hear that a grant is lost.
+    /// The subscribers to the loss of each grant.
     signals: Mutex<BTreeMap<Token, Arc<Signal>>>,
     seqs: Mutex<Seqs>,
     room: Semaphore,
-    /// Locks asked for or held here: a second ask waits inside the process.
+    /// The local queue of each lock that this process requests or holds under the lease: a second request waits inside
+    /// the process.
     busy: Mutex<BTreeMap<String, Arc<Semaphore>>>,
     revoked: AtomicBool,
 }
 
-/// Its life, and what was last told of it.
+/// The lease state, and what was last published of it.
 struct Lived {
     life: Life,
     standing: Standing,
     until: Moment,
 }
 
-/// Numbers of requests, and which of them are not answered for good.
+/// Request numbers, and which of them are not finally answered.
 #[derive(Default)]
 struct Seqs {
     newest: u64,
-    /// In order, because they are given in order.
+    /// Sorted, because numbers are assigned in order.
     open: VecDeque<u64>,
 }
 
-/// A request's number. It counts as unanswered until this is dropped.
+/// A request's number. The request counts as unanswered until this is dropped.
 pub(crate) struct Seq {
     held: Arc<Held>,
     number: u64,
 }
 
 impl Lease {
-    /// Asks for a lock under this lease; awaiting it waits for its turn.
+    /// Requests a lock under this lease. Awaiting it waits in the queue.
     ///
     /// ```no_run
     /// # async fn example(lease: tenure::Lease) -> Result<(), tenure::Error> {
@@ -94,7 +95,7 @@ impl Lease {
         LockAsk::on(self.held.clone(), vec![lock.into()])
     }
 
-    /// Asks for several locks, all or none. The guard stands for all of them.
+    /// Requests several locks, all or none. The guard stands for all of them.
     ///
     /// ```no_run
     /// # async fn example(lease: tenure::Lease) -> Result<(), tenure::Error> {
@@ -110,7 +111,7 @@ impl Lease {
         LockAsk::on(self.held.clone(), locks.into_iter().map(Into::into).collect())
     }
 
-    /// The lease's id.
+    /// Returns the lease's id.
     ///
     /// ```no_run
     /// # fn example(lease: tenure::Lease) { println!("lease {}", lease.id()); }
@@ -119,7 +120,7 @@ impl Lease {
         self.held.id
     }
 
-    /// How it stands at this moment.
+    /// Returns the current standing.
     ///
     /// ```no_run
     /// # fn example(lease: tenure::Lease) {
@@ -131,7 +132,7 @@ impl Lease {
         self.held.with(|life| life.standing(now))
     }
 
-    /// Whether it can be relied on at this moment.
+    /// Checks that the lease can be relied on at this moment.
     ///
     /// ```no_run
     /// # fn example(lease: tenure::Lease) -> Result<(), tenure::Error> {
@@ -143,7 +144,7 @@ impl Lease {
         self.held.with(|life| life.check(now)).map_err(Error::Lost)
     }
 
-    /// Waits until it stands otherwise than before; the first call answers at once.
+    /// Subscribes to changes of the standing. The receiver holds the current one from the start.
     ///
     /// ```no_run
     /// # async fn example(lease: tenure::Lease) {
@@ -157,8 +158,8 @@ impl Lease {
         self.held.standing.subscribe()
     }
 
-    /// Ends the lease now. Its guards must be gone, because the work under it must have stopped: while there are any
-    /// this fails with `LEASE_IN_USE`.
+    /// Ends the lease now. Its guards must be gone, because the work under it must have stopped; while any guard
+    /// exists, this fails with `LEASE_IN_USE`.
     ///
     /// ```no_run
     /// # async fn example(lease: tenure::Lease) -> Result<(), tenure::Error> {
@@ -183,7 +184,7 @@ impl fmt::Debug for Lease {
 }
 
 impl Held {
-    /// A lease that was granted in answer to an ask that was first sent when `asking` says.
+    /// Creates the lease from the cluster's answer and the lease state that began with the request.
     pub(crate) fn new(shared: Arc<Shared>, granted: &v1::Lease, life: Life) -> Option<Arc<Self>> {
         let held = Arc::new(Self {
             shared: shared.clone(),
@@ -203,12 +204,12 @@ impl Held {
         Some(held)
     }
 
-    /// Grants a lease.
+    /// Requests a lease from the cluster.
     pub(crate) async fn grant(shared: &Arc<Shared>, pace: Pace) -> Result<Arc<Self>, Error> {
         let mut asking = Asking::new(pace);
         let new = new_lease(shared, &pace);
         let id = new.lease;
-        // Granting by id is harmless to repeat: whoever repeats it counts from the first time.
+        // Granting by id is harmless to repeat; the lease time counts from the first send.
         asking.sent(clock::read());
         let within = shared.settings.timeout.min(pace.window());
         let command = Command::GrantLease(new);
@@ -232,7 +233,7 @@ impl Held {
         }
     }
 
-    /// All of its names.
+    /// Returns every name of the lease: id, creation revision and handle.
     pub(crate) fn name(&self) -> v1::LeaseName {
         v1::LeaseName {
             lease: convert::lease(self.id),
@@ -242,12 +243,12 @@ impl Held {
         }
     }
 
-    /// Does something with its life; everyone who relies on what is lost by it is told.
+    /// Changes the lease state, and notifies everything that relies on what the change loses.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Life) -> T) -> T {
         self.with_at(clock::read(), act)
     }
 
-    /// The same for whoever has just read the clock.
+    /// Does the same for a caller that has just read the clock.
     pub(crate) fn with_at<T>(&self, now: Reading, act: impl FnOnce(&mut Life) -> T) -> T {
         let (changed, done, losses);
         {
@@ -273,8 +274,8 @@ impl Held {
         done
     }
 
-    /// Tells whoever follows how it stands, and whether that is new. Its life is locked meanwhile, so that nobody is
-    /// told in another order.
+    /// Publishes the standing and the deadline, and returns whether the standing is new. The caller holds the lock of
+    /// the lease state, so that subscribers see changes in order.
     fn publish(&self, standing: Standing, until: Moment) -> bool {
         self.until.send_if_modified(|known| {
             let later = until > *known;
@@ -282,7 +283,7 @@ impl Held {
             later
         });
         self.standing.send_if_modified(|known| {
-            // Whoever read the clock before the loss was seen must not undo it.
+            // A caller that read the clock before the loss was seen must not undo the loss.
             let changed = *known != standing && !matches!(known, Standing::Lost(_));
             if changed {
                 *known = standing;
@@ -299,12 +300,12 @@ impl Held {
         self.until.subscribe()
     }
 
-    /// Somebody wants to hear of the loss of a grant, which is not known to the lease's life yet.
+    /// Subscribes to the loss of a grant that is not yet recorded in the lease state.
     pub(crate) fn listen(&self, token: Token, signal: Arc<Signal>) {
         self.signals.lock().unwrap_or_else(PoisonError::into_inner).insert(token, signal);
     }
 
-    /// A held lock goes on under another token; whoever listened to the old one hears of the new one.
+    /// Moves a held lock to another token, together with the subscription to its loss.
     pub(crate) fn regranted(&self, old: Token, new: Token, at: Revision) {
         {
             let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -319,33 +320,33 @@ impl Held {
         self.signals.lock().unwrap_or_else(PoisonError::into_inner).remove(&token);
     }
 
-    /// The permit to ask for a lock here; held until the lock is given back.
+    /// Returns the local queue of a lock: one permit, held until the lock is released.
     pub(crate) fn turn(&self, lock: &str) -> Arc<Semaphore> {
         let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turn) = busy.get(lock) {
             return turn.clone();
         }
-        // Whoever holds or awaits a permit has a reference of its own. The same locks are taken again and again: only
-        // many of them are worth a look.
+        // A task that holds or awaits the permit has a reference of its own. Programs use the same locks again and
+        // again, so unused entries are only removed once there are many.
         if busy.len() >= IDLE_TURNS {
             busy.retain(|_, turn| Arc::strong_count(turn) > 1);
         }
         busy.entry(lock.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
     }
 
-    /// The next number for a request, once there is room for it.
+    /// Returns the next request number, once the window has room.
     pub(crate) async fn seq(self: &Arc<Self>) -> Seq {
         self.room.acquire().await.expect("the semaphore is never closed").forget();
         self.next_seq()
     }
 
-    /// The next number for a request, if there is room for it now.
+    /// Returns the next request number, if the window has room now.
     pub(crate) fn seq_now(self: &Arc<Self>) -> Option<Seq> {
         self.room.try_acquire().ok()?.forget();
         Some(self.next_seq())
     }
 
-    /// Room was made for it; the number gives it back.
+    /// Assigns the next number. The caller has acquired a place in the window; dropping the number returns it.
     fn next_seq(self: &Arc<Self>) -> Seq {
         let mut seqs = self.seqs.lock().unwrap_or_else(PoisonError::into_inner);
         seqs.newest += 1;
@@ -355,7 +356,7 @@ impl Held {
         Seq { held: self.clone(), number }
     }
 
-    /// Says what may be said of grants whose work has stopped.
+    /// Tells the cluster what it may know about grants whose work has stopped.
     pub(crate) async fn farewell(self: &Arc<Self>, tokens: &[Token]) -> Result<(), Error> {
         let now = clock::read();
         let (lost, farewells) = self.with_at(now, |life| {
@@ -365,7 +366,7 @@ impl Held {
         });
         let mut outcome = Ok(());
         for (token, lock, farewell) in farewells {
-            // A lease that is lost is revoked as a whole.
+            // A lost lease is revoked as a whole.
             if lost.is_err() && farewell == Farewell::Release {
                 continue;
             }
@@ -376,14 +377,16 @@ impl Held {
             outcome = outcome.and(said);
         }
         tokens.iter().for_each(|token| self.unlisten(*token));
-        // With the last of its work stopped, nobody has to wait until a lost lease runs out.
+        // The last work under the lost lease has stopped: revoke it, so that other clients do not wait until it runs
+        // out.
         if lost.is_err() {
             outcome = outcome.and(Box::pin(self.revoke()).await);
         }
         outcome
     }
 
-    /// The token says which grant is meant, so it needs no number: doing it twice is doing it once.
+    /// Builds a release. The token identifies the grant, so the request needs no number: doing it twice is doing it
+    /// once.
     pub(crate) fn release_request(&self, lock: String, token: Token) -> Command {
         Command::Release(v1::ReleaseRequest {
             lock,
@@ -398,7 +401,7 @@ impl Held {
         self.release_asked(lock, token, None).await
     }
 
-    /// The same for what may have been asked already.
+    /// Releases a lock whose release may have been sent already.
     pub(crate) async fn release_asked(
         &self,
         lock: String,
@@ -408,7 +411,7 @@ impl Held {
         match self.shared.call_twice(self.release_request(lock, token), asked).await {
             (Ok(Answer::Released(_)), _) => Ok(()),
             (Ok(_), _) => Err(strange()),
-            // Perhaps by the one that was not answered.
+            // An earlier, unanswered attempt may have released the lock.
             (Err(Error::Refused(Refusal::NotHolder { .. })), Doubt::Yes) => Ok(()),
             (Err(error), _) => Err(error),
         }
@@ -422,7 +425,7 @@ impl Held {
             token: token.get(),
         });
         match self.shared.call(command, Identity::Harmless).await {
-            // Nothing cools any more: the lock has gone on.
+            // Not cooling: the lock has already gone to the next holder, so there is nothing to confirm.
             Ok(_) | Err(Error::Refused(Refusal::NotCooling { .. })) => Ok(()),
             Err(error) => Err(error),
         }
@@ -435,7 +438,7 @@ impl Held {
         Ok(answer)
     }
 
-    /// Ends the lease, if no work goes on under it.
+    /// Revokes the lease, if no work runs under it.
     pub(crate) async fn revoke(&self) -> Result<(), Error> {
         if !self.with(|life| life.is_idle()) || self.revoked.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -469,7 +472,7 @@ impl Seq {
 
 impl Drop for Seq {
     fn drop(&mut self) {
-        // Answered, or given up for ever: every later request says so.
+        // The request is answered or abandoned; every later request reports this to the cluster.
         let mut seqs = self.held.seqs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(at) = seqs.open.binary_search(&self.number) {
             seqs.open.remove(at);
@@ -479,7 +482,7 @@ impl Drop for Seq {
     }
 }
 
-/// A lease to be granted, under an id drawn here so that the request can be repeated.
+/// Builds a request for a new lease, under an id chosen here so that the request can be repeated.
 pub(crate) fn new_lease(shared: &Shared, pace: &Pace) -> v1::NewLease {
     let id = i64::try_from(clock::random() >> 1).unwrap_or(1).max(1);
     v1::NewLease {
@@ -490,12 +493,12 @@ pub(crate) fn new_lease(shared: &Shared, pace: &Pace) -> v1::NewLease {
     }
 }
 
-/// Has a lease revoked in the background that may have been granted and that nobody relies on.
+/// Revokes a lease in the background that may have been granted and that no caller uses.
 pub(crate) fn give_back(shared: &Arc<Shared>, id: i64) {
     let task = shared.clone();
     shared.runtime.spawn(async move {
         let it = v1::RevokeRequest { lease: id, ..Default::default() };
-        // If it cannot be said, the lease runs out by itself.
+        // If the revoke fails, the lease expires.
         let _ = task.call(Command::Revoke(it), Identity::Harmless).await;
     });
 }
@@ -513,7 +516,7 @@ async fn revoke(shared: &Arc<Shared>, id: i64, handle: Handle) -> Result<(), Err
     }
 }
 
-/// A new lease's times, as a client's settings and an ask say.
+/// Computes the timing of a new lease from the client's settings and the request's options.
 pub(crate) fn pace(shared: &Shared, ask: &Ask) -> Result<Pace, Error> {
     let pace = Pace::new(ask.ttl.unwrap_or(shared.settings.ttl))?;
     let pace = match ask.window.or(shared.settings.window) {

@@ -1,4 +1,4 @@
-//! How does a program hold a lock and stop in time?
+//! Holds distributed locks for a program, and stops its work in time when a lock is lost.
 //!
 //! ```no_run
 //! # async fn migrate(token: tenure::Token) {}
@@ -9,10 +9,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A [`Guard`] stands for a held lock. Its lease is renewed as long as it exists; if that fails, the guard is *lost*
-//! before the cluster can give the lock to anyone else: [`Guard::run`] drops the work, [`Guard::check`] says no, and
-//! [`Guard::cancellation`] fires, from a thread of its own. What no client can cover, a machine frozen from outside or
-//! a write already on its way, the [fencing token](Guard::token) covers where it is checked.
+//! A [`Guard`] stands for a held lock. While it exists, the client renews its lease. If renewals fail, the guard is
+//! *lost* before the cluster can give the lock to another client: [`Guard::run`] drops the work, [`Guard::check`]
+//! returns an error, and [`Guard::cancellation`] fires from a thread of its own. No client can cover a machine that is
+//! frozen from outside, or a write that is already on its way. The [fencing token](Guard::token) covers these cases, at
+//! resources that check it.
 
 #[macro_use]
 mod plant;

@@ -1,8 +1,8 @@
-//! How is one session with one member carried on?
+//! Runs one session with one member: opens it, reads its messages and detects a silent peer.
 //!
-//! Whoever asks gets a place under the request's id before the request leaves, and keeps it until he lets go. The
-//! answer and every later notice about the request come there in the order in which the member said them, so
-//! a grant that follows an answer at once is never missed.
+//! A request gets a response slot under its id before it is sent, and keeps the slot until the caller drops it. The
+//! answer and every later notification about the request arrive there in the order in which the member sent them. A
+//! grant that follows directly behind an answer is therefore never missed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,55 +20,56 @@ use crate::clock;
 use crate::life::Moment;
 use crate::shared::{ClusterLife, Shared};
 
-/// A connection on which nothing came for so long is asked whether it is there.
+/// The idle time after which the client sends a keep-alive ping.
 const QUIET: Duration = Duration::from_secs(2);
-/// And given up if it does not say so.
+/// How long the peer may take to answer the ping before the connection is closed.
 const SILENT: Duration = Duration::from_secs(2);
-/// Whoever owes an answer and says nothing at all for so long is not there. A member that only is slow still says
-/// something to somebody, and is not left for it: that would make it slower.
+/// A member that owes an answer and sends nothing at all for this long counts as gone. A slow member still sends
+/// something on the session, and the client stays with it: leaving would make it slower.
 const TRY: Duration = Duration::from_secs(3);
-/// How often that is looked at, and who has been waiting for an answer since the last look or longer.
+/// How often the session checks for that, and for requests that have waited for an answer since the last check or
+/// longer.
 const LOOK: Duration = Duration::from_secs(1);
-/// Whoever may wait for an answer at least so long waits without a timer at first: as long as the runtime runs, he is
-/// told before that if there is none.
+/// A request that may wait at least this long waits without a timer at first: as long as the runtime runs, the
+/// session's check marks it late before that.
 pub(crate) const PATIENT: Duration = Duration::from_secs(2);
-/// What may be on its way to us before we have read it.
+/// The flow-control windows: how many bytes may be on their way to the client before it has read them.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// The longest message that is read.
+/// The longest message that the client accepts.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Where a leader is.
+/// The member that leads, and its address.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Leader {
-    /// 0 if nobody is known to lead.
+    /// The leader's id; 0 if no leader is known.
     pub(crate) member: u64,
     pub(crate) address: String,
 }
 
-/// One session.
+/// One session with one member.
 pub(crate) struct Line {
     pub(crate) address: String,
-    /// The member at its other end: several addresses may lead to one.
+    /// The id of the member at the other end. Several addresses may lead to one member.
     pub(crate) member: u64,
     pub(crate) channel: Channel,
     heard: Arc<Heard>,
 }
 
-/// What the reading half shares with those who ask.
+/// What the reading half shares with the tasks that send requests.
 struct Heard {
     asks: Arc<Asks>,
-    /// Where the member says the leader is.
+    /// Where the leader is, according to the member.
     leader: watch::Sender<Leader>,
-    /// When the member last said anything, in microseconds of our clock.
+    /// When the member last sent anything, in microseconds of our clock.
     newest_us: AtomicU64,
     over: watch::Sender<bool>,
-    /// The same for whoever only looks, before every request: a watch takes a lock for that.
+    /// The same as `over`, for the check before every request: reading the watch channel takes a lock.
     is_over: AtomicBool,
 }
 
-/// Held by whoever reads: however that ends, also with its runtime or in a panic, the session is over, and whoever
-/// waits for an answer is told.
+/// Held by the reading task. However that task ends, also with its runtime or in a panic, dropping this closes the
+/// session and notifies every pending request.
 struct Ending(Arc<Heard>);
 
 impl Drop for Ending {
@@ -77,7 +78,7 @@ impl Drop for Ending {
     }
 }
 
-/// Whatever becomes of a session that does not come about, its other half is not left waiting for requests.
+/// Closes the sending half of a session that is not established, so that it does not wait for requests forever.
 struct Opening(Option<Arc<Asks>>);
 
 impl Drop for Opening {
@@ -95,7 +96,7 @@ impl From<v1::LeaderHint> for Leader {
 }
 
 impl Leader {
-    /// Whether it can be dialled and is another member than this one.
+    /// Whether the leader has an address and is another member than this one.
     pub(crate) fn is_elsewhere(&self, member: u64) -> bool {
         self.member != 0 && self.member != member && !self.address.is_empty()
     }
@@ -131,7 +132,7 @@ impl Line {
             .initial_connection_window_size(CONNECTION_WINDOW);
         let client = shared.upgrade().ok_or("the client is gone")?;
         let connector = client.trust.as_ref().map(|trust| trust.connector(address));
-        // Whoever dials does not keep the client from going.
+        // A task that connects must not keep the client alive.
         drop(client);
         let connected = match connector {
             #[cfg(feature = "virtual-time")]
@@ -173,30 +174,30 @@ impl Line {
         Ok(Arc::new(Self { address, member, channel, heard }))
     }
 
-    /// Sends a request; its id is given here.
+    /// Queues a request for sending and assigns its id.
     pub(crate) fn ask(&self, request: v1::Request) -> Option<Asked> {
         self.heard.asks.ask(request)
     }
 
-    /// It did not answer when it should have: if it does not answer others either, nobody relies on it any more.
+    /// Closes the session if the member, which did not answer one request in time, does not answer others either.
     pub(crate) fn suspect(&self) {
         if self.heard.is_silent() {
             self.heard.close();
         }
     }
 
-    /// Where the member says the leader is.
+    /// Subscribes to where the leader is, according to the member.
     pub(crate) fn leader(&self) -> watch::Receiver<Leader> {
         self.heard.leader.subscribe()
     }
 
-    /// Where the leader is, if it is known and not the member at the other end.
+    /// Returns where the leader is, if it is known and is not the member at the other end.
     pub(crate) fn elsewhere(&self) -> Option<Leader> {
         let leader = self.heard.leader.borrow().clone();
         leader.is_elsewhere(self.member).then_some(leader)
     }
 
-    /// Becomes true when the session is over.
+    /// Subscribes to the end of the session: becomes true when it is over.
     pub(crate) fn over(&self) -> watch::Receiver<bool> {
         self.heard.over.subscribe()
     }
@@ -213,13 +214,13 @@ impl Drop for Line {
 }
 
 impl Heard {
-    /// Whether nothing at all was heard for long.
+    /// Whether the member has sent nothing at all for `TRY`.
     fn is_silent(&self) -> bool {
         let newest = Moment::from_micros(self.newest_us.load(Ordering::Relaxed));
         clock::boot().since(newest) >= TRY
     }
 
-    /// Whether nothing was heard for long although an answer was owed all the time.
+    /// Whether the member has sent nothing for `TRY` although it owed an answer all that time.
     fn is_overdue(&self) -> bool {
         self.is_silent() && self.asks.owe_for(TRY)
     }
@@ -270,14 +271,14 @@ async fn read(mut from: Streaming<v1::SessionResponse>, ending: Ending, shared: 
     }
 }
 
-/// The innermost reason: the outer ones only say that there is one.
+/// The message of the innermost error; the outer ones only say that there is one.
 fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     let mut at = error;
     while let Some(source) = at.source() {
         at = source;
     }
     match at.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
-        // In a word, where everybody knows what the system means.
+        // One word for the common system errors.
         Some(std::io::ErrorKind::ConnectionRefused) => "refused".to_owned(),
         Some(std::io::ErrorKind::TimedOut) => "timed out".to_owned(),
         _ => at.to_string(),

@@ -1,7 +1,7 @@
-//! Which bugs can be planted in the life of a lease, to show that its schedules would find them?
+//! Plants bugs in the lease state, to show that its schedule tests would find them.
 //!
-//! Only the tests of this crate contain them; one is chosen for a thread at run time. In every other build
-//! `mutant!` is the constant `false`, so what ships has none.
+//! Only this crate's tests contain them; one is chosen for a thread at run time. In every other build `mutant!` is the
+//! constant `false`, so the shipped code has none.
 
 #[cfg(test)]
 use std::cell::Cell;
@@ -11,7 +11,7 @@ thread_local! {
     static CHOSEN: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// Every planted bug that schedules must catch. One more, `timer_on_runtime`, is caught where the watchdog is.
+/// Every planted bug that the schedules must catch. One more, `timer_on_runtime`, is caught by the watchdog's tests.
 #[cfg(test)]
 pub(crate) const ALL: &[&str] = &[
     "count_from_reply",

@@ -1,4 +1,4 @@
-//! How does what is heard about a request reach whoever asked?
+//! Implements the response slot: delivers what arrives about one request to the task that sent it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -10,17 +10,17 @@ use tenure_wire::v1;
 
 use crate::life::Moment;
 
-/// What is heard about a request.
+/// A message about a request.
 #[derive(Debug)]
 pub(crate) enum Said {
     Answer(Box<v1::Answer>),
     Granted(v1::Granted),
     WaitEnded,
-    /// The session is over. What became of the request is not known.
+    /// The session is over. The outcome of the request is not known.
     Gone,
 }
 
-/// Where what is heard about one request is put, in order. There is one for every request, and they are used again.
+/// Keeps the messages about one request, in order. Each request has one slot, and slots are reused.
 #[derive(Default)]
 pub(crate) struct Post {
     inner: Mutex<Inner>,
@@ -29,13 +29,13 @@ pub(crate) struct Post {
 #[derive(Default)]
 struct Inner {
     asked_us: u64,
-    /// Most requests are told one thing.
+    /// The first message is kept apart, because most requests receive only one.
     first: Option<Said>,
     more: VecDeque<Said>,
     waker: Option<Waker>,
     answered: bool,
     gone: bool,
-    /// Whether it was said that no answer came soon.
+    /// Whether the task was told that the answer is late.
     late: bool,
 }
 
@@ -44,19 +44,19 @@ impl Post {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins anew, for a request that is asked now.
+    /// Resets the slot for a request that is sent now.
     pub(crate) fn begin(&self, asked: Moment) {
         *self.lock() = Inner { asked_us: asked.micros(), ..Inner::default() };
     }
 
-    /// Nobody listens any more: nothing is kept for him, and nothing is owed to him.
+    /// Cancels the subscription: drops buffered messages and marks the request answered.
     pub(crate) fn end(&self) {
         let over = Inner { answered: true, ..Inner::default() };
         let old = std::mem::replace(&mut *self.lock(), over);
         drop(old);
     }
 
-    /// Puts something in; whoever waits for it is to be woken.
+    /// Stores a message, and returns the waker of the waiting task, if there is one.
     #[must_use]
     pub(crate) fn put(&self, said: Said) -> Option<Waker> {
         let mut inner = self.lock();
@@ -69,7 +69,7 @@ impl Post {
         inner.waker.take()
     }
 
-    /// Puts back what was taken last: it is heard next again.
+    /// Puts back the message that was taken last, so that it is next again.
     pub(crate) fn put_back(&self, said: Said) {
         let mut inner = self.lock();
         if let Some(second) = inner.first.replace(said) {
@@ -77,13 +77,13 @@ impl Post {
         }
     }
 
-    /// What is heard next; for ever that the session is over, once it is and everything before was told.
+    /// Returns the next message. Once the session is over and every message before that was taken, always returns
+    /// `Gone`.
     pub(crate) async fn next(&self) -> Said {
         poll_fn(|context| self.lock().poll(context)).await
     }
 
-    /// The same for as long as an answer may be expected soon: nothing, once one has been owed for longer. Needs no
-    /// timer of its own.
+    /// Does the same, but returns `None` once the answer is late. Needs no timer of its own.
     pub(crate) async fn soon(&self) -> Option<Said> {
         poll_fn(|context| {
             let mut inner = self.lock();
@@ -95,7 +95,7 @@ impl Post {
         .await
     }
 
-    /// If an answer has been owed for so long now, whoever expects it soon is told; he is to be woken.
+    /// Marks the request as late if its answer has been owed for `time`, and returns the waker of the waiting task.
     #[must_use]
     pub(crate) fn late_after(&self, time: Duration, now: Moment) -> Option<Waker> {
         let mut inner = self.lock();
@@ -106,12 +106,12 @@ impl Post {
         inner.waker.take()
     }
 
-    /// When it was asked.
+    /// When the request was sent.
     pub(crate) fn asked(&self) -> Moment {
         self.lock().asked()
     }
 
-    /// Since when an answer is owed, if it is.
+    /// Since when an answer is owed, if one is.
     pub(crate) fn owed_since(&self) -> Option<Moment> {
         let inner = self.lock();
         (!inner.answered).then(|| inner.asked())

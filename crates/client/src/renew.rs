@@ -1,7 +1,8 @@
-//! How are all leases of a client kept alive with few messages?
+//! Renews all leases of a client with few messages.
 //!
-//! Whenever one lease is due, every lease that soon will be is renewed by the same command. The first try goes to the
-//! leader; while it is unanswered, further ones go to the other member and back, each on its own.
+//! When one lease is due, the client renews every lease that will be due soon with the same command. The first attempt
+//! goes to the leader. While it is unanswered, further attempts go to the other member and to the leader in turn, each
+//! independently.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -19,10 +20,10 @@ use crate::line::Line;
 use crate::post::Said;
 use crate::shared::{Identity, RENEW_MAX, Shared, ms};
 
-/// Even with nothing to do it is looked after from time to time.
+/// The maximum time between two checks, even with nothing to do.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// A lease in a renewal, and the number of the try.
+/// A lease in a renewal, and the number of the attempt.
 type Part = (Arc<Held>, u64);
 
 /// Runs until the client is gone.
@@ -32,13 +33,13 @@ pub(crate) async fn run(shared: Weak<Shared>) {
         let Some(strong) = shared.upgrade() else { return };
         #[cfg(feature = "virtual-time")]
         strong.pause.over().await;
-        // Whoever comes while nobody knows when the next look is rings.
+        // A lease that is registered while the time of the next check is not known wakes this task.
         strong.next_beat_us.store(u64::MAX, Ordering::SeqCst);
         let sleep = beat(&strong, &mut turn);
         let rung = async {
             strong.renew.notified().await;
         };
-        // Only the bell keeps the client from going: it is asked for in short steps.
+        // Holding the reference for the notification keeps the client alive, so sleep in short steps.
         let step = sleep.min(Duration::from_secs(1));
         let next = clock::boot() + step;
         strong.next_beat_us.store(next.micros(), Ordering::SeqCst);
@@ -49,7 +50,7 @@ pub(crate) async fn run(shared: Weak<Shared>) {
     }
 }
 
-/// Sends what is due; tells how long nothing else will be.
+/// Sends the renewals that are due, and returns how long nothing else will be.
 fn beat(shared: &Arc<Shared>, turn: &mut usize) -> Duration {
     let leases = shared.held();
     let mut due = false;
@@ -85,7 +86,7 @@ fn send(shared: &Arc<Shared>, leases: &[Arc<Held>], turn: &mut usize) {
     let line = both.get(*turn % both.len().max(1)).cloned();
     let mut parts: Vec<Part> = Vec::new();
     for lease in leases {
-        // The clock is read before anything is sent: from here on the lease counts.
+        // Read the clock before anything is sent: the renewed lease counts from here.
         let now = clock::read();
         if let Some(number) = lease.with(|life| life.is_soon(now).then(|| life.renewing(now))) {
             parts.push((lease.clone(), number));
@@ -107,7 +108,7 @@ fn failed(parts: &[Part]) {
     }
 }
 
-/// One renewal, to one member.
+/// Sends one renewal to one member.
 async fn one(shared: Arc<Shared>, line: Arc<Line>, parts: Vec<Part>) {
     let windows = parts.iter().map(|(lease, _)| lease.with(|life| life.pace().window()));
     let patience = windows.min().unwrap_or_default();
@@ -118,7 +119,7 @@ async fn one(shared: Arc<Shared>, line: Arc<Line>, parts: Vec<Part>) {
     });
     let mut request = Identity::Harmless.request(command);
     request.deadline_ms = ms(patience);
-    // Later tries go their own way; this one may still prove something until its window is over.
+    // Later attempts run independently. This one can still prove something until its window is over.
     let answer = match line.ask(request) {
         Some(mut asked) => tokio::time::timeout(patience, asked.next()).await,
         None => Ok(Said::Gone),
@@ -148,7 +149,7 @@ async fn one(shared: Arc<Shared>, line: Arc<Line>, parts: Vec<Part>) {
     shared.renew.notify_one();
 }
 
-/// Reads what a lease holds, because something was lost that we may not have heard of.
+/// Reads what a lease holds, because it lost something that the client may not have been told of.
 async fn read_holdings(shared: Arc<Shared>, lease: Arc<Held>) {
     let ask = v1::GetLeaseRequest {
         lease_slot: lease.handle.slot,
@@ -169,7 +170,7 @@ async fn read_holdings(shared: Arc<Shared>, lease: Arc<Held>) {
         Err(crate::Error::Refused(tenure_types::Refusal::LeaseNotFound)) => {
             lease.with(|life| life.ended(Cause::Gone, now));
         }
-        // The next acknowledgement asks again.
+        // The next acknowledgement triggers another read.
         Ok(_) | Err(_) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! What do a client, its leases and its tasks share?
+//! Holds what a client, its leases and its tasks share, and sends requests until they are answered.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -25,24 +25,24 @@ use crate::renew;
 use crate::tls::{Files, Trust};
 use crate::watchdog::Watchdog;
 
-/// How long a member may look for a leader before it says that it does not know.
+/// How long a member may look for a leader before it reports that it knows none.
 const MEMBER: Duration = Duration::from_secs(9);
-/// Pauses between tries grow from the first to the second.
+/// The pause between attempts grows from the first value to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// Retries that may be spent at once, in tenths. Every answer earns one tenth back, so that a cluster in trouble gets
-/// at most a tenth more requests from those who try again.
+/// The retry budget, in tenths of a retry. Each answer earns one tenth back, so that retries add at most a tenth to the
+/// load of a cluster in trouble.
 const BUDGET: i64 = 1_000;
 const RETRY_COST: i64 = 10;
-/// Leases in one renewal, as the cluster takes them; and in one hello.
+/// The maximum number of leases in one renewal, as the cluster accepts it, and in one hello.
 pub(crate) const RENEW_MAX: usize = 4_096;
 
-/// What a client is told when it is made.
+/// The settings of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) addresses: Vec<String>,
     pub(crate) name: String,
-    /// How long to keep trying to reach anybody, and how long a request may take.
+    /// How long to keep trying to reach a member, and how long a request may take.
     pub(crate) timeout: Duration,
     pub(crate) ttl: Duration,
     pub(crate) window: Option<Duration>,
@@ -50,7 +50,7 @@ pub(crate) struct Settings {
     pub(crate) tls: Files,
 }
 
-/// Which life of which cluster: another one knows nothing of our leases, even if its numbers look the same.
+/// Identifies one life of one cluster. Another one knows nothing of our leases, even if its numbers look the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClusterLife {
     pub(crate) cluster: u64,
@@ -65,23 +65,23 @@ pub(crate) struct Shared {
     pub(crate) lines: watch::Receiver<Lines>,
     leases: Mutex<BTreeMap<Handle, Weak<Held>>>,
     pub(crate) renew: Notify,
-    /// When leases are looked at for renewal next, in microseconds of our clock; far away while that is not known.
+    /// When leases are checked for renewal next, in microseconds of our clock; `u64::MAX` while that is not known.
     pub(crate) next_beat_us: AtomicU64,
     pub(crate) watchdog: Watchdog,
     budget: AtomicI64,
-    /// The cluster we belong to, from the first welcome on.
+    /// The cluster that the client belongs to, from the first welcome on.
     life: Mutex<Option<ClusterLife>>,
     /// For tests: renewals are not sent.
     pub(crate) mute: AtomicBool,
-    /// For tests: nothing runs.
+    /// For tests: the client is paused and runs nothing.
     #[cfg(feature = "virtual-time")]
     pub(crate) pause: crate::virtual_time::Pause,
 }
 
-/// How a request is recognised when it is sent again.
+/// How the cluster recognises a request that is sent again.
 #[derive(Clone, Debug)]
 pub(crate) enum Identity {
-    /// It needs no recognition: doing it twice is doing it once.
+    /// Needs no recognition: doing it twice is doing it once.
     Harmless,
     /// By a key that the cluster remembers.
     Key(String),
@@ -89,10 +89,10 @@ pub(crate) enum Identity {
     Seq { seq: u64, done: u64 },
 }
 
-/// A request on its way, and the session that it keeps: one that nobody has any more is closed.
+/// A request that was sent, with a reference to its session: a session without references is closed.
 pub(crate) type OnLine = (Arc<Line>, Asked);
 
-/// Whether a request that was not answered may have taken effect.
+/// Whether an unanswered request may have taken effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Doubt {
     No,
@@ -100,7 +100,7 @@ pub(crate) enum Doubt {
 }
 
 impl Identity {
-    /// A new key.
+    /// Creates a new random key.
     pub(crate) fn key() -> Self {
         Self::Key(format!("{:016x}{:016x}", clock::random(), clock::random()))
     }
@@ -155,7 +155,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Who we are, and which leases we want to hear of.
+    /// Builds the hello: the client's identity, and the leases that it wants notifications about.
     pub(crate) fn hello(&self) -> v1::Hello {
         let leases = self.held();
         let life = *self.life.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,7 +169,7 @@ impl Shared {
         }
     }
 
-    /// Whether a member belongs to our cluster. One that was restored since has ended all of our leases.
+    /// Checks that a member belongs to our cluster. A cluster that was restored since has ended all of our leases.
     pub(crate) fn recognise(&self, met: ClusterLife) -> Result<(), String> {
         let known = {
             let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,12 +197,12 @@ impl Shared {
         Ok(())
     }
 
-    /// The session that there is.
+    /// Returns the current session, if there is one.
     pub(crate) fn line_now(&self) -> Option<Arc<Line>> {
         self.lines.borrow().first.clone().filter(|line| !line.is_over())
     }
 
-    /// A session, as soon as there is one.
+    /// Returns a session, as soon as there is one.
     pub(crate) async fn line(&self, until: Instant) -> Option<Arc<Line>> {
         let there = |lines: &Lines| lines.first.as_ref().is_some_and(|line| !line.is_over());
         if let Some(line) = self.line_now() {
@@ -213,7 +213,7 @@ impl Shared {
         waited.ok()?.ok()?.first.clone()
     }
 
-    /// Asks until there is an answer, or it is known that there is none.
+    /// Sends a request until it is answered, or until it is known that no answer will come.
     pub(crate) async fn call(
         &self,
         command: Command,
@@ -231,8 +231,8 @@ impl Shared {
         self.call_doubting(command, identity, within, None, &mut Doubt::No).await
     }
 
-    /// The same for what does no harm twice, and may have been asked already; tells whether it may have happened more
-    /// than once.
+    /// Does the same for a request that is harmless to repeat and may have been sent already. Also returns whether it
+    /// may have taken effect more than once.
     pub(crate) async fn call_twice(
         &self,
         command: Command,
@@ -244,8 +244,8 @@ impl Shared {
         (answer.map(|(answer, _)| answer), doubt)
     }
 
-    /// Asks what does no harm twice on the session that there is, if there is time to wait for the answer without a
-    /// timer. If it is not answered, [`call_twice`](Self::call_twice) goes on with it.
+    /// Sends a harmless request on the current session, if there is enough time to wait for the answer without a timer.
+    /// If it is not answered, [`call_twice`](Self::call_twice) continues with it.
     pub(crate) fn ask_now(&self, command: Command) -> Option<OnLine> {
         let within = self.settings.timeout;
         if within < PATIENT {
@@ -267,11 +267,11 @@ impl Shared {
         doubt: &mut Doubt,
     ) -> Result<(Answer, i64), Error> {
         let began = Instant::now();
-        // What was waited for before counts.
+        // Time that was already waited counts.
         let ago = asked.as_ref().map_or(Duration::ZERO, |(_, on)| on.ago());
         let until = began + within.saturating_sub(ago);
         let unknown = || Error::Unknown { request: identity.id(), waited: ago + began.elapsed() };
-        // A question that was not answered changed nothing, however often it was asked.
+        // An unanswered query changed nothing, however often it was sent.
         let question = matches!(
             command,
             Command::GetLease(_) | Command::GetLock(_) | Command::GetKey(_) | Command::Explain(_)
@@ -323,8 +323,8 @@ impl Shared {
                 Ok(_) => return Err(crate::error::strange()),
                 Err(_) => *doubt = Doubt::Yes,
             }
-            // Every request here may be sent again: it is recognised, or does no harm twice.
-            // Everyone tries twice: that is a leader that changed. Beyond it is what the budget is for.
+            // Every request here may be sent again: the cluster recognises it, or it is harmless to repeat. The first
+            // retry is free, because a change of leader needs it. Further ones draw on the budget.
             if Instant::now() >= until || tries > 1 && !self.spend() {
                 return Err(given_up(*doubt));
             }
@@ -339,7 +339,7 @@ impl Shared {
         }
     }
 
-    /// Whether there is anything left for trying again.
+    /// Takes one retry from the budget, if any is left.
     pub(crate) fn spend(&self) -> bool {
         let left = self.budget.fetch_sub(RETRY_COST, Ordering::Relaxed);
         if left < RETRY_COST {
@@ -352,9 +352,9 @@ impl Shared {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The leases that are held.
+    /// Returns the leases that are held.
     pub(crate) fn held(&self) -> Vec<Arc<Held>> {
-        // Upgraded outside of the lock: the last reference to go takes it to remove itself.
+        // Upgrade outside of the lock: dropping the last reference takes the lock to remove the entry.
         let leases: Vec<Weak<Held>> = self.lock().values().cloned().collect();
         leases.iter().filter_map(Weak::upgrade).collect()
     }
@@ -362,7 +362,8 @@ impl Shared {
     pub(crate) fn register(&self, lease: &Arc<Held>) {
         self.lock().insert(lease.handle, Arc::downgrade(lease));
         let (due, lost_at) = lease.with(|life| (life.due(), life.lost_at()));
-        // Whoever would look too late is told; with thousands of leases that is seldom.
+        // Wake the watchdog and the renewal task only if they would look too late; with thousands of leases that is
+        // rare.
         self.watchdog.wake_before(lost_at);
         if due.micros() < self.next_beat_us.load(Ordering::SeqCst) {
             self.renew.notify_one();
@@ -379,11 +380,11 @@ impl Shared {
         found?.upgrade()
     }
 
-    /// A lock was lost without having been given back; `with` are the leases that ended at the same time.
+    /// Records the loss of a lock that the client did not release. `with` are the leases that ended at the same time.
     pub(crate) fn lock_lost(&self, lost: &v1::Lost, with: &[v1::LeaseEnded]) {
         let found = self.find(lost.lease_slot, lost.lease_generation);
         let (Some(lease), Some(token)) = (found, Token::from_u64(lost.token)) else { return };
-        // The reason for revoking a lease is told once, and not of each of its locks.
+        // The cluster sends the reason of a revoke once, with the lease, and not with each of its locks.
         let of = |it: &&v1::LeaseEnded| {
             (it.lease_slot, it.lease_generation) == (lost.lease_slot, lost.lease_generation)
         };
@@ -393,7 +394,7 @@ impl Shared {
         lease.with(|life| life.taken(token, loss));
     }
 
-    /// A lease has ended.
+    /// Records the end of a lease.
     pub(crate) fn lease_ended(&self, ended: &v1::LeaseEnded) {
         if let Some(lease) = self.find(ended.lease_slot, ended.lease_generation) {
             let now = clock::read();
@@ -402,7 +403,7 @@ impl Shared {
         }
     }
 
-    /// Looks whether any lease is over, and tells when to look again.
+    /// Checks whether any lease is over, and returns when to check again.
     pub(crate) fn look_after(&self) -> Option<Moment> {
         #[cfg(feature = "virtual-time")]
         if self.pause.is_on() {
@@ -418,7 +419,7 @@ impl Shared {
     }
 }
 
-/// Why something was lost, in our words.
+/// Converts the cause of a loss from the wire.
 pub(crate) fn cause(cause: v1::Cause) -> Cause {
     match cause {
         v1::Cause::Expired => Cause::Expired,

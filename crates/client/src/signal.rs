@@ -1,4 +1,4 @@
-//! How is everyone who relies on a grant told that it is lost, once and for ever?
+//! Signals the loss of a grant to everything that relies on it, once and permanently.
 
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::life::Lost;
 
-/// Fires once.
+/// A signal that fires once.
 #[derive(Default)]
 pub(crate) struct Signal {
     lost: OnceLock<Lost>,
@@ -15,7 +15,7 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Only the first loss counts.
+    /// Fires the signal. Only the first loss counts.
     pub(crate) fn fire(&self, lost: impl Into<Lost>) {
         if self.lost.set(lost.into()).is_ok() {
             self.bell.notify_waiters();
@@ -26,11 +26,11 @@ impl Signal {
         self.lost.get()
     }
 
-    /// Until it fires; for ever if it does not.
+    /// Waits until the signal fires, possibly forever.
     pub(crate) async fn wait(&self) -> Lost {
         loop {
             let mut bell = pin!(self.bell.notified());
-            // Listening before looking: what fires in between is heard.
+            // Subscribe before the check, so that a signal in between is not missed.
             bell.as_mut().enable();
             if let Some(lost) = self.fired() {
                 return lost.clone();

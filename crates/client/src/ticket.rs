@@ -1,4 +1,4 @@
-//! How does a holder prove to a resource that it was given the lock?
+//! Requests signed tickets, with which a holder proves its grant to a resource.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use v1::ticket_service_client::TicketServiceClient;
 use crate::error::Error;
 use crate::guard::{Guard, Lock};
 
-/// Between two members that are asked.
+/// The pause before the client asks another member.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Guard {
-    /// A signed ticket: a JWT that proves lock, slot, mode, token, lease and holder to whoever has the cluster's public
-    /// keys. Of several locks, the first by name.
+    /// Requests a signed ticket: a JWT that proves lock, slot, mode, token, lease and holder to a resource that has the
+    /// cluster's public keys. For several locks, this is the ticket of the first by name.
     ///
-    /// It does not run out: hand it to the resource in place of the token, which it carries. A new one is needed after
-    /// [`downgrade`](Guard::downgrade), which changes the token.
+    /// A ticket does not expire. Send it to the resource in place of the token, which it carries.
+    /// [`downgrade`](Guard::downgrade) changes the token, so a new ticket is needed after it.
     ///
     /// ```no_run
     /// # async fn send(_: (&str, String)) {}
@@ -33,7 +33,7 @@ impl Guard {
         }
     }
 
-    /// A ticket for each lock, in the order of [`locks`](Guard::locks).
+    /// Requests a ticket for each lock, in the order of [`locks`](Guard::locks).
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
@@ -64,7 +64,7 @@ impl Guard {
             };
             let asked = async |channel| TicketServiceClient::new(channel).sign(ask).await;
             match held.shared.single(asked).await {
-                // Signing twice does no harm: another member may be there.
+                // Signing twice is harmless, and another member may be reachable.
                 Err(Error::Unavailable) if Instant::now() < until => {
                     tokio::time::sleep(PAUSE).await;
                 }

@@ -1,7 +1,7 @@
-//! Whom does a client believe, and what does it show of itself?
+//! Configures TLS: the authority that the client trusts, and the certificate that it presents.
 //!
-//! The files are read again for every connection, so that a certificate is replaced without a restart; what cannot be
-//! used then changes nothing.
+//! The client reads the files again for every connection, so that a certificate is replaced without a restart. If the
+//! new files cannot be used, the previous ones stay in effect.
 
 use std::fs;
 use std::io;
@@ -17,16 +17,16 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::Uri;
 
-/// Where the certificates are.
+/// The paths of the certificate files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Files {
-    /// Who signs the certificates of members; without it sessions are in plain.
+    /// The authority that signs the members' certificates. Without it, sessions are in plain text.
     pub(crate) ca: Option<PathBuf>,
     /// The client's own certificate and its private key.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// What was last read from the files.
+/// The TLS configuration that was last read from the files.
 pub(crate) struct Trust {
     ca: PathBuf,
     identity: Option<(PathBuf, PathBuf)>,
@@ -34,7 +34,7 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// Reads the files; nothing if sessions shall be in plain.
+    /// Reads the files. Returns `None` if sessions are in plain text.
     pub(crate) fn load(files: &Files) -> Result<Option<Self>, String> {
         let Some(ca) = files.ca.clone() else {
             return match files.identity {
@@ -47,7 +47,7 @@ impl Trust {
         Ok(Some(Self { ca, identity, config }))
     }
 
-    /// As the files are now, if they can be used; else as they were.
+    /// Returns the configuration of the files as they are now, or the previous one if they cannot be used.
     fn newest(&self) -> Arc<ClientConfig> {
         let read = configure(&self.ca, self.identity.as_ref());
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ impl Trust {
         config.clone()
     }
 
-    /// Connects to an address. The certificate there must name the host.
+    /// Returns a connector for an address. The certificate there must name the host.
     pub(crate) fn connector(
         &self,
         address: &str,
@@ -82,7 +82,7 @@ impl Trust {
     }
 }
 
-/// An address without its scheme, and whether that asks for TLS.
+/// Splits an address from its scheme, and returns whether the scheme requires TLS.
 pub(crate) fn split(address: &str) -> (&str, Option<bool>) {
     let (rest, tls) = match address.split_once("://") {
         Some(("https", rest)) => (rest, Some(true)),
@@ -131,7 +131,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// Whom the certificate at `host:port` must name.
+/// The name that the certificate at `host:port` must carry.
 fn host_of(address: &str) -> io::Result<ServerName<'static>> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();

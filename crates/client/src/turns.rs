@@ -1,4 +1,4 @@
-//! Whose turn is it, among those of one process who want a lock under one lease?
+//! Queues requests of one process for the same lock under the same lease, before they reach the cluster.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::lease::Held;
 use crate::wait::{FAR, gone, lost};
 
-/// The turns of one ask. Mostly it is one.
+/// The local permits of one request. Usually there is one.
 #[derive(Default)]
 pub(crate) struct Turns {
     first: Option<OwnedSemaphorePermit>,
@@ -27,14 +27,14 @@ impl Turns {
     }
 }
 
-/// The turn for a single lock, if nobody here has or awaits it.
+/// Returns the permit for a single lock, if no other request of this process holds or awaits it.
 pub(crate) fn now(held: &Arc<Held>, locks: &[String]) -> Option<Turns> {
     let [only] = locks else { return None };
     let first = held.turn(only).try_acquire_owned().ok()?;
     Some(Turns { first: Some(first), more: Vec::new() })
 }
 
-/// Waits inside the process until nobody here has or awaits any of the locks under this lease.
+/// Waits until no other request of this process holds or awaits any of the locks under this lease.
 pub(crate) async fn wait(
     held: &Arc<Held>,
     ask: &Ask,
@@ -63,7 +63,7 @@ pub(crate) async fn wait(
     Ok(turns)
 }
 
-/// Several locks in one order, each once, so that two asks never wait for each other.
+/// Sorts and deduplicates the locks, so that two requests never wait for each other.
 fn in_order(locks: &[String]) -> Vec<&str> {
     let mut names: Vec<&str> = locks.iter().map(String::as_str).collect();
     names.sort_unstable();

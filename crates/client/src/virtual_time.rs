@@ -1,9 +1,9 @@
-//! How does a client live in a test that moves the clock?
+//! Runs a client on virtual time, for tests that control the clock.
 //!
-//! A paused Tokio runtime runs on one thread, and so does everything in such a test. While [`enter`] is in
-//! force on that thread, the client's clock is the runtime's, and its watchdog is a task: time passes when the
-//! test says so, or when nobody has anything to do before the next timer. For `tenure-testkit`; nothing here is
-//! part of the SDK's interface.
+//! A paused Tokio runtime runs on one thread, and so does everything in such a test. While [`enter`] is in force on
+//! that thread, the client's clock is the runtime's, and its watchdog is a task. Time passes when the test advances it,
+//! or when no task has anything to do before the next timer. For `tenure-testkit`; nothing here is part of the SDK's
+//! interface.
 #![doc(hidden)]
 
 use std::cell::{Cell, RefCell};
@@ -20,10 +20,10 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::life::{Moment, Reading};
 
-/// Virtual time begins here, so that what a fresh clock does not have, a past, is there.
+/// The start of virtual time. It is not zero, so that instants before the start exist.
 const BEGIN_US: u64 = 1_000_000_000;
 
-/// Opens a pipe to a member at an address that it knows, if the member is there.
+/// Opens a pipe to the member at an address that the dialler knows, if the member is there.
 type Dialler = Rc<dyn Fn(&str) -> Option<DuplexStream>>;
 
 thread_local! {
@@ -32,18 +32,18 @@ thread_local! {
     static ENTERED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While this exists, clients on this thread go by the time of the Tokio runtime.
+/// While this exists, clients on this thread use the time of the Tokio runtime.
 pub struct Entered {
-    // It belongs to the thread that entered.
+    // Not `Send`: the value belongs to the thread that entered.
     _here: std::marker::PhantomData<*const ()>,
 }
 
-/// From now on addresses that end so are reached through pipes.
+/// Connects through `dial` to all addresses that end in `suffix`, from now on.
 pub fn reach(suffix: &str, dial: impl Fn(&str) -> Option<DuplexStream> + 'static) {
     DIALLERS.with_borrow_mut(|all| all.push((suffix.to_owned(), Rc::new(dial))));
 }
 
-/// The opposite of [`reach`].
+/// Undoes [`reach`].
 pub fn leave(suffix: &str) {
     DIALLERS.with_borrow_mut(|all| all.retain(|(it, _)| it != suffix));
 }
@@ -53,7 +53,7 @@ fn dialler(address: &str) -> Option<Dialler> {
     DIALLERS.with_borrow(|all| all.iter().find(known).map(|(_, dial)| dial.clone()))
 }
 
-/// Whether an address is at the other end of a pipe.
+/// Whether an address is reached through a pipe.
 pub(crate) fn reaches(address: &str) -> bool {
     dialler(address).is_some()
 }
@@ -72,7 +72,7 @@ pub(crate) async fn connect(
     endpoint.connect_with_connector(connector).await
 }
 
-/// Whether a client is paused, as a process that was stopped.
+/// Whether a client is paused, like a stopped process.
 #[derive(Default)]
 pub(crate) struct Pause {
     on: watch::Sender<bool>,
@@ -87,14 +87,14 @@ impl Pause {
         *self.on.borrow()
     }
 
-    /// Waits until it is over.
+    /// Waits until the pause is over.
     pub(crate) async fn over(&self) {
-        // The sender is here, so this does not fail.
+        // The sender lives in `self`, so this does not fail.
         let _ = self.on.subscribe().wait_for(|on| !on).await;
     }
 }
 
-/// Has this thread's clients go by the time of its Tokio runtime.
+/// Makes this thread's clients use the time of its Tokio runtime.
 pub fn enter() -> Entered {
     if ENTERED.replace(ENTERED.get() + 1) == 0 {
         BEGAN.set(Some(Instant::now()));
@@ -111,14 +111,14 @@ impl Drop for Entered {
     }
 }
 
-/// The clock of this thread's runtime, if that is what counts here. A virtual machine never sleeps.
+/// Reads the clock of this thread's runtime, if virtual time is in force. Virtual time has no suspend.
 pub(crate) fn read() -> Option<Reading> {
     let passed = Instant::now().saturating_duration_since(BEGAN.get()?);
     let now = Moment::from_micros(BEGIN_US) + passed;
     Some(Reading { boot: now, awake: now })
 }
 
-/// What the watchdog's thread does, as a task.
+/// Does the work of the watchdog's thread, as a task.
 pub(crate) fn look(
     bell: Arc<Notify>,
     mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static,

@@ -1,7 +1,8 @@
-//! How does an ask become a guard, over however many sessions it takes?
+//! Turns a lock request into a guard, across as many sessions as it takes.
 //!
-//! An ask stands in the cluster, not on a session: whenever the session ends it is repeated on the next, under the same
-//! number or the same lease, and answered with its standing. A notice spares a question; the answer is the truth.
+//! A request queues in the cluster, not on a session. When a session ends, the client repeats the request on the next
+//! one, under the same number or the same lease, and the cluster answers with its current state. A notification saves a
+//! query; only the answer is authoritative.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,19 +25,19 @@ use crate::post::Said;
 use crate::shared::{Identity, OnLine, Shared};
 use crate::turns::{self, Turns};
 
-/// After a session ended, or a member could not serve.
+/// The pause after a session ended or a member could not serve.
 const PAUSE: Duration = Duration::from_millis(20);
-/// If that goes on, pauses grow up to this.
+/// The bound up to which repeated pauses grow.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The cluster ends a wait by itself; only if nothing is heard of that for so long it is ended from here.
+/// The cluster ends a wait by itself. The client ends it only if it hears nothing for this much longer.
 const SLACK: Duration = Duration::from_secs(1);
-/// A wait without end.
+/// The substitute for an unlimited wait.
 pub(crate) const FAR: Duration = Duration::from_secs(86_400 * 365);
 
 /// What was granted, and a revision at which it was held.
 type Granted = (Vec<Lock>, Revision);
 
-/// An ask under a lease that exists.
+/// Acquires under an existing lease.
 pub(crate) async fn under(held: Arc<Held>, ask: Box<Ask>) -> Result<Guard, Error> {
     let until = deadline(ask.wait);
     let turns = match turns::now(&held, &ask.locks) {
@@ -44,7 +45,7 @@ pub(crate) async fn under(held: Arc<Held>, ask: Box<Ask>) -> Result<Guard, Error
         None => Box::pin(turns::wait(&held, &ask, until)).await?,
     };
     let mut leaving = Leaving { held, ask: Some(ask), turns, sent: None };
-    // Mostly it is answered at once: then it takes no timer, and nobody to tell of the lease.
+    // Most requests are answered at once: the fast path needs no timer and no subscription to the lease.
     let mut asked = leaving.ask_now(until);
     if let Some((_, on)) = &mut asked
         && let Some(said) = on.soon().await
@@ -57,7 +58,7 @@ pub(crate) async fn under(held: Arc<Held>, ask: Box<Ask>) -> Result<Guard, Error
     match Box::pin(leaving.stand(until, asked)).await {
         Ok(granted) => leaving.guard(granted),
         Err(error) => {
-            // Refused is over; anything else may still stand there.
+            // A refused request is over; after any other error it may still stand in the cluster.
             if matches!(error, Error::Refused(_) | Error::Unavailable) {
                 leaving.ask = None;
             }
@@ -66,22 +67,22 @@ pub(crate) async fn under(held: Arc<Held>, ask: Box<Ask>) -> Result<Guard, Error
     }
 }
 
-/// An ask with a lease of its own, granted by the same command.
+/// Acquires with a new lease, which the same command grants.
 pub(crate) async fn own(shared: Arc<Shared>, ask: Ask) -> Result<Guard, Error> {
     let until = deadline(ask.wait);
     let began = Instant::now();
     let reach = began + shared.settings.timeout;
-    // It was said, perhaps more than once, and what may still come of it is given back.
+    // The request was sent, perhaps more than once; whatever it may still bring is released.
     let unknown = || Error::Unknown { request: Identity::Harmless.id(), waited: began.elapsed() };
     for turn in 0_u32.. {
         match own_once(&shared, &ask, until, reach).await {
-            // Not this time; but it was said before.
+            // This attempt was not sent, but an earlier one was.
             Some(Err(Error::Unavailable)) if turn > 0 => return Err(unknown()),
             Some(done) => return done,
             None => {}
         }
-        // The first answer did not come in time to be worth anything: a new lease, from the beginning, for as long as
-        // any other request may take.
+        // The first answer came too late to be of use: start again with a new lease, within the time of any other
+        // request.
         if Instant::now() >= reach || !shared.spend() {
             break;
         }
@@ -100,7 +101,7 @@ async fn own_once(
         Err(error) => return Some(Err(error)),
     };
     let (began, mut asking) = (Instant::now(), Asking::new(pace));
-    // An answer after this leaves too little of the window to be worth anything.
+    // An answer after this leaves too little of the window to be of use.
     let worthless = began + pace.window() * 3 / 4;
     let new = new_lease(shared, &pace);
     let mut orphan = Orphan { shared: shared.clone(), id: new.lease, sent: false };
@@ -115,7 +116,7 @@ async fn own_once(
         if Instant::now() >= worthless {
             return None;
         }
-        // Read before it is sent; a repetition under the same lease counts from here too.
+        // Read the clock before the send; a repetition under the same lease also counts from here.
         asking.sent(clock::read());
         let command = Command::Acquire(request.clone());
         let Some(mut asked) = line.ask(Identity::Harmless.request(command)) else {
@@ -160,7 +161,7 @@ async fn own_once(
     }
 }
 
-/// A lease that may have been granted although nobody waits for the answer any more.
+/// A lease that may have been granted although its caller no longer waits. Dropping it revokes the lease.
 struct Orphan {
     shared: Arc<Shared>,
     id: i64,
@@ -175,7 +176,7 @@ impl Drop for Orphan {
     }
 }
 
-/// A place that is left in the background if nobody waits for it any more.
+/// A request that leaves the queue in the background if its caller no longer waits.
 struct Leaving {
     held: Arc<Held>,
     ask: Option<Box<Ask>>,
@@ -188,7 +189,7 @@ impl Leaving {
         self.ask.as_ref().expect("it is there until it is over")
     }
 
-    /// Asks on the session that there is, if there is time to wait for the answer without a timer.
+    /// Sends the request on the current session, if there is enough time to wait for the answer without a timer.
     fn ask_now(&mut self, until: Option<Instant>) -> Option<OnLine> {
         let ask = self.ask.as_ref()?;
         let time = match ask.wait {
@@ -210,7 +211,7 @@ impl Leaving {
         Some((line, on))
     }
 
-    /// What was granted, if this says so.
+    /// Returns what was granted, if the message is a grant.
     fn granted(&self, said: Said) -> Result<Granted, Said> {
         if let Said::Answer(answer) = &said
             && let Some(Answer::Acquired(it)) = &answer.result
@@ -238,7 +239,7 @@ impl Leaving {
     }
 }
 
-/// A request that may be on its way: its number, and the wait that it said.
+/// The number of a request that may have been sent, and the wait that it asked for.
 struct Numbered {
     seq: Seq,
     wait_ms: Option<u64>,
@@ -246,12 +247,13 @@ struct Numbered {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        // First the number: what is sent from here on tells the cluster that the ask was given up, if it still comes.
+        // Drop the number first: what is sent from here on tells the cluster that the request was abandoned, if it
+        // still arrives.
         self.sent = None;
         if let Some(ask) = self.ask.take() {
             let (held, turns) = (self.held.clone(), std::mem::take(&mut self.turns));
             self.held.shared.runtime.spawn(async move {
-                // If it cannot be said, the place goes with its lease.
+                // If the leave fails, the place in the queue ends with its lease.
                 let _ = leave(&held, &ask).await;
                 drop(turns);
             });
@@ -259,7 +261,7 @@ impl Drop for Leaving {
     }
 }
 
-/// Gives up a place; what was granted meanwhile is given back.
+/// Leaves the queue, and releases what was granted meanwhile.
 async fn leave(held: &Arc<Held>, ask: &Ask) -> Result<(), Error> {
     let Some(lock) = ask.locks.first() else { return Ok(()) };
     let command = Command::Leave(v1::LeaveRequest {
@@ -282,22 +284,23 @@ async fn leave(held: &Arc<Held>, ask: &Ask) -> Result<(), Error> {
     Ok(())
 }
 
-/// An ask that stands in the cluster.
+/// A request that stands in the cluster.
 struct Stand<'a> {
     held: &'a Arc<Held>,
     ask: &'a Ask,
-    /// Where the number of what is on its way is kept. Without this, asks are not numbered: a lease that is
-    /// given up with its ask needs none.
+    /// Keeps the number of the request that was sent. Without this, requests are not numbered: a lease that is given up
+    /// together with its request needs no numbers.
     numbers: Option<&'a mut Option<Numbered>>,
     until: Option<Instant>,
 }
 
 impl Stand<'_> {
-    /// Until it is granted, refused or given up. `asked` is a session on which it is asked or queued already.
+    /// Runs until the request is granted, refused or given up. `asked` is a session on which it was already sent or
+    /// queued.
     async fn run(mut self, mut asked: Option<OnLine>) -> Result<Granted, Error> {
         let (held, ask) = (self.held, self.ask);
         let mut standing = held.standing();
-        // Whoever does not wait wants an answer in the time of any other request.
+        // A request that does not queue has to be answered within the usual request timeout.
         let ago = asked.as_ref().map_or(Duration::ZERO, |(_, on)| on.ago());
         let limit = match ask.wait {
             Wait::No => Some(Instant::now() + held.shared.settings.timeout.saturating_sub(ago)),
@@ -334,8 +337,8 @@ impl Stand<'_> {
                 Heard::Granted(_, granted) => return Ok(granted),
                 Heard::Queued(_, ahead) => {
                     tell(ask, ahead);
-                    // Answered: a number that is kept for as long as one waits would hold up all that come after it.
-                    // Asking again, under another, keeps the place.
+                    // The request is answered. Drop its number: keeping it for the whole wait would block all later
+                    // ones. A repetition under another number keeps the place in the queue.
                     if let Some(sent) = &mut self.numbers {
                         **sent = None;
                     }
@@ -364,7 +367,7 @@ impl Stand<'_> {
                     let seq = self.held.seq().await;
                     **sent = Some(Numbered { seq, wait_ms: left_ms });
                 }
-                // A repetition under a number says exactly the same.
+                // A repetition under the same number must be identical.
                 let sent = sent.as_ref().expect("it was put in above");
                 (sent.seq.identity(), sent.wait_ms)
             }
@@ -372,17 +375,17 @@ impl Stand<'_> {
         request(self.held, self.ask, identity, wait_ms)
     }
 
-    /// The wait is over by our own clock: the place is left, and the answer to that is what counts.
+    /// The wait is over by the client's own clock: leaves the queue, and the answer to that decides.
     async fn out_of_time(&mut self, sent: bool) -> Error {
         if !sent {
             return Error::Unavailable;
         }
-        // Given up: should it still come, it is too late.
+        // Abandoned: if it still arrives, the cluster rejects it.
         if let Some(sent) = &mut self.numbers {
             **sent = None;
         }
         match Box::pin(leave(self.held, self.ask)).await {
-            // Nothing is held and nothing stands: for one who did not want to wait, as if it had not been asked.
+            // Nothing is held or queued. For a request that did not want to wait, this is as if it had not been sent.
             Ok(()) if self.ask.wait == Wait::No => Error::Unavailable,
             Ok(()) => Error::Refused(Refusal::WaitTimeout),
             Err(error) => error,
@@ -390,14 +393,14 @@ impl Stand<'_> {
     }
 }
 
-/// What was heard about an ask.
+/// The outcome of a message about a request.
 enum Heard {
     Granted(Option<v1::Lease>, Granted),
     Queued(Option<v1::Lease>, u64),
-    /// It is over without a grant.
+    /// The wait is over without a grant.
     Over,
     No(Error),
-    /// Not known: it is asked again.
+    /// The outcome is not known: the request is sent again.
     Again(Duration),
 }
 
@@ -430,7 +433,7 @@ fn at(revision: i64) -> Revision {
     convert::revision_from(revision).unwrap_or(Revision(0))
 }
 
-/// The locks of a grant: one stands alone, several in a list.
+/// Reads the locks of a grant: a single one stands alone, several are in a list.
 fn locks(ask: &Ask, token: u64, slot: Option<u32>, several: &[v1::LockGrant]) -> Option<Vec<Lock>> {
     if several.is_empty() {
         let name = ask.locks.first()?.clone();
@@ -449,7 +452,7 @@ fn tell(ask: &Ask, ahead: u64) {
     }
 }
 
-/// How long the cluster shall let it wait, of what is left until then.
+/// The wait to request from the cluster: what is left until the deadline.
 fn left_ms(ask: &Ask, until: Option<Instant>) -> Option<u64> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     left.map_or(ask.wait_ms(), |left| Some(millis(left).max(1)))
@@ -469,7 +472,7 @@ fn deadline(wait: Wait) -> Option<Instant> {
     }
 }
 
-/// Until a moment, if there is one: a wait without end needs no timer.
+/// Waits until the limit, if there is one; an unlimited wait needs no timer.
 async fn at_last(limit: Option<Instant>) {
     match limit {
         Some(limit) => tokio::time::sleep_until(limit).await,
@@ -477,16 +480,16 @@ async fn at_last(limit: Option<Instant>) {
     }
 }
 
-/// Until the lease is lost.
+/// Waits until the lease is lost.
 pub(crate) async fn lost(standing: &mut watch::Receiver<Standing>) {
     let lost = standing.wait_for(|it| matches!(it, Standing::Lost(_))).await.is_ok();
-    // The lease itself is held by whoever waits here, so it says something before it goes.
+    // The caller holds the lease, so the channel reports the loss before it closes.
     if !lost {
         std::future::pending::<()>().await;
     }
 }
 
-/// Why a lost lease was lost.
+/// Returns why a lost lease was lost.
 pub(crate) fn gone(held: &Held) -> Error {
     let now = clock::read();
     Error::Lost(held.with(|life| life.check(now)).err().unwrap_or_else(|| Cause::Gone.into()))

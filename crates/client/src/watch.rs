@@ -1,4 +1,4 @@
-//! How does a program hear of every change, once and in order, whatever happens to members meanwhile?
+//! Watches locks and keys: every change exactly once and in order, across reconnects.
 
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -17,11 +17,11 @@ use crate::clock;
 use crate::election::failed;
 use crate::error::Error;
 
-/// Pauses between attempts to go on grow from the first to the second.
+/// The pause between attempts to resume grows from the first value to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// One change, as the cluster tells it.
+/// One change, as the cluster reports it.
 pub use tenure_wire::v1::Event;
 
 /// A watch to be started. Awaiting it starts it.
@@ -43,7 +43,7 @@ pub struct WatchAsk {
     previous: bool,
 }
 
-/// Every change of some locks and keys, each exactly once, in order.
+/// A running watch: every change of some locks and keys, each exactly once, in order.
 ///
 /// ```no_run
 /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -53,14 +53,14 @@ pub struct WatchAsk {
 /// ```
 pub struct Watch {
     ask: WatchAsk,
-    /// The next revision that has not been told.
+    /// The next revision that has not been returned.
     next: Option<Revision>,
     stream: Option<Stream>,
 }
 
 struct Stream {
     from: Streaming<v1::WatchResponse>,
-    /// Kept open: its end would end the watch.
+    /// Kept open, because closing it would end the watch.
     _to: mpsc::UnboundedSender<v1::WatchRequest>,
 }
 
@@ -74,9 +74,9 @@ struct Stream {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Batch {
-    /// Which revision.
+    /// The revision of the events.
     pub revision: Revision,
-    /// Its events, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
 }
 
@@ -93,7 +93,7 @@ impl Client {
         WatchAsk { client, key, prefix: false, from: None, previous: false }
     }
 
-    /// Watches all locks and keys whose names begin so; an empty beginning is everything.
+    /// Watches all locks and keys whose names start with `prefix`. An empty prefix matches everything.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -106,7 +106,7 @@ impl Client {
 }
 
 impl WatchAsk {
-    /// From this revision on; otherwise from now.
+    /// Starts the watch at this revision. The default is now.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -118,7 +118,7 @@ impl WatchAsk {
         self
     }
 
-    /// Events carry what was there before.
+    /// Includes the previous value in each event.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -146,8 +146,8 @@ impl IntoFuture for WatchAsk {
 }
 
 impl Watch {
-    /// The next revision that changed something here. A broken connection is replaced and the watch goes on
-    /// where it was; a history that does not reach back there any more is [`Error::Compacted`].
+    /// Returns the next revision that changed something. If the connection breaks, the watch resumes on another one
+    /// where it was. If the history no longer reaches back there, this returns [`Error::Compacted`].
     ///
     /// ```no_run
     /// # async fn example(mut watch: tenure::Watch) -> Result<(), tenure::Error> {
@@ -190,7 +190,7 @@ impl Watch {
             return Ok(None);
         }
         let at = revision(it.revision);
-        // What was told before is not told again, whatever a member says.
+        // Revisions that were already returned are skipped, whatever a member sends.
         if self.next.is_some_and(|next| at < next) {
             return Ok(None);
         }
@@ -220,7 +220,7 @@ impl Watch {
         }
     }
 
-    /// Starts the watch, or goes on with it; it is heard that it has started.
+    /// Starts or resumes the watch, and waits for the member's confirmation.
     async fn begin(&mut self, channel: tonic::transport::Channel) -> Result<(), Option<Error>> {
         let (to, requests) = mpsc::unbounded_channel();
         let asked = v1::WatchRequest {
@@ -238,7 +238,7 @@ impl Watch {
         let first = from.message().await.map_err(|status| failed(&status))?.ok_or(None)?;
         let first = first.into_fields();
         if first.created && self.next.is_none() {
-            // From now on: what follows the revision it began behind.
+            // A watch from now on begins behind the revision of the confirmation.
             let before = first.header.as_ref().and_then(|it| convert::revision_from(it.revision));
             self.next = before.map(Revision::next);
         }

@@ -1,7 +1,7 @@
-//! Who stops the work when the runtime is too busy to notice?
+//! Runs a thread that stops work when the runtime is too busy to notice a loss.
 //!
-//! A thread of its own, asleep on a timer of the clock that counts suspend. It sees to it that a lease whose time is
-//! over is lost, and everyone who relies on it told, even if no task of the runtime runs.
+//! The thread sleeps on a timer of the clock that counts suspend. When the time of a lease is over, it marks the lease
+//! lost and notifies everything that relies on it, even if no task of the runtime runs.
 
 use std::io;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::alarm::Alarm;
 use crate::life::Moment;
 
-/// A moment that is over.
+/// An instant in the past.
 const NOW: Moment = Moment::from_micros(1);
 
-/// The thread's timer. Setting it is how others wake the thread.
+/// The handle of the thread's timer. Setting the timer is how other tasks wake the thread.
 pub(crate) struct Watchdog {
     timer: Arc<Timer>,
 }
 
 struct Timer {
     alarm: Alarm,
-    /// How often somebody wanted the thread to look.
+    /// How often the thread was asked to check.
     wakes: AtomicU64,
-    /// When it looks next, in microseconds; far away while it does not know.
+    /// When the thread checks next, in microseconds; `u64::MAX` while it does not know.
     next_us: AtomicU64,
-    /// In virtual time there is no thread: what would wake it wakes a task.
+    /// Virtual time has no thread: this wakes a task instead.
     #[cfg(feature = "virtual-time")]
     bell: Arc<tokio::sync::Notify>,
 }
@@ -41,8 +41,8 @@ impl Watchdog {
         Ok(Self { timer: Arc::new(timer) })
     }
 
-    /// Starts the thread. Whenever it wakes it looks, and hears when to look again, or that there is nothing to
-    /// look after any more.
+    /// Starts the thread. Whenever it wakes it calls `look`, which returns when to check again, or that nothing is left
+    /// to watch.
     pub(crate) fn start(
         &self,
         mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static,
@@ -68,7 +68,8 @@ impl Watchdog {
                     timer.alarm.set(next);
                     timer.next_us.store(next.micros(), Ordering::SeqCst);
                 }
-                // Whoever woke us meanwhile may have set the timer before we did: it counts.
+                // A task that woke the thread meanwhile may have set the timer before the thread did. Its wake-up must
+                // not be lost.
                 if timer.wakes.load(Ordering::SeqCst) != before {
                     timer.alarm.set(NOW);
                 }
@@ -78,7 +79,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Has the thread look at once.
+    /// Makes the thread check at once.
     pub(crate) fn wake(&self) {
         self.timer.wakes.fetch_add(1, Ordering::SeqCst);
         self.timer.alarm.set(NOW);
@@ -86,7 +87,7 @@ impl Watchdog {
         self.timer.bell.notify_one();
     }
 
-    /// Has the thread look at once, if it would otherwise look after this moment or does not know when.
+    /// Makes the thread check at once, if it would otherwise check after this instant or does not know when.
     pub(crate) fn wake_before(&self, at: Moment) {
         if at.micros() < self.timer.next_us.load(Ordering::SeqCst) {
             self.wake();
@@ -100,7 +101,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// The planted bug of a client whose only timer is one of the runtime that the work may block.
+/// The planted bug of a client whose only timer runs on the runtime that the work may block.
 #[cfg(test)]
 fn on_the_runtime(mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static) {
     tokio::spawn(async move {
@@ -127,7 +128,7 @@ mod tests {
 
     const TTL: Duration = Duration::from_millis(400);
 
-    /// Whether a guard's cancellation fires while the only thread of the runtime is busy with something else.
+    /// Whether a guard's cancellation fires while the only thread of the runtime is blocked.
     fn told_while_blocked() -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -157,7 +158,7 @@ mod tests {
             let guard =
                 Guard::new(held, false, (vec![lock], Revision(1)), Turns::default()).unwrap();
             let stop = guard.cancellation();
-            // Whatever wants to run on the runtime may begin.
+            // Let every task of the runtime start.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }

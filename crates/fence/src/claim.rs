@@ -1,13 +1,13 @@
-//! What does somebody who wants to write say of itself?
+//! Defines what a writer presents to a fence: its token, mode and use, and the lock and slot it writes under.
 
 use std::fmt;
 
 use tenure_types::{InvalidName, Name, Token};
 
-/// How the lock was held. Only a signed ticket proves it; a bare number is taken for exclusive.
+/// How the lock was held. Only a signed ticket proves it; a fence takes a bare number for exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// Alone. The holder of one slot of a semaphore is alone in that slot.
+    /// One holder alone. The holder of one slot of a semaphore is alone in that slot.
     #[default]
     Exclusive,
     /// Together with other shared holders.
@@ -17,19 +17,19 @@ pub enum Mode {
 /// How often one token may write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Times {
-    /// As often as its holder likes: equal tokens are accepted.
+    /// As often as its holder likes: the fence accepts equal tokens.
     #[default]
     Many,
-    /// Once: a token that has written is refused, and so is every lower one.
+    /// Once: the fence refuses a token that has written, and every lower one.
     Once,
 }
 
-/// Which life of a cluster gave the token: drawn anew at every restore from a backup.
+/// Identifies one life of a cluster. The cluster draws a new one at every restore from a backup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Incarnation(pub u64);
 
 impl Incarnation {
-    /// Sixteen hexadecimal digits, as members show it.
+    /// Parses sixteen hexadecimal digits, as members show it.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         digits.then(|| u64::from_str_radix(text, 16).ok().map(Self)).flatten()
@@ -42,7 +42,7 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// A token and what is said about it. A [`Token`] alone is a claim: exclusive, many times.
+/// A token and what is known about it. A [`Token`] alone is a claim: exclusive, many times.
 ///
 /// ```
 /// use tenure_fence::{Claim, Token};
@@ -53,35 +53,35 @@ impl fmt::Display for Incarnation {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
-    /// The number that the grant carried.
+    /// The number of the grant.
     pub token: Token,
     /// How the lock was held.
     pub mode: Mode,
     /// How often the token may write here.
     pub times: Times,
-    /// Which life of the cluster gave it, where that is proven.
+    /// The life of the cluster that granted the token, where that is proven.
     pub incarnation: Option<Incarnation>,
 }
 
 impl Claim {
-    /// An exclusive holder's claim, for as many writes as it likes.
+    /// Creates the claim of an exclusive holder, for any number of writes.
     pub fn new(token: Token) -> Self {
         Self { token, mode: Mode::Exclusive, times: Times::Many, incarnation: None }
     }
 
-    /// The same, of a shared holder.
+    /// Returns the same claim for a shared holder.
     #[must_use]
     pub fn shared(self) -> Self {
         Self { mode: Mode::Shared, ..self }
     }
 
-    /// The same, for one write.
+    /// Returns the same claim for one write.
     #[must_use]
     pub fn once(self) -> Self {
         Self { times: Times::Once, ..self }
     }
 
-    /// The same, given by this life of the cluster.
+    /// Returns the same claim, granted by this life of the cluster.
     #[must_use]
     pub fn incarnation(self, incarnation: Incarnation) -> Self {
         Self { incarnation: Some(incarnation), ..self }
@@ -94,7 +94,7 @@ impl From<Token> for Claim {
     }
 }
 
-/// What a floor is kept for: a lock, and for a semaphore which of its slots.
+/// What a floor is kept for: a lock, or one slot of a semaphore.
 ///
 /// ```
 /// use tenure_fence::LockSlot;
@@ -106,17 +106,17 @@ impl From<Token> for Claim {
 pub struct LockSlot<'a> {
     /// The lock's name.
     pub lock: &'a str,
-    /// Which slot of a semaphore, counted from 0; `None` if the lock has no slots.
+    /// The slot of a semaphore, counted from 0; `None` if the lock has no slots.
     pub slot: Option<u32>,
 }
 
 impl LockSlot<'_> {
-    /// Whether there can be such a lock.
+    /// Checks that a lock can have this name.
     pub fn check(&self) -> Result<(), InvalidName> {
         Name::check(self.lock)
     }
 
-    /// The slot in a column or a text: -1 if the lock has none.
+    /// The slot as a number for a column or a text: -1 if the lock has none.
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "redis"))]
     pub(crate) fn number(&self) -> i64 {
         self.slot.map_or(-1, i64::from)

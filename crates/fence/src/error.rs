@@ -1,4 +1,4 @@
-//! What can go wrong at a fence, and what may the caller conclude?
+//! Defines the errors of a fence, and what the caller may conclude from each.
 
 use std::error::Error as StdError;
 
@@ -7,29 +7,30 @@ use tenure_types::InvalidName;
 use crate::floors::Floors;
 use crate::rule::Refused;
 
-/// Why a fence did not do what was asked. `B` is what the store behind it reports.
+/// Why a fence did not do what was asked. `B` is the error of the store behind it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error<B: StdError + 'static> {
-    /// The fence decided, and the answer is no. Nothing was changed.
+    /// The fence refused the claim. Nothing was changed.
     #[error("refused by the fence")]
     Refused(#[source] Refused),
-    /// No lock is called like that. Nothing was changed.
+    /// The name is not a valid lock name. Nothing was changed.
     #[error("no lock has this name")]
     Name(#[source] InvalidName),
-    /// What is kept as a floor is none. Nothing was changed, and nothing is accepted until somebody has looked.
+    /// The stored floor cannot be parsed. Nothing was changed, and the fence accepts nothing until an operator has
+    /// repaired it.
     #[error("the floor cannot be read: {0}")]
     Unreadable(String),
-    /// The place keeps as many floors as it can. Nothing was changed.
+    /// The place already keeps the maximum number of floors. Nothing was changed.
     #[error("there are {} floors here already", Floors::ENTRIES_MAX)]
     Full,
-    /// The store failed. Unless it says otherwise the write may have happened: floor and data both, or neither.
+    /// The store failed. Unless its error says otherwise, the write may have happened: floor and data both, or neither.
     #[error("the store behind the fence failed")]
     Store(#[source] B),
 }
 
 impl<B: StdError + 'static> Error<B> {
-    /// The refusal, if it is one.
+    /// Returns the refusal, if the error is one.
     ///
     /// ```
     /// use tenure_fence::{Claim, Error, Floor, Token, Touch};

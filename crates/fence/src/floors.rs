@@ -1,4 +1,4 @@
-//! How are the floors of several locks and slots kept in one place?
+//! Keeps the floors of several locks and slots in one place.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -24,10 +24,10 @@ use crate::rule::{Floor, Touch};
 pub struct Floors(BTreeMap<(Name, Option<u32>), Floor>);
 
 impl Floors {
-    /// How many there can be: more slots than semaphores in use have, and still read in no time.
+    /// The maximum number of floors: more than semaphores in use have slots, and still quick to read.
     pub const ENTRIES_MAX: usize = 1_024;
 
-    /// The floor of a lock and slot; an empty one if it was never here.
+    /// Returns the floor of a lock and slot, or an empty one if it has none.
     pub fn get(&self, at: LockSlot<'_>) -> Floor {
         Name::new(at.lock)
             .ok()
@@ -35,7 +35,7 @@ impl Floors {
             .unwrap_or_default()
     }
 
-    /// Lets a claim in and remembers it, by [`Floor::admit`].
+    /// Admits a claim by [`Floor::admit`], and stores the raised floor.
     pub fn admit<B: StdError + 'static>(
         &mut self,
         at: LockSlot<'_>,
@@ -52,13 +52,13 @@ impl Floors {
         Ok(())
     }
 
-    /// One floor and what it is kept for.
+    /// Creates a set with one floor.
     #[cfg(feature = "http")]
     pub(crate) fn one(at: LockSlot<'_>, floor: Floor) -> Result<Self, tenure_types::InvalidName> {
         Ok(Self(BTreeMap::from([((Name::new(at.lock)?, at.slot), floor)])))
     }
 
-    /// All of them as one line of ASCII without blanks, as it fits an object's metadata.
+    /// Writes all floors as one line of ASCII without blanks, which fits an object's metadata.
     pub fn to_text(&self) -> String {
         let entries = self.0.iter().map(|((lock, slot), floor)| {
             let slot = slot.map_or("-".to_owned(), |slot| slot.to_string());
@@ -67,7 +67,7 @@ impl Floors {
         entries.collect::<Vec<_>>().join(",")
     }
 
-    /// Reads what [`Floors::to_text`] wrote, and nothing else.
+    /// Parses what [`Floors::to_text`] wrote, and nothing else.
     pub fn parse(text: &str) -> Option<Self> {
         let entries = text.split(',').filter(|entry| !entry.is_empty());
         let entries: Option<BTreeMap<_, _>> = entries.map(parse_entry).collect();
@@ -91,7 +91,7 @@ fn parse_entry(entry: &str) -> Option<((Name, Option<u32>), Floor)> {
     Some(((lock, slot), floor))
 }
 
-/// Everything but a few harmless characters as `%XX`.
+/// Escapes everything but a few safe characters as `%XX`.
 fn escape(lock: &str) -> String {
     let mut text = String::with_capacity(lock.len());
     for byte in lock.bytes() {

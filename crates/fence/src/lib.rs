@@ -1,9 +1,9 @@
-//! How does a resource refuse whoever lost its lock and does not know it yet?
+//! Protects a resource from clients that lost their lock and do not know it yet.
 //!
-//! A lock service can say who holds a lock; it cannot stop a program that was frozen while it held one from
-//! waking up and writing. The resource can: every grant carries a [`Token`] larger than all before it, and a
-//! *fence* beside the data remembers the largest it has seen. There is one rule, in [`Floor::admit`]: lower is
-//! refused, equal is accepted, higher raises the floor.
+//! A lock service can say who holds a lock. It cannot stop a program that was frozen while it held the lock from waking
+//! up and writing. The resource can: every grant carries a [`Token`] larger than all before it, and a *fence* beside
+//! the data remembers the largest it has seen. There is one rule, in [`Floor::admit`]: lower is refused, equal is
+//! accepted, higher raises the floor.
 //!
 //! ```
 //! use tenure_fence::{Claim, Floor, Token, Touch};
@@ -14,11 +14,10 @@
 //! assert!(floor.admit(Claim::new(a), Touch::Write).is_err());                 // A wakes up: refused
 //! ```
 //!
-//! Each fence is a module behind a feature of its own, and keeps floor and data so that they change together:
-//! `postgres`, `sqlite`, `redis`, `object` (object stores), `files`, and `http` (a tower layer).
-//! Every one of them has a way to *raise* the floor without writing: done right after the lock was acquired,
-//! nothing older is accepted from then on. `ticket` verifies signed tickets, for all of them. The guide is
-//! `docs/fencing.md`.
+//! Each fence is a module behind a feature of its own, and changes floor and data together: `postgres`, `sqlite`,
+//! `redis`, `object` (object stores), `files`, and `http` (a tower layer). Every one of them can *raise* the floor
+//! without writing: if a client does so right after it acquired the lock, the fence accepts nothing older from then on.
+//! `ticket` verifies signed tickets, for all of them. The guide is `docs/fencing.md`.
 
 #[macro_use]
 mod plant;

@@ -1,6 +1,6 @@
-//! Does the rule agree with a second statement of it, and would a wrong one be noticed?
+//! Tests the rule against a model, and that the model notices a wrong rule.
 //!
-//! The model remembers everything that was accepted and looks through all of it; the rule keeps four numbers.
+//! The model remembers every accepted claim and searches all of them; the rule keeps four numbers.
 
 use fastrand::Rng;
 use tenure_types::{Epoch, Token};
@@ -11,11 +11,11 @@ use crate::floors::Floors;
 use crate::plant;
 use crate::rule::{Refused, Touch};
 
-/// Sequences that the true rule must survive, and within which every planted bug must show.
+/// How many sequences the correct rule must survive, and within which every planted bug must show.
 const SEQUENCES: u64 = 1_000;
 const STEPS: usize = 60;
 
-/// Everything that was ever accepted for one lock and slot.
+/// Every claim that was accepted for one lock and slot.
 #[derive(Default)]
 struct History(Vec<(Claim, Touch)>);
 
@@ -71,9 +71,9 @@ fn answer_of(result: Result<(), Error<std::fmt::Error>>) -> Answer {
     }
 }
 
-/// Tokens close to each other, around places where a careless comparison goes wrong.
+/// Tokens close to each other, around values where a careless comparison goes wrong.
 fn some_claim(rng: &mut Rng) -> Claim {
-    // 9, 10 and 11 differ in length; from epoch 32 on neighbours are the same double.
+    // 9, 10 and 11 differ in length; from epoch 32 on, neighbours are equal as doubles.
     let epoch = [0, 0, 1, 40, 40, 41][rng.usize(..6)];
     let counter = [1, 2, 9, 10, 11, Token::COUNTER_MAX][rng.usize(..6)];
     let token = Token::new(Epoch::new(epoch).unwrap(), counter).unwrap();
@@ -93,13 +93,13 @@ fn some_claim(rng: &mut Rng) -> Claim {
     }
 }
 
-/// Plays a sequence to rule and model; what they disagreed on, if they did.
+/// Runs a sequence against rule and model, and returns their first disagreement.
 fn disagreement(seed: u64) -> Option<String> {
     let rng = &mut Rng::with_seed(seed);
     let places = [LockSlot::from("a"), LockSlot::from(("a", 0)), LockSlot::from(("a", 1))];
     let mut histories: [History; 3] = Default::default();
     let mut floors = Floors::default();
-    // Some sequences stay within one epoch, or they would all soon be in the last one.
+    // Some sequences stay within one epoch; otherwise all of them would soon reach the last one.
     let shift = |claim: Claim| match seed % 3 {
         0 => claim,
         _ if claim.token.epoch().is_none() => claim,

@@ -1,7 +1,7 @@
-//! Which bugs can be planted in the rule, to show that its model would find them?
+//! Plants bugs in the rule, to show that its model would find them.
 //!
-//! Only the tests of this crate contain them; one is chosen for a thread at run time. In every other build
-//! `mutant!` is the constant `false`, so what ships has none.
+//! Only this crate's tests contain them; one is chosen for a thread at run time. In every other build `mutant!` is the
+//! constant `false`, so the shipped code has none.
 
 #[cfg(test)]
 use std::cell::Cell;

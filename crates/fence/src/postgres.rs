@@ -1,4 +1,4 @@
-//! How does a PostgreSQL database refuse stale tokens?
+//! Fences a PostgreSQL database: refuses transactions with stale tokens.
 //!
 //! Run [`MIGRATION`] once. Then a transaction begins with [`check`], which costs one round trip:
 //!
@@ -13,8 +13,8 @@
 //! # }
 //! ```
 //!
-//! Whoever uses another library runs [`PASS`] with the same six parameters, as first statement of the transaction.
-//! With `sqlx`:
+//! With another library, run [`PASS`] with the same six parameters, as the first statement of the transaction. With
+//! `sqlx`:
 //!
 //! ```no_run
 //! # async fn example(pool: &sqlx::PgPool, token: tenure_fence::Token) -> Result<(), sqlx::Error> {
@@ -27,8 +27,8 @@
 //! # }
 //! ```
 //!
-//! `select tenure_fence.protect('ledger', 'ledger')` makes the database insist: from then on the table changes only in
-//! transactions that passed, also for SQL written by hand.
+//! `select tenure_fence.protect('ledger', 'ledger')` makes the database enforce the fence: from then on the table
+//! changes only in transactions that passed, also for SQL written by hand.
 
 use tokio_postgres::error::DbError;
 use tokio_postgres::types::{ToSql, Type};
@@ -37,25 +37,26 @@ use tokio_postgres::{GenericClient, Row};
 use crate::claim::{Claim, Incarnation, LockSlot, Mode, Times};
 use crate::rule::{Floor, Touch};
 
-/// Why it did not pass. After any error the transaction can only be rolled back.
+/// Why a claim did not pass. After any error the transaction can only be rolled back.
 pub type Error = crate::Error<tokio_postgres::Error>;
 
 /// The schema `tenure_fence`: table, functions, and the trigger that protects tables. Running it again is harmless.
 pub const MIGRATION: &str = include_str!("postgres.sql");
 
-/// Lock, token, slot (-1 for none), mode (`exclusive` or `shared`), once, incarnation (or null).
+/// The statement that passes the fence. Parameters: lock, token, slot (-1 for none), mode (`exclusive` or `shared`),
+/// once, incarnation (or null).
 pub const PASS: &str = "select tenure_fence.pass($1, $2, $3, $4, $5, $6)";
 
-/// Lock, token, slot (-1 for none), mode, incarnation (or null).
+/// The statement that raises the floor. Parameters: lock, token, slot (-1 for none), mode, incarnation (or null).
 pub const RAISE: &str = "select tenure_fence.raise_floor($1, $2, $3, $4, $5)";
 
 const FLOOR: &str = "select exclusive, shared, used, incarnation from tenure_fence.floor where lock = $1 and slot = $2";
 
-/// Lets the transaction write under a token, or says why not.
+/// Lets the transaction write under a token, or returns why not.
 ///
 /// Must be called inside a transaction: outside of one it would only raise the floor. The floor's row stays locked
-/// until the transaction ends, so nobody passes beside it; what it then writes is committed with the floor or
-/// not at all.
+/// until the transaction ends, so no other transaction passes beside it. The transaction's writes are committed with
+/// the floor or not at all.
 pub async fn check<'a>(
     tx: &tokio_postgres::Transaction<'_>,
     at: impl Into<LockSlot<'a>>,
@@ -70,7 +71,7 @@ pub async fn check<'a>(
     answer.map(drop).map_err(|error| explain(error, claim, Touch::Write))
 }
 
-/// Raises the floor without writing, right after the lock was acquired: from then on nothing older passes.
+/// Raises the floor without writing. Call it right after the lock was acquired: from then on nothing older passes.
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client, token: tenure_fence::Token)
@@ -89,7 +90,7 @@ pub async fn raise<'a>(
     answer.map(drop).map_err(|error| explain(error, claim, Touch::Raise))
 }
 
-/// The floor as the client sees it.
+/// Returns the floor as the client sees it.
 pub async fn floor<'a>(
     client: &impl GenericClient,
     at: impl Into<LockSlot<'a>>,
@@ -114,7 +115,7 @@ struct Given<'a> {
 impl<'a> Given<'a> {
     fn new(at: LockSlot<'a>, claim: Claim) -> Result<Self, Error> {
         at.check()?;
-        // Says whether it can be a token at all, and so fits the column.
+        // Checks that the number can be a token at all, and so fits the column.
         Floor::default().admit(claim, Touch::Raise)?;
         let token = i64::try_from(claim.token.get()).expect("a token fits a signed integer");
         let mode = match claim.mode {
@@ -136,7 +137,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// The database said no: what the rule says of the floor that it named, or what happened instead.
+/// Converts an error of the database: the refusal by the floor that it names, or any other failure.
 fn explain(error: tokio_postgres::Error, claim: Claim, touch: Touch) -> Error {
     let Some(database) = error.as_db_error() else { return Error::Store(error) };
     if !database.code().code().starts_with("TF") {

@@ -1,9 +1,9 @@
-//! Which word, status and advice belongs to each no of a fence?
+//! Defines the reason code, HTTP status and advice of each refusal of a fence.
 //!
-//! The tables of this package. Whatever answers over HTTP takes its words from an enum made here, so nobody says one
-//! that stands in no table; `docs/reference/errors.md` is printed from them.
+//! These are the tables of this package. Everything that answers over HTTP takes its reason codes from an enum made
+//! here, so every code in use has a row in a table. `docs/reference/errors.md` is generated from them.
 
-/// One reason.
+/// One row of the table: a reason.
 ///
 /// ```
 /// use tenure_fence::reason::Reason;
@@ -13,29 +13,29 @@
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// The stable word for programs.
+    /// The stable reason code, for programs.
     pub reason: &'static str,
     /// The HTTP status.
     pub status: u16,
-    /// What may be concluded.
+    /// What the caller may conclude.
     pub effect: Effect,
-    /// What it means.
+    /// What the reason means.
     pub meaning: &'static str,
     /// What to do next.
     pub advice: &'static str,
 }
 
-/// What may be concluded from an answer that is not success.
+/// What the caller may conclude from a response that is not success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It did not happen and will not.
+    /// The request had no effect and will have none.
     None,
-    /// It may have happened, or may still.
+    /// The request may have taken effect, or still may.
     Unknown,
 }
 
 impl Effect {
-    /// The word for it.
+    /// Returns the stable word for it.
     ///
     /// ```
     /// assert_eq!(tenure_fence::reason::Effect::None.word(), "none");
@@ -48,7 +48,7 @@ impl Effect {
     }
 }
 
-/// Makes an enum of reasons and its table. For the packages of Tenure that answer over HTTP.
+/// Defines an enum of reasons and its table. For the packages of Tenure that answer over HTTP.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! reasons {
@@ -62,10 +62,10 @@ macro_rules! reasons {
         }
 
         impl $name {
-            /// Every one of them.
+            /// Every reason.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// Its row of the table.
+            /// Returns the reason's row of the table.
             pub const fn row(self) -> &'static $crate::reason::Row {
                 match self {
                     $(Self::$variant => &$crate::reason::Row {
@@ -88,7 +88,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Why a request is not let through: said by the HTTP layer, the proxy and the store.
+    /// Why a request is not admitted: used by the HTTP layer, the proxy and the store.
     Reason
     TokenRequired "TOKEN_REQUIRED" 428 None,
         "there is no token, and what is guarded needs one",
@@ -117,8 +117,8 @@ reasons! {
 }
 
 reasons! {
-    /// Why a ticket proves nothing: answered as `FORGED_TOKEN`, this in the message, and at the store in the header
-    /// `Tenure-Ticket`.
+    /// Why a ticket proves nothing. The response is `FORGED_TOKEN`, with this reason in the message, and at the store
+    /// also in the header `Tenure-Ticket`.
     TicketReason
     NotATicket "NOT_A_TICKET" 403 None,
         "it is something else; a bare number is no ticket either",

@@ -1,4 +1,4 @@
-//! How does Redis refuse stale tokens, and when does it forget them?
+//! Fences data in Redis: refuses writes with stale tokens, within the limits of Redis' durability.
 //!
 //! A script compares the token with the floor, raises it and runs commands, as one step:
 //!
@@ -11,14 +11,14 @@
 //! # }
 //! ```
 //!
-//! **What failover does to it.** Redis answers before its replicas have the write. A replica that takes over, or a
-//! server that restarts from an older file, may have a lower floor, and then accepts a token that was refused before.
-//! Floor and data fall back together, so they still belong to each other, but an acknowledged write is gone and a stale
-//! writer may come back. `WAIT` makes that rarer and does not rule it out. The promise holds on one server with
-//! `appendonly yes` and `appendfsync always`, without failover, and with `maxmemory-policy noeviction`: an evicted
-//! floor is no floor. Where that is not enough, keep the data elsewhere.
+//! **Failover.** Redis answers before its replicas have the write. A replica that takes over, or a server that restarts
+//! from an older file, may have a lower floor, and then accepts a token that was refused before. Floor and data fall
+//! back together, so they still belong to each other, but an acknowledged write is lost and a stale writer may succeed.
+//! `WAIT` makes that rarer and does not rule it out. The guarantee holds on one server with `appendonly yes` and
+//! `appendfsync always`, without failover, and with `maxmemory-policy noeviction`: an evicted floor is no floor. Where
+//! that is not enough, keep the data elsewhere.
 //!
-//! In Redis Cluster the floor of lock `ledger` lives where keys that begin with `{ledger}` do.
+//! In Redis Cluster the floor of lock `ledger` is in the hash slot of the keys that begin with `{ledger}`.
 
 use ::redis::{Arg, Cmd, ConnectionLike, ErrorKind, RedisError, Value};
 
@@ -26,21 +26,21 @@ use crate::claim::{Claim, Incarnation, LockSlot, Mode, Times};
 use crate::rule::{Floor, Touch};
 use crate::text::padded;
 
-/// Why it did not write.
+/// Why the fence did not write.
 ///
-/// If one of several commands failed, those before it have happened and the floor has risen: Redis takes nothing back.
+/// If one of several commands failed, those before it took effect and the floor has risen: Redis has no rollback.
 pub type Error = crate::Error<RedisError>;
 
-/// The script, for clients in any language. Its first lines say what it takes and answers.
+/// The script, for clients in any language. Its first lines document its arguments and its answer.
 pub const SCRIPT: &str = include_str!("redis.lua");
 
-/// The key of a floor.
+/// Returns the key of a floor.
 pub fn floor_key<'a>(at: impl Into<LockSlot<'a>>) -> String {
     let at = at.into();
     format!("{{{}}}:{}:tenure-fence", at.lock, at.number())
 }
 
-/// Runs commands under a token, or says why not. `keys` are those that the commands touch.
+/// Runs commands under a token, or returns why not. `keys` are those that the commands touch.
 pub fn write<'a>(
     db: &mut impl ConnectionLike,
     at: impl Into<LockSlot<'a>>,
@@ -53,7 +53,7 @@ pub fn write<'a>(
     answer(command.query(db).map_err(Error::Store)?, (claim, Touch::Write))
 }
 
-/// Raises the floor without writing, right after the lock was acquired: from then on nothing older is accepted.
+/// Raises the floor without writing. Call it right after the lock was acquired: from then on nothing older is accepted.
 ///
 /// ```no_run
 /// # fn example(db: &mut redis::Connection, token: tenure_fence::Token) -> Result<(), tenure_fence::redis::Error> {
@@ -70,7 +70,7 @@ pub fn raise<'a>(
     answer(command.query(db).map_err(Error::Store)?, (claim, Touch::Raise)).map(drop)
 }
 
-/// The floor as it is now.
+/// Returns the current floor.
 pub fn floor<'a>(
     db: &mut impl ConnectionLike,
     at: impl Into<LockSlot<'a>>,
@@ -81,7 +81,7 @@ pub fn floor<'a>(
     read(kept.map(Option::unwrap_or_default))
 }
 
-/// The one command that does it all, for connections that this module does not know; see [`answer`].
+/// Builds the single command that does all of it, for connections that this module does not support; see [`answer`].
 pub fn command(
     at: LockSlot<'_>,
     (claim, touch): (Claim, Touch),
@@ -89,7 +89,7 @@ pub fn command(
     commands: &[Cmd],
 ) -> Result<Cmd, Error> {
     at.check()?;
-    // Says whether it can be a token at all, and so has 19 digits.
+    // Checks that the number can be a token at all, and so has 19 digits.
     Floor::default().admit(claim, Touch::Raise)?;
     let mut eval = ::redis::cmd("EVAL");
     eval.arg(SCRIPT).arg(keys.len() + 1).arg(floor_key(at)).arg(keys).arg(padded(claim.token));
@@ -119,7 +119,7 @@ pub fn command(
     Ok(eval)
 }
 
-/// What the answer to [`command`] means: the answers of the commands, or the refusal.
+/// Converts the answer to [`command`]: the answers of the commands, or the refusal.
 pub fn answer(value: Value, (claim, touch): (Claim, Touch)) -> Result<Vec<Value>, Error> {
     let Value::Array(mut parts) = value else { return Err(Error::Store(unexpected(&value))) };
     match parts.first() {

@@ -1,7 +1,7 @@
-//! Which token may write?
+//! Decides which tokens may write.
 //!
-//! The one rule, as a pure function. Every fence either calls it, or says the same in the language of its
-//! store and is held to it by tests that run both side by side.
+//! This is the one rule, as a pure function. Every fence either calls it, or restates it in the language of its store.
+//! Tests run both side by side and compare them.
 
 use tenure_types::{Epoch, Token};
 
@@ -11,7 +11,7 @@ use crate::reason::Reason;
 /// What a resource remembers of one lock and slot.
 ///
 /// `exclusive` and `shared` are two numbers because shared holders do not fence each other. `used` is for
-/// [`Times::Once`]: raising the floor right after acquiring must not use the token up.
+/// [`Times::Once`]: raising the floor right after the acquire must not use the token up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Floor {
     /// The largest token accepted from an exclusive holder.
@@ -20,7 +20,7 @@ pub struct Floor {
     pub shared: Option<Token>,
     /// The largest token that has written.
     pub used: Option<Token>,
-    /// Which life of the cluster gave the tokens of the newest epoch seen, where that was proven.
+    /// The life of the cluster that granted the tokens of the newest epoch seen, where that was proven.
     pub incarnation: Option<Incarnation>,
 }
 
@@ -37,42 +37,42 @@ pub enum Touch {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Somebody was granted the lock later, and has been here.
+    /// A later holder of the lock has already been here.
     #[error("token {token} is stale: the floor is {floor}")]
     Stale {
-        /// The token that came.
+        /// The refused token.
         token: Token,
-        /// The smallest that would have been accepted.
+        /// The smallest token that would have been accepted.
         floor: Token,
     },
     /// A token that may write once has written, or a later one has.
     #[error("token {token} may write once, and {used} has written")]
     Used {
-        /// The token that came.
+        /// The refused token.
         token: Token,
-        /// The largest that has written.
+        /// The largest token that has written.
         used: Token,
     },
-    /// The same epoch was seen under another incarnation: two restores of one backup are at work.
+    /// The same epoch was seen under another incarnation: two restores of one backup are running.
     #[error("epoch {} belongs to incarnation {known}, not {said}", .epoch.get())]
     OtherIncarnation {
         /// The epoch of the token.
         epoch: Epoch,
-        /// Whose it is, as far as this resource knows.
+        /// The incarnation of this epoch that the resource knows.
         known: Incarnation,
-        /// Whose it was said to be.
+        /// The incarnation that the claim carries.
         said: Incarnation,
     },
-    /// No cluster ever gives this number.
+    /// No cluster ever grants this number.
     #[error("{token} is no token that a cluster gives")]
     Impossible {
-        /// The number that came.
+        /// The refused number.
         token: Token,
     },
 }
 
 impl Refused {
-    /// The reason as every fence over HTTP says it.
+    /// Returns the reason, as every fence over HTTP reports it.
     ///
     /// ```
     /// use tenure_fence::{Refused, Token, reason::Reason};
@@ -89,7 +89,7 @@ impl Refused {
         }
     }
 
-    /// The smallest token that would have been accepted, where a larger one would have been.
+    /// Returns the smallest token that would have been accepted, where a larger one would have been.
     ///
     /// ```
     /// use tenure_fence::{Refused, Token};
@@ -100,7 +100,7 @@ impl Refused {
     pub fn floor(&self) -> Option<u64> {
         match self {
             Self::Stale { floor, .. } => Some(floor.get()),
-            // One more than what has written.
+            // One more than the token that has written.
             Self::Used { used, .. } => Some(used.get() + 1),
             Self::OtherIncarnation { .. } | Self::Impossible { .. } => None,
         }
@@ -108,9 +108,9 @@ impl Refused {
 }
 
 impl Floor {
-    /// The floor after this claim, or why it is refused.
+    /// Returns the floor after this claim, or why it is refused.
     ///
-    /// Whoever keeps the floor makes the result and the write durable together, before it answers.
+    /// The caller must make the returned floor and the write durable together, before it answers.
     pub fn admit(self, claim: Claim, touch: Touch) -> Result<Floor, Refused> {
         let Claim { token, mode, times, incarnation } = claim;
         let Some(epoch) = token.epoch().filter(|epoch| token >= first_of(*epoch)) else {
@@ -135,19 +135,19 @@ impl Floor {
         Ok(self.raised(claim, touch, epoch))
     }
 
-    /// The smallest token that is accepted in this mode; none before any has been seen.
+    /// Returns the smallest token that is accepted in this mode, or `None` before any token has been seen.
     pub fn lowest(self, mode: Mode) -> Option<Token> {
         match mode {
             Mode::Exclusive if mutant!("exclusive_ignores_shared") => self.exclusive,
             Mode::Exclusive => self.exclusive.max(self.shared),
             Mode::Shared if mutant!("shared_fences_shared") => self.exclusive.max(self.shared),
             Mode::Shared if mutant!("old_epoch_shared") => self.exclusive,
-            // A restore ends every lease: no shared holder of an earlier epoch is left.
+            // A restore ends every lease, so no shared holder of an earlier epoch is left.
             Mode::Shared => self.exclusive.max(self.epoch().map(first_of)),
         }
     }
 
-    /// The newest epoch that has been seen.
+    /// Returns the newest epoch that has been seen.
     pub fn epoch(self) -> Option<Epoch> {
         self.exclusive.max(self.shared).and_then(Token::epoch)
     }
@@ -187,7 +187,7 @@ fn is_lower(token: Token, floor: Token) -> bool {
     token < floor
 }
 
-/// The first token that an epoch can give.
+/// The first token that an epoch can grant.
 fn first_of(epoch: Epoch) -> Token {
     Token::new(epoch, 1).expect("every epoch has a first token")
 }

@@ -1,4 +1,4 @@
-//! How does a SQLite database refuse stale tokens?
+//! Fences a SQLite database: refuses transactions with stale tokens.
 //!
 //! Run [`migrate`] once. Then a transaction begins with [`check`] and ends with [`commit`]:
 //!
@@ -14,42 +14,43 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Other libraries run [`PASS`] and [`END`] instead, which is all that the two functions do. With [`protect`] the
-//! database insists: from then on the table changes only in transactions that passed, also for SQL written by hand.
+//! With another library, run [`PASS`] and [`END`] instead, which is all that the two functions do. [`protect`] makes
+//! the database enforce the fence: from then on the table changes only in transactions that passed, also for SQL
+//! written by hand.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use crate::claim::{Claim, Incarnation, LockSlot, Mode, Times};
 use crate::rule::{Floor, Touch};
 
-/// Why it did not pass.
+/// Why a claim did not pass.
 pub type Error = crate::Error<rusqlite::Error>;
 
-/// The tables of the fence and the triggers that are its rule. Running it again is harmless.
+/// The tables of the fence, and the triggers that implement its rule. Running it again is harmless.
 pub const MIGRATION: &str = include_str!("sqlite.sql");
 
-/// Lock, token, slot (-1 for none), mode (`exclusive` or `shared`), once (0 or 1), incarnation (or null), touch
-/// (`write`, or `raise` to raise the floor only).
+/// The statement that passes the fence. Parameters: lock, token, slot (-1 for none), mode (`exclusive` or `shared`),
+/// once (0 or 1), incarnation (or null), touch (`write`, or `raise` to raise the floor only).
 pub const PASS: &str = "insert into tenure_fence_pass (lock, token, slot, mode, once, incarnation, touch) \
                         values (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
-/// Gives back what was passed. A transaction that has not run it cannot commit.
+/// The statement that removes the pass. A transaction that has not run it cannot commit.
 pub const END: &str = "delete from tenure_fence_pass";
 
 const FLOOR: &str = "select exclusive, shared, used, incarnation from tenure_fence_floor where lock = ?1 and slot = ?2";
 
-/// Every message of the rule begins like this.
+/// The prefix of every message of the rule.
 const SAID: &str = "TENURE_FENCE_";
 
-/// Makes the tables of the fence, if they are not there.
+/// Creates the tables of the fence, if they do not exist.
 pub fn migrate(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(MIGRATION)
 }
 
-/// Lets the transaction write under a token, or says why not. Needs `pragma foreign_keys = on`, which is usual with
-/// the SQLite that `rusqlite` brings along.
+/// Lets the transaction write under a token, or returns why not. Needs `pragma foreign_keys = on`, which is the default
+/// of the SQLite that `rusqlite` bundles.
 ///
-/// From here on the transaction is the only one that writes, so nobody passes beside it.
+/// From here on the transaction is the only writer, so no other transaction passes beside it.
 pub fn check<'a>(
     tx: &Transaction<'_>,
     at: impl Into<LockSlot<'a>>,
@@ -58,13 +59,13 @@ pub fn check<'a>(
     pass(tx, at.into(), claim.into(), Touch::Write)
 }
 
-/// Commits a transaction that passed. Committing it otherwise fails: a pass must not outlive its transaction.
+/// Commits a transaction that passed. Any other commit fails, because a pass must not outlive its transaction.
 pub fn commit(tx: Transaction<'_>) -> Result<(), Error> {
     tx.execute(END, []).map_err(Error::Store)?;
     tx.commit().map_err(Error::Store)
 }
 
-/// Raises the floor without writing, right after the lock was acquired: from then on nothing older passes.
+/// Raises the floor without writing. Call it right after the lock was acquired: from then on nothing older passes.
 ///
 /// ```
 /// # let mut db = rusqlite::Connection::open_in_memory()?;
@@ -84,7 +85,7 @@ pub fn raise<'a>(
     commit(tx)
 }
 
-/// The floor as the connection sees it.
+/// Returns the floor as the connection sees it.
 pub fn floor<'a>(db: &Connection, at: impl Into<LockSlot<'a>>) -> Result<Floor, Error> {
     let at = at.into();
     let kept = db.query_row(FLOOR, params![at.lock, at.number()], |row| Ok(read(row)));
@@ -106,7 +107,7 @@ pub fn protect(db: &Connection, table: &str, lock: &str) -> Result<(), Error> {
     db.execute_batch(&protection(table, lock)).map_err(Error::Store)
 }
 
-/// The triggers that protect a table, as SQL for whoever runs migrations otherwise.
+/// Returns the triggers that protect a table as SQL, for programs that run migrations in another way.
 pub fn protection(table: &str, lock: &str) -> String {
     let (plain, quoted, lock) = (table, quote(table, '"'), quote(lock, '\''));
     let triggers = ["insert", "update", "delete"].map(|change| {
@@ -128,7 +129,7 @@ fn quote(text: &str, mark: char) -> String {
 
 fn pass(tx: &Transaction<'_>, at: LockSlot<'_>, claim: Claim, touch: Touch) -> Result<(), Error> {
     at.check()?;
-    // Says whether it can be a token at all, and so fits the column.
+    // Checks that the number can be a token at all, and so fits the column.
     Floor::default().admit(claim, Touch::Raise)?;
     let token = i64::try_from(claim.token.get()).expect("a token fits a signed integer");
     let mode = match claim.mode {
@@ -148,7 +149,7 @@ fn pass(tx: &Transaction<'_>, at: LockSlot<'_>, claim: Claim, touch: Touch) -> R
     }
 }
 
-/// The database said no: what the rule says of the floor that is there, or what happened instead.
+/// Converts an error of the database: the refusal by the current floor, or any other failure.
 fn explain(
     db: &Connection,
     error: rusqlite::Error,
@@ -159,7 +160,7 @@ fn explain(
         rusqlite::Error::SqliteFailure(_, Some(said)) if said.starts_with(SAID) => said.clone(),
         _ => return Error::Store(error),
     };
-    // Only the statement was undone: the floor is still what it was when the rule looked at it.
+    // Only the statement was rolled back, so the floor is still the one that the rule compared with.
     match floor(db, at).map(|floor| floor.admit(given.0, given.1)) {
         Ok(Err(refused)) => Error::Refused(refused),
         Ok(Ok(_)) => Error::Store(error),

@@ -1,6 +1,6 @@
-//! How are tokens and floors written as text, so that comparing the text compares the numbers?
+//! Writes tokens and floors as text whose order is the order of the numbers.
 //!
-//! Never as a floating-point number: from 2^53 on, two tokens would look alike. That is every token of the 32nd
+//! Never as a floating-point number: from 2^53 on, two tokens would compare equal. That is every token of the 32nd
 //! epoch and later.
 
 use tenure_types::Token;
@@ -8,10 +8,10 @@ use tenure_types::Token;
 use crate::claim::Incarnation;
 use crate::rule::Floor;
 
-/// Digits of a padded token: enough for the largest, which fits a signed 64-bit integer.
+/// The digits of a padded token: enough for the largest, which fits a signed 64-bit integer.
 const DIGITS: usize = 19;
 
-/// What is written where nothing is known.
+/// The text for an unknown value.
 const NONE: &str = "-";
 
 /// The text is not a number that a token can be.
@@ -19,7 +19,7 @@ const NONE: &str = "-";
 #[error("a token is a decimal number from 1 to 9223372036854775807")]
 pub struct NotAToken;
 
-/// A token with leading zeros: the order of such texts is the order of the tokens.
+/// Writes a token with leading zeros: the order of such texts is the order of the tokens.
 ///
 /// ```
 /// let token = tenure_fence::Token::from_u64(1043).unwrap();
@@ -29,7 +29,7 @@ pub fn padded(token: Token) -> String {
     format!("{:0DIGITS$}", token.get())
 }
 
-/// Reads a token from decimal digits, padded or not.
+/// Parses a token from decimal digits, padded or not.
 ///
 /// ```
 /// assert_eq!(tenure_fence::parse_token("0001043").unwrap().get(), 1043);
@@ -45,7 +45,7 @@ pub fn parse_token(text: &str) -> Result<Token, NotAToken> {
 }
 
 impl Floor {
-    /// The floor as text without blanks, always of the same form.
+    /// Writes the floor as text without blanks, always in the same form.
     ///
     /// ```
     /// use tenure_fence::{Claim, Floor, Token, Touch};
@@ -61,7 +61,7 @@ impl Floor {
         format!("{x:0DIGITS$}.{s:0DIGITS$}.{u:0DIGITS$}.{incarnation}")
     }
 
-    /// Reads what [`Floor::to_text`] wrote, and nothing else.
+    /// Parses what [`Floor::to_text`] wrote, and nothing else.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.');
         let mut next = || parts.next();
@@ -75,7 +75,7 @@ impl Floor {
         (floor.to_text() == text).then_some(floor)
     }
 
-    /// Exclusive, shared and used as numbers; 0, which is no token, where there is none.
+    /// Returns exclusive, shared and used as numbers. An absent one is 0, which is no token.
     pub fn numbers(self) -> [i64; 3] {
         [self.exclusive, self.shared, self.used].map(|token| {
             let number = token.map_or(0, Token::get);
@@ -83,7 +83,7 @@ impl Floor {
         })
     }
 
-    /// The floor of these numbers; nothing if one of them is negative.
+    /// Creates the floor from these numbers, or returns `None` if one of them is negative.
     pub fn from_numbers(numbers: [i64; 3], incarnation: Option<Incarnation>) -> Option<Self> {
         let token = |number| u64::try_from(number).ok().map(Token::from_u64);
         let [exclusive, shared, used] = numbers.map(token);

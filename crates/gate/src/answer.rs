@@ -1,4 +1,4 @@
-//! What does a client read that was not served?
+//! Builds the JSON responses to requests that the store or the proxy does not serve.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -13,26 +13,26 @@ use crate::reason::{Fence, Row};
 
 pub use tenure_fence::http::TENURE_REASON as REASON;
 
-/// The header in which a refused ticket is told why, one word for each way to forge one.
+/// The header that tells why a ticket was refused, with one word for each kind of forgery.
 pub const TICKET: HeaderName = HeaderName::from_static("tenure-ticket");
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NEVER_KEPT: HeaderValue = HeaderValue::from_static("no-store");
 
-/// Anything but success.
+/// A response other than success.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Said {
     pub(crate) row: &'static Row,
     pub(crate) message: String,
     /// The smallest token that would have been accepted.
     pub(crate) floor: Option<u64>,
-    /// How long the value is, where that was the reason.
+    /// The length of the value, where that was the reason.
     pub(crate) bytes: Option<u64>,
     /// What is wrong with the ticket, where that was the reason.
     pub(crate) ticket: Option<&'static str>,
 }
 
-/// The reason of an answer, kept beside it for those who count.
+/// The reason of a response, attached to it for the metrics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reason(pub(crate) &'static str);
 
@@ -73,12 +73,12 @@ impl Said {
         Self { ticket: Some(forged.reason()), ..Self::new(Fence::ForgedToken, message) }
     }
 
-    /// The status of its row.
+    /// The status of the reason's row.
     pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.row.status).expect("the table has statuses")
     }
 
-    /// The body that the table of errors describes.
+    /// The body, in the form that the table of errors describes.
     fn body(&self) -> Body {
         let Self { row, message, floor, bytes, ticket } = self;
         let error = Error {
@@ -93,7 +93,7 @@ impl Said {
         Body::from(serde_json::to_vec(&Whole { error }).expect("texts and numbers are always JSON"))
     }
 
-    /// The same answer with another status and body.
+    /// Builds the same response with another status and body.
     pub(crate) fn with(&self, status: StatusCode, body: Body) -> Response {
         let mut response = json(status, body);
         let headers = response.headers_mut();
@@ -124,7 +124,7 @@ impl IntoResponse for Said {
     }
 }
 
-/// An answer in JSON.
+/// Builds a response in JSON.
 pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
@@ -133,7 +133,7 @@ pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
     response
 }
 
-/// A token as text, or 0 for none, as the layer of the fence shows floors.
+/// Writes a token as text, or 0 for none, as the layer of the fence shows floors.
 pub(crate) fn shown(token: Option<Token>) -> String {
     token.map_or("0".to_owned(), |token| token.get().to_string())
 }

@@ -1,4 +1,4 @@
-//! Whose tokens are believed?
+//! Selects which tokens the store and the proxy accept, and verifies them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use crate::keys::Keys;
 use crate::listen::{Running, StartError};
 use crate::place::Tls;
 
-/// Hears what somebody should know who looks after the process. Said once when something begins, and once when it ends.
+/// Receives messages for the operator: one when a problem begins, and one when it ends.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Whose tokens to believe.
+/// Which tokens to accept.
 #[derive(Clone)]
 pub enum Believe {
-    /// Every number. That stops those that are late, not those that lie.
+    /// Every number. That stops late writers, not writers that lie.
     Numbers,
     /// Signed tickets and nothing else.
     Tickets {
         /// Where the cluster's public keys are: `http://host:port` or `https://host:port` of a member, a whole URL, or
-        /// a file. The first that has them counts.
+        /// a file. The first source that has them is used.
         keys: Vec<String>,
-        /// Whom to believe under `https://`.
+        /// The certificates to use under `https://`.
         tls: Option<Tls>,
-        /// Hears when no newer keys can be had.
+        /// Receives a message when newer keys cannot be read.
         tell: Tell,
     },
-    /// Whoever this one believes.
+    /// What this verifier accepts.
     Other(Arc<dyn Verify>),
 }
 
-/// What decides, once it is known how. Cheap to clone.
+/// The verifier that is in effect. Cheap to clone.
 #[derive(Clone)]
 pub(crate) enum Judge {
     Verify(Arc<dyn Verify>),
@@ -42,7 +42,7 @@ pub(crate) enum Judge {
 }
 
 impl Believe {
-    /// Reads the keys, if there are any to read. What was used last is kept in this directory.
+    /// Reads the keys, if any are needed. The set that was used last is kept in the directory `data`.
     pub(crate) fn open(self, data: &Path) -> Result<Judge, StartError> {
         Ok(match self {
             Self::Numbers => Judge::Verify(Arc::new(BareTokens)),
@@ -55,7 +55,7 @@ impl Believe {
 }
 
 impl Judge {
-    /// What a text proves for this lock and slot, and for this client if it has said who it is.
+    /// Returns what a text proves for this lock and slot, and for this client if the request names one.
     pub(crate) async fn claim(
         &self,
         text: &str,
@@ -75,15 +75,15 @@ impl Judge {
         }
     }
 
-    /// Makes ready to verify a text at once: newer keys are read if it names one that is not known.
+    /// Prepares to verify a text at once: reads newer keys if the text names an unknown one.
     pub(crate) async fn prepare(&self, text: &str, at: LockSlot<'_>) {
         if let Self::Tickets(keys) = self {
-            // What it proves is decided afterwards.
+            // The fence decides afterwards what the text proves.
             let _ = keys.check(text, &Resource::new(at)).await;
         }
     }
 
-    /// Brings newer keys for as long as the service runs.
+    /// Keeps the keys up to date for as long as the service runs.
     pub(crate) fn tend(&self, running: &Running) {
         if let Self::Tickets(keys) = self {
             running.beside(Arc::clone(keys).tend());

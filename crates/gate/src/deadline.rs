@@ -1,4 +1,4 @@
-//! What if a body never ends?
+//! Ends a body at a deadline.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 pin_project_lite::pin_project! {
-    /// A body that breaks off at a moment, so that whoever sends or reads it slowly does not keep others waiting.
+    /// A body that fails at a deadline, so that a slow sender or reader does not keep others waiting.
     pub(crate) struct Deadline<B> {
         #[pin]
         body: B,

@@ -1,7 +1,7 @@
-//! Is a request for us, or does a web page try to write through somebody's browser?
+//! Rejects requests that a web page makes a browser send.
 //!
-//! A page can make a browser send requests to loopback, also under a name of its own that it lets point there. So
-//! the `Host` must be an address, `localhost` or a name that was given, and an `Origin` the very host that is asked.
+//! A page can make a browser send requests to loopback, also under a host name of its own that resolves there.
+//! Therefore the `Host` must be an address, `localhost` or a configured name, and an `Origin` must be that same host.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue};
 
-/// The names that a store goes by beside its addresses.
+/// The host names of a store, in addition to its addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts(BTreeSet<String>);
 
@@ -19,7 +19,7 @@ impl Hosts {
         Self(names.iter().map(|name| bare(name)).collect())
     }
 
-    /// Whether a request may come in.
+    /// Whether a request is admitted.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> bool {
         let mut hosts = headers.get_all(HOST).into_iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
@@ -37,7 +37,7 @@ fn is_same(origin: &HeaderValue, asked: &Authority) -> bool {
     host.is_some_and(|host| host.eq_ignore_ascii_case(asked.as_str()))
 }
 
-/// A host in lower case, without brackets or a last dot.
+/// A host in lower case, without brackets and trailing dot.
 fn bare(host: &str) -> String {
     let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()

@@ -1,8 +1,9 @@
-//! Where do the keys come from that verify tickets, and who brings newer ones?
+//! Reads the keys that verify tickets, and keeps them up to date.
 //!
-//! From any member over HTTP, in plain or under TLS, or from a file that somebody keeps up to date. They are read again
-//! every half minute, and when a ticket names a key that is not known. The set that was used last is kept beside the
-//! data: a restart needs no cluster, and never goes back to keys of before a restore, nor to one that was rotated away.
+//! The keys come from any member over HTTP, in plain text or under TLS, or from a file that the operator keeps up to
+//! date. They are read again every half minute, and when a ticket names an unknown key. The set that was used last is
+//! kept beside the data: a restart needs no cluster, and never goes back to keys from before a restore, nor to one that
+//! was rotated away.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -18,34 +19,34 @@ use crate::believe::Tell;
 use crate::listen::StartError;
 use crate::place::{Place, Tls};
 
-/// Below the directory of the data.
+/// The name of the kept set, in the data directory.
 const KEPT: &str = "keys.json";
-/// Between two looks without a reason. A key that leaked is believed for that long after it was rotated away.
+/// The interval of regular reads. A leaked key is accepted for that long after it was rotated away.
 const EVERY: Duration = Duration::from_secs(30);
-/// Between two looks for a reason: anybody can name a key that is not known.
+/// The minimum time between two reads on demand: any client can name an unknown key.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
-/// The keys, and where they come from.
+/// The keys, and their sources.
 pub(crate) struct Keys {
     tickets: Tickets,
     places: Vec<Place>,
     kept: PathBuf,
     tell: Tell,
-    /// One reads at a time.
+    /// Serialises reads.
     reading: Arc<Mutex<Reading>>,
 }
 
-/// How the last reading went.
+/// The state of the last read.
 #[derive(Default)]
 struct Reading {
     began: Option<Instant>,
-    /// As it is kept.
+    /// The set as it is kept.
     text: String,
     failing: bool,
 }
 
 impl Keys {
-    /// Reads the set from one of these places, or as it was kept the last time.
+    /// Reads the set from one of these sources, or else the one that was kept the last time.
     pub(crate) fn open(
         places: &[String],
         tls: Option<&Tls>,
@@ -89,7 +90,7 @@ impl Keys {
         &self.tickets
     }
 
-    /// The ticket in this text, with newer keys if it needs some.
+    /// Returns the ticket in this text, and reads newer keys first if it needs them.
     pub(crate) async fn check(
         self: &Arc<Self>,
         text: &str,
@@ -103,7 +104,7 @@ impl Keys {
         self.tickets.check(text, resource)
     }
 
-    /// Brings newer keys for as long as somebody lets it.
+    /// Reads the keys regularly, until the task is dropped.
     pub(crate) async fn tend(self: Arc<Self>) {
         loop {
             sleep(EVERY).await;
@@ -111,14 +112,14 @@ impl Keys {
         }
     }
 
-    /// Reads the set, unless somebody else began to after this was asked for.
+    /// Reads the set, unless another task began to read after this call.
     async fn refresh(self: &Arc<Self>) {
         let came = Instant::now();
         let reading = Arc::clone(&self.reading).lock_owned().await;
         if reading.began.is_some_and(|began| began > came) {
             return;
         }
-        // What is begun is ended, also if whoever asked for it hangs up: others wait for it.
+        // A read that has begun is completed even if its caller goes away, because other tasks wait for it.
         let keys = Arc::clone(self);
         let _ = tokio::spawn(async move { keys.read_again(reading).await }).await;
     }
@@ -143,7 +144,7 @@ impl Keys {
         }
     }
 
-    /// Goes on with the set that is there now; as it is written.
+    /// Reads the current set and puts it into effect. Returns its text.
     async fn renew(&self, known: &str) -> Result<String, String> {
         let (text, ()) = read(&self.places, |set| self.tickets.update(set)).await?;
         if text != known {
@@ -153,7 +154,7 @@ impl Keys {
     }
 }
 
-/// The first set that one of the places has and that is taken.
+/// Returns the first set that a source has and `take` accepts.
 async fn read<T>(
     places: &[Place],
     take: impl Fn(KeySet) -> Result<T, BadSet>,
@@ -188,7 +189,7 @@ fn read_kept(path: &Path) -> Result<Option<(String, KeySet)>, StartError> {
     }
 }
 
-/// In the place of what was kept; whole, whatever happens in the middle.
+/// Replaces the kept set atomically.
 fn keep(path: &Path, text: &str) -> io::Result<()> {
     let next = path.with_extension("json.next");
     let mut file = File::create(&next)?;
@@ -241,14 +242,14 @@ mod tests {
         goes_on_because("of cluster x, not c");
         fs::write(&file, "no set").unwrap();
         goes_on_because("this is no set of keys");
-        // Of a member that has not heard of the last rotation.
+        // A set of a member that has not seen the last rotation.
         let at = |revision: u64| set(2).replacen('{', &format!(r#"{{"revision":"{revision}","#), 1);
         fs::write(&file, at(8)).unwrap();
         assert!(open().is_ok());
         fs::write(&file, at(7)).unwrap();
         assert!(open().is_ok());
         assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), at(8));
-        // Nor of one that has not heard how late it is: a key whose time was over is in its set again.
+        // A set of a member whose clock lags behind: it still contains a key that had ended.
         let key = format!(
             r#"[{{"kty":"OKP","crv":"Ed25519","kid":"k","x":"{}","epoch":2,"incarnation":"0000000000000000"}}]"#,
             "A".repeat(43)
@@ -257,7 +258,7 @@ mod tests {
         fs::write(&file, one_more).unwrap();
         assert!(open().is_ok());
         assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), at(8));
-        // One that is left over from before does not hide the next.
+        // An outdated set in the first file does not hide the next one.
         let newer = dir.path().join("newer.json");
         fs::write(&newer, set(3)).unwrap();
         fs::write(&file, set(1)).unwrap();

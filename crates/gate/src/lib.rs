@@ -1,8 +1,9 @@
-//! How is data guarded whose keeper knows nothing of tokens?
+//! Guards data whose store does not check fencing tokens.
 //!
-//! Two guards that refuse whoever lost its lock and does not know it yet. The [`store`] keeps data itself: floor and
-//! data change in one transaction. The [`proxy`] stands before a service that knows nothing of tokens, on the layer of
-//! `tenure_fence::http`. The guides are `docs/guides/store.md` and `docs/guides/proxy.md`.
+//! There are two guards, and both refuse clients that lost their lock and do not know it yet. The [`store`] keeps the
+//! data itself and changes floor and data in one transaction. The [`proxy`] stands in front of a service that ignores
+//! tokens, and is built on the layer of `tenure_fence::http`. The guides are `docs/guides/store.md` and
+//! `docs/guides/proxy.md`.
 
 mod answer;
 mod believe;

@@ -1,4 +1,4 @@
-//! How does a service listen, take connections and stop?
+//! Accepts connections, serves them, and stops.
 
 use std::convert::Infallible;
 use std::io;
@@ -22,18 +22,18 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tower::Service;
 
-/// Connections at once. Each may bring a body of the largest size.
+/// The maximum number of connections. Each may bring a body of the largest size.
 const CONNECTIONS_MAX: usize = 512;
-/// How long the head of a request may take, and an idle connection may stay.
+/// How long the head of a request may take, and how long an idle connection stays open.
 const HEAD: Duration = Duration::from_secs(30);
-/// How long a peer may take none of the bytes that are for it.
+/// How long a peer may read none of the bytes that are sent to it.
 const STALLED_MS: u32 = 30_000;
-/// How long requests in progress have when the service stops.
+/// How long requests in progress may take when the service stops.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long nobody is let in when the system has no more files to open.
+/// The pause of the acceptor when the system has no more file descriptors.
 const NO_FILES: Duration = Duration::from_millis(100);
 
-/// What can be served.
+/// A service that can be served over HTTP.
 pub(crate) trait Answers:
     Service<
         Request<Incoming>,
@@ -61,45 +61,45 @@ where
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Everybody who reaches the port could write.
+    /// Every client that reaches the port could write.
     #[error("{0} is reached from other machines, and nothing here asks who they are")]
     NotLoopback(SocketAddr),
-    /// What was said cannot be used.
+    /// A setting is invalid.
     #[error("{0}")]
     Setting(String),
     /// The address cannot be listened on.
     #[error("cannot listen on {at}")]
     Listen {
-        /// Where.
+        /// The address.
         at: SocketAddr,
-        /// Why not.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// The directory cannot be used.
     #[error("cannot use {what}")]
     Disk {
-        /// Which file or directory.
+        /// The file or directory.
         what: String,
-        /// Why not.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// What is in the directory cannot be read.
+    /// A file in the directory cannot be parsed.
     #[error("cannot read {what}: {why}")]
     Unreadable {
-        /// Which file.
+        /// The file.
         what: String,
-        /// Why not.
+        /// Why it cannot be parsed.
         why: String,
     },
-    /// Tickets are demanded, and no keys are there to verify them.
+    /// Tickets are required, and there are no keys to verify them.
     #[error("no keys to verify tickets: {0}")]
     Keys(String),
 }
 
 impl StartError {
-    /// What to try next.
+    /// What the operator can try next.
     pub fn advice(&self) -> &'static str {
         match self {
             Self::NotLoopback(_) => "127.0.0.1, or --insecure if the network around it is trusted",
@@ -113,16 +113,16 @@ impl StartError {
         }
     }
 
-    /// Whether another setting would help, and nothing that is kept is in doubt.
+    /// Whether another setting would help, and no stored data is in doubt.
     pub fn is_setting(&self) -> bool {
         !matches!(self, Self::Unreadable { .. } | Self::Keys(_))
     }
 }
 
-/// A service that runs. Dropping it stops it at once.
+/// A running service. Dropping it stops it at once.
 #[derive(Debug)]
 pub struct Running {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     runtime: Option<Runtime>,
     stop: watch::Sender<bool>,
@@ -130,14 +130,14 @@ pub struct Running {
 }
 
 impl Running {
-    /// Does something beside serving, until it is stopped.
+    /// Runs a task beside the service, until the service is stopped.
     pub(crate) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             runtime.spawn(work);
         }
     }
 
-    /// Lets nobody in any more, gives requests in progress a moment, and stops.
+    /// Accepts no more connections, gives requests in progress a grace period, and stops.
     pub fn stop(mut self) {
         let _ = self.stop.send(true);
         let all = u32::try_from(CONNECTIONS_MAX).expect("the bound is small");
@@ -157,7 +157,7 @@ impl Drop for Running {
     }
 }
 
-/// Listens, on loopback unless told that it may be reached from elsewhere.
+/// Listens; refuses an address that is not loopback unless `insecure` is set.
 pub(crate) fn bind(at: SocketAddr, insecure: bool) -> Result<std::net::TcpListener, StartError> {
     if !insecure && !at.ip().is_loopback() {
         return Err(StartError::NotLoopback(at));
@@ -170,7 +170,7 @@ pub(crate) fn bind(at: SocketAddr, insecure: bool) -> Result<std::net::TcpListen
     listen().map_err(|source| StartError::Listen { at, source })
 }
 
-/// Serves connections of a listener until it is stopped.
+/// Serves the connections of a listener until the service is stopped.
 pub(crate) fn serve<S: Answers>(
     listener: std::net::TcpListener,
     service: S,
@@ -213,7 +213,8 @@ async fn accept<S: Answers>(
 }
 
 async fn converse<S: Answers>(stream: TcpStream, service: S, mut stopped: watch::Receiver<bool>) {
-    // Neither is needed for an answer to be right: a peer that does not read would only be noticed later.
+    // Responses are correct without either option; without the timeout, a peer that does not read is only noticed
+    // later.
     let _ = stream.set_nodelay(true);
     let _ = set_tcp_user_timeout(&stream, STALLED_MS);
     let mut builder = http1::Builder::new();
@@ -221,7 +222,7 @@ async fn converse<S: Answers>(stream: TcpStream, service: S, mut stopped: watch:
     let talk = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut talk = pin!(talk);
     tokio::select! {
-        // How a conversation broke off is the other side's affair.
+        // How the connection failed does not matter to the service.
         _ = &mut talk => {}
         _ = stopped.changed() => {
             talk.as_mut().graceful_shutdown();

@@ -1,4 +1,4 @@
-//! Where is a set of keys read: a member over HTTP, in plain or under TLS, or a file?
+//! Reads a set of keys from one source: a member over HTTP, in plain text or under TLS, or a file.
 
 use std::fmt;
 use std::fs;
@@ -22,23 +22,23 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// Where members serve the set.
+/// The path at which members serve the set.
 const PATH: &str = "/.well-known/jwks.json";
-/// How long one place may take.
+/// How long one source may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A set is some hundred bytes per member; anything longer is none.
+/// The maximum size of a set. A real one has some hundred bytes per member.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// Files with certificates, for members that speak TLS. They are read again whenever keys are.
+/// The certificate files for members that use TLS. They are read again whenever keys are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
-    /// Who signed the members' certificates.
+    /// The authority that signed the members' certificates.
     pub ca: PathBuf,
-    /// A certificate to show to members, and its private key.
+    /// A certificate to present to members, and its private key.
     pub own: Option<(PathBuf, PathBuf)>,
 }
 
-/// One place.
+/// One source.
 #[derive(Clone)]
 pub(crate) enum Place {
     Member(Uri),
@@ -88,7 +88,7 @@ impl Place {
         Ok(Self::Secured(uri, tls.clone()))
     }
 
-    /// The text that is there.
+    /// Returns the text of the source.
     pub(crate) async fn read(&self) -> Result<String, String> {
         let read = async {
             match self {
@@ -126,7 +126,7 @@ async fn get(uri: &Uri, tls: Option<&Tls>) -> Result<Vec<u8>, String> {
     ask(uri, TokioIo::new(stream)).await
 }
 
-/// One request; seldom, and on runtimes that come and go: no connection is kept.
+/// Sends one request. It keeps no connection, because requests are rare and runtimes come and go.
 async fn ask(uri: &Uri, io: impl Read + Write + Unpin + Send + 'static) -> Result<Vec<u8>, String> {
     let (mut sender, connection) = http1::handshake(io).await.map_err(|error| error.to_string())?;
     let talk = tokio::spawn(connection);

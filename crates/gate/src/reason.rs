@@ -1,7 +1,7 @@
-//! Which word, status and effect belongs to each thing that is refused or goes wrong here?
+//! Defines the reason code, status and effect of each refusal and error of the store and the proxy.
 //!
-//! Beside the reasons of the fence, which are `tenure_fence`'s. Words that the cluster's own table of errors has too
-//! mean the same there, to the status: a test compares them.
+//! The reasons of the fence are in `tenure_fence`. A code that the cluster's own table of errors has too means the same
+//! there, including the status; a test compares them.
 
 pub use tenure_fence::reason::{Effect, Reason as Fence, Row, TicketReason};
 

@@ -1,4 +1,4 @@
-//! What is a cluster inside a test, and what can be done to it?
+//! Runs a cluster inside a test, and injects faults into it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,14 +8,14 @@ use tenure::{Client, Guard, Urgency, virtual_time};
 use tenure_server::inside::Inside;
 use tokio::time::{sleep, timeout};
 
-/// As many as clusters usually have: one may fail.
+/// The number of members, as in most clusters: one may fail.
 const MEMBERS: usize = 3;
-/// How long a leader is waited for; several elections.
+/// How long to wait for a leader: several elections.
 const LEAD: Duration = Duration::from_secs(30);
-/// How often it is looked whether somebody leads.
+/// How often to check for a leader.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Why something could not be done to the cluster.
+/// Why an operation on the cluster failed.
 ///
 /// ```
 /// use tenure_testkit::Error;
@@ -24,18 +24,18 @@ const LOOK: Duration = Duration::from_millis(10);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody led for thirty seconds of virtual time: fewer than two members run.
+    /// No member led for thirty seconds of virtual time: fewer than two members run.
     #[error("no member leads")]
     NoLeader,
-    /// What should end is not there.
+    /// The lease or lock to end does not exist.
     #[error("nobody holds it")]
     NotHeld,
-    /// The SDK says no.
+    /// The SDK returned an error.
     #[error(transparent)]
     Client(#[from] tenure::Error),
 }
 
-/// Three members inside this test.
+/// A cluster of three members inside this test.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -52,7 +52,7 @@ pub struct Cluster {
     _time: virtual_time::Entered,
 }
 
-/// A client that does not run. It goes on when this is dropped.
+/// A paused client. Dropping this resumes it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -68,7 +68,7 @@ pub struct Paused {
     client: Client,
 }
 
-/// Renewals of a client are dropped. They are sent again when this is dropped.
+/// A client whose renewals are dropped. Dropping this lets renewals through again.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -105,7 +105,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A client of its own, with a name: the SDK as your program uses it.
+    /// Connects a new client with a name: the SDK as your program uses it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -119,7 +119,7 @@ impl Cluster {
         Ok(self.builder().name(name).connect().await?)
     }
 
-    /// A client's builder with the addresses of the members, for settings of your own.
+    /// Returns a client builder with the addresses of the members, for settings of your own.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -132,7 +132,7 @@ impl Cluster {
         Client::builder().addresses(&self.addresses())
     }
 
-    /// Where the members are, with commas between: what your program is given to connect to.
+    /// Returns the addresses of the members, separated by commas, for your program to connect to.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -145,9 +145,9 @@ impl Cluster {
         self.addresses.join(",")
     }
 
-    /// Has the lease of a guard expire at this very moment, whatever its ttl: as if the cluster had heard
-    /// nothing for that long. The cluster's clock goes on by as much, so limits of waits and delays pass too;
-    /// all other leases stay.
+    /// Makes the lease of a guard expire at this moment, whatever its ttl, as if the cluster had received nothing for
+    /// that long. The cluster's clock advances by as much, so the limits of waits and delays pass too; all other leases
+    /// stay.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -164,9 +164,9 @@ impl Cluster {
         if self.inside.let_expire(guard.lease()) { Ok(()) } else { Err(Error::NotHeld) }
     }
 
-    /// Stops a client, as SIGSTOP or a long garbage collection does: it renews nothing, hears nothing and tells
-    /// nobody, until the answer is dropped. The rest of the test goes on; what the test itself asks of a guard
-    /// goes by the clock, as after a pause.
+    /// Pauses a client, as SIGSTOP or a long garbage collection does: until the returned value is dropped, it renews
+    /// nothing, receives nothing and signals nothing. The rest of the test continues. A guard that the test itself
+    /// checks still compares the clock, as after a real pause.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -176,7 +176,7 @@ impl Cluster {
     /// let (a, b) = (cluster.client("a").await?, cluster.client("b").await?);
     /// let guard = a.lock("deploy").await?;
     /// let paused = cluster.pause_client(&a);
-    /// let next = b.lock("deploy").await?;          // after the ttl of a's lease, in no time
+    /// let next = b.lock("deploy").await?;          // after the ttl of a's lease, in virtual time
     /// drop(paused);
     /// assert!(guard.check().is_err());
     /// # Ok(()) }
@@ -186,7 +186,7 @@ impl Cluster {
         Paused { client: client.clone() }
     }
 
-    /// Drops the renewals of a client on their way, until the answer is dropped; everything else arrives.
+    /// Drops the renewals of a client on their way, until the returned value is dropped. Everything else arrives.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -204,9 +204,8 @@ impl Cluster {
         Dropped { client: client.clone() }
     }
 
-    /// Kills the leader: its connections break, and another member leads when this is done. One that was killed
-    /// before is started again first, so that there are enough to agree. Leases, locks and places in queues
-    /// survive.
+    /// Kills the leader: its connections break, and another member leads when this returns. A member that was killed
+    /// before is restarted first, so that there is a quorum. Leases, locks and places in queues survive.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -227,8 +226,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Kills all but the leader: it still takes what it is told, and nothing is agreed on any more. Whoever asks for
-    /// something hears that it is not known whether that will happen.
+    /// Kills all members but the leader. The leader still accepts requests, but nothing is committed any more, and
+    /// clients learn that the outcome of their requests is unknown.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -249,7 +248,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts again what was killed.
+    /// Restarts all members that were killed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -268,8 +267,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Takes a lock away from whoever holds it, as an operator does: the holder is told, and the next one waits
-    /// until it has stopped.
+    /// Takes a lock away from its holder, as an operator does. The holder is notified, and the next grant waits until
+    /// the holder has stopped.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -290,7 +289,7 @@ impl Cluster {
         Ok(operator.force(lock, token, reason, Urgency::StopFirst).await?)
     }
 
-    /// Waits until somebody leads; who.
+    /// Waits until a member leads, and returns its index.
     async fn led(&self) -> Result<usize, Error> {
         let led = async {
             loop {

@@ -1,8 +1,8 @@
-//! How do you test what your program does when it loses a lock?
+//! Tests what a program does when it loses a lock, with a real cluster on virtual time.
 //!
-//! With the real SDK against a real cluster, inside your test and on virtual time: three members that elect,
-//! agree and count leases with the code that ships, and a clock that jumps to the next timer whenever nobody
-//! has anything to do. A lease of fifteen seconds expires in milliseconds.
+//! The testkit runs the real SDK against three members inside your test. They elect, commit and count leases with the
+//! code that ships. The clock jumps to the next timer whenever no task has anything to do, so a lease of fifteen
+//! seconds expires in milliseconds.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -15,13 +15,13 @@
 //!
 //! cluster.expire_now(&guard).await?;
 //! assert_eq!(guard.lost().await, tenure::Cause::Expired);
-//! let next = b.lock("deploy").await?;           // the lock has gone on
+//! let next = b.lock("deploy").await?;           // the lock has passed to b
 //! assert!(next.token() > guard.token());
 //! # Ok(()) }
 //! ```
 //!
-//! Tests need a runtime that is paused, which has one thread: `#[tokio::test(start_paused = true)]`. On one that is not
-//! paused everything works in real time.
+//! Tests need a paused runtime, which has one thread: `#[tokio::test(start_paused = true)]`. On a runtime that is not
+//! paused, everything runs in real time.
 
 mod cluster;
 

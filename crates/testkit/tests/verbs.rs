@@ -1,4 +1,4 @@
-//! Does each verb do to a program what it says, on virtual time?
+//! Tests that each operation of the testkit has its effect on a program, on virtual time.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn expire_now_ends_one_lease_and_no_other() {
     assert!(matches!(guard.check(), Err(Error::Lost(lost)) if lost == Cause::Expired));
     let next = waiting.await.unwrap().unwrap();
     assert!(next.token() > guard.token());
-    // Only the cluster's clock went on.
+    // Only the cluster's clock advanced.
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     for held in [&other, &next] {
         held.check().unwrap();
@@ -47,13 +47,13 @@ async fn a_paused_client_is_lost_by_the_clock_and_another_goes_on() {
     let next = b.lock("deploy").await.unwrap();
     let took = began.elapsed();
     assert!(took > TTL - TTL / 3 && took < TTL * 2, "the lease ran out after {took:?}");
-    // A process that does not run is told nothing.
+    // A paused process is notified of nothing.
     assert!(!stop.is_cancelled());
     drop(paused);
     let lost = guard.lost().await;
     assert!(matches!(lost.cause(), Cause::Stalled { .. }), "{lost:?}");
     assert!(guard.check().is_err() && next.check().is_ok());
-    // And lives on: the lock can be asked for again.
+    // The client works again: it can acquire the lock.
     next.release().await.unwrap();
     drop(guard);
     a.lock("deploy").await.unwrap().release().await.unwrap();
@@ -81,7 +81,7 @@ async fn dropped_renewals_stop_the_work_before_anyone_else_starts() {
     let guard = a.lock("deploy").await.unwrap();
     let dropped = cluster.drop_renewals(&a);
     let began = Instant::now();
-    // Work that notes each of its steps, and somebody who waits for it to be over.
+    // Work that records each of its steps, and a client that waits for it to end.
     let newest = Cell::new(began);
     let work = async {
         loop {
@@ -103,7 +103,7 @@ async fn dropped_renewals_stop_the_work_before_anyone_else_starts() {
     assert!(newest.get() <= stopped && stopped < started, "stopped {stopped:?}, then {started:?}");
     next.release().await.unwrap();
     drop((guard, dropped));
-    // Once they arrive again, everything is as before.
+    // Once renewals arrive again, everything works as before.
     let guard = a.lock("deploy").await.unwrap();
     sleep(TTL * 3).await;
     guard.check().unwrap();
@@ -140,7 +140,7 @@ async fn without_a_quorum_nobody_hangs_and_nobody_is_told_what_is_not_known() {
     let kept = lease.lock("kept").await.unwrap();
     assert_eq!(a.status().await.unwrap().survives, 1);
     cluster.lose_quorum().await.unwrap();
-    // Longer than any request may take, and with what is given back in between.
+    // Longer than any request may take, including the releases in between.
     let patience = Duration::from_secs(60);
     let own = timeout(patience, a.lock("own").into_future()).await.expect("it gives up");
     assert!(matches!(own, Err(Error::Unknown { .. })), "{own:?}");
@@ -151,22 +151,23 @@ async fn without_a_quorum_nobody_hangs_and_nobody_is_told_what_is_not_known() {
         let began = Instant::now();
         let released = timeout(patience, guard.release()).await.expect("it gives up");
         match released {
-            // All of it was waited for, also what no timer was taken for. The one clock runs in whole milliseconds.
+            // `waited` covers the whole wait, also the part without a timer. The virtual clock runs in whole
+            // milliseconds.
             Err(Error::Unknown { waited, .. }) => {
                 assert!(waited + Duration::from_millis(2) >= began.elapsed(), "{waited:?}");
             }
-            // Once a member knows that none leads, it says so: nothing happened.
+            // Once a member knows that there is no leader, it reports so: nothing happened.
             Err(Error::Unavailable) => {}
             other => panic!("{other:?}"),
         }
     }
     cluster.restart_members().await.unwrap();
-    // What may have happened is given back, and all of it is free again.
+    // What may have been granted is released, and all of these locks are free again.
     for lock in ["own", "under", "held"] {
         let again = timeout(TTL * 30, a.lock(lock).into_future()).await.expect("it is free");
         again.unwrap().release().await.unwrap();
     }
-    // Under a lease that goes on, the lock may still be held by it: whoever takes it again gives it back.
+    // Under a lease that continues, the lock may still be held: the next guard that takes it releases it.
     lease.check().unwrap();
     let again = timeout(TTL * 30, lease.lock("kept").into_future()).await.expect("it has its turn");
     again.unwrap().release().await.unwrap();
@@ -194,7 +195,8 @@ async fn force_tells_the_holder_and_waits_until_it_has_stopped() {
     assert_eq!(lost, Cause::Forced);
     assert_eq!(lost.reason(), Some("the runner was deleted"));
     assert_eq!(lost.by(), Some("operator"));
-    // Nobody has it as long as its holder has not said that the work has stopped, or its lease would have ended.
+    // No client gets the lock until the holder has confirmed that its work has stopped, or until its lease would have
+    // ended.
     let early = b.lock("deploy").wait(Duration::from_secs(1)).await;
     assert!(matches!(early, Err(Error::Refused(_))), "{early:?}");
     let token = guard.token();
@@ -221,7 +223,7 @@ async fn watches_elections_and_two_clusters_work_in_one_test() {
     first.check().unwrap();
     let token = first.token();
     first.release().await.unwrap();
-    // Over the change of leader the watch has missed nothing and told nothing twice.
+    // Across the change of leader, the watch has missed nothing and repeated nothing.
     let batch = watch.next().await.unwrap().unwrap();
     let tokens: Vec<u64> = batch.events.iter().map(|event| event.token).collect();
     assert_eq!(tokens, [token.get()]);

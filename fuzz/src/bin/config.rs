@@ -1,4 +1,4 @@
-//! Feeds the `config` target with what libFuzzer finds.
+//! Runs the `config` fuzz target under libFuzzer.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tenure_fuzz::config(bytes));

@@ -1,4 +1,4 @@
-//! Feeds the `line` target with what libFuzzer finds.
+//! Runs the `line` fuzz target under libFuzzer.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tenure_fuzz::line(bytes));

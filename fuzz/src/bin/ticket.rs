@@ -1,4 +1,4 @@
-//! Feeds the `ticket` target with what libFuzzer finds.
+//! Runs the `ticket` fuzz target under libFuzzer.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tenure_fuzz::ticket(bytes));

@@ -1,7 +1,7 @@
-//! What is a store in memory, over a network that does what a script says?
+//! Implements a store in memory, behind a network that a script controls.
 //!
-//! For tests of programs, and of this crate: every request, answer and event can be held back or lost, and
-//! clients can be cut off. Time is the time of the locks themselves, virtual or real.
+//! For tests of programs, and of this crate: a test can delay or lose every request, answer and event, and can cut
+//! clients off. Time is that of the locks themselves, virtual or real.
 
 mod script;
 mod store;
@@ -56,7 +56,7 @@ pub struct MemoryWatch {
 }
 
 impl Memory {
-    /// An empty store, and its first client.
+    /// Creates an empty store and its first client.
     ///
     /// ```
     /// let store = tenure_backends::Memory::new();
@@ -69,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// Another client of the same store.
+    /// Creates another client of the same store.
     ///
     /// ```
     /// let other = tenure_backends::Memory::new().client("other");
@@ -78,7 +78,7 @@ impl Memory {
         Self { client: Arc::from(name), ..self.clone() }
     }
 
-    /// Decides from now on what happens to every request, its answer, and every event.
+    /// Sets a script that decides, from now on, what happens to every request, its answer, and every event.
     ///
     /// ```
     /// use std::time::Duration;
@@ -93,7 +93,7 @@ impl Memory {
         self.network.set_script(Box::new(script));
     }
 
-    /// Cuts this client off: nothing it says arrives, and it hears nothing. What is on its way is lost.
+    /// Cuts this client off: nothing that it sends arrives, and it receives nothing. Messages on their way are lost.
     ///
     /// ```
     /// # use tenure_backends::Memory;
@@ -105,7 +105,7 @@ impl Memory {
         self.network.cut(&self.client);
     }
 
-    /// Ends [`Memory::partition`]. Watches that were cut end with an error, as connections do.
+    /// Ends [`Memory::partition`]. Watches that were cut off end with an error, as connections do.
     ///
     /// ```
     /// # use tenure_backends::Memory;
@@ -116,7 +116,7 @@ impl Memory {
         self.lock().break_watches(&self.client);
     }
 
-    /// Takes a lock away from whoever has it, as somebody with access to the store can.
+    /// Deletes a lock's key, as any client with access to the store can. Returns whether it existed.
     ///
     /// ```
     /// # use tenure_backends::Memory;
@@ -128,7 +128,7 @@ impl Memory {
         gone
     }
 
-    /// The token of whoever holds a lock by the store's own books.
+    /// Returns the token of the current holder, according to the store.
     ///
     /// ```
     /// # use tenure_backends::Memory;
@@ -142,7 +142,7 @@ impl Memory {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request's way there, what it does, and the answer's way back. Once it has left it arrives, whether or not
+    /// Delivers a request, executes it, and delivers the answer. Once it was sent, the request arrives whether or not
     /// the caller still waits.
     async fn travel<T: Send + 'static>(
         &self,
@@ -163,18 +163,18 @@ impl Memory {
         });
         match answered.await {
             Ok(done) => Ok(done),
-            // Nobody will ever answer, and nobody says so.
+            // The answer was lost; the caller is not told.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Sends events on their way.
+    /// Sends events.
     fn notify(&self, events: Vec<store::Told>) {
         for told in events {
             let fate = self.network.fate(&told.client, Action::Event);
             let network = self.network.clone();
             tokio::spawn(async move {
-                // An event that is lost on its way is a connection that broke.
+                // A lost event is reported as a broken connection.
                 let arrived = network.arrives(&told.client, fate.there).await;
                 let event = if arrived { Ok(()) } else { Err(broken()) };
                 let _ = told.to.send(event);
@@ -193,7 +193,7 @@ impl Memory {
                 let (next, events) = this.lock().expire(&key, now);
                 this.notify(events);
                 match next {
-                    // Somebody renewed, or the timer was early; whoever renewed looks after the end himself.
+                    // The hold was renewed, or the timer fired early. Each renewal starts an expiry task of its own.
                     Some(due) if due.since(now) <= Duration::from_millis(2) => {
                         left = due.since(now);
                     }

@@ -1,4 +1,4 @@
-//! What happens to a message on its way?
+//! Decides what happens to each message on the simulated network.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-/// What a message is about.
+/// The kind of a message.
 ///
 /// ```
 /// # use tenure_backends::Action;
@@ -28,7 +28,7 @@ pub enum Action {
     Event,
 }
 
-/// A message whose fate is to be decided.
+/// A message whose fate the script decides.
 ///
 /// ```
 /// # use tenure_backends::{Action, Call};
@@ -39,15 +39,15 @@ pub enum Action {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Call<'a> {
-    /// Who sends or receives it.
+    /// The client that sends or receives the message.
     pub client: &'a str,
-    /// What it is about.
+    /// The kind of the message.
     pub action: Action,
-    /// How many messages there were before it, of everybody.
+    /// How many messages of all clients there were before it.
     pub number: u64,
 }
 
-/// One direction of a message's way.
+/// The fate of a message in one direction.
 ///
 /// ```
 /// # use tenure_backends::Way;
@@ -55,17 +55,17 @@ pub struct Call<'a> {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// It arrives, so much later.
+    /// The message arrives after this time.
     After(Duration),
-    /// It does not arrive, and nobody is told.
+    /// The message does not arrive, and the sender is not told.
     Never,
 }
 
-/// What happens to a request and its answer; of an event only the way there counts.
+/// What happens to a request and its answer. For an event, only `there` counts.
 ///
 /// ```
 /// use tenure_backends::{Fate, Way};
-/// let unanswered = Fate { back: Way::Never, ..Fate::default() };      // done, and nobody says so
+/// let unanswered = Fate { back: Way::Never, ..Fate::default() };      // done, but the answer is lost
 /// assert_ne!(unanswered, Fate::lost());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +77,7 @@ pub struct Fate {
 }
 
 impl Fate {
-    /// The request takes this long, the answer no time.
+    /// Delays the request by `time`; the answer takes no time.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -87,7 +87,7 @@ impl Fate {
         Self { there: Way::After(time), ..Self::default() }
     }
 
-    /// The request never arrives.
+    /// Loses the request.
     ///
     /// ```
     /// assert_eq!(tenure_backends::Fate::lost().there, tenure_backends::Way::Never);
@@ -98,7 +98,7 @@ impl Fate {
 }
 
 impl Default for Fate {
-    /// At once, both ways.
+    /// Delivers both at once.
     fn default() -> Self {
         Self { there: Way::After(Duration::ZERO), back: Way::After(Duration::ZERO) }
     }
@@ -106,7 +106,7 @@ impl Default for Fate {
 
 type Script = Box<dyn Fn(&Call<'_>) -> Fate + Send + Sync>;
 
-/// What is between clients and their store.
+/// The network between clients and their store.
 #[derive(Default)]
 pub(super) struct Network {
     script: Mutex<Option<Script>>,
@@ -134,7 +134,7 @@ impl Network {
         script.as_ref().map_or_else(Fate::default, |script| script(&call))
     }
 
-    /// Waits for a message to arrive; whether it does.
+    /// Waits for a message to arrive, and returns whether it does.
     pub(super) async fn arrives(&self, client: &str, way: Way) -> bool {
         let Way::After(time) = way else { return false };
         if !time.is_zero() {

@@ -1,4 +1,4 @@
-//! Which keys are there, whose are they, until when, and who watches them?
+//! Keeps the keys of the store in memory: their owners, deadlines and watches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::backend::{Owner, StoreError};
 
 type To = UnboundedSender<Result<(), StoreError>>;
 
-/// All that the store knows. It has no clock: whoever asks says what time it is.
+/// The state of the store. It has no clock: the caller passes the time.
 #[derive(Default)]
 pub(super) struct Store {
     keys: BTreeMap<String, Entry>,
@@ -37,7 +37,8 @@ pub(super) struct Told {
 }
 
 impl Store {
-    /// Puts a key if it is absent. A key whose time is over is there until that was noticed: then its end is an event.
+    /// Puts a key if it is absent. An expired key counts as present until `expire` has removed it, which sends an
+    /// event.
     pub(super) fn put(&mut self, key: &str, owner: &Owner, until: Moment) -> Option<Token> {
         if self.keys.contains_key(key) {
             return None;
@@ -59,7 +60,7 @@ impl Store {
         }
     }
 
-    /// Deletes a key, of this owner or of anybody.
+    /// Deletes a key, of this owner or of any.
     pub(super) fn delete(&mut self, key: &str, owner: Option<&Owner>) -> (bool, Vec<Told>) {
         let ours =
             self.keys.get(key).is_some_and(|it| owner.is_none_or(|owner| it.owner == *owner));
@@ -71,7 +72,7 @@ impl Store {
         (true, self.told(key))
     }
 
-    /// Ends what is over; when the key will be, if it is not.
+    /// Removes the key if its time is over, and otherwise returns when it will be.
     pub(super) fn expire(&mut self, key: &str, now: Moment) -> (Option<Moment>, Vec<Told>) {
         match self.keys.get(key).map(|it| it.until) {
             Some(until) if until <= now => (None, self.delete(key, None).1),
@@ -89,7 +90,7 @@ impl Store {
     }
 
     pub(super) fn break_watches(&mut self, client: &str) {
-        // Dropping the sender is how a watch hears of its end.
+        // Dropping the sender ends a watch.
         self.watches.retain(|it| *it.client != *client);
     }
 

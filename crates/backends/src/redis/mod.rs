@@ -1,8 +1,8 @@
-//! How is a lock kept on one Redis server, and what is it worth?
+//! Keeps locks on one Redis server.
 //!
-//! The key has the owner's name and an expiry; scripts on the server compare and act in one step. Who gives a lock back
-//! says so on a channel, and whoever waits also knows when the key would run out. There is nothing to take a token
-//! from that survives the server: [`EfficiencyOnly`].
+//! The key has the owner's name and an expiry; scripts on the server compare and act in one step. A client that
+//! releases a lock publishes that on a channel, and waiters also know when the key would expire. Redis has nothing that
+//! survives the server and could serve as a token: [`EfficiencyOnly`].
 
 mod redlock;
 
@@ -20,19 +20,19 @@ use crate::backend::{Backend, EfficiencyOnly, NoToken, Owner, Put, StoreError, W
 
 pub use redlock::{Redlock, RedlockWatch};
 
-/// Where keys and channels are, unless somebody says otherwise.
+/// The default prefix of keys and channels.
 const PREFIX: &str = "tenure:";
-/// How long it may take to connect.
+/// The maximum time to connect.
 const DIAL: Duration = Duration::from_secs(2);
 
-/// `done`, or in how many milliseconds the key runs out and whose it is.
+/// Returns `done`, or the milliseconds until the key expires and its owner.
 const PUT: &str = "if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 'done' end \
                    return {redis.call('pttl', KEYS[1]), redis.call('get', KEYS[1])}";
 const SWAP: &str = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end \
                     return redis.call('pexpire', KEYS[1], ARGV[2])";
 const DELETE: &str = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end \
                       redis.call('del', KEYS[1]) redis.call('publish', KEYS[1], 'free') return 1";
-/// Takes back what did not become a hold: nobody has to hear of it.
+/// Removes a key that did not become a hold, without publishing it.
 const FORGET: &str = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end \
                       return redis.call('del', KEYS[1])";
 
@@ -54,19 +54,20 @@ pub struct Redis {
 struct Server {
     address: String,
     login: RedisConnectionInfo,
-    /// The connection that commands share, while it is good.
+    /// The connection that commands share, while it works.
     shared: Mutex<Option<MultiplexedConnection>>,
 }
 
-/// A command on its way. Unless it is answered, the connection is not used again: it may lead nowhere.
+/// A command that was sent. If this is dropped without an answer, the connection is not used again, because it may be
+/// dead.
 struct Unanswered<'a>(Option<&'a Server>);
 
-/// Whose a key is.
+/// The owner of a key.
 enum Found {
     Ours,
     Theirs {
         whose: String,
-        /// How long until it runs out.
+        /// The time until the key expires.
         left: Duration,
     },
 }
@@ -84,7 +85,7 @@ pub struct RedisWatch {
 }
 
 impl Redis {
-    /// Locks on the server at this address, `host:port`. Connects when it is used.
+    /// Creates locks on the server at this address, `host:port`. Connects on first use.
     ///
     /// ```
     /// let redis = tenure_backends::Redis::new("127.0.0.1:6379");
@@ -94,7 +95,7 @@ impl Redis {
         Self { server: Arc::new(server), prefix: Arc::from(PREFIX) }
     }
 
-    /// Logs in with a password, and a name if the server has several.
+    /// Sets the password, and the user name if the server has several users.
     ///
     /// ```
     /// let redis = tenure_backends::Redis::new("10.0.0.5:6379").login(Some("locks"), "secret");
@@ -109,7 +110,7 @@ impl Redis {
         self
     }
 
-    /// Keeps its keys elsewhere than under `tenure:`.
+    /// Sets the prefix of keys. The default is `tenure:`.
     ///
     /// ```
     /// let redis = tenure_backends::Redis::new("127.0.0.1:6379").prefix("billing:locks:");
@@ -123,21 +124,21 @@ impl Redis {
         format!("{}{lock}", self.prefix)
     }
 
-    /// Runs a script. Nothing is said twice, because it may have been done.
+    /// Runs a script. It is never repeated, because it may have taken effect.
     async fn eval(&self, script: &str, key: &str, words: &[&str]) -> Result<Value, StoreError> {
         let mut connection = self.server.connection().await?;
         let mut unanswered = Unanswered(Some(&self.server));
         let mut command = cmd("EVAL");
         command.arg(script).arg(1).arg(key).arg(words);
         let answer = command.query_async(&mut connection).await;
-        // What a script says no to was answered, too.
+        // An error from the script is an answer, too.
         if answer.as_ref().err().is_none_or(|error: &RedisError| error.code().is_some()) {
             unanswered.0 = None;
         }
         answer.map_err(failed)
     }
 
-    /// Puts a key if it is absent; says whose it is otherwise.
+    /// Puts a key if it is absent, and returns its owner otherwise.
     async fn put(&self, lock: &str, owner: &Owner, ttl: Duration) -> Result<Found, StoreError> {
         let ms = ttl.as_millis().to_string();
         let value = self.eval(PUT, &self.key(lock), &[owner.as_str(), &ms]).await?;
@@ -146,14 +147,15 @@ impl Redis {
             Value::Array(_) => from_redis_value(value).map_err(|it| failed(it.into()))?,
             other => return Err(strange(&other)),
         };
-        // The millisecond it is in has to pass, too. A key without an end is not one of ours; it is looked at again.
+        // The current millisecond has to pass, too. A key without an expiry is not one of ours; it is checked again
+        // after a ttl.
         let left = u64::try_from(left).map_or(ttl, |ms| Duration::from_millis(ms + 1));
-        // Others put random bytes there, which need not be text: somebody holds it all the same.
+        // Other programs put random bytes there, which need not be text; the lock is held all the same.
         let whose = String::from_utf8_lossy(&whose).into_owned();
         Ok(Found::Theirs { whose, left })
     }
 
-    /// Deletes what did not become a hold, without telling anybody.
+    /// Deletes a key that did not become a hold, without publishing it.
     async fn forget(&self, lock: &str, owner: &Owner) -> Result<bool, StoreError> {
         truth(&self.eval(FORGET, &self.key(lock), &[owner.as_str()]).await?)
     }
@@ -193,7 +195,7 @@ impl Backend for Redis {
         let client = self.server.client()?;
         let subscribing = async {
             let mut subscribed = client.get_async_pubsub().await?;
-            // The answer means that the server sends from now on.
+            // After this answer, the server sends every message of the channel.
             subscribed.subscribe(self.key(lock)).await?;
             Ok(RedisWatch { subscribed })
         };
@@ -231,7 +233,7 @@ impl Server {
         if let Some(connection) = self.shared().clone() {
             return Ok(connection);
         }
-        // How long an answer is waited for is for those to say who ask.
+        // The caller decides how long to wait for an answer.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let config = config.set_connection_timeout(Some(DIAL));
         let client = self.client()?;

@@ -1,7 +1,7 @@
-//! How is one lock kept on several Redis servers that know nothing of each other?
+//! Keeps one lock on several independent Redis servers, by the rules known as Redlock.
 //!
-//! It is held if most of them say so, by the rules that are known as Redlock. A server that restarts without
-//! its memory, or whose clock jumps, breaks them, and no fence can be built on them: [`EfficiencyOnly`].
+//! The lock is held if a majority of the servers has the key. A server that restarts without its memory, or whose clock
+//! jumps, breaks the rules, and no fence can be built on them: [`EfficiencyOnly`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,16 +16,16 @@ use tokio::time::timeout;
 use crate::backend::{Backend, EfficiencyOnly, NoToken, Owner, Put, StoreError, Watch};
 use crate::redis::{Found, Redis};
 
-/// One server is waited for so long, at most: far less than any ttl, so that one that is down costs little.
+/// The maximum wait for one server: far less than any ttl, so that a server that is down costs little.
 const EACH_MAX: Duration = Duration::from_millis(500);
-/// And so much of the ttl.
+/// The maximum wait for one server as a part of the ttl: a twentieth.
 const EACH_PART: u32 = 20;
-/// Whoever got some servers and not most tries again within this, at a moment of his own.
+/// The bound on the random delay before a client that got some servers but no majority tries again.
 const SPLIT: Duration = Duration::from_millis(100);
-/// Who has most servers only if a silent one is his is not waited for longer than this.
+/// The maximum wait for a holder that has a majority only if a silent server counts for it.
 const UNSURE: Duration = Duration::from_secs(1);
 
-/// Locks on several Redis servers, held if most of them say so: for efficiency only.
+/// Locks on several Redis servers, held if a majority agrees: for efficiency only.
 ///
 /// ```no_run
 /// # use tenure_backends::{Error, Locks, Redlock};
@@ -50,19 +50,19 @@ pub struct Redlock {
 /// ```
 pub struct RedlockWatch {
     events: mpsc::Receiver<Result<(), StoreError>>,
-    /// How many servers may still fall silent.
+    /// How many more servers may fail before the watch ends.
     spare: usize,
     _tasks: JoinSet<()>,
 }
 
-/// What servers said to the same question.
+/// The servers' answers to the same request.
 struct Said<T> {
     answers: Vec<T>,
     last: Option<StoreError>,
 }
 
 impl Redlock {
-    /// Locks on the servers at these addresses.
+    /// Creates locks on the servers at these addresses.
     ///
     /// ```
     /// let redlock = tenure_backends::Redlock::new(["10.0.0.5:6379", "10.0.0.6:6379", "10.0.0.7:6379"]);
@@ -75,7 +75,7 @@ impl Redlock {
         Self::over(addresses.into_iter().map(Redis::new).collect())
     }
 
-    /// Locks on servers that were set up one by one.
+    /// Creates locks on servers that were configured one by one.
     ///
     /// ```
     /// use tenure_backends::{Redis, Redlock};
@@ -84,7 +84,7 @@ impl Redlock {
     ///
     /// # Panics
     ///
-    /// If there are none.
+    /// If there are no servers.
     pub fn over(servers: Vec<Redis>) -> Self {
         assert!(!servers.is_empty(), "somebody has to be asked");
         Self { servers: Arc::new(servers) }
@@ -94,7 +94,7 @@ impl Redlock {
         self.servers.len() / 2 + 1
     }
 
-    /// Asks all servers at once, and waits for each only so long.
+    /// Asks all servers at once, and waits for each at most `patience`.
     async fn each<T, F>(&self, patience: Duration, ask: impl Fn(Redis) -> F) -> Said<T>
     where
         T: Send + 'static,
@@ -119,7 +119,7 @@ impl Redlock {
         said
     }
 
-    /// When to try again if nothing is heard.
+    /// Returns when to try again if no event comes.
     fn free_within(&self, found: &[Found]) -> Duration {
         let mut holders: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
         for it in found {
@@ -127,22 +127,22 @@ impl Redlock {
                 holders.entry(whose).or_default().push(*left);
             }
         }
-        // Who has one server less than most may have another that did not answer.
+        // A client one server short of a majority may have another that did not answer.
         let silent = self.servers.len() - found.len();
         let holder = holders.into_values().find(|it| it.len() + silent >= self.quorum());
-        // Nobody has most of them: some who came at once, and all give up. Each tries again at a moment of his own.
+        // No client has a majority: several came at once, and all of them give up. Each tries again at a random moment.
         let Some(mut left) = holder else { return jittered(SPLIT) };
-        // It is free when so many have run out that he does not have most any more.
+        // The lock is free when so many keys have expired that the holder has no majority any more.
         left.sort_unstable();
         let sure = left.len() >= self.quorum();
         let enough = (left.len() + silent).saturating_sub(self.quorum());
         let alone = Duration::from_millis(random() % 20);
         let free = left.get(enough).map_or_else(|| jittered(SPLIT), |left| *left + alone);
-        // Two who came at once each take the other for one who has a silent server, too, and both give up.
+        // Two clients that came at once may each take the other for the holder of a silent server, and both give up.
         if sure { free } else { free.min(jittered(UNSURE)) }
     }
 
-    /// What most servers say; an error if too few say anything.
+    /// Returns the majority's answer, or an error if too few servers answered.
     fn verdict(&self, said: &Said<bool>) -> Result<bool, StoreError> {
         let yes = said.answers.iter().filter(|yes| **yes).count();
         let no = said.answers.len() - yes;
@@ -186,7 +186,7 @@ impl Backend for Redlock {
         if ours >= self.quorum() {
             return Ok(Put::Done(NoToken));
         }
-        // Also where nothing was answered: it may have been done all the same.
+        // Also on servers that did not answer: the put may have taken effect there.
         let forgotten = self.each(patience(ttl), |server| {
             let (lock, owner) = (lock.to_owned(), owner.clone());
             async move { server.forget(&lock, &owner).await }
@@ -231,7 +231,7 @@ impl Backend for Redlock {
             return Err(said.too_few(self.servers.len()));
         }
         let spare = said.answers.len() - self.quorum();
-        // More events than servers need not wait: one is enough to try again.
+        // One queued event per server suffices: any event makes the client try again.
         let (to, events) = mpsc::channel(self.servers.len());
         let mut tasks = JoinSet::new();
         for mut watch in said.answers {
@@ -255,7 +255,7 @@ impl Watch for RedlockWatch {
         loop {
             match self.events.recv().await {
                 Some(Ok(())) => return Ok(()),
-                // With the watches that are left, nobody can give a lock back unheard.
+                // The remaining watches still include a server of every majority, so no release is missed.
                 Some(Err(_)) if self.spare > 0 => self.spare -= 1,
                 Some(Err(error)) => return Err(error),
                 None => return Err(StoreError::new("redis: the watch ended")),

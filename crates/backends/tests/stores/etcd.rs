@@ -1,4 +1,4 @@
-//! etcd: one holder, tokens that grow, and a stop in time.
+//! Tests locks over etcd: one holder, growing tokens, and a stop in time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tenure_backends::{Cause, Error, Etcd, Guard, Locks};
 use crate::scenario::{DEADLINE, contend, is_lost_in_time, outlives_its_ttl, wakes};
 use crate::servers::Server;
 
-/// Long enough that only events, and no expiry, can be what wakes a waiter in time.
+/// Long enough that only an event, and no expiry, can wake a waiter in time.
 const LONG: Duration = Duration::from_secs(60);
 /// With room for a machine that is busy with other tests.
 const SHORT: Duration = Duration::from_secs(6);
@@ -28,7 +28,7 @@ async fn tasks_never_overlap_tokens_only_grow_and_no_event_is_missed() {
     let tokens = contend(|| locks(&server, LONG), 6, 6, Guard::token).await;
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     wakes(&locks(&server, LONG), &locks(&server, LONG), LONG).await;
-    // Nobody writes between the pages of another.
+    // No instance writes between the pages of another.
     let lines = crate::lock_over_etcd::run(&locks(&server, LONG)).await.unwrap();
     assert_eq!(lines, ["page 1", "page 2"].repeat(3));
 }
@@ -37,7 +37,7 @@ async fn tasks_never_overlap_tokens_only_grow_and_no_event_is_missed() {
 async fn a_lock_outlives_its_ttl_and_a_dead_holders_does_not() {
     let Some(server) = Server::etcd().await else { return };
     let locks_of_a = locks(&server, SHORT);
-    // A holder whose runtime is gone renews nothing and gives nothing back.
+    // A holder whose runtime is gone renews nothing and releases nothing.
     let address = server.address.clone();
     let dead = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -69,7 +69,7 @@ async fn a_killed_server_is_a_loss_in_time_and_waiters_go_on_when_it_is_back() {
     let asking = patient.start().unwrap().lock("deploy");
     let waiting = tokio::spawn(async move { asking.await });
     server.restart().await;
-    // What the dead holder put runs out in the new life, and its revisions go on.
+    // The dead holder's key expires after the restart, and the revisions continue.
     let next = tokio::time::timeout(DEADLINE, waiting).await.unwrap().unwrap().unwrap();
     assert!(next.token() > token);
     next.release().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_killed_leader_of_three_costs_no_lock_and_whoever_waits_is_served() {
     let (token, asking) = (guard.token(), b.lock("deploy").wait(DEADLINE));
     let waiting = tokio::spawn(async move { asking.await });
     leader(&mut servers).await.kill();
-    // Others agree without it: what is held stays held beyond its ttl, and can be given back.
+    // The other members have a quorum: a held lock stays held beyond its ttl, and can be released.
     outlives_its_ttl(&a, ttl).await;
     guard.check().unwrap();
     guard.release().await.unwrap();
@@ -94,7 +94,7 @@ async fn a_killed_leader_of_three_costs_no_lock_and_whoever_waits_is_served() {
     next.release().await.unwrap();
 }
 
-/// The member that leads, as soon as one does.
+/// Waits until a member leads, and returns it.
 async fn leader(servers: &mut [Server]) -> &mut Server {
     let leads = async {
         loop {
@@ -119,7 +119,7 @@ async fn a_key_that_somebody_deleted_is_a_lost_lock() {
     let Some(server) = Server::etcd().await else { return };
     let locks = locks(&server, SHORT);
     let guard = locks.lock("deploy").await.unwrap();
-    // Any client of etcd can do that; here one that deletes whatever is there.
+    // Any client of etcd can delete the key.
     let body = "{\"key\":\"dGVudXJlL2RlcGxveQ==\"}";
     let answer = post(&server.address, "/v3/kv/deleterange", body).await;
     assert!(answer.contains("\"deleted\":\"1\""), "{answer}");
@@ -127,7 +127,7 @@ async fn a_key_that_somebody_deleted_is_a_lost_lock() {
     assert!(guard.check().is_err());
 }
 
-/// One POST to etcd's own gateway, over a plain socket.
+/// Sends one POST to etcd's own gateway, over a plain socket.
 async fn post(address: &str, path: &str, body: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();

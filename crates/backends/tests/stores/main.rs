@@ -1,6 +1,7 @@
-//! Does the handle keep its word over real etcd and Redis servers?
+//! Tests the lock handle over real etcd and Redis servers.
 //!
-//! The servers are Debian's, started here on loopback, each with a directory of its own, and killed with the test.
+//! The servers are Debian's. The tests start them on loopback, each with a directory of its own, and kill them at the
+//! end.
 
 #[path = "../../../cli/tests/common/ports.rs"]
 mod ports;

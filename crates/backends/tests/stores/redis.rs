@@ -1,4 +1,4 @@
-//! Redis, one server and several: usually one holder, and a stop in time.
+//! Tests locks over Redis, on one server and on several: usually one holder, and a stop in time.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ async fn redlock_works_with_a_minority_of_servers_down_and_stops_with_a_majority
     contend(|| several(&servers, LONG), 4, 4, |_| ()).await;
     let (a, b) = (several(&servers, SHORT), several(&servers, SHORT));
     let held = a.lock("deploy").await.unwrap();
-    // One of three is down: what is held stays held, and others still find that it is.
+    // One of three is down: a held lock stays held, and other clients still see that.
     servers[0].kill();
     outlives_its_ttl(&a, SHORT).await;
     held.check().unwrap();
@@ -84,7 +84,7 @@ async fn redlock_works_with_a_minority_of_servers_down_and_stops_with_a_majority
     held.release().await.unwrap();
     contend(|| several(&servers, LONG), 3, 3, |_| ()).await;
     wakes(&several(&servers, LONG), &several(&servers, LONG), LONG).await;
-    // Two of three: nobody can say who holds.
+    // Two of three are down: no client can tell who holds the lock.
     let held = a.lock("deploy").await.unwrap();
     is_lost_in_time(held, SHORT, || servers[1].kill()).await;
     let nobody = b.lock("deploy").no_wait().await;

@@ -1,4 +1,4 @@
-//! What must hold over every store?
+//! Defines the scenarios that must hold over every store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use tenure_backends::{Backend, Cause, Error, Guard, Locks, Standing};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(150);
 
-/// Everybody who relies on a lock by its check writes his name; nobody finds another's.
+/// Each client whose check allows it writes its name, and must never find the name of another.
 #[derive(Default)]
 pub(crate) struct Resource {
     holder: Mutex<Option<u64>>,
@@ -32,8 +32,8 @@ impl Resource {
     }
 }
 
-/// Several tasks on clients of their own want the same lock again and again. Returns what each holder saw, in the order
-/// of holding.
+/// Lets several tasks, each on a client of its own, acquire the same lock again and again. Returns what each holder
+/// saw, in the order of holding.
 pub(crate) async fn contend<B: Backend, T: Send + 'static>(
     make: impl Fn() -> Locks<B>,
     tasks: u64,
@@ -49,7 +49,7 @@ pub(crate) async fn contend<B: Backend, T: Send + 'static>(
                 let guard = locks.lock("contended").wait(DEADLINE).await.unwrap();
                 seen.lock().unwrap().push(see(&guard));
                 resource.use_it(who, &guard, 3).await;
-                // Half of them say so and wait, half let go.
+                // Half of them release and wait, half drop the guard.
                 match round % 2 {
                     0 => guard.release().await.unwrap(),
                     _ => drop(guard),
@@ -65,14 +65,14 @@ pub(crate) async fn contend<B: Backend, T: Send + 'static>(
     seen
 }
 
-/// A waiter is woken by the release, long before the ttl would do it.
+/// Checks that a release wakes a waiter, long before the ttl would.
 pub(crate) async fn wakes<B: Backend>(a: &Locks<B>, b: &Locks<B>, ttl: Duration) {
     for _ in 0..5 {
         let guard = a.lock("woken").await.unwrap();
         assert!(matches!(b.lock("woken").no_wait().await, Err(Error::Held { .. })));
         let asking = b.lock("woken").wait(DEADLINE);
         let waiting = tokio::spawn(async move { asking.await });
-        // Whether it waits already or not must not matter: that is the point.
+        // The result must not depend on whether the waiter already waits.
         tokio::task::yield_now().await;
         guard.release().await.unwrap();
         let woken = tokio::time::timeout(ttl / 2, waiting).await.expect("no event came");
@@ -80,9 +80,9 @@ pub(crate) async fn wakes<B: Backend>(a: &Locks<B>, b: &Locks<B>, ttl: Duration)
     }
 }
 
-/// The lock is renewed beyond its ttl, and stays valid.
+/// Checks that the lock is renewed beyond its ttl, and stays valid.
 pub(crate) async fn outlives_its_ttl<B: Backend>(locks: &Locks<B>, ttl: Duration) {
-    // Servers that have just lost their leader may take a while to agree on the next.
+    // Servers that have just lost their leader may take a while to elect the next.
     let until = tokio::time::Instant::now() + DEADLINE;
     let guard = loop {
         match locks.lock("kept").await {
@@ -98,7 +98,7 @@ pub(crate) async fn outlives_its_ttl<B: Backend>(locks: &Locks<B>, ttl: Duration
     guard.release().await.unwrap();
 }
 
-/// Once nothing answers any more, the work is told to stop before the store would let anyone else start.
+/// Checks that, once nothing answers, the work is told to stop before the store would let another client start.
 pub(crate) async fn is_lost_in_time<B: Backend>(
     guard: Guard<B>,
     ttl: Duration,
@@ -109,11 +109,11 @@ pub(crate) async fn is_lost_in_time<B: Backend>(
     let began = tokio::time::Instant::now();
     kill();
     let done = guard.run(std::future::pending::<()>()).await;
-    // The newest renewal may have been sent just before, and not before that.
+    // The newest renewal was sent just before the kill at the latest.
     let took = began.elapsed();
     assert!(matches!(done, Err(Error::Lost { cause: Cause::Unreachable { .. } })), "{done:?}");
     assert!(took < ttl, "told after {took:?} of a ttl of {ttl:?}");
     assert!(stop.is_cancelled() && guard.check().is_err());
-    // Giving back what is lost says that it is.
+    // Releasing a lost lock reports the loss.
     assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
 }

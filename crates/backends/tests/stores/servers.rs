@@ -1,4 +1,4 @@
-//! How are real servers started and killed?
+//! Starts and kills real servers for the tests.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ use crate::ports::free_port;
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(60);
 
-/// How often installing is tried again.
+/// How often to retry an installation.
 const INSTALLS_MAX: u32 = 5;
 
 /// A server process with a directory and a port of its own. It is killed when this is dropped.
@@ -25,13 +25,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// One etcd. Nothing if there is none on this machine and none can be installed.
+    /// Starts one etcd. Returns `None` if it is not on this machine and cannot be installed.
     pub(crate) async fn etcd() -> Option<Self> {
         let [one] = Self::etcds().await?;
         Some(one)
     }
 
-    /// So many members of one etcd.
+    /// Starts `MEMBERS` members of one etcd.
     pub(crate) async fn etcds<const MEMBERS: usize>() -> Option<[Self; MEMBERS]> {
         available("etcd", "etcd-server")?;
         let peers: [String; MEMBERS] =
@@ -55,7 +55,7 @@ impl Server {
             };
             Self::new(dir, port, Box::new(command))
         });
-        // None listens before most of them are there.
+        // A member listens only after a majority of them has started.
         members.iter_mut().for_each(Self::spawn);
         for member in &mut members {
             member.listens().await;
@@ -63,7 +63,7 @@ impl Server {
         Some(members)
     }
 
-    /// One Redis, which forgets everything when it is killed.
+    /// Starts one Redis, which loses its data when it is killed.
     pub(crate) async fn redis() -> Option<Self> {
         available("redis-server", "redis-server")?;
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
@@ -84,7 +84,7 @@ impl Server {
         Self { address: format!("127.0.0.1:{port}"), command, child: None, dir }
     }
 
-    /// Starts it again with what its directory has.
+    /// Starts the server again with the content of its directory.
     pub(crate) async fn restart(&mut self) {
         self.spawn();
         self.listens().await;
@@ -107,7 +107,7 @@ impl Server {
         }
     }
 
-    /// As if its machine had gone.
+    /// Kills the server, as if its machine had failed.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -122,7 +122,7 @@ impl Drop for Server {
     }
 }
 
-/// Sees to it that there is a program, from Debian's packages if need be. In continuous integration it must be there.
+/// Makes sure that a program is installed, from Debian's packages if need be. In continuous integration it must be.
 fn available(program: &'static str, package: &'static str) -> Option<()> {
     static ETCD: OnceLock<Result<(), String>> = OnceLock::new();
     static REDIS: OnceLock<Result<(), String>> = OnceLock::new();
@@ -146,14 +146,14 @@ fn is_there(program: &str) -> Result<(), String> {
 }
 
 fn install(package: &str) -> Result<(), String> {
-    // Two at once would only wait for each other, or fail over the lists.
+    // Two installations at once would only wait for each other, or fail over the package lists.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let apt = |words: &[&str]| {
         let mut command = Command::new("apt-get");
-        // Others may be installing at the same time.
+        // Another process may be installing at the same time.
         command.args(["-o", "DPkg::Lock::Timeout=120", "-q"]).args(words);
-        // Installing shall not start a server: in the first run level none are.
+        // The installation must not start a server; in run level 1 none are started.
         command.env("RUNLEVEL", "1").env("DEBIAN_FRONTEND", "noninteractive");
         run(&mut command)
     };
@@ -163,7 +163,7 @@ fn install(package: &str) -> Result<(), String> {
         if installed.is_ok() {
             break;
         }
-        // The lists may never have been fetched, or somebody else on this machine is fetching them.
+        // The package lists may never have been fetched, or another process on this machine is fetching them.
         installed = apt(&["update"]).and_then(|()| apt(&words));
         if installed.is_err() {
             std::thread::sleep(Duration::from_secs(3));

@@ -1,7 +1,7 @@
-//! What do clients do, and what do they see?
+//! Drives the clients of the cluster benchmark, and records their latencies.
 //!
-//! Each client has one lease and one lock, and one command under way: it acquires, waits for the
-//! answer, releases, waits, and so on. So many clients, so many commands in flight, never fewer.
+//! Each client has one lease, one lock, and one command in flight: it acquires, waits for the answer, releases, waits,
+//! and so on. The number of commands in flight therefore equals the number of clients at all times.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -15,12 +15,12 @@ use tenure_types::{Handle, Limit, Token};
 
 use crate::core::load::{acquire, encoded, new_lease, release};
 
-/// As long as a lease may ask for: none ends during a measurement.
+/// The longest ttl that a lease may have: none ends during a measurement.
 const TTL_MS: u64 = 3_600_000;
 /// How long an answer may take before the measurement is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Everyone who sends commands.
+/// All clients that send commands.
 pub(crate) struct Clients {
     clients: Vec<Client>,
     answered: Sender<Answered>,
@@ -30,24 +30,24 @@ pub(crate) struct Clients {
 struct Client {
     lease: Handle,
     lock: String,
-    /// The token, while it holds its lock.
+    /// The token, while the client holds its lock.
     held: Option<Token>,
     sent_at_us: u64,
 }
 
-/// Which client, and what it was told.
+/// The index of a client, and its answer.
 type Answered = (usize, Vec<Result<Outcome, Failure>>);
 
-/// What was seen in one measurement.
+/// The results of one measurement.
 pub(crate) struct Measured {
     pub(crate) took: Duration,
-    /// Of every command, in ascending order.
+    /// The latencies of all commands, in ascending order.
     pub(crate) latencies_us: Vec<u64>,
     pub(crate) syncs: u64,
 }
 
 impl Measured {
-    /// The latency that so many of a hundred commands do not exceed.
+    /// The latency that `percent` of the commands do not exceed.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         let at = (self.latencies_us.len() * percent).div_ceil(100).saturating_sub(1);
         self.latencies_us.get(at).map_or(f64::NAN, |&us| us as f64)
@@ -55,7 +55,7 @@ impl Measured {
 }
 
 impl Clients {
-    /// Grants a lease to each of so many clients.
+    /// Grants a lease to each of `count` clients.
     pub(crate) fn new(member: &Member, count: usize) -> Result<Self> {
         let raised = Command::SetLimits(vec![(Limit::StateBytes, 1 << 36)]);
         let mut requests = vec![Bytes::from(encoded(raised))];
@@ -77,7 +77,7 @@ impl Clients {
         Ok(Self { clients, answered, answers })
     }
 
-    /// Keeps so many commands in flight: for a while unmeasured, then measured.
+    /// Keeps `in_flight` commands in flight: first to warm up, then measured.
     pub(crate) fn measure(
         &mut self,
         member: &Member,
@@ -98,7 +98,7 @@ impl Clients {
         Ok(Measured { took, latencies_us, syncs })
     }
 
-    /// Answers every answer with the next command.
+    /// Sends the next command after every answer.
     fn run(
         &mut self,
         member: &Member,
@@ -128,12 +128,12 @@ impl Clients {
         client.sent_at_us = os::now_us();
         let answered = self.answered.clone();
         member.submit_then(vec![request], Duration::ZERO, PATIENCE, move |fates| {
-            // Nobody listens any more once a measurement has failed.
+            // After a failed measurement the receiver is gone.
             let _ = answered.send((at, fates));
         });
     }
 
-    /// Waits for one answer and tells whose it was.
+    /// Waits for one answer, and returns which client it is for.
     fn take(&mut self) -> Result<usize> {
         let (at, mut fates) = self.answers.recv_timeout(PATIENCE).context("waiting for answers")?;
         let outcome = fates.pop().context("every command has a fate")??;

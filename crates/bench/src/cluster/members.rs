@@ -1,4 +1,4 @@
-//! How do three members come to run, one of them here and leading?
+//! Starts three members, of which the one in this process leads.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -11,18 +11,18 @@ use tempfile::TempDir;
 use tenure_raft::MemberId;
 use tenure_server::{AdminRequest, Entrance, Member, Running, Settings, os};
 
-/// How many members there are; the first leads.
+/// The number of members; the first leads.
 const MEMBERS: usize = 3;
 /// Long enough for any election on a busy machine.
 const PATIENCE_US: u64 = 30_000_000;
-/// Between two looks at who leads.
+/// The pause between two checks of who leads.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Three members and their data, which goes with them.
+/// Three members and their data, which is removed with them.
 pub(crate) struct Cluster {
     here: Running,
     followers: Vec<Follower>,
-    // Last: it is removed once nobody writes to it.
+    // Declared last, so that it is removed after the members have stopped.
     _dir: TempDir,
 }
 
@@ -31,7 +31,7 @@ struct Follower(Child);
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // Nothing it keeps is needed any more, so it need not leave in order.
+        // Its data is not needed any more, so it need not shut down gracefully.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -48,12 +48,12 @@ impl Cluster {
         &self.here.member
     }
 
-    /// Where the leader's doors are.
+    /// The address of the leader's APIs.
     pub(crate) fn clients(&self) -> SocketAddr {
         self.here.clients
     }
 
-    /// The processes of the others.
+    /// The process ids of the other members.
     pub(crate) fn followers(&self) -> impl Iterator<Item = u32> + '_ {
         self.followers.iter().map(|follower| follower.0.id())
     }
@@ -62,7 +62,7 @@ impl Cluster {
 /// Starts all three and waits until the one in this process leads.
 pub(crate) fn start() -> Result<Cluster> {
     let program = std::env::current_exe().context("finding this program")?;
-    // Beside the program, which is on a disk; a system's place for temporary files may be memory.
+    // Beside the program, which is on a disk; the system's temporary directory may be in memory.
     let near = program.parent().context("the program is in a directory")?;
     let dir = tempfile::Builder::new().prefix("bench-cluster-").tempdir_in(near);
     let dir = dir.context("making a directory for the members' data")?;
@@ -75,7 +75,7 @@ pub(crate) fn start() -> Result<Cluster> {
             .args(&addresses)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            // What members tell is kept beside their data, out of the figures' way.
+            // The members' logs are kept beside their data, so that they do not mix with the results.
             .stderr(log_file(dir.path(), at)?)
             .spawn()
             .context("starting a member")?;
@@ -87,7 +87,7 @@ pub(crate) fn start() -> Result<Cluster> {
 }
 
 impl Cluster {
-    /// Asks whoever leads to hand over, until this process does.
+    /// Asks the current leader to transfer leadership, until this process leads.
     fn lead(mut self) -> Result<Self> {
         let until_us = os::now_us() + PATIENCE_US;
         let me = self.here.member.id();
@@ -114,7 +114,7 @@ pub(crate) fn follow(at: usize, dir: &Path, addresses: &[String]) -> Result<()> 
         let to = u64::from_str_radix(&line, 16).ok().and_then(MemberId::new);
         let Some(to) = to else { bail!("`{line}` is no member") };
         if running.member.status()?.agreement.serving {
-            // If it is refused or lost, the next line asks again.
+            // If the transfer is refused or lost, the next line asks again.
             let _ = running.member.admin(AdminRequest::Transfer(to), Duration::from_secs(1));
         }
     }
@@ -140,7 +140,7 @@ fn log_file(dir: &Path, at: usize) -> Result<std::fs::File> {
     std::fs::File::create(data(dir, at).with_extension("log")).context("making a log file")
 }
 
-/// Addresses on loopback that nobody listens on. Held until all are found, so that they differ.
+/// Finds free addresses on loopback. All ports are held until the last one is found, so that they differ.
 fn free_addresses() -> Result<Vec<String>> {
     let held: std::io::Result<Vec<TcpListener>> =
         (0..MEMBERS).map(|_| TcpListener::bind("127.0.0.1:0")).collect();

@@ -1,7 +1,7 @@
-//! How fast do three members agree?
+//! Measures how fast three members commit.
 //!
-//! Three members on loopback, each with its own log on disk and an fdatasync before it acknowledges
-//! anything. Two are processes of their own; the leader and the load share this one.
+//! The three members run on loopback, each with its own log on disk and an fdatasync before it acknowledges anything.
+//! Two are processes of their own; the leader and the load share this one.
 
 mod load;
 pub(crate) mod members;
@@ -14,10 +14,10 @@ use crate::figure::Figures;
 use load::{Clients, Measured};
 pub(crate) use members::follow;
 
-/// How many commands are under way at once, in turn.
+/// The numbers of commands in flight, one measurement each.
 const IN_FLIGHT: [usize; 3] = [1, 64, 1_024];
 
-/// Takes all figures. `quick` measures for half a second each.
+/// Takes all measurements. `quick` measures for half a second each.
 pub(crate) fn run(quick: bool) -> Result<Figures> {
     let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
     let (warm_up, measure) = (Duration::from_millis(warm_up), Duration::from_millis(measure));

@@ -1,4 +1,4 @@
-//! How long does it take to end very many leases that are due at once, and how long is one pause?
+//! Measures how long it takes to end very many leases that are due at once, and the longest single pause.
 
 use tenure_core::codec::seal_entry;
 use tenure_core::request::Wait;
@@ -40,7 +40,7 @@ fn end(count: u64, holding: bool) -> (f64, f64) {
             .collect();
         load.apply_all(&asks);
     }
-    // The leader ticks until nothing is due any more; the first tick is a ttl later.
+    // The leader ticks until nothing is due any more; the first tick is one ttl later.
     let tick = seal_entry(Term(1), load.clock_ms + TTL_MS, []);
     let mut longest = 0.0_f64;
     let mut total = 0.0;

@@ -1,4 +1,4 @@
-//! Does a hand-over cost more in a long queue than in a short one?
+//! Measures whether a hand-over costs more in a long queue than in a short one.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::load::{Load, acquire, encoded, release, sealed, token};
 use crate::clock::timed;
 use crate::figure::Figures;
 
-/// Hand-overs in each round.
+/// The number of hand-overs in each round.
 const HANDOVERS: u64 = 200_000;
 
-/// Rounds of each measurement; the median counts.
+/// The number of rounds of each measurement, of which the median counts.
 const ROUNDS: usize = 5;
 
 pub(crate) fn measure(scale: u64, figures: &mut Figures) {
@@ -31,7 +31,7 @@ pub(crate) fn measure(scale: u64, figures: &mut Figures) {
     figures.add("handover_ratio", in_long / in_short, "long over short (to reach: below 3)");
 }
 
-/// One lock, always `waiting` clients in its queue: the holder releases and asks again.
+/// Measures one lock with always `waiting` clients in its queue: the holder releases and queues again.
 fn nanoseconds(waiting: u64, handovers: u64) -> f64 {
     let mut load = Load::new();
     let leases = load.leases(waiting + 1, 3_600_000);

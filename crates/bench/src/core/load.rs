@@ -1,4 +1,4 @@
-//! How is a machine brought into the state that a measurement needs?
+//! Brings a machine into the state that a measurement needs.
 
 use tenure_core::Machine;
 use tenure_core::codec::{encode_request, seal_entry};
@@ -9,10 +9,10 @@ use tenure_core::request::{
 };
 use tenure_types::{Epoch, Handle, LeaseId, Limit, Mode, Term, Token};
 
-/// Commands joined into one entry, as a busy leader does.
+/// The number of commands in one entry, as a busy leader batches them.
 pub(crate) const PER_ENTRY: usize = 256;
 
-/// A machine and the term its entries belong to.
+/// A machine, and the clock of its entries.
 pub(crate) struct Load {
     pub(crate) machine: Machine,
     pub(crate) effects: Effects,
@@ -20,7 +20,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// A new machine without the limits that protect a cluster from such a load.
+    /// Creates a machine without the limits that protect a cluster from such a load.
     pub(crate) fn new() -> Self {
         let mut load = Self {
             machine: Machine::new(Epoch::default()),
@@ -37,7 +37,7 @@ impl Load {
         load
     }
 
-    /// Applies encoded requests, a few to an entry.
+    /// Applies encoded requests, up to `PER_ENTRY` to an entry.
     pub(crate) fn apply_all(&mut self, requests: &[Vec<u8>]) {
         for entry in sealed(self.clock_ms, requests) {
             self.apply(&entry);
@@ -48,12 +48,12 @@ impl Load {
         self.machine.apply(Term(1), Some(entry), &mut self.effects);
     }
 
-    /// Grants leases 1 to `count` and gives their handles.
+    /// Grants leases 1 to `count` and returns their handles.
     pub(crate) fn leases(&mut self, count: u64, ttl_ms: u64) -> Vec<Handle> {
         self.leases_from(1, count, ttl_ms)
     }
 
-    /// Grants `count` leases, their ids from `first` on.
+    /// Grants `count` leases, with ids from `first` on.
     pub(crate) fn leases_from(&mut self, first: u64, count: u64, ttl_ms: u64) -> Vec<Handle> {
         let mut handles = Vec::new();
         let ids: Vec<u64> = (first..first + count).collect();
@@ -69,7 +69,7 @@ impl Load {
     }
 }
 
-/// Joins encoded requests into entries.
+/// Batches encoded requests into entries.
 pub(crate) fn sealed(clock_ms: u64, requests: &[Vec<u8>]) -> Vec<Vec<u8>> {
     requests
         .chunks(PER_ENTRY)

@@ -1,4 +1,4 @@
-//! How fast is the state machine on one core?
+//! Measures the state machine on one core.
 
 mod due;
 mod handover;
@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::figure::Figures;
 use crate::memory;
 
-/// Takes all figures. `quick` does a hundredth of the work.
+/// Takes all measurements. `quick` does a hundredth of the work.
 pub(crate) fn run(quick: bool) -> Result<Figures> {
     let scale = if quick { 100 } else { 1 };
     let mut figures = Figures::default();

@@ -1,4 +1,4 @@
-//! How long does the machine stop for a snapshot, and how long does writing and reading one take?
+//! Measures how long the machine stops for a snapshot, and how long writing and reading one takes.
 
 use tenure_core::request::Wait;
 use tenure_core::{Machine, SnapshotReader};

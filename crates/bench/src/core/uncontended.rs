@@ -1,4 +1,4 @@
-//! How many acquires and releases of free locks can one core apply, through decode, with events?
+//! Measures how many acquires and releases of free locks one core applies, with decoding and events.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::load::{Load, acquire, encoded_as, release, sealed, token};
 use crate::clock::timed;
 use crate::figure::Figures;
 
-/// Clients; each lock is used by one of them.
+/// The number of clients; each lock is used by one of them.
 const LEASES: u64 = 1_000;
 
-/// Rounds of each measurement; the median counts.
+/// The number of rounds of each measurement, of which the median counts.
 const ROUNDS: usize = 5;
 
 pub(crate) fn measure(scale: u64, figures: &mut Figures) {
@@ -33,7 +33,7 @@ pub(crate) fn measure(scale: u64, figures: &mut Figures) {
     );
 }
 
-/// Whether requests carry a number, so that a repetition is recognised.
+/// Whether requests carry a number, so that the cluster recognises a repetition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Numbered {
     No,
@@ -44,7 +44,7 @@ fn rate(locks: u64, commands: u64, numbered: Numbered) -> f64 {
     let mut load = Load::new();
     let leases = load.leases(LEASES, 3_600_000);
     let mut clients = Clients::new(locks, leases, numbered);
-    // Half of the locks are held when the measurement starts, and so it stays.
+    // Half of the locks are held when the measurement starts, and this share stays the same.
     let filling = clients.toggle((0..locks).filter(|lock| lock % 2 == 0).collect());
     load.apply_all(&filling);
     let mut times: Vec<Duration> = (0..ROUNDS)
@@ -84,7 +84,7 @@ impl Clients {
         }
     }
 
-    /// Releases each lock that is held, acquires each that is not.
+    /// Releases each lock that is held, and acquires each that is not.
     fn toggle(&mut self, locks: Vec<u64>) -> Vec<Vec<u8>> {
         locks
             .into_iter()
@@ -99,7 +99,7 @@ impl Clients {
         let seq = self.seqs[client];
         let id = match self.numbered {
             Numbered::No => RequestId::None,
-            // A client that waits for one answer before it asks again.
+            // As a client that waits for one answer before it sends the next request.
             Numbered::Yes => RequestId::Seq { lease: LeaseRef::Handle(lease), seq, done: seq - 1 },
         };
         let name = &self.names[lock];

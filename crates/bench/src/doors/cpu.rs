@@ -1,17 +1,17 @@
-//! Who used how much of the processors?
+//! Measures the CPU time of each stage of a command.
 
 use anyhow::{Context, Result};
 
 use crate::cluster::members::Cluster;
 
-/// What the threads of the clients are called.
+/// The thread name of the clients.
 pub(crate) const CLIENTS: &str = "bench-clients";
 
-/// The stages of a command, and how the threads of each are called.
+/// The stages of a command, and the thread names of each.
 const STAGES: [(&str, &[&str]); 3] = [
     ("clients", &[CLIENTS]),
     ("leader_edge", &["tenure-edge"]),
-    // Links are a part of the loop's work that happens to have threads of its own.
+    // Links are a part of the event loop's work that has threads of its own.
     ("leader_loop", &["tenure-loop", "tenure-link", "tenure-log"]),
 ];
 
@@ -21,13 +21,13 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// What was used so far.
+    /// Reads the CPU time used so far.
     pub(crate) fn now(cluster: &Cluster) -> Result<Self> {
         let mut stages: Vec<(&'static str, u64)> =
             STAGES.iter().map(|(stage, _)| (*stage, 0)).collect();
         for task in std::fs::read_dir("/proc/self/task").context("listing threads")? {
             let path = task.context("listing threads")?.path();
-            // A thread may end between being listed and being looked at.
+            // A thread may end between being listed and being read.
             let Ok(name) = std::fs::read_to_string(path.join("comm")) else { continue };
             let stage =
                 STAGES.iter().position(|(_, names)| names.iter().any(|it| name.starts_with(it)));
@@ -53,7 +53,7 @@ impl Used {
         Self { stages: stages.collect() }
     }
 
-    /// In microseconds, for each of so many cycles.
+    /// The CPU time in microseconds for each of `cycles` cycles.
     pub(crate) fn per(&self, cycles: u64) -> impl Iterator<Item = (&'static str, f64)> + '_ {
         let us = move |ns: u64| ns as f64 / 1_000.0 / (cycles as f64).max(1.0);
         self.stages.iter().map(move |(stage, ns)| (*stage, us(*ns)))

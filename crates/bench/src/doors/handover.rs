@@ -1,4 +1,4 @@
-//! How long is a lock nobody's when many wait for it?
+//! Measures how long a contended lock has no holder during a hand-over.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use super::{Measured, Times};
 
 const LOCK: &str = "bench/handover";
 
-/// Lets so many clients of one session pass a lock on: who gets it releases it and queues again.
+/// Lets `waiters` clients of one session pass a lock on: each holder releases it and queues again.
 pub(super) async fn measure(address: SocketAddr, waiters: usize, times: Times) -> Result<Measured> {
     let mut connection = Connection::open(address).await?;
     let leases = connection.leases(waiters).await?;

@@ -1,4 +1,4 @@
-//! How fast are cycles over HTTP/JSON?
+//! Measures cycles over HTTP/JSON.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream), address })
     }
 
-    /// Asks, and gives back the body of the answer.
+    /// Sends a request, and returns the body of the response.
     async fn ask(&mut self, verb: &str, path: &str, body: &str) -> Result<String> {
         let (address, length) = (self.address, body.len());
         let request = format!(
@@ -62,7 +62,7 @@ fn field(body: &str, name: &str) -> Result<String> {
     Ok(rest[..rest.find('"').context("a string ends")?].to_owned())
 }
 
-/// Lets clients cycle, each over a connection of its own: for a while unmeasured, then measured.
+/// Lets clients cycle, each over a connection of its own: first to warm up, then measured.
 pub(super) async fn measure(address: SocketAddr, clients: usize, times: Times) -> Result<Measured> {
     let mut tasks = tokio::task::JoinSet::new();
     for at in 0..clients {

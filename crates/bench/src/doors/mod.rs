@@ -1,7 +1,7 @@
-//! What does a client of the doors see?
+//! Measures the APIs as their clients see them.
 //!
-//! Three members on loopback that sync every write; the leader, its doors and all clients share this
-//! process. A cycle is an acquire and a release, each waited for.
+//! Three members on loopback sync every write; the leader, its APIs and all clients share this process. A cycle is an
+//! acquire and a release, each waited for.
 
 pub(crate) mod cpu;
 mod handover;
@@ -18,7 +18,7 @@ use self::session::Said;
 use crate::cluster::members;
 use crate::figure::Figures;
 
-/// How many clients there are, and over how many connections they speak.
+/// The numbers of clients, and of the connections they share.
 const SHAPES: [(usize, usize); 4] = [(1, 1), (64, 16), (256, 16), (256, 256)];
 
 /// How long each measurement takes.
@@ -28,7 +28,7 @@ pub(crate) struct Times {
     pub(crate) measure: Duration,
 }
 
-/// What clients are measured with: members, a thread for the clients, and time.
+/// What a measurement needs: members, a thread for the clients, and durations.
 pub(crate) struct Stage {
     pub(crate) cluster: members::Cluster,
     pub(crate) runtime: tokio::runtime::Runtime,
@@ -36,7 +36,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// `quick` measures for half a second each.
+    /// Starts the members and the runtime. `quick` measures for half a second each.
     pub(crate) fn set(quick: bool) -> Result<Self> {
         let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
         let (warm_up, measure) = (Duration::from_millis(warm_up), Duration::from_millis(measure));
@@ -50,7 +50,7 @@ impl Stage {
     }
 }
 
-/// Takes all figures, or those of sessions of one shape. `quick` measures for half a second each.
+/// Takes all measurements, or those of sessions of one shape. `quick` measures for half a second each.
 pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<Figures> {
     let of = |(clients, connections): (usize, usize)| format!("{clients}x{connections}");
     let shapes = SHAPES.into_iter().filter(|it| only.is_none_or(|only| of(*it) == only));
@@ -101,17 +101,17 @@ pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// What was seen in one measurement.
+/// The results of one measurement.
 pub(crate) struct Measured {
     pub(crate) took: Duration,
-    /// Of every cycle, or hand-over, in ascending order.
+    /// The latencies of all cycles, or hand-overs, in ascending order.
     pub(crate) latencies_us: Vec<u64>,
-    /// Of everything since the connections were made, also while warming up.
+    /// The number of all cycles since the connections were made, including the warm-up.
     pub(crate) cycles_in_all: u64,
 }
 
 impl Measured {
-    /// The latency that so many of a hundred do not exceed.
+    /// The latency that `percent` of the cycles do not exceed.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         let at = (self.latencies_us.len() * percent).div_ceil(100).saturating_sub(1);
         self.latencies_us.get(at).map_or(f64::NAN, |&us| us as f64)
@@ -136,7 +136,7 @@ fn report(door: &str, shape: &str, measured: &Measured, figures: &mut Figures) {
     }
 }
 
-/// Joins what clients have seen.
+/// Joins the results of the clients.
 pub(crate) async fn gather(
     mut tasks: tokio::task::JoinSet<Result<Measured>>,
     times: Times,

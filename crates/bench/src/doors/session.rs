@@ -1,4 +1,4 @@
-//! How fast are cycles over sessions?
+//! Measures cycles over sessions.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tonic::Streaming;
 
 use super::{Measured, Times};
 
-/// As long as a lease may ask for: none ends during a measurement.
+/// The longest ttl that a lease may have: none ends during a measurement.
 const TTL_MS: u64 = 3_600_000;
 
 /// One connection with a session on it.
@@ -22,16 +22,16 @@ pub(super) struct Connection {
     from: Streaming<v1::SessionResponse>,
 }
 
-/// How a client says its acquires.
+/// How a client sends its acquires.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// As they are: one that is not answered may have happened.
+    /// Without a number: an unanswered one may have taken effect.
     Once,
-    /// Under numbers, as the SDK does: said again it still happens once.
+    /// Under numbers, as the SDK does: a repetition takes effect once.
     Numbered,
 }
 
-/// One who cycles: a lease, a lock, and a command under way.
+/// One client that cycles: a lease, a lock, and a command in flight.
 struct Client {
     lease: v1::Lease,
     lock: String,
@@ -79,7 +79,7 @@ impl Connection {
         self.from.message().await?.context("the session ended")
     }
 
-    /// Grants so many leases.
+    /// Grants `count` leases.
     pub(super) async fn leases(&mut self, count: usize) -> Result<Vec<v1::Lease>> {
         let new = v1::NewLease { ttl_ms: TTL_MS, ..Default::default() };
         let ask = |id| request(id, request::Command::GrantLease(new.clone()));
@@ -121,7 +121,7 @@ pub(super) fn release(lease: &v1::Lease, lock: &str, token: u64) -> request::Com
     })
 }
 
-/// Lets clients cycle: for a while unmeasured, then measured.
+/// Lets clients cycle: first to warm up, then measured.
 pub(crate) async fn measure(
     address: SocketAddr,
     (clients, connections): (usize, usize),
@@ -129,7 +129,7 @@ pub(crate) async fn measure(
     times: Times,
 ) -> Result<Measured> {
     let mut tasks = tokio::task::JoinSet::new();
-    // Tells the locks of this measurement from those of others.
+    // Distinguishes the locks of this measurement from those of others.
     let shape = clients * 1_000 + connections + if said == Said::Once { 0 } else { 500 };
     for at in 0..connections {
         let share = clients / connections + usize::from(at < clients % connections);
@@ -152,7 +152,7 @@ async fn cycle(
         .enumerate()
         .map(|(number, lease)| Client {
             lease,
-            // Those of an earlier measurement may still be held.
+            // The locks of an earlier measurement may still be held.
             lock: format!("bench/{shape:08}/{at:08}/{number:08}"),
             token: None,
             began_us: os::now_us(),

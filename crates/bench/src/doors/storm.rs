@@ -1,4 +1,4 @@
-//! What does one event for ten thousand watches do to everybody else?
+//! Measures what one event for ten thousand watches does to other clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ const WATCHES_PER_STREAM: usize = 250;
 const STREAMS: usize = 40;
 const CONNECTIONS: usize = 16;
 const KEY: &str = "bench/storm";
-/// How long commits are looked at before the event and after it.
+/// How long to observe commits before the event, and after it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What was seen.
+/// The results.
 pub(super) struct Storm {
     pub(super) watches: usize,
-    /// From the event's being agreed on to the last watch's hearing of it.
+    /// The time from the commit of the event until the last watch has received it.
     pub(super) all_heard_us: u64,
-    /// The longest time between two commits, in quiet and in the storm.
+    /// The longest time between two commits, without load and during the storm.
     pub(super) quiet_gap_us: u64,
     pub(super) storm_gap_us: u64,
 }
@@ -95,7 +95,7 @@ struct Gaps {
     over: Arc<AtomicBool>,
 }
 
-/// Commits one thing after the other, and notes the longest time between two.
+/// Commits one put after the other, and records the longest time between two.
 async fn commit(channel: Channel, gaps: Gaps) -> Result<()> {
     let mut keys = KeyServiceClient::new(channel);
     let mut last_us = os::now_us();

@@ -1,4 +1,4 @@
-//! How fast are cycles of single gRPC calls?
+//! Measures cycles of single gRPC calls.
 
 use std::net::SocketAddr;
 
@@ -12,10 +12,10 @@ use tonic::transport::{Channel, Endpoint};
 use super::session::us;
 use super::{Measured, Times};
 
-/// As long as a lease may ask for, in seconds: none ends during a measurement.
+/// The longest ttl that a lease may have, in seconds: none ends during a measurement.
 const TTL_S: i64 = 3_600;
 
-/// Connects one channel for each connection, over which clients share the calls.
+/// Connects one channel for each connection, which clients share.
 pub(super) async fn connect(address: SocketAddr, connections: usize) -> Result<Vec<Channel>> {
     let mut channels = Vec::new();
     for _ in 0..connections {
@@ -25,7 +25,7 @@ pub(super) async fn connect(address: SocketAddr, connections: usize) -> Result<V
     Ok(channels)
 }
 
-/// Lets clients cycle: for a while unmeasured, then measured.
+/// Lets clients cycle: first to warm up, then measured.
 pub(super) async fn measure(
     address: SocketAddr,
     clients: usize,

@@ -1,4 +1,4 @@
-//! How fast are cycles through the SDK?
+//! Measures cycles through the SDK.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tenure_server::os;
 
 use crate::doors::{Measured, Times, gather, session::us};
 
-/// None ends during a measurement.
+/// The ttl of the leases: none ends during a measurement.
 const TTL: Duration = Duration::from_secs(60);
 
-/// Lets clients cycle: for a while unmeasured, then measured.
+/// Lets clients cycle: first to warm up, then measured.
 pub(super) async fn measure(
     address: SocketAddr,
     clients: usize,

@@ -1,7 +1,7 @@
-//! What does a lease cost that nobody does anything with?
+//! Measures what an idle lease costs.
 //!
-//! In a process of its own, so that nothing but the client is counted: one client, many leases at the usual ttl, kept
-//! alive over several renewals.
+//! It runs in a process of its own, so that only the client is counted: one client with many leases at the default ttl,
+//! kept alive over several renewals.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::figure::Figures;
 use crate::memory::resident_bytes;
 
 const TTL: Duration = Duration::from_secs(15);
-/// Leases that are granted at once.
+/// The number of leases that are granted at once.
 const AT_ONCE: usize = 200;
 
 pub(super) fn measure(
@@ -45,13 +45,13 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Keeps so many leases for so long; prints bytes and tasks for each, the share of a core, and how many were lost.
+/// Keeps `leases` leases for `seconds`; prints bytes and tasks for each, the share of a core, and how many were lost.
 pub(crate) fn keep(address: &str, leases: usize, seconds: u64) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let builder = Client::builder().address(address).name("idle").ttl(TTL);
         let client = builder.timeout(Duration::from_secs(30)).connect().await?;
-        // What the first lease brings along is not what a lease costs.
+        // The first lease is not counted, because it also pays for what all leases share.
         let first = client.lease(TTL).await?;
         let metrics = tokio::runtime::Handle::current().metrics();
         let (bytes, tasks) = (resident_bytes()?, metrics.num_alive_tasks());
@@ -78,12 +78,12 @@ pub(crate) fn keep(address: &str, leases: usize, seconds: u64) -> Result<()> {
     })
 }
 
-/// CPU time of this process.
+/// The CPU time of this process.
 fn cpu_us() -> Result<u64> {
     let mut ns = 0;
     for task in std::fs::read_dir("/proc/self/task").context("listing threads")? {
         let path = task.context("listing threads")?.path().join("schedstat");
-        // A thread may end between being listed and being looked at.
+        // A thread may end between being listed and being read.
         let text = std::fs::read_to_string(path).unwrap_or_default();
         ns += text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
     }

@@ -1,7 +1,7 @@
-//! What does the SDK cost beside the session that it speaks?
+//! Measures what the SDK costs on top of the session that it uses.
 //!
-//! The same cluster and the same number of connections for both: clients of the SDK, each with a lease that is used
-//! again, against the same cycles said on a session by hand. Then many leases that nobody does anything with.
+//! Both use the same cluster and the same number of connections: clients of the SDK, each with a lease that is reused,
+//! against the same cycles sent on a session by hand. Then it measures many idle leases.
 
 mod cycles;
 mod idle;
@@ -14,12 +14,12 @@ use crate::figure::Figures;
 
 pub(crate) use idle::keep as idle;
 
-/// How many clients there are, and over how many connections they speak.
+/// The numbers of clients, and of the connections they share.
 const SHAPES: [(usize, usize); 3] = [(1, 1), (64, 16), (256, 16)];
-/// The share of a session's speed that the SDK shall have.
+/// The target: the share of a session's speed that the SDK reaches, in percent.
 const SHARE: f64 = 80.0;
 
-/// Takes all figures, or those of cycles of one shape. `quick` measures for half a second each, with fewer leases.
+/// Takes all measurements, or those of cycles of one shape. `quick` measures for half a second each, with fewer leases.
 pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<Figures> {
     let of = |(clients, connections): (usize, usize)| format!("{clients}x{connections}");
     let shapes = SHAPES.into_iter().filter(|it| only.is_none_or(|only| of(*it) == only));
@@ -29,7 +29,7 @@ pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<Figures> {
     let address = cluster.clients();
     let mut figures = Figures::default();
     for (clients, connections) in shapes {
-        // Before and after the other, so that whatever else the machine does meets both.
+        // The SDK is measured before and after the session, so that other load on the machine affects both.
         let per_s = |it: &Measured| it.latencies_us.len() as f64 / it.took.as_secs_f64();
         let sdk = || runtime.block_on(cycles::measure(address, clients, connections, times));
         let before = per_s(&sdk()?);
@@ -48,7 +48,7 @@ pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<Figures> {
         figures.add(format!("sdk_cycles_per_s_{clients}"), sdk, format!("cycles/s, {shape}"));
         let meaning = format!("% of the session's (to reach: {SHARE})");
         figures.add(format!("sdk_share_{clients}"), sdk / raw * 100.0, meaning);
-        // What the share is made of: the SDK's acquires happen once also when they are said again.
+        // What explains the share: the SDK's acquires take effect once even if they are sent again.
         let meaning = format!("cycles/s with numbered acquires, {shape}");
         figures.add(format!("session_numbered_cycles_per_s_{clients}"), numbered, meaning);
         let meaning = "% of the session's with numbered acquires";

@@ -1,4 +1,4 @@
-//! How does one lease live from its grant to its loss?
+//! Tracks the state of one lease from its request to its loss.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,42 +7,42 @@ use tenure_types::{Revision, Token};
 
 use super::{Cause, Lost, Moment, Pace, Reading, Standing};
 
-/// Less than this is not sleep but the time between two readings.
+/// A smaller difference between the clocks is not a suspend but the time between their two readings.
 const SLEEP_MIN: Duration = Duration::from_millis(50);
 
-/// A lease that was asked for and is not granted yet.
+/// A lease that was requested and is not granted yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asking {
     pace: Pace,
     first: Option<Moment>,
 }
 
-/// The grant was answered after the time for which it could be relied on. It must be given back.
+/// The answer to the grant came after the time for which the lease could be relied on. The lease must be revoked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooLate {
     /// How long the answer took.
     pub(crate) after: Duration,
 }
 
-/// A lease that was granted.
+/// The state of a granted lease.
 #[derive(Debug)]
 pub(crate) struct Life {
     pace: Pace,
-    /// When the newest request that was acknowledged was sent for the first time.
+    /// When the newest acknowledged request was sent for the first time.
     since: Moment,
     lost: Option<Lost>,
     tries: Vec<Try>,
     newest: u64,
     next_try: Moment,
-    /// The newest involuntary loss that we know everything about.
+    /// The revision up to which the client knows of all involuntary losses.
     known: Revision,
-    /// An acknowledgement that counts once the holdings were read.
+    /// An acknowledgement that counts only after the holdings were read.
     proof: Option<Proof>,
     grants: BTreeMap<Token, Grant>,
     wake: Wake,
 }
 
-/// A renewal on its way.
+/// A renewal that was sent.
 #[derive(Clone, Copy, Debug)]
 struct Try {
     number: u64,
@@ -58,42 +58,42 @@ struct Proof {
 #[derive(Debug)]
 struct Grant {
     lock: String,
-    /// The revision at which it was surely held.
+    /// A revision at which the lock was surely held.
     at: Revision,
     lost: Option<Lost>,
-    /// Whether its work has stopped.
+    /// Whether the work under the lock has stopped.
     stopped: bool,
-    /// Whether the cluster was told so.
+    /// Whether the cluster was told that the work has stopped.
     told: bool,
 }
 
 /// What is known about why nothing was acknowledged.
 #[derive(Debug)]
 struct Wake {
-    /// When we asked to be looked at next.
+    /// When the lease asked to be polled next.
     due: Moment,
     slept: Duration,
     late: Duration,
     napped: Duration,
-    /// Tries that nobody answered in their time while we were awake.
+    /// Attempts that were not answered in time while the process was awake.
     failed: u32,
 }
 
-/// What to do after an acknowledgement.
+/// What the caller has to do after an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
-    /// Nothing.
+    /// Nothing to do.
     Nothing,
-    /// Read what the lease holds, and say it to [`Life::holdings`].
+    /// Read what the lease holds, and pass it to [`Life::holdings`].
     ReadHoldings,
 }
 
-/// What the cluster is told once the work under a lock has stopped.
+/// What the client tells the cluster once the work under a lock has stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Farewell {
-    /// The lock is given back.
+    /// Release the lock.
     Release,
-    /// Whoever took the lock away need not wait any longer.
+    /// Confirm that the work under a lock that was taken away has stopped, so that the next grant need not wait longer.
     Confirm,
 }
 
@@ -102,15 +102,15 @@ impl Asking {
         Self { pace, first: None }
     }
 
-    /// The request is about to be sent; also when it is sent again under the same id.
+    /// Records that the request is about to be sent, for the first time or again under the same id.
     pub(crate) fn sent(&mut self, now: Reading) {
-        // The answer to a repetition may be the recorded one: only the first sending counts.
+        // The answer to a repetition may be the recorded one, so only the first send counts.
         if self.first.is_none() || mutant!("count_from_resend") {
             self.first = Some(now.now());
         }
     }
 
-    /// The lease was granted.
+    /// Records the grant.
     pub(crate) fn granted(&self, now: Reading) -> Result<Life, TooLate> {
         let (at, pace) = (now.now(), self.pace);
         let since = self.first.unwrap_or(at);
@@ -145,19 +145,19 @@ impl Life {
         &self.pace
     }
 
-    /// The moment from which it counts as lost, unless something newer is acknowledged.
+    /// The instant from which the lease counts as lost, unless something newer is acknowledged.
     pub(crate) fn lost_at(&self) -> Moment {
         self.since + self.pace.window()
     }
 
-    /// When to look at it next.
+    /// When to poll the lease next.
     pub(crate) fn due(&self) -> Moment {
         let doubtful = self.since + self.pace.doubtful_after();
         let doubtful = if self.wake.due >= doubtful { self.lost_at() } else { doubtful };
         self.next_try.min(doubtful).min(self.lost_at())
     }
 
-    /// Looks at the clock: whether a renewal shall be sent now.
+    /// Checks the clock, and returns whether to send a renewal now.
     pub(crate) fn poll(&mut self, now: Reading) -> bool {
         let at = now.now();
         let late = at.since(self.wake.due);
@@ -181,20 +181,21 @@ impl Life {
         renew
     }
 
-    /// Whether it is due or will be within a quarter of its pace: what is renewed together stays together.
+    /// Whether a renewal is due, or will be within a quarter of the renewal interval. Leases that are renewed together
+    /// stay together.
     pub(crate) fn is_soon(&self, now: Reading) -> bool {
         self.lost.is_none() && now.now() + self.pace.renew_after() / 4 >= self.next_try
     }
 
-    /// Whether a renewal is unanswered for longer than it should be, or failed.
+    /// Whether a renewal is still unanswered, or has failed.
     pub(crate) fn is_retrying(&self) -> bool {
         self.lost.is_none() && (self.wake.failed > 0 || !self.tries.is_empty())
     }
 
-    /// A renewal is about to be sent; its number comes back with the answer.
+    /// Records that a renewal is about to be sent, and returns its number, which comes back with the answer.
     pub(crate) fn renewing(&mut self, now: Reading) -> u64 {
         let (sent, window) = (now.now(), self.pace.window());
-        // What was sent a window ago proves nothing any more.
+        // A renewal that was sent a window ago proves nothing any more.
         self.tries.retain(|it| it.sent + window > sent);
         self.newest += 1;
         self.tries.push(Try { number: self.newest, sent });
@@ -202,7 +203,7 @@ impl Life {
         self.newest
     }
 
-    /// A renewal was acknowledged: the lease lives for `ttl` again; 0 if it does not live.
+    /// Records an acknowledged renewal: the lease has `ttl` again, or no longer exists if `ttl` is 0.
     pub(crate) fn renewed(
         &mut self,
         number: u64,
@@ -225,7 +226,7 @@ impl Life {
             return Heard::Nothing;
         }
         if ttl.is_zero() {
-            // It could not have run out by our own clock yet (T1): somebody has ended it, and we were not told.
+            // The lease could not have expired by our own clock yet (T1): it was ended, and the client was not told.
             self.lose(Cause::Gone.into());
             return Heard::Nothing;
         }
@@ -243,13 +244,13 @@ impl Life {
         Heard::Nothing
     }
 
-    /// A renewal failed, or nobody answered in its time.
+    /// Records that a renewal failed or was not answered in time.
     pub(crate) fn not_renewed(&mut self, number: u64) {
         self.tries.retain(|it| it.number != number);
         self.wake.failed += 1;
     }
 
-    /// What the lease held at a revision, as it was read; `changed` is the newest loss by then.
+    /// Records what the lease held at `revision`; `changed` is the newest loss up to then.
     pub(crate) fn holdings(
         &mut self,
         revision: Revision,
@@ -259,7 +260,7 @@ impl Life {
     ) {
         self.expire(now.now());
         for (token, grant) in &mut self.grants {
-            // What was granted after the reading is rightly missing in it.
+            // A lock that was granted after the reading is rightly missing in it.
             if grant.at <= revision && !holds.contains(token) && grant.lost.is_none() {
                 grant.lost = Some(Cause::Gone.into());
             }
@@ -275,14 +276,14 @@ impl Life {
         }
     }
 
-    /// The lease has ended, or is unknown.
+    /// Records that the lease has ended or is unknown.
     pub(crate) fn ended(&mut self, lost: impl Into<Lost>, now: Reading) {
-        // Whoever was not renewed for reasons of our own knows better than the cluster why.
+        // If renewals stopped for local reasons, the local clock knows the cause better than the cluster.
         self.expire(now.now());
         self.lose(lost.into());
     }
 
-    /// A lock was granted to the lease. It becomes a guard only if the lease can be relied on now.
+    /// Records a granted lock. It becomes a guard only if the lease can be relied on now.
     pub(crate) fn granted(
         &mut self,
         lock: &str,
@@ -296,14 +297,14 @@ impl Life {
         Ok(())
     }
 
-    /// A held lock goes on under another token.
+    /// Moves a held lock to another token.
     pub(crate) fn regranted(&mut self, old: Token, new: Token, at: Revision) {
         if let Some(grant) = self.grants.remove(&old) {
             self.grants.insert(new, Grant { at, ..grant });
         }
     }
 
-    /// A lock was lost that nobody here gave back.
+    /// Records the loss of a lock that this client did not release.
     pub(crate) fn taken(&mut self, token: Token, lost: impl Into<Lost>) {
         if let Some(grant) = self.grants.get_mut(&token)
             && grant.lost.is_none()
@@ -312,7 +313,7 @@ impl Life {
         }
     }
 
-    /// Whether the lease can be relied on at this moment.
+    /// Checks that the lease can be relied on at this moment.
     pub(crate) fn check(&mut self, now: Reading) -> Result<(), Lost> {
         if !mutant!("check_without_clock") {
             self.expire(now.now());
@@ -320,7 +321,7 @@ impl Life {
         self.lost.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether a lock can be relied on at this moment.
+    /// Checks that a lock can be relied on at this moment.
     pub(crate) fn check_grant(&mut self, token: Token, now: Reading) -> Result<(), Lost> {
         self.check(now)?;
         match self.grants.get(&token) {
@@ -329,7 +330,7 @@ impl Life {
         }
     }
 
-    /// How it stands, as of the last look.
+    /// Returns the standing at this moment.
     pub(crate) fn standing(&mut self, now: Reading) -> Standing {
         match self.check(now) {
             Err(lost) => Standing::Lost(lost.cause()),
@@ -338,21 +339,22 @@ impl Life {
         }
     }
 
-    /// Which locks are lost, with their causes.
+    /// Returns the lost locks with their causes.
     pub(crate) fn losses(&self) -> impl Iterator<Item = (Token, Lost)> {
         let lost = |it: &Grant| it.lost.as_ref().or(self.lost.as_ref()).cloned();
         self.grants.iter().filter_map(move |(token, it)| Some((*token, lost(it)?)))
     }
 
-    /// The work under a lock has stopped, and what was not said of it yet may be said.
+    /// Records that the work under a lock has stopped, so that the cluster may be told.
     pub(crate) fn stopped(&mut self, token: Token) {
         if let Some(grant) = self.grants.get_mut(&token) {
             grant.stopped = true;
         }
     }
 
-    /// The work under a lock has stopped while it could be relied on: which lock is given back. Nothing if it was lost;
-    /// then [`stopped`](Self::stopped) and [`farewells`](Self::farewells) tell what is to be said.
+    /// Removes a lock whose work has stopped while it could be relied on, and returns its name for the release. Returns
+    /// `None` if the lock was lost; then [`stopped`](Self::stopped) and [`farewells`](Self::farewells) determine what
+    /// to tell the cluster.
     pub(crate) fn given_back(&mut self, token: Token, now: Reading) -> Option<String> {
         self.check_grant(token, now).ok()?;
         if mutant!("held_when_given_back") {
@@ -361,7 +363,7 @@ impl Life {
         self.grants.remove(&token).map(|grant| grant.lock)
     }
 
-    /// What may be said to the cluster now, each once: nothing is given back before its work has stopped.
+    /// Returns what to tell the cluster now, each item once. A lock is never released before its work has stopped.
     pub(crate) fn farewells(&mut self) -> Vec<(Token, String, Farewell)> {
         let lease = self.lost.is_some();
         let early = mutant!("release_before_stop");
@@ -382,14 +384,14 @@ impl Life {
         farewells
     }
 
-    /// Whether no work goes on under the lease, so that it may be revoked.
+    /// Whether no work runs under the lease, so that it may be revoked.
     pub(crate) fn is_idle(&self) -> bool {
         self.grants.values().all(|grant| grant.stopped)
     }
 
     fn acknowledged(&mut self, sent: Moment) {
         self.since = self.since.max(sent);
-        // What was sent before it proves nothing more.
+        // Renewals that were sent before this one prove nothing more.
         let since = self.since;
         self.tries.retain(|it| it.sent > since || mutant!("late_answer_revives"));
         self.next_try = self.since + self.pace.renew_after();
@@ -423,7 +425,7 @@ impl Life {
         }
     }
 
-    /// The planted bug of a client that believes an answer whenever it comes.
+    /// The planted bug of a client that accepts an answer no matter how late it comes.
     #[cfg(test)]
     fn revive(&mut self, sent: Moment) {
         self.lost = None;

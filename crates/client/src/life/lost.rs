@@ -1,11 +1,11 @@
-//! Who is told what about a loss?
+//! Describes a loss: its cause, who caused it and why.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::Cause;
 
-/// A loss: its cause and, if it was somebody's doing, who did it and why.
+/// A loss: its cause and, if another client or an operator caused it, who and why.
 ///
 /// ```no_run
 /// # async fn example(guard: tenure::Guard) {
@@ -19,7 +19,7 @@ use super::Cause;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lost {
     cause: Cause,
-    /// Shared: everyone who relied on the lock is told.
+    /// Shared, because every subscriber to the loss gets a copy.
     word: Option<Arc<Word>>,
 }
 
@@ -30,14 +30,14 @@ struct Word {
 }
 
 impl Lost {
-    /// On somebody's word; empty for what they did not say.
+    /// Creates a loss with the name and reason from the cluster; an empty string stands for an absent one.
     pub(crate) fn on_word(cause: Cause, by: &str, reason: &str) -> Self {
         let said = !by.is_empty() || !reason.is_empty();
         let word = said.then(|| Arc::new(Word { by: by.to_owned(), reason: reason.to_owned() }));
         Self { cause, word }
     }
 
-    /// Why, in one word.
+    /// Returns the cause.
     ///
     /// ```
     /// # use tenure::{Cause, Lost};
@@ -47,7 +47,7 @@ impl Lost {
         self.cause
     }
 
-    /// The stable word for programs and logs.
+    /// Returns the stable word for programs and logs.
     ///
     /// ```
     /// # use tenure::{Cause, Lost};
@@ -57,8 +57,9 @@ impl Lost {
         self.cause.word()
     }
 
-    /// Who took the lock away or revoked the lease, as they called themselves; nothing if nobody did, if they did not
-    /// say, or if it was not told: [`Guard::why_lost`](crate::Guard::why_lost) looks it up.
+    /// Returns the name of the client that took the lock away or revoked the lease. Returns `None` if no client did, if
+    /// it gave no name, or if the name did not reach this client: [`Guard::why_lost`](crate::Guard::why_lost) looks it
+    /// up.
     ///
     /// ```
     /// # use tenure::{Cause, Lost};
@@ -68,7 +69,8 @@ impl Lost {
         self.word.as_ref().map(|word| word.by.as_str()).filter(|by| !by.is_empty())
     }
 
-    /// What they gave as reason. It is their text: whoever shows it to a terminal takes care of control characters.
+    /// Returns the reason that the other client gave. It is foreign text: filter control characters before you print it
+    /// to a terminal.
     ///
     /// ```
     /// # use tenure::{Cause, Lost};
@@ -78,7 +80,7 @@ impl Lost {
         self.word.as_ref().map(|word| word.reason.as_str()).filter(|reason| !reason.is_empty())
     }
 
-    /// Whether somebody did it and it is not known who.
+    /// Whether another client caused the loss and its name is not known here.
     pub(crate) fn is_riddle(&self) -> bool {
         let somebody = matches!(self.cause, Cause::Forced | Cause::Revoked | Cause::Gone);
         somebody && self.word.is_none()

@@ -1,4 +1,4 @@
-//! What does the cluster do about one lease with one lock, in the schedules of a client?
+//! Models the cluster's side of one lease with one lock, for the client's schedule tests.
 
 use tenure_types::Revision;
 
@@ -29,12 +29,12 @@ pub(super) struct Machine {
     cooling: Option<u64>,
     revision: u64,
     changed: u64,
-    /// When, in real time, the other one was granted the lock.
+    /// When, in real time, the other client was granted the lock.
     pub(super) passed_on: Option<u64>,
 }
 
 impl Machine {
-    /// Ends what is due and grants the lock to the other one.
+    /// Ends what is due, and grants the lock to the other client.
     pub(super) fn pass_on(&mut self, clock: u64, ppm: i64) {
         let due = |deadline: Option<u64>| deadline.filter(|it| *it <= clock);
         if let Some(deadline) = due(self.deadline) {
@@ -50,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// What it answers, at a moment of real time; a lease that is granted or renewed then has this deadline.
+    /// Answers a request at a moment of real time. A lease that is granted or renewed then has this deadline.
     pub(super) fn serve(&mut self, said: Said, deadline: u64, now: u64) -> Option<Told> {
         match said {
             Said::Grant => {
@@ -96,7 +96,7 @@ impl Machine {
         }
     }
 
-    /// An operator takes the lock away.
+    /// Takes the lock away, as an operator does.
     pub(super) fn force(&mut self) -> Option<Told> {
         if !self.held {
             return None;
@@ -109,7 +109,7 @@ impl Machine {
     }
 }
 
-/// When a clock of this rate shows a time, rounded up.
+/// The real time at which a clock of this rate shows `time`, rounded up.
 pub(super) fn unscale(time: u64, ppm: i64) -> u64 {
     let rate = 1_000_000 + i128::from(ppm);
     u64::try_from((i128::from(time) * 1_000_000 + rate - 1) / rate).expect("times are positive")

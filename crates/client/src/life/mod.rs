@@ -1,11 +1,12 @@
-//! When is a lease surely still ours, and when must the work stop?
+//! Decides how long a lease is surely ours, and when the work under it must stop.
 //!
-//! Sans-IO: readings of the clock and what was heard go in; what to send, and until when the lease counts as
-//! held, come out. The client drives it, and so do schedules of delays, stalls and suspends in the tests.
+//! Sans-IO: clock readings and answers go in; what to send, and until when the lease counts as held, come out. The
+//! client drives it, and so do schedules of delays, stalls and suspends in the tests.
 //!
-//! The rule: time counts from the clock read *before the first send* of the newest renewal that was
-//! acknowledged. The cluster began its ttl at that moment or later, so whoever stops a window after it, shorter than
-//! the ttl by what clocks may differ, stops first (T4). A loss is final: no later answer revives it.
+//! The rule: time counts from the clock reading *before the first send* of the newest acknowledged renewal. The cluster
+//! began its ttl at that moment or later. The client stops one window after that reading, and the window is shorter
+//! than the ttl by at least what the clocks may differ, so the client stops first (T4). A loss is final: no later
+//! answer revives it.
 
 mod lease;
 mod lost;
@@ -38,9 +39,9 @@ use std::time::Duration;
 pub enum Standing {
     /// A renewal was acknowledged recently.
     Valid,
-    /// Still held, but renewals have not been acknowledged for longer than they should.
+    /// The lease is still held, but renewals have not been acknowledged for longer than they should take.
     Doubtful,
-    /// Over, for ever.
+    /// The lease is over, permanently.
     Lost(Cause),
 }
 
@@ -56,36 +57,36 @@ pub enum Standing {
 pub enum Cause {
     /// The cluster ended the lease because it was not renewed in time.
     Expired,
-    /// Somebody else revoked the lease.
+    /// Another client revoked the lease.
     Revoked,
-    /// Somebody took the lock away.
+    /// An operator or another client took the lock away.
     Forced,
-    /// The lock was held as long as it may be.
+    /// The lock was held for its maximum hold time.
     MaxHold,
-    /// The cluster does not have it any more; how it went was not told.
-    /// [`Guard::why_lost`](crate::Guard::why_lost) asks.
+    /// The cluster no longer has the lease or the grant, and this client does not know why.
+    /// [`Guard::why_lost`](crate::Guard::why_lost) asks the cluster.
     Gone,
-    /// No member acknowledged a renewal for so long.
+    /// No member acknowledged a renewal in time.
     Unreachable {
-        /// Since the newest acknowledged renewal was sent.
+        /// The time since the newest acknowledged renewal was sent.
         silent: Duration,
     },
-    /// This process, or its runtime, did not run for so long.
+    /// This process, or its runtime, did not run in time.
     Stalled {
-        /// How late it was.
+        /// How late the process was.
         late: Duration,
     },
-    /// The machine slept.
+    /// The machine was suspended.
     Suspended {
-        /// For how long.
+        /// How long the machine was suspended.
         slept: Duration,
     },
-    /// The holder gave it back.
+    /// The holder released the lock.
     Released,
 }
 
 impl Cause {
-    /// The stable word for programs and logs.
+    /// Returns the stable word for programs and logs.
     ///
     /// ```
     /// assert_eq!(tenure::Cause::Expired.word(), "expired");

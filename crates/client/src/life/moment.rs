@@ -1,9 +1,9 @@
-//! Which clock does a lease's life go by?
+//! Defines instants of the clock that decides about leases, and a reading of both clocks.
 
 use std::ops::Add;
 use std::time::Duration;
 
-/// A moment of the clock that also counts while the machine sleeps, in microseconds since it started.
+/// An instant of the clock that also counts while the machine is suspended, in microseconds since the machine started.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct Moment(u64);
 
 impl Moment {
-    /// So many microseconds after the clock began.
+    /// Creates the instant this many microseconds after the clock began.
     ///
     /// ```
     /// # use tenure::Moment;
@@ -25,7 +25,7 @@ impl Moment {
         Self(micros)
     }
 
-    /// The microseconds since the clock began.
+    /// Returns the microseconds since the clock began.
     ///
     /// ```
     /// # use tenure::Moment;
@@ -35,7 +35,7 @@ impl Moment {
         self.0
     }
 
-    /// How long after an earlier moment this is; zero if it is not after it.
+    /// Returns how long after `earlier` this instant is, or zero if it is not later.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -58,19 +58,19 @@ impl Add<Duration> for Moment {
 /// Both clocks of the machine, read together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reading {
-    /// The clock that counts while the machine sleeps: the one that decides.
+    /// The clock that counts while the machine is suspended. This one decides.
     pub(crate) boot: Moment,
-    /// The clock that stops meanwhile: compared with the other it tells that the machine slept.
+    /// The clock that stops in suspend. Its distance to the other shows how long the machine was suspended.
     pub(crate) awake: Moment,
 }
 
 impl Reading {
-    /// The moment that counts.
+    /// The instant that decides.
     pub(crate) fn now(self) -> Moment {
         if mutant!("clock_stops_in_suspend") { self.awake } else { self.boot }
     }
 
-    /// How long the machine has slept since it started.
+    /// How long the machine has been suspended since it started.
     pub(crate) fn slept(self) -> Duration {
         self.boot.since(self.awake)
     }

@@ -1,12 +1,13 @@
-//! How long may a lease be relied on after a renewal, and how often is it renewed?
+//! Computes the timing of a lease: how long it is relied on after a renewal, and when it is renewed.
 
 use std::time::Duration;
 
-/// Clock rates differ by less than this, unless the caller knows worse clocks: some fifteen times of what they do.
+/// The bound on the difference of clock rates, unless the caller knows of worse clocks: some fifteen times the real
+/// difference.
 const RATE_ERROR_PPM: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
 
-/// The times of one lease, all following from its ttl.
+/// The times of one lease, all derived from its ttl.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -23,7 +24,7 @@ pub struct Pace {
     stop: Duration,
 }
 
-/// Why these times cannot be kept.
+/// Why the times of a lease do not fit each other.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -34,47 +35,47 @@ pub struct Pace {
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PaceError {
-    /// The declared time to stop does not fit behind the window.
+    /// The declared time to stop does not fit between the end of the window and the end of the ttl.
     #[error("grace {grace:?} does not fit ttl {ttl:?} (at most {most:.1?})")]
     Grace {
-        /// What was declared.
+        /// The declared time to stop.
         grace: Duration,
-        /// The ttl it shall fit.
+        /// The ttl that it has to fit.
         ttl: Duration,
-        /// What would fit.
+        /// The longest time that would fit.
         most: Duration,
     },
-    /// A window that leaves no time to renew, or none to stop.
+    /// The window leaves no time to renew, or none to stop.
     #[error(
         "window {window:?} does not fit ttl {ttl:?} (more than {least:.1?}, at most {most:.1?})"
     )]
     Window {
-        /// What was asked for.
+        /// The requested window.
         window: Duration,
-        /// The ttl it shall fit.
+        /// The ttl that it has to fit.
         ttl: Duration,
-        /// It must be longer than this.
+        /// The window must be longer than this.
         least: Duration,
-        /// It must not be longer than this.
+        /// The window must not be longer than this.
         most: Duration,
     },
-    /// A ttl that no lease can have.
+    /// The ttl is outside of the allowed range.
     #[error("a ttl of {ttl:?} is not between 1s and 1h")]
     Ttl {
-        /// What was asked for.
+        /// The requested ttl.
         ttl: Duration,
     },
 }
 
 impl Pace {
-    /// The usual times of a ttl: relied on for half of it after a renewal.
+    /// Computes the default times of a ttl: the lease is relied on for half of it after a renewal.
     ///
     /// ```
     /// # use std::time::Duration;
     /// assert!(tenure::Pace::new(Duration::from_millis(10)).is_err());
     /// ```
     pub fn new(ttl: Duration) -> Result<Self, PaceError> {
-        // A cluster may allow less than the usual second; whether it does is the cluster's to say.
+        // A cluster may allow a ttl below the usual minimum of one second; the cluster decides.
         if ttl < Duration::from_millis(100) || ttl > Duration::from_secs(3_600) {
             return Err(PaceError::Ttl { ttl });
         }
@@ -98,7 +99,7 @@ impl Pace {
         Ok(Self { stop: grace, ..self })
     }
 
-    /// Relies on the lease for another time than half of the ttl after a renewal.
+    /// Sets how long the lease is relied on after a renewal, instead of half of the ttl.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -126,7 +127,7 @@ impl Pace {
         self.ttl
     }
 
-    /// How long it is relied on after a renewal was sent.
+    /// How long the client relies on the lease after a renewal was sent.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -147,7 +148,7 @@ impl Pace {
         longest(self.ttl)
     }
 
-    /// How long after a renewal was sent, without a newer one acknowledged, it is doubtful.
+    /// How long after a renewal was sent the lease becomes doubtful, if no newer one is acknowledged.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -157,12 +158,12 @@ impl Pace {
         (self.ttl / 3 + self.window) / 2
     }
 
-    /// When the next renewal is sent, counted from the last one that was acknowledged.
+    /// When the next renewal is sent, counted from the last acknowledged one.
     pub(crate) fn renew_after(&self) -> Duration {
         self.ttl / 3
     }
 
-    /// How long a try may take, and how soon another follows.
+    /// How long one attempt may take, and how soon the next one follows.
     pub(crate) fn retry(&self) -> Duration {
         self.ttl / 24
     }

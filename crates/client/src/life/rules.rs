@@ -1,4 +1,4 @@
-//! At which moments exactly does a lease change its standing?
+//! Tests the exact moments at which a lease changes its standing.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Asking, Cause, Farewell, Heard, Life, Lost, Moment, Pace, Reading, S
 const TTL: Duration = Duration::from_secs(24);
 const NONE: Revision = Revision(0);
 
-/// A reading so many seconds after the start, with nothing slept.
+/// A reading this many seconds after the start, without any suspend.
 fn at(seconds: f64) -> Reading {
     slept(seconds, 0.0)
 }
@@ -24,7 +24,7 @@ fn token(number: u64) -> Token {
     Token::from_u64(number).unwrap()
 }
 
-/// A lease that was asked for at 0 and granted at 1, and holds a lock.
+/// A lease that was requested at 0, was granted at 1, and holds a lock.
 fn granted() -> Life {
     let mut asking = Asking::new(Pace::new(TTL).unwrap());
     asking.sent(at(0.0));
@@ -59,7 +59,7 @@ fn each_try_counts_from_its_own_sending_and_a_late_answer_revives_nothing() {
     let (first, second) = (life.renewing(at(8.0)), life.renewing(at(9.0)));
     life.renewed(first, TTL, NONE, at(11.0));
     assert_eq!(life.lost_at(), at(20.0).boot);
-    // Older than what is known: it changes nothing.
+    // An acknowledgement older than the newest one changes nothing.
     let mut other = granted();
     let (old, new) = (other.renewing(at(8.0)), other.renewing(at(9.0)));
     other.renewed(new, TTL, NONE, at(10.0));
@@ -87,7 +87,7 @@ fn an_acknowledgement_that_tells_of_a_loss_counts_after_the_holdings_were_read()
     let number = life.renewing(at(8.0));
     assert_eq!(life.renewed(number, TTL, Revision(7), at(8.1)), Heard::ReadHoldings);
     assert_eq!(life.lost_at(), at(12.0).boot, "not yet");
-    // Granted behind the reading: rightly not in it.
+    // Granted after the reading, so rightly not in it.
     life.granted("third", token(9), Revision(9), at(8.2)).unwrap();
     life.holdings(Revision(8), Revision(7), &[token(2)], at(8.3));
     assert_eq!(life.lost_at(), at(20.0).boot);

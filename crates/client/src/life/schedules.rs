@@ -1,8 +1,9 @@
-//! Does the work always stop before the cluster lets another start, whatever is late, lost, stalled or asleep?
+//! Tests that the work always stops before the cluster lets another client start, under delays, losses, stalls and
+//! suspends.
 //!
-//! One client, one lease, one lock, a machine that follows the cluster's rules, and somebody who always waits for
-//! the lock. Everything comes from one seed. An effect of the work after the moment at which the machine granted the
-//! lock to the other one is a violation of T4. A planted bug must be caught within the same number of schedules.
+//! There is one client with one lease and one lock, a model that follows the cluster's rules, and another client that
+//! always waits for the lock. Everything comes from one seed. An effect of the work after the model granted the lock to
+//! the other client is a violation of T4. A planted bug must be caught within the same number of schedules.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,29 +16,29 @@ use crate::plant;
 
 const SCHEDULES: u64 = 10_000;
 const TTL_US: u64 = 10_000_000;
-/// The bound of what clocks may differ, as declared.
+/// The declared bound on the difference of clock rates.
 const RATE_PPM: i64 = 10_000;
 
 /// What can happen, at a moment of real time.
 #[derive(Clone, Debug)]
 enum Event {
-    /// The client's runtime looks at the lease.
+    /// The client's runtime polls the lease.
     Poll,
-    /// The work checks, and acts shortly after.
+    /// The work checks the guard, and acts shortly after.
     Work,
-    /// The work acts, having checked or been told to stop at a moment of the client's clock.
+    /// The work acts, after a check or a stop notice at a moment of the client's clock.
     Act {
         until: Moment,
     },
     /// The work has stopped.
     Stopped,
-    /// The first request is sent, perhaps again.
+    /// The client sends the first request, perhaps again.
     Ask,
     ToServer(Said),
     ToClient(Told),
     /// An operator takes the lock away.
     Force,
-    /// The client's machine sleeps, its process is stopped, or only its runtime is blocked.
+    /// The client's machine is suspended, its process is stopped, or only its runtime is blocked.
     Sleep(u64),
     Stop(u64),
     Block(u64),
@@ -50,7 +51,7 @@ struct Tally {
     late_answers: u64,
     taken_unheard: u64,
     late_grants: u64,
-    /// Work that was done while the lock was held, by how that was said.
+    /// How often work ended while the lock was held, by the way in which the client reported it.
     given_back: u64,
     farewells: u64,
 }
@@ -62,7 +63,7 @@ struct World {
     serial: u64,
     client_ppm: i64,
     machine_ppm: i64,
-    /// Client's time that passed asleep.
+    /// The client's time that passed in suspend.
     slept: u64,
     runs_from: u64,
     polls_from: u64,
@@ -72,10 +73,10 @@ struct World {
     asking: Asking,
     life: Option<Life>,
     stopping: bool,
-    /// When the guard's cancellation fired: the work stops within its time from there.
+    /// When the guard's cancellation fired. The work stops within its grace from there.
     cancelled: Option<Moment>,
     over: bool,
-    /// When the work is done, if nothing happens before; and whether it was.
+    /// When the work ends if nothing happens before, and whether it did.
     done_at: Option<u64>,
     done: bool,
     machine: Machine,
@@ -86,7 +87,7 @@ fn token() -> Token {
     Token::from_u64(1).expect("1 is a token")
 }
 
-/// The longest window that is allowed, or any.
+/// The widest allowed window, or a random one.
 fn pace(rng: &mut fastrand::Rng, stop_us: u64) -> Pace {
     let ttl = Duration::from_micros(TTL_US);
     let stop = Duration::from_micros(stop_us);
@@ -177,7 +178,7 @@ impl World {
 
     fn reading(&self) -> Reading {
         let boot = self.boot();
-        // The clocks began long before, so that sleeping never takes one below zero.
+        // The clocks began long before, so that a suspend never takes one below zero.
         let start = 1_000_000_000;
         Reading {
             boot: Moment::from_micros(start + boot),
@@ -185,7 +186,7 @@ impl World {
         }
     }
 
-    /// Real time at which the client's clock shows a moment.
+    /// The real time at which the client's clock shows a moment.
     fn real(&self, moment: Moment) -> u64 {
         let boot = moment.micros().saturating_sub(1_000_000_000);
         // Rounded up: a timer never fires early.
@@ -218,7 +219,7 @@ impl World {
         }
     }
 
-    /// Until nothing more can happen; the violation, if there is one.
+    /// Runs until nothing more can happen, and returns the violation if there is one.
     fn run(&mut self) -> Result<(), String> {
         while let Some(((at, _), event)) = self.queue.pop_first() {
             if at > TTL_US * 8 {
@@ -245,7 +246,7 @@ impl World {
                 self.cancelled = Some(reading.boot);
             }
         }
-        // A window barely longer than a third of the ttl is allowed, and leaves one round trip no time.
+        // A window barely longer than a third of the ttl is allowed, but leaves no time for one round trip.
         let roomy = self.pace.window() >= self.pace.ttl() * 5 / 12;
         if self.calm && roomy && !matches!(self.standing(), Some(Standing::Valid)) {
             return Err(format!("L5: lost without a fault: {:?}", self.life));
@@ -278,7 +279,7 @@ impl World {
             Event::Sleep(long) => {
                 self.slept += scale(long, self.client_ppm);
                 self.runs_from = self.runs_from.max(self.now) + long;
-                // Until it wakes nobody reads a clock; the sum is right afterwards.
+                // Until the machine resumes, no clock is read; the sum is right afterwards.
             }
             Event::Stop(long) => self.runs_from = self.runs_from.max(self.now) + long,
             Event::Block(long) => self.polls_from = self.polls_from.max(self.now) + long,
@@ -315,7 +316,7 @@ impl World {
     fn work(&mut self) {
         let reading = self.reading();
         let Some(life) = &mut self.life else { return };
-        // One thing after the other: what was begun is done before the next check.
+        // One step at a time: an action that has begun is done before the next check.
         let mut next = self.now;
         match life.check_grant(token(), reading) {
             Ok(()) if !self.done && self.done_at.is_some_and(|at| at <= self.now) => {
@@ -347,7 +348,7 @@ impl World {
     }
 
     fn act(&mut self, until: Moment) -> Result<(), String> {
-        // Whoever was held up between check and effect for longer than declared needs the fence.
+        // Work that is delayed between check and effect for longer than declared needs the fence.
         if self.reading().boot > until {
             return Ok(());
         }
@@ -367,7 +368,7 @@ impl World {
         }
     }
 
-    /// The work has stopped. A guard that is released tries the short way first; one that is dropped, or is of several
+    /// Ends the work. A guard that is released tries the fast path first; one that is dropped, or stands for several
     /// locks, does not.
     fn give_back(&mut self) {
         let reading = self.reading();
@@ -452,7 +453,7 @@ fn scale(time: u64, ppm: i64) -> u64 {
     u64::try_from(i128::from(time) * rate / 1_000_000).expect("times are positive")
 }
 
-/// The first violation among so many schedules, with its seed.
+/// Returns the first violation among the schedules, with its seed.
 fn find(tally: &mut Tally) -> Option<(u64, String)> {
     for seed in 0..SCHEDULES {
         let mut world = World::new(seed);

@@ -1,4 +1,4 @@
-//! What becomes of a lock whose resource has a fence?
+//! Tests locks whose resource has a fence.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ async fn the_floor_is_raised_before_the_guard_is_handed_out() {
     };
     let late = a.lock("ledger").fence(raise.clone()).await.unwrap();
     a.force("ledger", late.token(), "a test", Urgency::Now).await.unwrap();
-    // B has written nothing yet, and what A has on its way is refused.
+    // B has written nothing yet, and A's late write is already refused.
     let guard = b.lock("ledger").fence(raise.clone()).await.unwrap();
     let written = files.write("ledger", late.token(), |_| Ok(()));
     let refused = written.unwrap_err().refused().unwrap();
@@ -30,7 +30,7 @@ async fn the_floor_is_raised_before_the_guard_is_handed_out() {
     );
     files.write("ledger", guard.token(), |_| Ok(())).unwrap();
     guard.release().await.unwrap();
-    // Each of several, in order; and each slot has a floor of its own.
+    // Several locks are raised in order, and each slot has a floor of its own.
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
     let note = {
         let seen = seen.clone();
@@ -55,7 +55,7 @@ async fn whoever_the_fence_does_not_let_in_gives_the_lock_back() {
     let Error::Fence(why) = &refused else { panic!("{refused:?}") };
     assert_eq!(why.to_string(), "no disk");
     client.lock("ledger").no_wait().await.unwrap().release().await.unwrap();
-    // A lock that is lost meanwhile is no longer waited for.
+    // If the lock is lost meanwhile, the client stops waiting for the fence.
     let (raising, began) = (client.clone(), Arc::new(tokio::sync::Notify::new()));
     let for_ever = {
         let began = began.clone();

@@ -1,4 +1,4 @@
-//! What does whoever held a lock see when it is lost?
+//! Tests what a holder sees when its lock is lost.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn a_lock_taken_away_stops_the_work_and_goes_on_when_it_has_stopped() {
     assert_eq!(done.unwrap_err().to_string(), "lost: forced by b: a test");
     assert!(stop.is_cancelled() && guard.check().is_err());
     assert!(!other.is_finished(), "nobody starts before the work has stopped");
-    // Releasing says that it has: the lock goes on long before the ttl of 60s.
+    // Releasing confirms that the work has stopped: the lock is handed over long before the ttl of 60s.
     assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
     let lost = b.why_taken("deploy", token).await.unwrap().unwrap();
     assert_eq!((lost.by(), lost.reason()), (Some("b"), Some("a test")));
@@ -43,7 +43,8 @@ async fn a_lock_held_as_long_as_it_may_be_is_lost_and_its_lease_goes_on() {
     let guard = lease.lock("nightly").max_hold(Duration::from_millis(2_500)).await.unwrap();
     assert_eq!(guard.lost().await, Cause::MaxHold);
     assert_eq!(cause(&guard.release().await), Some(Cause::MaxHold));
-    // The renewals that follow tell of a loss: the holdings are read, and the rest is kept for more than a ttl.
+    // The renewals that follow report a loss. The client reads the holdings and keeps the other locks for more than a
+    // ttl.
     let mut standings = lease.standings();
     let lost = standings.wait_for(|it| matches!(it, Standing::Lost(_)));
     assert!(tokio::time::timeout(Duration::from_secs(3), lost).await.is_err());
@@ -78,7 +79,7 @@ async fn without_renewals_the_guard_doubts_then_is_lost_before_anyone_else_start
     let done = guard.run(std::future::pending::<()>()).await;
     assert!(matches!(cause(&done), Some(Cause::Unreachable { .. })), "{done:?}");
     assert!(!other.is_finished(), "the cluster gives the holder two seconds more");
-    // Nothing of it comes back, whatever is renewed from now on.
+    // Later renewals do not revive the lost lease.
     a.drop_renewals(false);
     other.await.unwrap().unwrap().release().await.unwrap();
     assert!(guard.check().is_err());
@@ -93,7 +94,7 @@ async fn a_lost_lease_is_revoked_once_its_work_has_stopped_and_not_before() {
     a.drop_renewals(true);
     one.lost().await;
     assert!(matches!(one.release().await, Err(Error::Lost { .. })));
-    // The work under the other lock goes on, as far as anybody knows.
+    // The work under the other lock continues, as far as the client knows.
     assert!(matches!(refusal(b.lock("one").no_wait().await), Refusal::Held(_)));
     drop(two);
     let free = b.lock("one").wait(Duration::from_secs(5)).await.unwrap();
@@ -106,7 +107,7 @@ async fn a_blocked_runtime_does_not_hide_the_loss() {
     let client = member.client("a").await;
     let guard = client.lock("deploy").ttl(Duration::from_secs(1)).await.unwrap();
     let stop = guard.cancellation();
-    // The only thread of the runtime does not return to it: the watchdog is a thread of its own.
+    // The only thread of the runtime does not return to it; the watchdog runs on a thread of its own.
     let told = std::thread::spawn(move || {
         let patience = 2_000;
         (0..patience).any(|_| {

@@ -1,4 +1,4 @@
-//! What can a program do with one member?
+//! Tests the SDK against a cluster of one member.
 
 #[path = "../../../server/tests/support/alone.rs"]
 mod alone;
@@ -29,7 +29,7 @@ impl Alone {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let waiting = async {
         while !is_so().await {
@@ -92,7 +92,7 @@ async fn dropping_a_guard_or_an_ask_gives_everything_back() {
     let member = Alone::start();
     let (a, b) = (member.client("a").await, member.client("b").await);
     let held = a.lock("deploy").await.unwrap();
-    // With a lease of its own, and under a lease that goes on.
+    // Once with a lease of its own, and once under a lease that continues.
     let lease = b.lease(Duration::from_secs(60)).await.unwrap();
     let own = b.lock("deploy");
     let own = tokio::spawn(async move { own.await });
@@ -183,7 +183,7 @@ async fn a_second_lock_through_one_lease_waits_inside_the_process() {
 async fn run_gives_the_lock_back_and_hands_out_the_result() {
     let member = Alone::start();
     let client = member.client("a").await;
-    // On a task of its own: the whole of it can go to another thread.
+    // Run it as a spawned task, to show that the whole future is `Send`.
     let own = client.clone();
     let work = async move |guard: &Guard| {
         tokio::task::yield_now().await;
@@ -230,7 +230,7 @@ async fn keys_have_conditions_and_guards_and_watches_tell_every_change_once() {
     guard.release().await.unwrap();
     assert!(matches!(stale.put("v3").await, Err(Error::Refused(Refusal::GuardFailed { .. }))));
     assert!(client.key("config").delete().await.unwrap());
-    // The same request again is answered, not done again.
+    // The repeated request is answered and not executed again.
     for _ in 0..2 {
         let id = tenure::RequestId::from("job-7".to_owned());
         client.key("once").again(id).put("1").await.unwrap();
@@ -242,7 +242,7 @@ async fn keys_have_conditions_and_guards_and_watches_tell_every_change_once() {
         revisions.push(watch.next().await.unwrap().unwrap().revision);
     }
     assert_eq!(revisions[..2], [first, second]);
-    // The same history, from a revision on.
+    // A watch from a revision returns the same history.
     let mut again = client.watch("config").from(second).await.unwrap();
     assert_eq!(again.next().await.unwrap().unwrap().revision, second);
 }
@@ -270,7 +270,7 @@ async fn many_take_turns_one_at_a_time_and_nobody_is_forgotten() {
         tasks.spawn(async move {
             let mut last = None;
             for round in 0..20 {
-                // In turns on a lease of its own and on one that goes on.
+                // Alternate between a lease of its own and one that continues.
                 let own = round % 2 == 0;
                 let guard =
                     if own { client.lock("x").await } else { lease.lock("x").await }.unwrap();
@@ -283,18 +283,18 @@ async fn many_take_turns_one_at_a_time_and_nobody_is_forgotten() {
             }
         });
     }
-    // A wake-up that was lost would leave everyone waiting.
+    // A lost wake-up would leave every task waiting.
     tokio::time::timeout(DEADLINE, tasks.join_all()).await.unwrap();
 }
 
-// Stopping a member blocks: the client goes on beside it.
+// Stopping a member blocks, so the client runs on another thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_of_another_cluster_is_never_taken_for_one_of_ours() {
     let (ours, other) = (Alone::start(), Alone::start());
     let addresses = format!("{},{}", ours.running.clients, other.running.clients);
     let client = Client::builder().addresses(&addresses).name("a").timeout(Duration::from_secs(2));
     let client = client.connect().await.unwrap();
-    // In both clusters the first lease has the same numbers: only the cluster tells them apart.
+    // In both clusters the first lease has the same numbers; only the cluster id tells them apart.
     let guard = client.lock("deploy").ttl(Duration::from_secs(2)).await.unwrap();
     let stranger = |it: &tenure::Tried| {
         it.outcome.contains("another cluster") || it.outcome.contains("not the one")
@@ -387,7 +387,7 @@ async fn one_that_waits_for_long_does_not_hold_up_the_other_requests_of_its_leas
     let slow = lease.lock("slow").independent();
     let slow = tokio::spawn(async move { slow.await });
     until("b queues", async || waiting(&a, "slow").await == 1).await;
-    // More requests than the cluster remembers behind one that is not answered.
+    // More requests than the cluster remembers, behind one that is not answered.
     for _ in 0..300 {
         lease.lock("fast").await.unwrap().release().await.unwrap();
     }
@@ -408,8 +408,8 @@ async fn a_release_that_nobody_waits_for_is_done_all_the_same() {
         drop(release);
         until("it is free", async || client.show(lock).await.unwrap().is_none()).await;
     }
-    // It was that one lock that was given back: its lease goes on, and the next in the process has its turn, if only
-    // after the answer has been heard here too.
+    // Only that one lock was released. Its lease continues, and the next request in the process proceeds once the
+    // client has received the answer.
     lease.check().unwrap();
     let next = tokio::time::timeout(Duration::from_secs(60), lease.lock("under")).await;
     next.expect("it is its turn").unwrap().release().await.unwrap();
@@ -423,7 +423,7 @@ async fn polled_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 fn whoever_waits_for_an_answer_is_told_when_the_runtime_of_the_client_ends() {
     let member = Alone::start();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // It runs only while something is waited for on it: what is asked later is not sent.
+    // This runtime runs only inside `block_on`, so what the client queues later is not sent.
     let (theirs, ours) = (runtime(), runtime());
     let (lease, guard) = theirs.block_on(async {
         let client = member.client("a").await;
@@ -445,7 +445,7 @@ fn whoever_waits_for_an_answer_is_told_when_the_runtime_of_the_client_ends() {
     });
 }
 
-/// The sum of a figure of the member, over all of its labels that have this in them.
+/// The sum of a metric of the member over all label sets that contain `label`.
 async fn figure(member: &Alone, name: &str, label: &str) -> u64 {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let address = member.running.clients;
@@ -474,7 +474,7 @@ async fn all_leases_of_a_client_are_renewed_by_one_command() {
     until("each is renewed three times", async || renewed().await >= LEASES * 3).await;
     let commands = figure(&member, "tenure_request_seconds_count", "\"renew\"").await;
     let renewed = renewed().await;
-    // They were granted one after the other, and are renewed together from the first time on.
+    // The leases were granted one after the other, and are renewed together from the first renewal on.
     assert!(commands > 0 && commands <= renewed / 10, "{commands} commands, {renewed} renewals");
     leases.iter().for_each(|lease| lease.check().unwrap());
 }

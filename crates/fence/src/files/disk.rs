@@ -1,4 +1,4 @@
-//! How does something on disk become durable, or go away?
+//! Makes files and directories durable, and removes them.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -11,7 +11,7 @@ pub(super) fn sync_dir(path: &Path) -> Result<(), Error> {
     File::open(path).and_then(|dir| dir.sync_all()).map_err(disk("sync", path))
 }
 
-/// Makes everything below a directory durable, and itself.
+/// Makes a directory and everything below it durable.
 pub(super) fn sync_tree(path: &Path) -> Result<(), Error> {
     for entry in std::fs::read_dir(path).map_err(disk("read", path))? {
         let entry = entry.map_err(disk("read", path))?;
@@ -39,7 +39,7 @@ pub(super) fn link(target: &Path, path: &Path) -> Result<(), Error> {
     std::os::unix::fs::symlink(target, path).map_err(disk("link", path))
 }
 
-/// Where a link leads; nothing if there is none.
+/// Returns the target of a symbolic link, or `None` if there is no link.
 pub(super) fn read_link(path: &Path) -> Result<Option<PathBuf>, Error> {
     match std::fs::read_link(path) {
         Ok(target) => Ok(Some(target)),
@@ -48,7 +48,7 @@ pub(super) fn read_link(path: &Path) -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// The names in a directory.
+/// Returns the names in a directory.
 pub(super) fn names(path: &Path) -> Result<Vec<String>, Error> {
     let entries = std::fs::read_dir(path).map_err(disk("read", path))?;
     let name = |entry: io::Result<std::fs::DirEntry>| {

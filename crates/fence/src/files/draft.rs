@@ -1,4 +1,4 @@
-//! Where is data written before anybody sees it?
+//! Implements drafts: private directories for data that is not published yet.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -9,18 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::disk::{names, remove_if_there, sync_dir, sync_tree};
 use super::{Error, disk};
 
-/// A directory of one writer's own, which becomes the data when it is published.
+/// A directory private to one writer, which becomes the data when it is published.
 #[derive(Debug)]
 pub struct Draft {
     path: PathBuf,
     previous: Option<PathBuf>,
     read_previous: Cell<bool>,
-    /// Locked while its writer lives: nobody takes the draft for an abandoned one.
+    /// Locked while its writer lives, so that no other process takes the draft for an abandoned one.
     lock: File,
 }
 
 impl Draft {
-    /// An empty draft. Made while the guard is held, or it could be taken for abandoned before it is locked.
+    /// Makes an empty draft. The caller holds the guard; otherwise another process could take the draft for abandoned
+    /// before it is locked.
     pub(super) fn make(
         dir: &Path,
         _guard: &File,
@@ -32,7 +33,7 @@ impl Draft {
             let path = dir.join("drafts").join(format!("{}-{number}", std::process::id()));
             match std::fs::create_dir(&path) {
                 Ok(()) => break path,
-                // Of a process that had this number, or has it in another container.
+                // The name was used by a process with the same id: an earlier one, or one in another container.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(disk("make", &path)(error)),
             }
@@ -42,13 +43,13 @@ impl Draft {
         Ok(Self { path, previous, read_previous: Cell::new(false), lock })
     }
 
-    /// The directory to write into.
+    /// Returns the directory to write into.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The data that this draft will replace, for those who change it rather than write it anew; it must not be
-    /// written to. After this was called the draft is only published if that data has not been replaced since.
+    /// Returns the data that this draft will replace, for writers that change it rather than write it anew. The caller
+    /// must not write to it. After this call, the draft is only published if that data has not been replaced since.
     pub fn previous(&self) -> Option<&Path> {
         self.read_previous.set(true);
         self.previous.as_deref()
@@ -62,7 +63,7 @@ impl Draft {
         sync_tree(&self.path)
     }
 
-    /// Moves the draft to where it stays.
+    /// Moves the draft to its final place.
     pub(super) fn publish(self, to: &Path) -> Result<(), Error> {
         std::fs::rename(&self.path, to).map_err(disk("rename", &self.path))?;
         sync_dir(to.parent().expect("data has a directory"))
@@ -71,13 +72,14 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Published, it is no longer there. Otherwise it was refused; what cannot be removed now is abandoned.
+        // A published draft is no longer there. Any other was refused; if it cannot be removed now, a later write
+        // removes it as abandoned.
         let _ = std::fs::remove_dir_all(&self.path);
         let _ = self.lock.unlock();
     }
 }
 
-/// Removes the drafts that nobody has locked. The guard is held.
+/// Removes the drafts that no process has locked. The caller holds the guard.
 pub(super) fn remove_abandoned(dir: &Path) -> Result<(), Error> {
     let drafts = dir.join("drafts");
     for name in names(&drafts)? {

@@ -1,13 +1,13 @@
-//! How does a directory of files refuse stale tokens?
+//! Fences a directory of files: refuses writes with stale tokens.
 //!
 //! Data and floor are published together, by renaming one symbolic link:
 //!
 //! ```text
-//! DIR/current            -> versions/00000000000000000012      what everybody reads
+//! DIR/current            -> versions/00000000000000000012      what readers read
 //!     versions/…12/floor    the floors that belong to this data
 //!     versions/…12/data  -> ../../data/00000000000000000012    DIR/current/data/… are the files
-//!     drafts/               data that is being written, by whoever
-//!     guard                 locked from looking at the floor until the link is renamed
+//!     drafts/               data that writers are preparing
+//!     guard                 locked from the check of the floor until the link is renamed
 //! ```
 //!
 //! ```
@@ -19,9 +19,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Every step is synced before the next: after a crash at any moment the link shows one whole version, and everything
-//! that was acknowledged is in it or in a later one. Whoever writes into `data` without the fence is not stopped by
-//! it, and the lock on `guard` is advisory and local: the directory belongs on a file system of one machine.
+//! Every step is synced before the next one. After a crash at any moment the link shows one whole version, and every
+//! acknowledged write is in it or in a later one. The fence does not stop a process that writes into `data` directly.
+//! The lock on `guard` is advisory and local, so the directory belongs on a file system of one machine.
 
 mod disk;
 mod draft;
@@ -37,18 +37,19 @@ use crate::rule::{Floor, Touch};
 use self::disk::{names, sync_dir, write_synced};
 pub use self::draft::Draft;
 
-/// Published versions that stay: the current one, and the one that somebody may just be reading.
+/// The number of published versions to keep: the current one, and the previous one, which a process may still be
+/// reading.
 const VERSIONS_KEPT: u64 = 2;
 
-/// Why it did not write, or may not have.
+/// Why the fence did not write, or may not have.
 pub type Error = crate::Error<Failure>;
 
-/// What happened to the files.
+/// A failure of the files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The draft was made from data that somebody replaced in the meantime, under the same token or as a shared
-    /// holder. Nothing was changed; do it again.
+    /// The draft was made from data that another writer replaced in the meantime, under the same token or as a shared
+    /// holder. Nothing was changed; repeat the write.
     #[error("the data that the draft was made from has been replaced")]
     Changed,
     /// The caller's own function failed. Nothing was changed.
@@ -57,29 +58,29 @@ pub enum Failure {
     /// The disk failed. The write may have happened.
     #[error("{what}")]
     Disk {
-        /// What was being done, and where.
+        /// The failed operation and its path.
         what: String,
-        /// Why it failed.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A directory whose files refuse stale tokens.
+/// A directory that refuses writes with stale tokens.
 #[derive(Clone, Debug)]
 pub struct FileFence {
     dir: PathBuf,
 }
 
-/// What the link shows.
+/// The version that the link shows.
 struct Current {
-    /// 0 before the first one.
+    /// The version number; 0 before the first one.
     version: u64,
     floors: Floors,
     data: Option<PathBuf>,
 }
 
 impl FileFence {
-    /// A fence in this directory, which is made if it is not there.
+    /// Opens the fence of a directory, and creates the directory if it does not exist.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self, Error> {
         let fence = Self { dir: dir.into() };
         for part in ["drafts", "data", "versions"] {
@@ -91,10 +92,10 @@ impl FileFence {
         Ok(fence)
     }
 
-    /// Replaces the data with what `write` puts into the draft, or says why not.
+    /// Replaces the data with what `write` puts into the draft, or returns why not.
     ///
-    /// The draft is written without any lock, so that a slow or frozen writer holds up nobody. The floor is looked at
-    /// before, to spare the effort, and again when it is published, which is what counts.
+    /// The fence holds no lock while the draft is written, so a slow or frozen writer blocks no other. It checks the
+    /// floor before, to save the effort, and again when it publishes the draft; the second check decides.
     pub fn write<'a>(
         &self,
         at: impl Into<LockSlot<'a>>,
@@ -116,14 +117,14 @@ impl FileFence {
         }
         let next = current.version + 1;
         let data = self.data_path(next);
-        // A writer that was killed may have come this far.
+        // A writer that was killed may have left this directory.
         disk::remove_if_there(&data)?;
         draft.publish(&data)?;
         self.publish(next, &current.floors, Some(&data))
     }
 
-    /// Raises the floor and leaves the data, right after the lock was acquired: from then on nothing older is
-    /// accepted.
+    /// Raises the floor and leaves the data as it is. Call it right after the lock was acquired: from then on the fence
+    /// accepts nothing older.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -144,18 +145,18 @@ impl FileFence {
         self.publish(current.version + 1, &current.floors, current.data.as_deref())
     }
 
-    /// The directory with the data as it is now; nothing before the first write. It is never changed, and stays
-    /// until two more versions have been published.
+    /// Returns the directory with the current data, or `None` before the first write. The directory is never changed,
+    /// and stays until two more versions have been published.
     pub fn data(&self) -> Result<Option<PathBuf>, Error> {
         Ok(self.current()?.data)
     }
 
-    /// The floor of a lock and slot.
+    /// Returns the floor of a lock and slot.
     pub fn floor<'a>(&self, at: impl Into<LockSlot<'a>>) -> Result<Floor, Error> {
         Ok(self.current()?.floors.get(at.into()))
     }
 
-    /// Waits until nobody else is between looking at the floor and renaming the link.
+    /// Waits until no other writer is between its check of the floor and the rename of the link.
     fn guard(&self) -> Result<File, Error> {
         let path = self.dir.join("guard");
         let file =
@@ -164,7 +165,7 @@ impl FileFence {
         Ok(file)
     }
 
-    /// Makes a version of floors and data, and lets the link show it. The guard is held.
+    /// Creates a version of floors and data, and points the link to it. The caller holds the guard.
     fn publish(&self, version: u64, floors: &Floors, data: Option<&Path>) -> Result<(), Error> {
         let versions = self.dir.join("versions");
         let name = version_name(version);
@@ -183,12 +184,12 @@ impl FileFence {
         disk::link(&Path::new("versions").join(&name), &next)?;
         std::fs::rename(&next, &current).map_err(disk("rename", &next))?;
         sync_dir(&self.dir)?;
-        // The write is done. What cannot be tidied up now is tried again after the next one.
+        // The write is done. Files that cannot be removed now are tried again after the next write.
         let _ = self.tidy(version);
         Ok(())
     }
 
-    /// Removes old versions, data that no version has, and drafts of writers that are gone.
+    /// Removes old versions, data that no version refers to, and drafts of writers that are gone.
     fn tidy(&self, newest: u64) -> Result<(), Error> {
         let oldest = version_name((newest + 1).saturating_sub(VERSIONS_KEPT));
         let (versions, data) = (self.dir.join("versions"), self.dir.join("data"));
@@ -209,7 +210,7 @@ impl FileFence {
     }
 
     fn current(&self) -> Result<Current, Error> {
-        // A version may be tidied away between looking at the link and reading it; then there is a newer one.
+        // A version may be removed between the read of the link and the read of its files; then there is a newer one.
         loop {
             let link = self.dir.join("current");
             let Some(target) = disk::read_link(&link)? else {
@@ -226,7 +227,8 @@ impl FileFence {
                 Err(error) => return Err(disk("read", &made)(error)),
             };
             let data = disk::read_link(&made.join("data"))?;
-            // What is not there may have been there: what the link still shows is never tidied away.
+            // A missing file was removed only if the link has moved on: the version that the link shows is never
+            // removed.
             if (text.is_none() || data.is_none()) && disk::read_link(&link)? != Some(target) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What does a client read that was not let in?
+//! Builds the HTTP responses of the fence.
 
 use std::fmt::Write as _;
 
@@ -12,16 +12,16 @@ use super::body::FencedBody;
 use super::turnstile::Denied;
 use super::verify::Unproven;
 
-/// The header in which a request names its token.
+/// The header in which a request carries its token.
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 
-/// The header in which a refusal names the floor: the smallest token that would have been let in.
+/// The header in which a refusal carries the floor: the smallest token that would have been accepted.
 pub const FENCING_FLOOR: HeaderName = HeaderName::from_static("fencing-floor");
 
-/// The header in which every refusal repeats its reason, for whoever does not look into bodies.
+/// The header in which every refusal repeats its reason, for clients that do not read bodies.
 pub const TENURE_REASON: HeaderName = HeaderName::from_static("tenure-reason");
 
-/// An answer before it has a body.
+/// A refusal before it has a body.
 pub(super) struct Said {
     reason: Reason,
     message: String,
@@ -87,7 +87,7 @@ impl Said {
     }
 }
 
-/// The floor, for whoever asks for it.
+/// Builds the response to a query of the floor.
 pub(super) fn floor<B>(at: LockSlot<'_>, floor: Floor) -> Response<FencedBody<B>> {
     let [x, s, u] = floor.numbers();
     let slot = at.slot.map_or("null".to_owned(), |slot| slot.to_string());
@@ -97,7 +97,7 @@ pub(super) fn floor<B>(at: LockSlot<'_>, floor: Floor) -> Response<FencedBody<B>
     with_floor(json(StatusCode::OK, text), floor)
 }
 
-/// The floor was raised.
+/// Builds the response to a raise of the floor.
 pub(super) fn raised<B>(floor: Floor) -> Response<FencedBody<B>> {
     let mut response = Response::new(FencedBody::said(String::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -119,7 +119,7 @@ fn json<B>(status: StatusCode, text: String) -> Response<FencedBody<B>> {
     response
 }
 
-/// A text as JSON has it.
+/// Quotes a text as a JSON string.
 fn quoted(text: &str) -> String {
     let mut to = String::with_capacity(text.len() + 2);
     to.push('"');

@@ -1,4 +1,4 @@
-//! How long does a response last?
+//! Wraps response bodies, so that a request counts as running until its body was sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::turnstile::Entered;
 
 pin_project_lite::pin_project! {
-    /// The service's body, or the fence's own. A request has ended when its body was sent, or dropped.
+    /// The body of the service, or of the fence's own response. A request ends when its body was sent or dropped.
     #[derive(Debug)]
     pub struct FencedBody<B> {
         #[pin]
@@ -20,12 +20,12 @@ pin_project_lite::pin_project! {
 }
 
 impl<B> FencedBody<B> {
-    /// What the service answers.
+    /// Wraps a response of the service.
     pub(super) fn service(body: B, entered: Option<Entered>) -> Self {
         Self { service: Some(body), said: None, entered }
     }
 
-    /// What the fence answers.
+    /// Creates a response of the fence.
     pub(super) fn said(text: String) -> Self {
         Self {
             service: None,

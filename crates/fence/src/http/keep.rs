@@ -1,4 +1,4 @@
-//! Where does a layer keep its floor, so that a restart does not forget it?
+//! Keeps the floor of an HTTP layer durably, so that it survives a restart.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -8,13 +8,12 @@ use crate::claim::LockSlot;
 use crate::floors::Floors;
 use crate::rule::Floor;
 
-/// Keeps one floor durably. Only one fence uses it at a time.
+/// Keeps one floor durably. Only one fence may use it at a time.
 pub trait Keep: Send + 'static {
-    /// The floor that was kept last.
+    /// Returns the floor that was kept last.
     fn load(&mut self) -> io::Result<Floor>;
 
-    /// Keeps a floor in the place of the last one. It is durable when this returns; on an error either of the two is
-    /// kept.
+    /// Replaces the kept floor. The new one is durable when this returns. On an error, either of the two is kept.
     fn keep(&mut self, floor: Floor) -> io::Result<()>;
 }
 
@@ -32,12 +31,12 @@ pub struct FloorFile {
     path: PathBuf,
     lock: String,
     slot: Option<u32>,
-    /// Another file than the floor's, which is replaced at every change.
+    /// The lock file. It is not the floor's own file, because that one is replaced at every change.
     _locked: File,
 }
 
 impl FloorFile {
-    /// The floor of this lock and slot in a file, which is made with the first change.
+    /// Opens the floor of this lock and slot in a file, which is created with the first change.
     pub fn open<'a>(path: impl Into<PathBuf>, at: impl Into<LockSlot<'a>>) -> io::Result<Self> {
         let (path, at) = (path.into(), at.into());
         at.check().map_err(io::Error::other)?;
@@ -59,7 +58,7 @@ impl Keep for FloorFile {
         };
         let at = LockSlot { lock: &self.lock, slot: self.slot };
         let floor = Floors::parse(&text).map(|floors| floors.get(at));
-        // Nothing else in it: a file of another lock is not a floor of this one.
+        // The file must contain nothing else: a file of another lock is not a floor of this one.
         let whole =
             floor.filter(|floor| Floors::one(at, *floor).is_ok_and(|one| one.to_text() == text));
         whole.ok_or_else(|| {

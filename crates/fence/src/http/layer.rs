@@ -1,4 +1,4 @@
-//! How is a service put behind the fence?
+//! Implements the tower layer that puts a service behind a fence.
 
 use std::future::Future;
 use std::io;
@@ -21,20 +21,20 @@ use super::keep::Keep;
 use super::turnstile::Turnstile;
 use super::verify::{BareTokens, Unproven, Verify};
 
-/// Where the floor is shown (`GET`) and raised (`PUT`). The service behind never sees this path.
+/// The path at which the floor is read (`GET`) and raised (`PUT`). The service behind the fence never sees it.
 pub const WELL_KNOWN: &str = "/.well-known/tenure-fence";
 
-/// How long a request waits for lower ones, if nobody says otherwise: the usual ttl is three times that.
+/// The default bound on how long a request waits for requests with lower tokens: a third of the default ttl.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// Whether requests that change nothing need a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reads {
-    /// They do, like all others.
+    /// They need one, like all others.
     #[default]
     Fenced,
-    /// `GET`, `HEAD`, `OPTIONS` and `TRACE` without a token pass by the fence. Only for services that keep to the
-    /// meaning of these.
+    /// `GET`, `HEAD`, `OPTIONS` and `TRACE` without a token bypass the fence. Only for services in which these methods
+    /// change nothing.
     Open,
 }
 
@@ -44,7 +44,7 @@ pub struct FenceLayer {
     fence: Arc<Fence>,
 }
 
-/// A service behind a fence. Handlers find the [`Claim`] among the extensions of the request.
+/// A service behind a fence. Handlers find the [`Claim`] among the request's extensions.
 #[derive(Clone)]
 pub struct FenceService<S> {
     service: S,
@@ -62,12 +62,12 @@ struct Fence {
 }
 
 impl FenceLayer {
-    /// A fence that believes every number, lets nobody wait for longer than five seconds, and asks for a token always.
+    /// Creates a fence that accepts bare numbers, waits at most five seconds, and always requires a token.
     pub fn new<'a>(at: impl Into<LockSlot<'a>>, keep: impl Keep) -> io::Result<Self> {
         Self::waiting(at, keep, WAIT)
     }
 
-    /// The same, with another bound for waiting; whoever reaches it is answered 503.
+    /// Creates the same fence with another bound on waiting. A request that reaches the bound gets a 503.
     pub fn waiting<'a>(
         at: impl Into<LockSlot<'a>>,
         keep: impl Keep,
@@ -86,28 +86,28 @@ impl FenceLayer {
         Ok(Self { fence: Arc::new(fence) })
     }
 
-    /// The same fence, with its own idea of whom to believe.
+    /// Sets how the fence verifies the token header.
     #[must_use]
     pub fn verify(mut self, verify: impl Verify) -> Self {
         Arc::make_mut(&mut self.fence).verify = Arc::new(verify);
         self
     }
 
-    /// The same fence, letting every token through once.
+    /// Admits every token once.
     #[must_use]
     pub fn once(mut self) -> Self {
         Arc::make_mut(&mut self.fence).times = Times::Once;
         self
     }
 
-    /// The same fence, with another rule for requests that change nothing.
+    /// Sets the rule for requests that change nothing.
     #[must_use]
     pub fn reads(mut self, reads: Reads) -> Self {
         Arc::make_mut(&mut self.fence).reads = reads;
         self
     }
 
-    /// What lets requests through, for whoever asks it directly.
+    /// Returns the turnstile, for callers that use it directly.
     pub fn turnstile(&self) -> &Turnstile {
         &self.fence.turnstile
     }
@@ -137,7 +137,8 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        // The one that was found ready goes along; its copy is asked again before it is called.
+        // `poll_ready` was called on this instance, so it serves the request. The clone is polled before its own next
+        // call.
         let again = self.service.clone();
         let service = std::mem::replace(&mut self.service, again);
         let fence = Arc::clone(&self.fence);
@@ -189,7 +190,7 @@ impl Fence {
         let mut given = request.headers().get_all(FENCING_TOKEN).iter();
         let malformed = || Said::unproven(&Unproven::Malformed);
         let text = given.next().ok_or_else(Said::required)?.to_str().map_err(|_| malformed())?;
-        // Of two tokens the wrong one might be believed, here or by the service.
+        // With two tokens, the fence and the service might each trust a different one.
         if given.next().is_some() {
             return Err(malformed());
         }

@@ -1,6 +1,6 @@
-//! How does an HTTP service refuse stale tokens?
+//! Fences an HTTP service: a tower layer that refuses requests with stale tokens.
 //!
-//! A tower layer in front of it. Requests name their token in the header `Fencing-Token`:
+//! Requests carry their token in the header `Fencing-Token`:
 //!
 //! ```
 //! # let dir = tempfile::tempdir()?;
@@ -16,21 +16,21 @@
 //! | the request | answer |
 //! |---|---|
 //! | has no token | 428 `TOKEN_REQUIRED` |
-//! | has a stale one | 412 `STALE_TOKEN`, with the floor in `Fencing-Floor` and in the body |
-//! | has one that may write once and has | 412 `TOKEN_USED` |
-//! | has one that is not proven, or of another incarnation | 403 `FORGED_TOKEN`, 403 `OTHER_INCARNATION` |
-//! | has something else there | 400 `NOT_A_TOKEN` |
-//! | must wait for too long | 503 `FENCE_BUSY`: nothing was done, the floor has risen |
-//! | cannot be let in because the floor cannot be kept | 503 `FENCE_FAILED`: nothing was done |
+//! | has a stale token | 412 `STALE_TOKEN`, with the floor in `Fencing-Floor` and in the body |
+//! | has a token that may write once and has written | 412 `TOKEN_USED` |
+//! | has a token that is not proven, or of another incarnation | 403 `FORGED_TOKEN`, 403 `OTHER_INCARNATION` |
+//! | has something else in the header | 400 `NOT_A_TOKEN` |
+//! | would have to wait for too long | 503 `FENCE_BUSY`: nothing was done, the floor has risen |
+//! | cannot be admitted because the floor cannot be stored | 503 `FENCE_FAILED`: nothing was done |
 //!
-//! A service has no transaction that floor and work could share. So the floor rises first, durably; then whoever
-//! raised it waits until every request that was let in with a lower token has ended, body included; then it is let in
-//! itself. A request ends when its response has been sent or dropped. **Not covered:** work that goes on after that,
+//! A service has no transaction that floor and work could share. The fence therefore raises the floor first, durably.
+//! Then it waits until every request that was admitted with a lower token has ended, body included. Then it admits the
+//! request. A request ends when its response has been sent or dropped. **Not covered:** work that continues after that,
 //! in a task of its own, behind an upgraded connection, or in an upstream that does not notice that its connection was
-//! cut.
+//! closed.
 //!
-//! `PUT /.well-known/tenure-fence` with a token raises the floor and does nothing else (fence-on-acquire); once it has
-//! answered 204, nothing older runs any more. `GET` of the same shows the floor.
+//! `PUT /.well-known/tenure-fence` with a token raises the floor and does nothing else (fence-on-acquire). Once it has
+//! returned 204, nothing older runs any more. `GET` of the same path returns the floor.
 
 mod answer;
 mod body;

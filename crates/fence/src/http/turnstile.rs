@@ -1,4 +1,4 @@
-//! When may a request go through, so that nothing older runs beside it?
+//! Admits requests so that no request with an older token runs beside them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,8 +15,8 @@ use crate::rule::{Floor, Refused, Touch};
 
 use super::keep::Keep;
 
-/// Lets requests through to something that has no transactions: the floor rises first, durably; then one waits until
-/// all lower ones have ended.
+/// Admits requests to a resource without transactions. It raises the floor first, durably, and then waits until all
+/// requests with lower tokens have ended.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -35,7 +35,7 @@ use super::keep::Keep;
 #[derive(Clone)]
 pub struct Turnstile {
     shared: Arc<Shared>,
-    /// Whoever changes the floor or lets somebody in holds it.
+    /// Held while the floor changes or a request is admitted.
     state: Arc<Mutex<State>>,
     wait: Duration,
 }
@@ -48,55 +48,55 @@ struct State {
 #[derive(Default)]
 struct Shared {
     inside: StdMutex<Inside>,
-    /// Told whenever somebody has ended.
+    /// Notified whenever a request has ended.
     ended: Notify,
 }
 
-/// How many are inside under each token, exclusive and shared.
+/// How many requests run under each token, exclusive and shared.
 #[derive(Default)]
 struct Inside(BTreeMap<Token, [usize; 2]>);
 
-/// Why somebody was not let in. Nothing was done on its behalf, except that the floor may have risen.
+/// Why a request was not admitted. Nothing was done on its behalf, except that the floor may have risen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Denied {
-    /// The fence decided, and the answer is no.
+    /// The fence refused the claim.
     #[error("refused by the fence")]
     Refused(#[source] Refused),
-    /// Those with lower tokens have not ended in time. The floor has risen: nothing lower comes in any more.
+    /// Requests with lower tokens have not ended in time. The floor has risen, so nothing lower is admitted any more.
     #[error("those that came before have not ended within {0:?}")]
     Busy(Duration),
-    /// The floor could not be kept.
+    /// The floor could not be stored.
     #[error("the floor could not be kept")]
     Keep(#[source] io::Error),
 }
 
-/// Somebody who was let in. Dropping it says that the work has ended.
+/// An admitted request. Dropping it declares that the work has ended.
 pub struct Entered {
     shared: Arc<Shared>,
     claim: Claim,
 }
 
 impl Turnstile {
-    /// A turnstile that goes on from the floor that was kept. `wait` bounds how long anybody waits for others.
+    /// Creates a turnstile that continues from the stored floor. `wait` bounds how long a request waits for others.
     pub fn new(mut keep: impl Keep, wait: Duration) -> io::Result<Self> {
         let floor = keep.load()?;
         let state = State { floor, keep: Box::new(keep) };
         Ok(Self { shared: Arc::default(), state: Arc::new(Mutex::new(state)), wait })
     }
 
-    /// Waits for the turn of a claim, until the work of everybody before has ended.
+    /// Admits a claim, once all work with lower tokens that it must not run beside has ended.
     pub async fn enter(&self, claim: Claim, touch: Touch) -> Result<Entered, Denied> {
         let until = Instant::now() + self.wait;
         let busy = |_| Denied::Busy(self.wait);
         loop {
             let mut ended = pin!(self.shared.ended.notified());
-            // From here on no end is missed.
+            // Subscribed: from here on no end is missed.
             ended.as_mut().enable();
             let lock = Arc::clone(&self.state).lock_owned();
             let mut state = timeout_at(until, lock).await.map_err(busy)?;
             let clear = !self.shared.inside().has_before(claim);
-            // Waiting must not use a token up, but must keep lower ones out.
+            // A request that still has to wait must not use its token up, but must keep lower ones out.
             let touch = if clear { touch } else { Touch::Raise };
             let next = state.floor.admit(claim, touch).map_err(Denied::Refused)?;
             if next != state.floor {
@@ -116,14 +116,14 @@ impl Turnstile {
         self.enter(claim, Touch::Raise).await.map(drop)
     }
 
-    /// The floor as it is now.
+    /// Returns the current floor.
     pub async fn floor(&self) -> Floor {
         self.state.lock().await.floor
     }
 }
 
-/// Keeps a floor, then goes by it. On a thread of its own with the state in hand: a caller that goes away meanwhile
-/// must not let a later floor be overwritten by this one.
+/// Stores a floor, then puts it into effect. It runs on a blocking thread that owns the state: if the caller goes away
+/// meanwhile, this floor must not overwrite a later one.
 async fn kept(
     mut state: OwnedMutexGuard<State>,
     next: Floor,
@@ -138,13 +138,13 @@ async fn kept(
 
 impl Shared {
     fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
-        // Counting cannot leave it half done.
+        // The counters cannot be left half changed, so a poisoned lock is safe to use.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Inside {
-    /// Whether somebody with a lower token is inside that this claim must not run beside.
+    /// Whether a request with a lower token runs that this claim must not run beside.
     fn has_before(&self, claim: Claim) -> bool {
         let mut before = self.0.range(..claim.token);
         match claim.mode {
@@ -175,7 +175,7 @@ fn column(mode: Mode) -> usize {
 }
 
 impl Entered {
-    /// What was let in.
+    /// Returns the admitted claim.
     pub fn claim(&self) -> Claim {
         self.claim
     }

@@ -1,15 +1,15 @@
-//! What does the text in the header prove?
+//! Defines how the fence verifies the token header.
 
 use crate::claim::{Claim, LockSlot};
 use crate::text::parse_token;
 
-/// Reads the header `Fencing-Token`, and says whether to believe it.
+/// Parses the header `Fencing-Token`, and decides whether to trust it.
 ///
 /// ```
 /// use tenure_fence::http::{Unproven, Verify};
 /// use tenure_fence::{Claim, LockSlot, parse_token};
 ///
-/// /// Tokens with a word that only friends know. (A signature would be better.)
+/// /// Tokens with a shared password. (A signature would be better.)
 /// struct Password;
 ///
 /// impl Verify for Password {
@@ -20,7 +20,7 @@ use crate::text::parse_token;
 /// }
 /// ```
 pub trait Verify: Send + Sync + 'static {
-    /// The claim for this lock and slot that the text proves.
+    /// Returns the claim for this lock and slot that the text proves.
     fn verify(&self, text: &str, at: LockSlot<'_>) -> Result<Claim, Unproven>;
 }
 
@@ -28,15 +28,15 @@ pub trait Verify: Send + Sync + 'static {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unproven {
-    /// It is not even of the form.
+    /// The text does not have the form of a token.
     #[error("this is not a token")]
     Malformed,
-    /// It claims what it does not prove, for the reason given.
+    /// The text claims what it does not prove, for the reason given.
     #[error("the token is not proven: {0}")]
     Forged(String),
 }
 
-/// Believes every number. Enough where all clients are honest: it stops those that are late, not those that lie.
+/// Accepts every number. Enough where all clients are honest: it stops late writers, not writers that lie.
 #[derive(Clone, Copy, Debug)]
 pub struct BareTokens;
 

@@ -1,27 +1,28 @@
-//! How does an object store refuse stale tokens?
+//! Fences the objects of an object store: refuses writes with stale tokens.
 //!
-//! The floor is in the metadata of the object that it protects. A write reads it, asks the rule, and puts data and
-//! raised floor back on condition that the object is still the one that was read. The provider's version is that
-//! condition and nothing else: it is never compared with a token.
+//! The floor is in the metadata of the object that it protects. A write reads it, applies the rule, and puts data and
+//! raised floor back on condition that the object has not changed since. The provider's version serves only as that
+//! condition; it is never compared with a token.
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! # let token = tenure_fence::Token::from_u64(7).unwrap();
 //! let store = std::sync::Arc::new(object_store::memory::InMemory::new());    // or S3, GCS, Azure
-//! let fence = tenure_fence::object::ObjectFence::open(store).await?;         // refuses stores that cannot do it
+//! let fence = tenure_fence::object::ObjectFence::open(store).await?;         // refuses unsuitable stores
 //! let path = object_store::path::Path::from("reports/today");
 //! fence.put(&path, "reports", token, "all is well").await?;                  // refused if stale
 //! assert_eq!(fence.get(&path).await?.unwrap(), "all is well");
 //! # Ok::<(), tenure_fence::object::Error>(()) }).unwrap();
 //! ```
 //!
-//! **The tail.** On S3 the version (ETag) is a hash of the bytes: writing the same bytes under another token gives the
-//! same version, and a stale writer that had looked before would still find its condition met. [`ObjectFence::open`]
-//! finds out whether the store is like that. If so every object gets a last line of 41 bytes that no two writes share;
-//! [`ObjectFence::get`] takes it off, and the object's metadata `tenuretail` tells others how long it is.
+//! **The tail.** On S3 the version (ETag) is a hash of the bytes. Writing the same bytes under another token gives the
+//! same version, and a stale writer that had read the object before would still find its condition met.
+//! [`ObjectFence::open`] probes whether the store behaves like that. If so, every object gets a last line of 41 bytes
+//! that no two writes share; [`ObjectFence::get`] removes it, and the object's metadata `tenuretail` tells other
+//! readers how long it is.
 //!
-//! Whoever writes the object without the fence, or deletes it, removes the floor: grant that right to nobody else
-//! ([`ObjectFence::delete`] keeps the floor). An object is read and written as a whole.
+//! A client that writes or deletes the object without the fence removes the floor. Grant that permission to no other
+//! client ([`ObjectFence::delete`] keeps the floor). An object is read and written as a whole.
 
 mod probe;
 
@@ -38,37 +39,37 @@ use crate::claim::{Claim, LockSlot};
 use crate::floors::Floors;
 use crate::rule::{Floor, Touch};
 
-/// Metadata: the floors. Only letters, since every provider allows those.
+/// The metadata key of the floors. Only letters, which every provider allows.
 const FLOOR: &str = "tenurefloor";
-/// Metadata: which write made this object, so that one that was repeated on its way knows itself.
+/// The metadata key of the write's id, so that a write that was repeated on its way recognises itself.
 const WRITE: &str = "tenurewrite";
-/// Metadata: how many bytes at the end are not data.
+/// The metadata key of the tail's length: how many bytes at the end are not data.
 const TAIL: &str = "tenuretail";
-/// Metadata: there is no data, only a floor.
+/// The metadata key that marks an object without data, which only keeps a floor.
 const EMPTY: &str = "tenureempty";
 
-/// How often a write that met another one looks again. Each time somebody else has won.
+/// How often a write that lost a race tries again. Each loss means that another write succeeded.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Why it did not write, or may not have.
+/// Why the fence did not write, or may not have.
 ///
-/// A refusal after the provider's client repeated a request whose answer was lost can mean that the write was done
-/// first and has been replaced by a later token's since.
+/// If the provider's client repeated a request whose answer was lost, a refusal can also mean that the write was done
+/// first, and was then replaced by a write with a later token.
 pub type Error = crate::Error<Failure>;
 
-/// What the store did.
+/// A failure of the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The store cannot do what a fence needs. Nothing was changed.
+    /// The store lacks something that a fence needs. Nothing was changed.
     #[error("{store} cannot be fenced: {why}")]
     Unfit {
-        /// The store.
+        /// The name of the store.
         store: String,
-        /// What it lacks.
+        /// What the store lacks.
         why: String,
     },
-    /// Others wrote the same object again and again. Nothing was changed.
+    /// Other writers kept changing the same object. Nothing was changed.
     #[error("the object changed {ATTEMPTS_MAX} times while it was to be written")]
     Contended,
     /// Any other failure. The write may have happened.
@@ -76,29 +77,29 @@ pub enum Failure {
     Store(#[source] object_store::Error),
 }
 
-/// An object store whose objects refuse stale tokens.
+/// An object store that refuses writes with stale tokens.
 #[derive(Clone, Debug)]
 pub struct ObjectFence {
     store: Arc<dyn ObjectStore>,
     versions: Versions,
 }
 
-/// What the provider's version of an object tells apart.
+/// What the provider's version of an object distinguishes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Versions {
-    /// Two writes, always.
+    /// Any two writes.
     Writes,
-    /// Two contents only.
+    /// Two different contents only.
     Contents,
 }
 
-/// An object as it was found.
+/// An object as it was read.
 struct Found {
     floors: Floors,
     write: Option<String>,
     version: UpdateVersion,
     attributes: Attributes,
-    /// `None` where only a floor is kept, or only the head was asked for.
+    /// The data; `None` where only a floor is kept, or only the head was read.
     data: Option<Bytes>,
 }
 
@@ -110,14 +111,14 @@ enum Change {
 }
 
 impl ObjectFence {
-    /// A fence over a store, after trying whether the store can do it: with five small writes to an object under
+    /// Opens a fence over a store, and probes whether the store is suitable: with five small writes to an object under
     /// `tenure-fence-probe/`, which is removed again.
     pub async fn open(store: Arc<dyn ObjectStore>) -> Result<Self, Error> {
         let versions = probe::versions(store.as_ref()).await?;
         Ok(Self { store, versions })
     }
 
-    /// Replaces the object, or says why not. Its other attributes stay as they are.
+    /// Replaces the object, or returns why not. Its other attributes stay as they are.
     pub async fn put<'a>(
         &self,
         path: &Path,
@@ -128,7 +129,7 @@ impl ObjectFence {
         self.put_with(path, at, claim, data, Attributes::new()).await
     }
 
-    /// The same, with attributes to set (content type and the like).
+    /// Replaces the object and sets attributes, such as the content type.
     pub async fn put_with<'a>(
         &self,
         path: &Path,
@@ -151,8 +152,8 @@ impl ObjectFence {
         self.change(path, at.into(), (claim.into(), Touch::Write), Change::Delete).await
     }
 
-    /// Raises the floor and leaves the data, right after the lock was acquired: from then on nothing older is
-    /// accepted. Reads the object and writes it back, whatever its size.
+    /// Raises the floor and leaves the data as it is. Call it right after the lock was acquired: from then on the fence
+    /// accepts nothing older. Reads the object and writes it back, whatever its size.
     pub async fn raise<'a>(
         &self,
         path: &Path,
@@ -162,12 +163,12 @@ impl ObjectFence {
         self.change(path, at.into(), (claim.into(), Touch::Raise), Change::Raise).await
     }
 
-    /// The data, without what the fence added; nothing if there is none.
+    /// Returns the data without the fence's additions, or `None` if there is none.
     pub async fn get(&self, path: &Path) -> Result<Option<Bytes>, Error> {
         Ok(self.find(path, Part::Whole).await?.and_then(|found| found.data))
     }
 
-    /// The floor of a lock and slot at this object.
+    /// Returns the floor of a lock and slot at this object.
     pub async fn floor<'a>(
         &self,
         path: &Path,
@@ -197,7 +198,7 @@ impl ObjectFence {
             let (payload, options) = self.next(found, &change, &floors, &write);
             match self.store.put_opts(path, payload, options).await {
                 Ok(_) => return Ok(()),
-                // Somebody was faster: what the rule said of the floor that was there says nothing any more.
+                // Another write was faster. The rule's answer was for the old floor, so read the new one.
                 Err(error) if lost_race(&error) => {}
                 Err(error) => return Err(failed(self.store.as_ref(), error)),
             }
@@ -278,7 +279,7 @@ impl ObjectFence {
     }
 }
 
-/// How much of an object is read.
+/// How much of an object to read.
 #[derive(Clone, Copy)]
 enum Part {
     Head,
@@ -300,7 +301,7 @@ fn failed(store: &dyn ObjectStore, error: object_store::Error) -> Error {
     }
 }
 
-/// 32 hexadecimal digits that no other write has.
+/// Creates 32 hexadecimal digits that no other write has.
 fn nonce() -> Result<String, Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {

@@ -1,6 +1,6 @@
-//! Can this store be fenced, and what do its versions tell apart?
+//! Probes whether a store can be fenced, and what its versions distinguish.
 //!
-//! Believing a store that ignores a condition would be worse than having no fence, so it is tried.
+//! Trusting a store that ignores a condition would be worse than having no fence, so the fence tries it out.
 
 use object_store::path::Path;
 use object_store::{
@@ -14,7 +14,7 @@ use super::{Error, FLOOR, Failure, Versions, failed, lost_race, nonce};
 pub(super) async fn versions(store: &dyn ObjectStore) -> Result<Versions, Error> {
     let path = Path::from(format!("tenure-fence-probe/{}", nonce()?));
     let found = Probe { store, path: &path }.run().await;
-    // Left behind it harms nobody, and not every writer has the right to delete.
+    // A leftover probe object is harmless, and not every writer has the permission to delete.
     let _ = store.delete(&path).await;
     found
 }
@@ -57,7 +57,7 @@ impl Probe<'_> {
         Ok(versions)
     }
 
-    /// The version it has now, or that the condition did not hold.
+    /// Writes the probe object, and returns its new version, or that the condition did not hold.
     async fn put(
         &self,
         mode: PutMode,
@@ -90,7 +90,7 @@ fn attribute() -> Attribute {
 }
 
 fn alike(one: &UpdateVersion, other: &UpdateVersion) -> bool {
-    // S3 compares the ETag alone, also where it gives versions; others only have one of the two.
+    // S3 compares only the ETag, even where it has versions; other stores have only one of the two.
     match (&one.e_tag, &other.e_tag) {
         (Some(one), Some(other)) => one == other,
         _ => one.version == other.version,

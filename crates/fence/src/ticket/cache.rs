@@ -1,7 +1,7 @@
-//! How is a ticket that was verified recognised when it comes again?
+//! Caches verified tickets, so that a repeated one is recognised by its whole text.
 //!
-//! By its whole text. What is asked for stays: there are two generations, and when the young one is full it becomes
-//! the old one, whose rest is forgotten.
+//! Tickets in use stay: there are two generations. When the young one is full it becomes the old one, and the previous
+//! old one is dropped.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::Ticket;
 
-/// Tickets in one generation. Two of them with the longest tickets take some 20 MiB, with usual ones 3 MiB.
+/// The number of tickets in one generation. Two generations of the longest tickets take some 20 MiB, of usual ones 3
+/// MiB.
 const GENERATION: usize = 2_048;
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Why does a ticket prove nothing?
+//! Defines why a ticket is refused.
 
 use tenure_types::Epoch;
 
@@ -10,99 +10,99 @@ use crate::reason::TicketReason;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Forged {
-    /// It is longer than any ticket.
+    /// The text is longer than any ticket.
     #[error("a ticket has at most {TICKET_BYTES_MAX} bytes")]
     TooLong,
-    /// It is no ticket at all.
+    /// The text is not a ticket.
     #[error("this is no ticket: {0}")]
     NotATicket(&'static str),
-    /// It says to be signed in another way, or not at all. Only EdDSA is taken, whatever a ticket asks for.
+    /// The ticket names another signature algorithm, or none. Only EdDSA is accepted, whatever a ticket asks for.
     #[error("a ticket is signed with EdDSA, not with `{said}`")]
     Algorithm {
-        /// What it says.
+        /// The algorithm that the ticket names.
         said: String,
     },
     /// The signature is missing.
     #[error("the signature was taken off")]
     Unsigned,
-    /// Nobody with this key is known.
+    /// No known key has this id.
     #[error("no member signs with key `{key}`")]
     UnknownKey {
-        /// Which.
+        /// The id of the key.
         key: String,
     },
-    /// The key was taken back: rotated, or its member removed.
+    /// The key was retired: rotated, or its member was removed.
     #[error("key `{key}` was retired")]
     RetiredKey {
-        /// Which.
+        /// The id of the key.
         key: String,
     },
-    /// The signature is not the key's, or something was changed since.
+    /// The signature was not made with the key, or the ticket was changed since.
     #[error("the signature is not good for what it stands under")]
     BadSignature,
-    /// Another cluster gave it.
+    /// Another cluster issued the ticket.
     #[error("cluster {said} gave it, not {known}")]
     OtherCluster {
-        /// Whose it is.
+        /// The cluster that the ticket names.
         said: String,
-        /// Whose keys are known here.
+        /// The cluster whose keys are known here.
         known: String,
     },
-    /// The cluster was restored since.
+    /// The cluster was restored since the ticket was issued.
     #[error("it is of epoch {}, and the cluster was restored at epoch {}", .said.get(), .known.get())]
     OldEpoch {
-        /// When it was given.
+        /// The epoch of the ticket.
         said: Epoch,
-        /// Which epoch the keys are of.
+        /// The epoch of the keys.
         known: Epoch,
     },
-    /// The cluster was restored, and the keys here are those of before.
+    /// The cluster was restored, and the keys here are from before the restore.
     #[error("it is of epoch {}, and the keys here are of epoch {}", .said.get(), .known.get())]
     NewerEpoch {
-        /// When it was given.
+        /// The epoch of the ticket.
         said: Epoch,
-        /// Which epoch the keys are of.
+        /// The epoch of the keys.
         known: Epoch,
     },
-    /// Two restores of one backup are at work, and this is the other one's.
+    /// Two restores of one backup are running, and the other one issued the ticket.
     #[error("incarnation {said} gave it, not {known}")]
     OtherIncarnation {
-        /// Whose it is.
+        /// The incarnation of the ticket.
         said: Incarnation,
-        /// Whose keys are known here.
+        /// The incarnation of the keys.
         known: Incarnation,
     },
-    /// It is for another lock.
+    /// The ticket is for another lock.
     #[error("it is for lock `{said}`, not `{wanted}`")]
     OtherLock {
-        /// What it is for.
+        /// The lock that the ticket names.
         said: String,
-        /// What protects the resource.
+        /// The lock that protects the resource.
         wanted: String,
     },
-    /// It is for another slot of the lock, or for none, or for one where there are none.
+    /// The ticket is for another slot of the lock, lacks a slot, or has one where the resource has none.
     #[error("it is for {}, not {}", slot(*.said), slot(*.wanted))]
     OtherSlot {
-        /// What it is for.
+        /// The slot that the ticket names.
         said: Option<u32>,
-        /// What protects the resource.
+        /// The slot that protects the resource.
         wanted: Option<u32>,
     },
-    /// The lock is held shared, and the resource is for whoever is alone.
+    /// The lock is held shared, and the resource requires an exclusive holder.
     #[error("the lock is held shared, not exclusively")]
     Shared,
-    /// Somebody else holds the lock.
+    /// Another client holds the lock.
     #[error("`{said}` holds the lock, not `{wanted}`")]
     OtherHolder {
-        /// Who.
+        /// The holder that the ticket names.
         said: String,
-        /// Who came.
+        /// The client that presented the ticket.
         wanted: String,
     },
 }
 
 impl Forged {
-    /// The reason as one word, for programs.
+    /// Returns the stable reason code, for programs.
     ///
     /// ```
     /// assert_eq!(tenure_fence::ticket::Forged::Unsigned.reason(), "TICKET_UNSIGNED");
@@ -111,7 +111,7 @@ impl Forged {
         self.why().row().reason
     }
 
-    /// The reason, with its row of the table.
+    /// Returns the reason, which has a row in the table.
     ///
     /// ```
     /// use tenure_fence::{reason::TicketReason, ticket::Forged};
@@ -138,7 +138,8 @@ impl Forged {
         }
     }
 
-    /// Whether newer keys may change the answer: read `/.well-known/jwks.json` again, but not for every such ticket.
+    /// Whether newer keys may change the answer. If so, read `/.well-known/jwks.json` again, but not for every such
+    /// ticket.
     ///
     /// ```
     /// use tenure_fence::ticket::Forged;

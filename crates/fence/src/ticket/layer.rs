@@ -1,4 +1,4 @@
-//! How does an HTTP service demand tickets?
+//! Lets the HTTP layer require tickets.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use crate::claim::{Claim, LockSlot};
 use crate::http::{Unproven, Verify};
 
 impl Verify for Tickets {
-    /// Only a ticket proves anything here: a bare number is refused with 403 as well.
+    /// Accepts tickets only: a bare number is refused with 403 as well.
     fn verify(&self, text: &str, at: LockSlot<'_>) -> Result<Claim, Unproven> {
         let ticket = self.check(text, &Resource::new(at)).map_err(unproven)?;
         Ok(ticket.claim())
     }
 }
 
-/// Shared, so that somebody else can bring newer keys.
+/// Shared, so that another task can update the keys.
 impl Verify for Arc<Tickets> {
     fn verify(&self, text: &str, at: LockSlot<'_>) -> Result<Claim, Unproven> {
         (**self).verify(text, at)

@@ -1,9 +1,9 @@
-//! How does a resource know that a token was given, and not invented?
+//! Verifies that a token was granted by the cluster and not invented.
 //!
-//! On request a grant comes as a *ticket*: a compact JWT, signed with EdDSA (Ed25519) by the member that was asked,
-//! naming cluster, epoch, incarnation, lock, slot, mode, token, lease and holder. It is verified here, offline, with
-//! the set of public keys that every member serves at `/.well-known/jwks.json`. It has no expiry: whether it is stale
-//! is the token's business.
+//! On request a member issues a grant as a *ticket*: a compact JWT, signed with EdDSA (Ed25519) by that member, which
+//! names cluster, epoch, incarnation, lock, slot, mode, token, lease and holder. This module verifies it offline, with
+//! the set of public keys that every member serves at `/.well-known/jwks.json`. A ticket has no expiry; the fence
+//! decides by its token whether it is stale.
 //!
 //! ```
 //! # fn example(jwks: &str, from_the_request: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -14,8 +14,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With the feature `http`, [`Tickets`] says for a layer whom to believe: `FenceLayer::new(…)?.verify(tickets)`. What
-//! is not proven is answered 403.
+//! With the feature `http`, [`Tickets`] is a verifier for the layer: `FenceLayer::new(…)?.verify(tickets)`. The layer
+//! answers an unproven token with 403.
 
 mod cache;
 mod forged;
@@ -38,34 +38,34 @@ use crate::claim::{Claim, Incarnation, Mode};
 /// The longest ticket that is read: the longest names that a lock and a client can have, with room to spare.
 pub const TICKET_BYTES_MAX: usize = 4_096;
 
-/// What a ticket says of a grant, once its signature is known to be good.
+/// What a ticket states about a grant, after its signature was verified.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Ticket {
-    /// The cluster that gave the lock.
+    /// The cluster that granted the lock.
     pub cluster: String,
-    /// How often it was restored.
+    /// How often the cluster was restored.
     pub epoch: Epoch,
-    /// Which restore made it.
+    /// The incarnation of the cluster after its last restore.
     pub incarnation: Incarnation,
-    /// The lock.
+    /// The lock's name.
     pub lock: String,
-    /// Which slot of a semaphore, counted from 0.
+    /// The slot of a semaphore, counted from 0.
     pub slot: Option<u32>,
-    /// How it is held. The holder of a slot is alone in it.
+    /// The mode of the hold. The holder of a slot is alone in it.
     pub mode: Mode,
     /// The fencing token.
     pub token: Token,
-    /// The lease that holds.
+    /// The id of the holder's lease.
     pub lease: u64,
-    /// The client of the lease, by the name it gave.
+    /// The holder's client name, as the client gave it.
     pub holder: String,
-    /// The key that signed.
+    /// The id of the key that signed.
     pub key: String,
 }
 
 impl Ticket {
-    /// What a fence is to be told: token, mode and incarnation, all of them proven.
+    /// Returns the claim for a fence: token, mode and incarnation, all of them proven.
     ///
     /// ```
     /// # fn example(ticket: &tenure_fence::ticket::Ticket) -> Result<(), tenure_fence::Refused> {

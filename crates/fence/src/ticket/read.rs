@@ -1,4 +1,4 @@
-//! What stands in a ticket, before anything of it is believed?
+//! Parses a ticket, before anything in it is trusted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,22 +9,22 @@ use super::{Forged, Ticket};
 use crate::claim::{Incarnation, Mode};
 use crate::text::parse_token;
 
-/// The one way of signing.
+/// The only accepted signature algorithm.
 const ALGORITHM: &str = "EdDSA";
-/// What a ticket calls itself.
+/// The type in a ticket's header.
 const KIND: &str = "tenure-ticket+jwt";
-/// Bytes of a signature.
+/// The length of a signature.
 pub(super) const SIGNATURE_BYTES: usize = 64;
 
-/// A ticket taken apart.
+/// A parsed ticket.
 pub(super) struct Parts<'a> {
-    /// What is signed.
+    /// The signed text: header and claims.
     pub(super) signed: &'a str,
     pub(super) signature: Vec<u8>,
     pub(super) ticket: Ticket,
 }
 
-/// Nothing else may stand there: `crit`, `jwk` or `jku` would want to be obeyed.
+/// Denies unknown fields: `crit`, `jwk` or `jku` would have to be obeyed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header {
@@ -33,13 +33,13 @@ struct Header {
     typ: String,
 }
 
-/// The algorithm alone, to be named even if nothing else is as it should be.
+/// Only the algorithm, so that an error can name it even if the rest of the header is invalid.
 #[derive(Deserialize)]
 struct Algorithm {
     alg: String,
 }
 
-/// Claims that are not known are left to those who know them; one that stands twice is refused.
+/// Unknown claims are ignored, so that later versions can add some. A duplicate claim is refused.
 #[derive(Deserialize)]
 struct Claims {
     iss: String,
@@ -61,7 +61,7 @@ enum Held {
     Slot,
 }
 
-/// Takes a ticket apart. The algorithm is not what the ticket asks for but the one there is.
+/// Parses a ticket. The algorithm is always EdDSA, whatever the ticket asks for.
 pub(super) fn read(text: &str) -> Result<Parts<'_>, Forged> {
     let not = Forged::NotATicket;
     let (signed, signature) = text.rsplit_once('.').ok_or(not("it has no three parts"))?;
@@ -77,7 +77,7 @@ pub(super) fn read(text: &str) -> Result<Parts<'_>, Forged> {
     }
     let header: Header =
         serde_json::from_slice(&header).map_err(|_| not("its header is not that of a ticket"))?;
-    // Read twice, and it must say the same twice.
+    // The header was parsed twice, and both results must agree.
     if header.typ != KIND || header.alg != ALGORITHM {
         return Err(not("its header is not that of a ticket"));
     }
@@ -111,7 +111,7 @@ impl Claims {
     }
 }
 
-/// Strictly: without padding, and with nothing in the bits that are left over.
+/// Decodes strictly: without padding, and with zeros in the unused bits.
 pub(super) fn decoded(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }

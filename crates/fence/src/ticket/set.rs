@@ -1,4 +1,4 @@
-//! Whose signatures count?
+//! Holds the public keys of a cluster, and decides which set of them is newer.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use tenure_types::{Epoch, Revision};
 use super::read::decoded;
 use crate::claim::Incarnation;
 
-/// A set is some hundred bytes per member; anything longer is none.
+/// The maximum size of a set. A real one has some hundred bytes per member.
 const SET_BYTES_MAX: usize = 1024 * 1024;
-/// Keys in a set: more than the members of a cluster can have.
+/// The maximum number of keys in a set: more than the members of a cluster can have.
 pub(super) const KEYS_MAX: usize = 1_024;
-/// Bytes of a public key.
+/// The length of a public key.
 const KEY_BYTES: usize = 32;
 
 /// The public keys of one life of a cluster, as any member serves them at `/.well-known/jwks.json`.
@@ -30,7 +30,7 @@ pub struct KeySet {
     pub(super) cluster: String,
     pub(super) epoch: Epoch,
     pub(super) incarnation: Incarnation,
-    /// Members of before there was one serve none.
+    /// The revision of the set. Members of versions without this field serve none.
     pub(super) revision: Option<Revision>,
     pub(super) keys: BTreeMap<String, UnparsedPublicKey<[u8; KEY_BYTES]>>,
 }
@@ -39,51 +39,51 @@ pub struct KeySet {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadSet {
-    /// It cannot be read.
+    /// The set cannot be parsed.
     #[error("this is no set of keys: {0}")]
     Malformed(String),
-    /// It is of another cluster than the one before.
+    /// The set is of another cluster than the previous one.
     #[error("the keys are of cluster {said}, not {known}")]
     OtherCluster {
-        /// Whose.
+        /// The cluster of the new set.
         said: String,
-        /// Whose the others are.
+        /// The cluster of the previous set.
         known: String,
     },
     /// The cluster was restored since.
     #[error("the keys are of epoch {}, and epoch {} was seen", .said.get(), .known.get())]
     OldEpoch {
-        /// Of which.
+        /// The epoch of the new set.
         said: Epoch,
-        /// The one seen.
+        /// The newest epoch that was seen.
         known: Epoch,
     },
-    /// The same epoch was seen under another incarnation: two restores of one backup are at work.
+    /// The same epoch was seen under another incarnation: two restores of one backup are running.
     #[error("the keys are of incarnation {said}, not {known}")]
     OtherIncarnation {
-        /// Of which.
+        /// The incarnation of the new set.
         said: Incarnation,
-        /// The one seen.
+        /// The incarnation that was seen.
         known: Incarnation,
     },
-    /// A newer set of the same life was seen: the member that serves this one has not heard of it.
+    /// A newer set of the same life was seen: the member that serves this one lags behind.
     #[error("the keys are of revision {said}, and revision {known} was seen")]
     OldRevision {
-        /// Of which.
+        /// The revision of the new set.
         said: Revision,
-        /// The one seen.
+        /// The newest revision that was seen.
         known: Revision,
     },
-    /// It does not say of which revision it is, and others did.
+    /// The set carries no revision, and earlier ones did.
     #[error("the keys are of no revision, and revision {known} was seen")]
     NoRevision {
-        /// The one seen.
+        /// The newest revision that was seen.
         known: Revision,
     },
-    /// A key is in it that was over already: the member that serves it has not heard how late it is.
+    /// The set contains a key that had already ended: the clock of the member that serves it lags behind.
     #[error("key `{key}` is among the keys, and its time was over")]
     RetiredKey {
-        /// Which.
+        /// The id of the key.
         key: String,
     },
 }
@@ -108,7 +108,7 @@ struct Jwk {
 }
 
 impl KeySet {
-    /// Reads a set. Keys of another kind, or of another life of the cluster, are left out.
+    /// Parses a set. Keys of another kind, or of another life of the cluster, are left out.
     pub fn parse(text: &str) -> Result<Self, BadSet> {
         let malformed = |what: &str| BadSet::Malformed(what.to_owned());
         if text.len() > SET_BYTES_MAX {
@@ -145,22 +145,22 @@ impl KeySet {
         Ok(Self { cluster: written.cluster, epoch, incarnation, revision, keys })
     }
 
-    /// Whose keys they are.
+    /// Returns the cluster of the keys.
     pub fn cluster(&self) -> &str {
         &self.cluster
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there is none.
+    /// Whether the set has no keys.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Whether this set may take the place of an older one.
+    /// Checks that this set may replace an older one.
     pub(super) fn follows(&self, old: &KeySet) -> Result<(), BadSet> {
         if self.cluster != old.cluster {
             return Err(BadSet::OtherCluster {
@@ -180,12 +180,12 @@ impl KeySet {
                 known: old.incarnation,
             });
         }
-        // A member without a quorum serves what it has: a key that was rotated away since may be among it.
+        // A member without a quorum serves what it has, which may include a key that was rotated away since.
         match (self.revision, old.revision) {
             (Some(said), Some(known)) if said < known => Err(BadSet::OldRevision { said, known }),
             (None, Some(known)) => Err(BadSet::NoRevision { known }),
-            // What is written is the same. Only time takes keys out of it, by a clock that runs on with the
-            // revisions: whoever has one more is behind.
+            // The same revision has the same keys in the log. Only time removes keys from the set, by a clock that
+            // advances with the revisions. A set with an additional key is therefore behind.
             (Some(said), Some(known)) if said == known => {
                 match self.keys.keys().find(|key| !old.keys.contains_key(*key)) {
                     Some(key) => Err(BadSet::RetiredKey { key: key.clone() }),

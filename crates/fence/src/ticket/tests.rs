@@ -1,4 +1,4 @@
-//! Is every forgery refused, each for a reason of its own?
+//! Tests that every forgery is refused, each for a reason of its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn claims() -> Value {
     })
 }
 
-/// The usual claims with some that are not.
+/// The usual claims with some of them replaced.
 fn with(changes: &Value) -> Value {
     let mut claims = claims();
     for (name, value) in changes.as_object().unwrap() {
@@ -97,16 +97,16 @@ pub(super) fn a_ticket_and_its_keys() -> (String, KeySet) {
     (a.sign(&claims()), set_of(&[&a]))
 }
 
-/// Whatever those keys and that lock do not prove, by name and with the reason.
+/// Every text that those keys do not prove for that lock, by name and with the reason.
 #[cfg(feature = "http")]
 pub(super) fn forged_tickets() -> Vec<(&'static str, String, &'static str)> {
     let (a, b) = (Member::new("a", 1), Member::new("b", 2));
     let all = forgeries(&a, &b, &b).into_iter();
-    // A layer is for one lock as a whole, for everybody, and has never seen another key.
+    // A layer is for one whole lock and for any holder, and has never seen another key.
     let plain = all.filter(|(_, _, resource, reason)| {
         *resource == Resource::new("ledger") && *reason != "TICKET_KEY_RETIRED"
     });
-    // No header can have that.
+    // An HTTP header cannot be empty like this.
     plain
         .filter(|(name, ..)| *name != "nothing")
         .map(|(name, text, _, reason)| (name, text, reason))
@@ -137,12 +137,12 @@ fn a_ticket_proves_what_it_says() {
         tickets.check(&slot, &Resource::new(("ledger", 3)).exclusive()).unwrap().slot,
         Some(3)
     );
-    // What somebody adds later is not for us to judge.
+    // Unknown claims, which a later version may add, are ignored.
     let more = a.sign(&with(&json!({"more": [1]})));
     assert!(tickets.check(&more, &ledger()).is_ok());
 }
 
-/// Every forgery there is, by name: the text, what it is shown to, and the reason.
+/// Every forgery, by name: the text, the resource it is presented to, and the reason.
 fn forgeries(
     a: &Member,
     b: &Member,
@@ -154,7 +154,7 @@ fn forgeries(
     let altered = signed(&a.header(), &with(&json!({"token": (TOKEN + 1).to_string()})));
     let unsigned =
         signed(&json!({"alg": "none", "kid": "a", "typ": "tenure-ticket+jwt"}), &claims());
-    // The public key, which everybody has, taken for a secret.
+    // The public key, which is known to all, used as an HMAC secret.
     let secret = hmac::Key::new(hmac::HMAC_SHA256, a.pair.public_key().as_ref());
     let confused =
         signed(&json!({"alg": "HS256", "kid": "a", "typ": "tenure-ticket+jwt"}), &claims());
@@ -269,7 +269,7 @@ fn forgeries(
 fn every_forgery_is_refused_for_its_own_reason() {
     let (a, b, gone) = (Member::new("a", 1), Member::new("b", 2), Member::new("gone", 3));
     let tickets = Tickets::new(set_of(&[&a, &gone]));
-    // Also after the honest ticket was remembered.
+    // Also after the honest ticket was cached.
     for _ in 0..2 {
         tickets.check(&gone.sign(&claims()), &ledger()).unwrap();
         tickets.check(&a.sign(&claims()), &ledger()).unwrap();
@@ -282,7 +282,7 @@ fn every_forgery_is_refused_for_its_own_reason() {
         }
         let every: BTreeSet<_> = TicketReason::ALL.iter().map(|it| it.row().reason).collect();
         assert_eq!(reasons, every, "every row of the table is said");
-        // Where nobody says how old sets are, a key that comes back is not retired.
+        // If sets carry no revision, a key that comes back is not retired.
         tickets.update(set_of(&[&a, &gone])).unwrap();
     }
 }
@@ -306,7 +306,7 @@ fn after_a_restore_nothing_of_before_is_believed() {
     tickets.check(&text, &ledger()).unwrap();
     tickets.update(set(&[], 3, "00000000000000b0")).unwrap();
     assert_eq!(tickets.check(&text, &ledger()).unwrap_err().reason(), "TICKET_OLD_EPOCH");
-    // Neither are keys: of before, or of another restore.
+    // Old keys are not accepted either: from before the restore, or from another restore.
     assert!(matches!(tickets.update(set_of(&[&a])), Err(BadSet::OldEpoch { .. })));
     assert!(matches!(
         tickets.update(set(&[], 3, "00000000000000b1")),
@@ -337,11 +337,11 @@ fn a_key_that_was_rotated_away_does_not_come_back_with_an_older_set() {
         assert_eq!(tickets.check(&text, &ledger()).unwrap_err().reason(), "TICKET_KEY_RETIRED");
     };
     stays_away();
-    // The same again is no harm; a set of somebody who does not say how old it is might be.
+    // Repeating the same set is harmless; a set without a revision might be old.
     tickets.update(at(&[&a], 10)).unwrap();
     tickets.update(set_of(&[&a])).unwrap_err();
     stays_away();
-    // Another life counts anew.
+    // The revisions of another life start again.
     let restored = KeySet { revision: Some(Revision(1)), ..set(&[], 3, "00000000000000b0") };
     tickets.update(restored).unwrap();
 }
@@ -356,18 +356,18 @@ fn a_key_whose_time_is_over_does_not_come_back_at_the_same_revision() {
     let tickets = Tickets::new(at(&[&a, &gone], Some(9)));
     let text = gone.sign(&claims());
     tickets.check(&text, &ledger()).unwrap();
-    // Its overlap runs out: nothing is written, so the revision stays.
+    // The overlap of the key runs out. Nothing is written to the log, so the revision stays.
     tickets.update(at(&[&a], Some(9))).unwrap();
     let over = Err(BadSet::RetiredKey { key: gone.id.into() });
     assert_eq!(tickets.update(at(&[&a, &gone], Some(9))), over, "of a member that is behind");
     let none = Err(BadSet::NoRevision { known: Revision(9) });
     assert_eq!(tickets.update(at(&[&a, &gone], None)), none);
     assert_eq!(tickets.check(&text, &ledger()).unwrap_err().reason(), "TICKET_KEY_RETIRED");
-    // Nor after a restart, with what was used last.
+    // Not after a restart either, with the set that was used last.
     let tickets = Tickets::new(at(&[&a], Some(9)));
     assert_eq!(tickets.update(at(&[&a, &gone], Some(9))), over);
     assert_eq!(tickets.check(&text, &ledger()).unwrap_err().reason(), "TICKET_KEY_UNKNOWN");
-    // What was written since counts.
+    // A set of a later revision is accepted.
     let new = Member::new("new", 5);
     tickets.update(at(&[&a, &new], Some(10))).unwrap();
     tickets.check(&new.sign(&claims()), &ledger()).unwrap();
@@ -414,7 +414,7 @@ fn what_is_remembered_is_bounded() {
     let mut cache = Cache::default();
     for number in 0..3 * Cache::MAX {
         cache.insert(number.to_string().into(), Arc::clone(&ticket));
-        // Whoever comes often stays.
+        // A ticket that is used often stays.
         assert!(number == 0 || cache.get("0").is_some());
         assert!(cache.len() <= Cache::MAX);
     }

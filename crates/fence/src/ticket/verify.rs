@@ -1,4 +1,4 @@
-//! Is this ticket good for this resource?
+//! Verifies a ticket for a resource.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,14 +10,14 @@ use super::set::KEYS_MAX;
 use super::{BadSet, Forged, KeySet, TICKET_BYTES_MAX, Ticket};
 use crate::claim::{LockSlot, Mode};
 
-/// Verifies tickets of one cluster, and remembers those it has verified. Shared by threads behind an `Arc`.
+/// Verifies tickets of one cluster, and caches those it has verified. Shared by threads behind an `Arc`.
 pub struct Tickets {
     state: Mutex<State>,
 }
 
 struct State {
     keys: Arc<KeySet>,
-    /// Keys that were in a set of this life of the cluster and are in none any more.
+    /// Keys that were in an earlier set of this life of the cluster and are no longer in the current one.
     retired: BTreeSet<String>,
     cache: Cache,
 }
@@ -31,7 +31,7 @@ pub struct Resource<'a> {
 }
 
 impl<'a> Resource<'a> {
-    /// A resource that this lock, or this slot of it, protects.
+    /// Creates a resource that this lock, or this slot of it, protects.
     ///
     /// ```
     /// use tenure_fence::ticket::Resource;
@@ -42,13 +42,13 @@ impl<'a> Resource<'a> {
         Self { at: at.into(), alone: false, holder: None }
     }
 
-    /// The same, for whoever holds the lock alone.
+    /// Requires an exclusive holder.
     #[must_use]
     pub fn exclusive(self) -> Self {
         Self { alone: true, ..self }
     }
 
-    /// The same, for this client only: for services that know who is asking.
+    /// Requires this client as holder, for services that know who sends the request.
     #[must_use]
     pub fn holder(self, holder: &'a str) -> Self {
         Self { holder: Some(holder), ..self }
@@ -77,7 +77,7 @@ impl<'a> Resource<'a> {
 }
 
 impl Tickets {
-    /// Believes tickets that were signed with one of these keys.
+    /// Creates a verifier that accepts tickets signed with one of these keys.
     ///
     /// ```
     /// use tenure_fence::ticket::{Forged, KeySet, Resource, Tickets};
@@ -94,12 +94,14 @@ impl Tickets {
         Self { state: Mutex::new(state) }
     }
 
-    /// Goes on with a newer set of keys. What was verified before is forgotten; keys that are gone are retired.
+    /// Replaces the set of keys with a newer one. Clears the cache; keys that are no longer in the set are retired.
     ///
-    /// A set of an older epoch, or of another incarnation of the same, is refused: it belongs to a cluster that was
-    /// restored since, or to another restore of it. So is one of a lower revision of the same life: keys that were
-    /// rotated away may be in it; and one of the same revision with a key whose time was over, and
-    /// one that says no revision where others did.
+    /// A set is refused if it is
+    /// - of an older epoch, or of another incarnation of the same epoch: it belongs to a cluster that was restored
+    ///   since, or to another restore of it;
+    /// - of a lower revision of the same life: it may contain keys that were rotated away;
+    /// - of the same revision with a key that had already ended;
+    /// - without a revision, where earlier sets had one.
     pub fn update(&self, keys: KeySet) -> Result<(), BadSet> {
         let mut state = self.state();
         keys.follows(&state.keys)?;
@@ -116,7 +118,7 @@ impl Tickets {
             state.retired.extend(gone);
             state.retired.retain(|key| !keys.keys.contains_key(key));
         }
-        // Beyond that they are unknown, which is as good a reason.
+        // Beyond the bound, retired keys are reported as unknown, which is refused just the same.
         if state.retired.len() > KEYS_MAX {
             state.retired.clear();
         }
@@ -125,7 +127,7 @@ impl Tickets {
         Ok(())
     }
 
-    /// The ticket in this text, if its signature is good and every claim of it fits the resource.
+    /// Returns the ticket in this text, if its signature is good and every claim of it fits the resource.
     pub fn check(&self, text: &str, resource: &Resource<'_>) -> Result<Arc<Ticket>, Forged> {
         if text.len() > TICKET_BYTES_MAX {
             return Err(Forged::TooLong);
@@ -144,7 +146,7 @@ impl Tickets {
 
     fn verified(&self, text: &str, keys: &Arc<KeySet>) -> Result<Arc<Ticket>, Forged> {
         let parts = read::read(text)?;
-        // Why it is refused may be told before the signature is looked at; accepted is nothing before that.
+        // A refusal may be reported before the signature is verified; nothing is accepted before that.
         of_this_life(&parts.ticket, keys)?;
         if parts.signature.is_empty() {
             return Err(Forged::Unsigned);
@@ -157,7 +159,7 @@ impl Tickets {
         }
         let ticket = Arc::new(parts.ticket);
         let mut state = self.state();
-        // The keys may have changed meanwhile: then it is not remembered.
+        // The keys may have changed meanwhile; then the ticket is not cached.
         if Arc::ptr_eq(&state.keys, keys) {
             state.cache.insert(text.into(), Arc::clone(&ticket));
         }
@@ -185,7 +187,7 @@ impl fmt::Debug for Tickets {
     }
 }
 
-/// Whether a ticket says to be of the cluster, and the life of it, whose keys these are.
+/// Checks that a ticket names the cluster, and the life of it, that these keys belong to.
 fn of_this_life(ticket: &Ticket, keys: &KeySet) -> Result<(), Forged> {
     if ticket.cluster != keys.cluster {
         let said = ticket.cluster.chars().take(128).collect();

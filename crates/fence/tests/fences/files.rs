@@ -1,4 +1,4 @@
-//! Does a directory of files refuse the dead, and survive being killed?
+//! Tests that a directory of files refuses stale writers and survives killed ones.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tenure_fence::{Claim, Error, Floor, LockSlot};
 use crate::subject::{Said, Subject, claim, said, token};
 use crate::trials::{self, Size};
 
-/// How often a writer is killed. Each is a process, and must be started.
+/// How often the test kills a writer. Each one is a process that has to be started.
 const KILLS: u64 = 40;
 
 /// Tells a copy of this program where to write until it is killed.
@@ -52,7 +52,7 @@ impl Subject for Dir {
     }
 }
 
-/// Hands one directory to somebody.
+/// Sets up one directory and runs the scenario on it.
 pub(crate) fn stand(play: &dyn Fn(&Dir)) {
     let dir = tempfile::tempdir().unwrap();
     play(&Dir(FileFence::open(dir.path()).unwrap()));
@@ -92,7 +92,7 @@ fn a_draft_made_from_data_that_was_replaced_is_not_published() {
 fn a_slow_writer_holds_up_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let fence = FileFence::open(dir.path()).unwrap();
-    // A pauses in the middle of its write; B needs no more than a moment.
+    // A pauses in the middle of its write; B writes without waiting for it.
     let late = fence.write("ledger", token(1), |draft| {
         fence
             .write("ledger", token(2), |draft| std::fs::write(draft.path().join("value"), "B"))
@@ -115,7 +115,7 @@ fn a_floor_that_cannot_be_read_accepts_nothing() {
     assert!(matches!(fence.raise("ledger", token(2)), Err(Error::Unreadable(_))));
 }
 
-/// Writes with growing tokens, two files each time, and says each one that is done.
+/// Writes with growing tokens, two files each time, and prints each token that is done.
 fn write_until_killed(dir: PathBuf, from: u64) -> ! {
     let fence = FileFence::open(dir).unwrap();
     for number in from.. {
@@ -129,13 +129,13 @@ fn write_until_killed(dir: PathBuf, from: u64) -> ! {
             std::fs::write(draft.path().join("two"), &value)
         });
         write.unwrap();
-        // In one piece: whoever reads it may kill us in the middle.
+        // In one write, because the parent may kill this process in the middle.
         std::io::stdout().lock().write_all(format!("done {number}\n").as_bytes()).unwrap();
     }
     unreachable!("numbers do not end")
 }
 
-/// Kills a process that writes, again and again, at moments that differ.
+/// Kills a writing process again and again, at varying moments.
 #[test]
 fn killed_in_the_middle_of_writes_nothing_is_lost_or_torn() {
     if let Some(dir) = std::env::var_os(WRITE_TO) {

@@ -1,4 +1,4 @@
-//! What refuses the dead beside the fences of this package: the store, the proxy, and the cluster's own keys?
+//! Runs the scenario against the store, the proxy and the cluster's own keys, which refuse stale tokens too.
 
 use std::net::SocketAddr;
 
@@ -9,16 +9,16 @@ use crate::calls::{Answer, Connection};
 use crate::scenario::Resource;
 use crate::upstream::Upstream;
 
-/// A store, and a key in it.
+/// A store with one key.
 struct Stored(SocketAddr);
 
-/// A proxy before a service that knows nothing of tokens.
+/// A proxy in front of a service that ignores tokens.
 struct Guarded {
     proxy: SocketAddr,
     upstream: Upstream,
 }
 
-/// A key of the cluster's own, written under lock and token.
+/// A key of the cluster's own store, written under lock and token.
 struct Key(SocketAddr);
 
 fn send(to: SocketAddr, verb: &str, path: &str, token: Option<Token>, body: &str) -> Answer {
@@ -47,7 +47,7 @@ impl Resource for Stored {
         Some(send(self.0, "GET", "/v1/data/value", None, "").text().to_owned())
     }
 
-    /// Whoever has no tokens says what everybody says.
+    /// The store has no unfenced write, so this presents the current floor as its token, as any client could.
     fn write_unfenced(&self, value: &str) {
         let floor = send(self.0, "GET", "/v1/floors/A%20store", None, "");
         let floor = floor.header("fencing-floor").unwrap().parse().ok().and_then(Token::from_u64);

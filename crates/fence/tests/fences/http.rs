@@ -1,4 +1,4 @@
-//! Does an HTTP service behind the layer refuse the dead, and wait for the living?
+//! Tests that an HTTP service behind the layer refuses stale requests and waits for running ones.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ use tower::{Layer as _, ServiceExt as _};
 use crate::subject::{Said, Subject, claim};
 use crate::trials::{self, Size};
 
-/// A service that keeps a value, one fence for each lock and slot before it.
+/// A service that stores one value, with a fence for each lock and slot in front of it.
 pub(crate) struct Service<'a> {
     runtime: &'a Runtime,
     dir: PathBuf,
@@ -32,7 +32,7 @@ pub(crate) struct Service<'a> {
     fences: Mutex<BTreeMap<String, FenceLayer>>,
 }
 
-/// Reads a whole claim, as a ticket would prove it.
+/// Parses a whole claim, as a ticket would prove it.
 struct Everything;
 
 impl Verify for Everything {
@@ -75,7 +75,7 @@ impl<'a> Service<'a> {
         let name = format!("{}-{:?}", at.lock, at.slot);
         let mut fences = self.fences.lock().unwrap();
         let file = || FloorFile::open(self.dir.join(&name), at).unwrap();
-        // Whoever comes waits as long as it takes: what is tried here is order.
+        // Requests wait as long as it takes, because these tests are about order.
         let make = || {
             FenceLayer::waiting(at, file(), Duration::from_secs(600)).unwrap().verify(Everything)
         };
@@ -95,7 +95,7 @@ impl<'a> Service<'a> {
             let kept = Arc::clone(&kept);
             async move {
                 let value = request.into_body().collect().await.unwrap().to_bytes();
-                // Work takes its time, some longer than others, or nobody would ever run beside anybody.
+                // Work takes varying time; otherwise requests would hardly ever run beside each other.
                 tokio::time::sleep(Duration::from_micros(fastrand::u64(..20_000))).await;
                 *kept.lock().unwrap() = Some(String::from_utf8(value.to_vec()).unwrap());
                 Ok::<_, Infallible>(Response::new(Body::empty()))
@@ -150,7 +150,7 @@ impl Subject for Service<'_> {
     }
 }
 
-/// Hands one service to somebody.
+/// Sets up one service and runs the scenario on it.
 pub(crate) fn stand(play: &dyn Fn(&Service<'_>)) {
     let (dir, runtime) = (tempfile::tempdir().unwrap(), &Runtime::new().unwrap());
     play(&Service::keeping(runtime, dir.path().to_owned()));
@@ -167,7 +167,7 @@ fn a_service_behind_the_layer_refuses_the_dead() {
     });
 }
 
-/// A floor that is kept nowhere, or cannot be.
+/// A floor that is kept in memory only, or cannot be kept.
 struct Memory {
     floor: Floor,
     broken: bool,
@@ -191,7 +191,7 @@ fn memory() -> Memory {
     Memory { floor: Floor::default(), broken: false }
 }
 
-/// A handler that begins, says so, and ends when it is told to.
+/// A handler that signals its start, and ends when the test says so.
 #[derive(Clone)]
 struct Slow {
     begun: Arc<Semaphore>,
@@ -207,12 +207,12 @@ impl Default for Slow {
 }
 
 impl Slow {
-    /// Waits until one more has begun.
+    /// Waits until one more request has begun.
     async fn begun(&self) {
         self.begun.acquire().await.unwrap().forget();
     }
 
-    /// Lets one more end.
+    /// Lets one more request end.
     fn end(&self) {
         self.end.add_permits(1);
     }
@@ -313,14 +313,14 @@ async fn every_refusal_has_its_status() {
     assert_eq!(slow.log.lock().unwrap().len(), 2, "nobody else was let in");
 }
 
-/// Whoever adds a row provokes it here.
+/// Covers every row of the table: a new reason needs a case here.
 #[tokio::test]
 async fn every_reason_of_the_table_is_said_as_it_stands_there() {
     let layer = |keep| FenceLayer::waiting("lock", keep, Duration::from_millis(50)).unwrap();
     for reason in Reason::ALL {
         let slow = Slow::default();
         let app = slow.behind(layer(memory()).verify(Everything));
-        // Somebody is inside, and stays there if the fence shall be busy.
+        // One request runs, and keeps running if the fence has to be busy.
         let first = spawn(&app, "5 once 00000000000000a1");
         slow.begun().await;
         let tokens = match reason {
@@ -360,7 +360,7 @@ async fn whoever_raises_waits_until_the_lower_ones_have_ended() {
     let first = spawn("1");
     slow.begun().await;
     let second = spawn("2");
-    // The floor rises at once, before the second is let in.
+    // The floor rises at once, before the second request is admitted.
     while fence.turnstile().floor().await.exclusive != Some(claim(2).token) {
         tokio::task::yield_now().await;
     }
@@ -385,7 +385,7 @@ async fn nobody_waits_for_ever_and_who_goes_away_has_ended() {
     let app =
         slow.behind(FenceLayer::waiting("lock", memory(), Duration::from_millis(50)).unwrap());
     let spawn = |token| spawn(&app, token);
-    // 503, nothing done, and the floor stays where it was raised to.
+    // 503: nothing is done, and the floor stays where it was raised to.
     let stuck = spawn("3");
     slow.begun().await;
     assert_eq!(spawn("4").await.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
@@ -459,7 +459,7 @@ async fn a_restart_goes_on_from_the_floor_and_only_one_instance_guards() {
     let fence = FenceLayer::new("lock", open("lock").unwrap()).unwrap();
     assert!(fence.turnstile().raise(claim(4)).await.is_err());
     drop(fence);
-    // The floor of another lock, or something else, is no floor to go on from.
+    // The floor of another lock, or any other content, is not accepted as the floor.
     assert!(FenceLayer::new("other", open("other").unwrap()).is_err());
     std::fs::write(dir.path().join("fence"), "").unwrap();
     assert!(FenceLayer::new("lock", open("lock").unwrap()).is_err());

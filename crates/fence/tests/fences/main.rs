@@ -1,8 +1,8 @@
-//! Does every fence refuse the dead, against the real thing?
+//! Tests every fence against the real store.
 //!
-//! One list of trials for all of them (`trials.rs`), and for each fence what only it promises. Servers are started
-//! here, from Debian's and Python's packages if need be; where they cannot be had, the test says so and proves nothing,
-//! which in continuous integration is a failure.
+//! All fences share one list of trials (`trials.rs`); each also has tests of what only it promises. The tests start
+//! servers, installed from Debian's and Python's packages if need be. Where a server is not available, the test reports
+//! that and proves nothing, which is a failure in continuous integration.
 
 #[path = "../../../gate/tests/gate/calls.rs"]
 mod calls;

@@ -1,4 +1,4 @@
-//! Do objects refuse the dead, in memory and behind a real S3 API?
+//! Tests that objects refuse stale writers, in memory and behind a real S3 API.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -71,7 +71,7 @@ impl Subject for Object<'_> {
 #[test]
 fn objects_in_memory_refuse_the_dead() {
     let runtime = &Runtime::new().unwrap();
-    // As slow as stores are, or nobody would ever come between reading an object and writing it.
+    // As slow as real stores; otherwise no writer would come between the read and the write of another.
     let slow = ThrottleConfig {
         wait_get_per_call: Duration::from_millis(1),
         wait_put_per_call: Duration::from_millis(1),
@@ -83,14 +83,14 @@ fn objects_in_memory_refuse_the_dead() {
     assert!(runtime.block_on(store.head(&Path::from("tenure-fence-probe"))).is_err());
 }
 
-/// Hands one object behind a real S3 API to somebody.
+/// Sets up one object behind a real S3 API and runs the scenario on it.
 pub(crate) fn stand(play: &dyn Fn(&Object<'_>)) {
     let Some(server) = server::or_skip("S3", server::moto()) else { return };
     let runtime = &Runtime::new().unwrap();
     play(&Object::open(runtime, &bucket(runtime, server.port), "ledger"));
 }
 
-/// A bucket that was not there before.
+/// Creates a new bucket.
 fn bucket(runtime: &Runtime, port: u16) -> Arc<dyn ObjectStore> {
     let create = http::Request::put(format!("http://127.0.0.1:{port}/{BUCKET}"));
     let create = create.body(HttpRequestBody::empty()).unwrap();
@@ -125,7 +125,7 @@ fn attributes_and_floors_outlive_the_data(runtime: &Runtime, store: &Arc<dyn Obj
         assert_eq!(said(late), Err(Said::Stale { floor: 3 }));
         object.fence.put(path, "odd, näme", token(3), "").await.unwrap();
         assert_eq!(object.fence.get(path).await.unwrap().unwrap(), "");
-        // Nothing but the fence writes there; what it does not understand it does not touch.
+        // Only the fence writes this metadata; the fence does not overwrite what it cannot parse.
         let broken = Attributes::from_iter([(Attribute::Metadata("tenurefloor".into()), "7")]);
         let options = PutOptions { attributes: broken, ..PutOptions::default() };
         store.put_opts(path, "x".into(), options).await.unwrap();
@@ -134,7 +134,7 @@ fn attributes_and_floors_outlive_the_data(runtime: &Runtime, store: &Arc<dyn Obj
     });
 }
 
-/// S3 hashes the bytes. Somebody who looked before the floor rose must not find its condition met after.
+/// S3 hashes the bytes. A writer that read the object before the floor rose must not find its condition met afterwards.
 fn the_same_bytes_under_another_token_are_another_version(
     runtime: &Runtime,
     store: &Arc<dyn ObjectStore>,
@@ -188,7 +188,7 @@ fn stores_that_cannot_be_fenced_are_refused(runtime: &Runtime, port: u16) {
             Error::Store(failure @ Failure::Unfit { .. }) => {
                 assert!(failure.to_string().contains(why), "{store}: {failure}, not {why}");
             }
-            // A store that says nothing of versions is not even understood by its own client.
+            // The client library itself cannot use a store that returns no versions.
             Error::Store(Failure::Store(error)) if why.is_empty() => drop(error),
             other => panic!("{store}: {other:?}"),
         }
@@ -208,8 +208,8 @@ fn s3(port: u16, through: Through, conditional: S3ConditionalPut) -> Arc<dyn Obj
     Arc::new(store.build().unwrap())
 }
 
-/// A small HTTP client: what a provider's own brings along would take minutes to compile. It can play a server that
-/// does not know some header.
+/// A small HTTP client, because a provider's own would take minutes to compile. It can simulate a server that ignores
+/// some header.
 #[derive(Clone, Copy, Debug, Default)]
 struct Through {
     without: &'static [&'static str],
@@ -245,7 +245,7 @@ impl HttpService for Through {
     }
 }
 
-/// One request on a connection of its own: the server serves one at a time.
+/// Sends one request on a connection of its own, because the server serves one at a time.
 async fn send(
     mut request: HttpRequest,
 ) -> Result<HttpResponse, Box<dyn std::error::Error + Send + Sync>> {

@@ -1,19 +1,19 @@
-//! Would a restatement of the rule that is wrong be noticed?
+//! Tests that a wrong restatement of the rule is noticed.
 //!
-//! The rule is said again in SQL, twice, and in Lua. Here each of them is spoilt in one place after the other.
+//! The rule is restated twice in SQL and once in Lua. The tests break each of them in one place after the other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::subject::Subject;
 use crate::trials::answers_are_those_of_the_rule;
 
-/// Enough that every planted bug shows.
+/// Enough steps for every planted bug to show.
 const STEPS: usize = 400;
 
-/// What stands in the text, and what a careless writer might have put there.
+/// The original text, and what a careless author might have written instead.
 pub(crate) type Planted = (&'static str, &'static str);
 
-/// Tries every spoilt text. `make` returns something that goes by it, under a lock that it names.
+/// Tries every broken text. `make` returns a subject that uses the text, under the lock that it names.
 pub(crate) fn every_one_is_found<S: Subject>(
     text: &str,
     planted: &[Planted],

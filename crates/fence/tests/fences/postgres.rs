@@ -1,4 +1,4 @@
-//! Does PostgreSQL refuse the dead?
+//! Tests that PostgreSQL refuses stale writers.
 
 use std::sync::Mutex;
 
@@ -12,7 +12,7 @@ use crate::server;
 use crate::subject::{Said, Subject, claim, said, token};
 use crate::trials::{self, Size};
 
-/// A database, and connections that nobody uses just now.
+/// A database, and its idle connections.
 struct Database {
     runtime: Runtime,
     port: u16,
@@ -80,7 +80,7 @@ impl Database {
         self.with(async |client| client.batch_execute(sql).await.unwrap());
     }
 
-    /// The error code of SQL that shall fail.
+    /// Returns the error code of SQL that has to fail.
     fn refused(&self, sql: &str) -> String {
         self.with(async |client| {
             let error = client.batch_execute(sql).await.expect_err(sql);
@@ -132,7 +132,7 @@ impl Subject for Table<'_> {
     }
 }
 
-/// Hands one table to somebody.
+/// Sets up one table and runs the scenario on it.
 pub(crate) fn stand(play: &dyn Fn(&Table<'_>)) {
     let Some(server) = server::or_skip("PostgreSQL", server::postgres()) else { return };
     let runtime = Runtime::new().unwrap();
@@ -190,7 +190,7 @@ fn a_protected_table_refuses_sql_written_by_hand(database: &Database) {
         database.run(&passing(5, change));
         database.run(&passing(5, "insert into ledger values (7, false)  on conflict do nothing"));
     }
-    // A pass is for its own transaction, its own lock, and only while it stands.
+    // A pass is valid for its own transaction and its own lock, and only until it is removed.
     assert_eq!(database.refused(changes[0]), "TF428");
     assert_eq!(
         database.refused(&format!("begin; select tenure_fence.pass('other', 9); {}", changes[0])),

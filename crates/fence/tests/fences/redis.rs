@@ -1,4 +1,4 @@
-//! Does Redis refuse the dead?
+//! Tests that Redis refuses stale writers.
 
 use std::sync::Mutex;
 
@@ -46,7 +46,7 @@ impl<'a> Key<'a> {
         done
     }
 
-    /// The same command with the script that is tried.
+    /// Returns the same command with the script under test.
     fn spoilt(&self, command: &redis::Cmd) -> redis::Cmd {
         let mut spoilt = redis::Cmd::new();
         for word in command.args_iter() {
@@ -89,7 +89,7 @@ impl Subject for Key<'_> {
     }
 }
 
-/// Hands one key to somebody.
+/// Sets up one key and runs the scenario on it.
 pub(crate) fn stand(play: &dyn Fn(&Key<'_>)) {
     let Some(server) = server::or_skip("Redis", server::redis()) else { return };
     let client = &Client::open(format!("redis://127.0.0.1:{}/", server.port)).unwrap();
@@ -140,7 +140,7 @@ fn a_command_that_fails_leaves_the_floor_raised(db: &mut Connection) {
     assert_eq!(late.refused().map(Said::from), Some(Said::Stale { floor: 2 }));
 }
 
-/// What callers in other languages may get wrong.
+/// Mistakes that callers in other languages may make.
 fn the_script_refuses_what_is_no_claim(db: &mut Connection) {
     let key = fence::floor_key("bad");
     let good = [padded(token(1)), "exclusive".into(), "many".into(), "write".into(), String::new()];

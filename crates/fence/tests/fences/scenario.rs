@@ -1,8 +1,8 @@
-//! Is whoever was paused beyond its ttl refused, at every fence there is?
+//! Tests that every fence refuses a holder that was paused beyond its ttl.
 //!
-//! With real locks: A takes the lock and stands still until its lease has ended; B takes it and writes; A wakes up and
-//! writes without looking. The same write past the fence spoils what B wrote: the control. The cluster was restored
-//! from a backup before that: a token of its earlier life is refused everywhere, too.
+//! The test uses real locks. A takes the lock and pauses until its lease has ended; B takes it and writes; A wakes up
+//! and writes without a check. The control is the same write past the fence, which overwrites what B wrote. The cluster
+//! was restored from a backup before that, and every fence also refuses a token from before the restore.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
@@ -18,10 +18,10 @@ use tokio::runtime::{Builder, Runtime};
 use crate::subject::{Said, Subject};
 use crate::{files, gates, http, object, postgres, redis, sqlite};
 
-/// A fence: sets up data behind it and hands that to a play, once.
+/// A fence: sets up data behind it, and runs the scenario on that once.
 type Fence = fn(&Stage, &dyn Fn(&dyn Resource));
 
-/// Every fence there is. Whoever builds another one adds it here, and to `docs/fencing.md`.
+/// Every fence. A new one is added here and to `docs/fencing.md`.
 const EVERY: [(&str, Fence); 9] = [
     ("PostgreSQL", |_, play| postgres::stand(&|data| play(data))),
     ("SQLite", |_, play| sqlite::stand(&|data| play(data))),
@@ -39,14 +39,14 @@ const TTL: Duration = Duration::from_secs(8);
 const DEADLINE: Duration = Duration::from_secs(120);
 const SEGMENT_BYTES: u32 = 256 * 1024;
 
-/// What the play needs of a fence.
+/// What the scenario needs of a fence.
 pub(crate) trait Resource: Sync {
-    /// Whether it was accepted; a panic if it was neither accepted nor stale.
+    /// Returns whether the write was accepted; panics if it was neither accepted nor stale.
     fn write(&self, lock: &str, token: Token, value: &str) -> bool;
     fn read(&self) -> Option<String>;
     /// The same write, past the fence.
     fn write_unfenced(&self, value: &str);
-    /// Whether it remembers nothing of an earlier life of the cluster, because it is that cluster.
+    /// Whether the resource remembers nothing from before the restore, because it is the restored cluster itself.
     fn forgets(&self) -> bool {
         false
     }
@@ -168,7 +168,7 @@ fn play(stage: &Stage, lock: &str, before: Token, data: &dyn Resource) {
     let (paused, is_paused) = channel();
     let (wake, woken) = channel();
     std::thread::scope(|scope| {
-        // A's tasks run on A's thread, and stand still with it.
+        // A's tasks run on A's thread, and pause with it.
         scope.spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             let (_client, guard) = runtime.block_on(hold(stage, "A", lock));
@@ -185,7 +185,7 @@ fn play(stage: &Stage, lock: &str, before: Token, data: &dyn Resource) {
             assert!(token < newer);
             assert!(!data.write(lock, token, "A, late"), "{lock}: A woke up and wrote");
             assert_eq!(data.read().as_deref(), Some("B"), "{lock}");
-            // Had it looked, it would have known.
+            // A check would have told A.
             assert!(guard.check().is_err(), "{lock}: B has it");
             data.write_unfenced("A, late");
             assert_eq!(data.read().as_deref(), Some("A, late"), "{lock}: nothing else stops it");
@@ -201,7 +201,7 @@ fn play(stage: &Stage, lock: &str, before: Token, data: &dyn Resource) {
     });
 }
 
-/// The list above is the one that people read.
+/// The list above matches the one in the guide.
 #[test]
 fn the_guide_has_every_fence() {
     let guide = include_str!("../../../../docs/fencing.md");

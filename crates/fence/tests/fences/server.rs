@@ -1,4 +1,4 @@
-//! How are real servers started, and ended?
+//! Starts and stops real servers for the tests.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,11 +14,11 @@ use tempfile::TempDir;
 
 use crate::ports::free_port;
 
-/// How long a server may take until it answers, on a machine that is busy with other tests.
+/// How long a server may take to answer, on a machine that is busy with other tests.
 const START_TRIES: u32 = 3_000;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-/// What serves S3 here. Another line is another directory.
+/// The package that serves S3. Another version uses another directory.
 const MOTO: &str = "moto[s3,server]==5.2.5";
 
 /// A server in a directory of its own. It ends with this value, or with the thread that started it.
@@ -29,7 +29,7 @@ pub(crate) struct Server {
     _dir: TempDir,
 }
 
-/// The signal that ends a server, whoever is still connected.
+/// The signal that ends a server even if clients are still connected.
 #[derive(Clone, Copy)]
 enum End {
     Interrupt,
@@ -47,7 +47,7 @@ impl End {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Politely at first: one that is killed leaves shared memory behind.
+        // Gracefully at first: a killed server leaves shared memory behind.
         let _ = kill_process(Pid::from_child(&self.child), self.end.signal());
         for _ in 0..START_TRIES {
             if !matches!(self.child.try_wait(), Ok(None)) {
@@ -60,20 +60,20 @@ impl Drop for Server {
     }
 }
 
-/// The server, or why there is none, which is a failure in continuous integration.
+/// Returns the server. If it is not available, reports why, and fails in continuous integration.
 pub(crate) fn or_skip(what: &str, server: Result<Server, String>) -> Option<Server> {
     match server {
         Ok(server) => Some(server),
         Err(why) => {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no {what}: {why}");
-            // Past the capture of output: nobody shall think that this was tested.
+            // Write past the output capture, so that a skipped test is not taken for a passed one.
             let _ = writeln!(std::io::stderr(), "\nNOT TESTED: the fence in {what}. {why}\n");
             None
         }
     }
 }
 
-/// PostgreSQL with one user, `postgres`, who needs no password.
+/// PostgreSQL with one user, `postgres`, that needs no password.
 pub(crate) fn postgres() -> Result<Server, String> {
     let programs = installed("postgresql", || {
         let found = std::fs::read_dir("/usr/lib/postgresql").map_err(|error| error.to_string())?;
@@ -83,7 +83,7 @@ pub(crate) fn postgres() -> Result<Server, String> {
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let data = dir.path().join("data");
     let (initdb, program) = (programs.join("initdb"), programs.join("postgres"));
-    // It does not serve as root.
+    // PostgreSQL refuses to run as root.
     let user = user_of(&dir, "postgres")?;
     let mut init = as_user(&user, &initdb, End::Interrupt);
     run(init
@@ -92,7 +92,7 @@ pub(crate) fn postgres() -> Result<Server, String> {
     let port = free_port();
     let mut serve = as_user(&user, &program, End::Interrupt);
     serve.arg("-D").arg(&data).arg("-k").arg(dir.path());
-    // Nothing here loses power; what is looked at is who is let in.
+    // No power loss is simulated here; the tests are about which writes are accepted.
     serve
         .args(["-h", "127.0.0.1", "-c", "fsync=off", "-c", "max_connections=60", "-p"])
         .arg(port.to_string());
@@ -118,7 +118,7 @@ pub(crate) fn redis() -> Result<Server, String> {
     start(serve, port, End::Terminate, dir)
 }
 
-/// Something that speaks S3.
+/// A server that implements S3.
 pub(crate) fn moto() -> Result<Server, String> {
     let python = python()?;
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -129,12 +129,12 @@ pub(crate) fn moto() -> Result<Server, String> {
     start(serve, port, End::Terminate, dir)
 }
 
-/// A Python with what serves S3.
+/// A Python environment with the S3 server.
 fn python() -> Result<PathBuf, String> {
     let name: String = MOTO.chars().filter(char::is_ascii_alphanumeric).collect();
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python").join(name);
     let (python, whole) = (dir.join("bin/python"), dir.join("whole"));
-    // One makes it, and the others of this program wait for that.
+    // One thread creates it, and the others of this process wait.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if whole.exists() {
@@ -169,7 +169,8 @@ fn start(mut command: Command, port: u16, end: End, dir: TempDir) -> Result<Serv
     Err(why)
 }
 
-/// Who shall run it if we are root: the user that the package made. The directory becomes that user's.
+/// The user that runs the server if the test is root: the one that the package created. The directory becomes that
+/// user's.
 fn user_of(dir: &TempDir, name: &str) -> Result<Option<String>, String> {
     let ours = dir.path().metadata().map_err(|error| error.to_string())?.uid();
     if ours != 0 {
@@ -184,7 +185,7 @@ fn user_of(dir: &TempDir, name: &str) -> Result<Option<String>, String> {
     Ok(Some(name.to_owned()))
 }
 
-/// A command that ends when we do, as another user if we may not run it ourselves.
+/// A command that ends with this process, run as another user if root may not run it.
 fn as_user(user: &Option<String>, program: &Path, end: End) -> Command {
     let mut command = Command::new("setpriv");
     if let Some(user) = user {
@@ -199,12 +200,12 @@ fn as_user(user: &Option<String>, program: &Path, end: End) -> Command {
     command
 }
 
-/// Sees to it that a package of Debian is there.
+/// Makes sure that a Debian package is installed.
 fn installed<T>(package: &str, look: impl Fn() -> Result<T, String>) -> Result<T, String> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     look().or_else(|_| {
         let _one = ONE_AT_A_TIME.lock().map_err(|error| error.to_string())?;
-        // Others may be installing at the same time, and lists may never have been fetched.
+        // Another process may be installing at the same time, and the package lists may never have been fetched.
         let apt = |words: &[&str]| {
             let mut apt = Command::new("apt-get");
             apt.args(["-o", "DPkg::Lock::Timeout=120", "-q"]).args(words);

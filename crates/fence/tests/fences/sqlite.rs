@@ -1,4 +1,4 @@
-//! Does SQLite refuse the dead?
+//! Tests that SQLite refuses stale writers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::planted::{self, Planted};
 use crate::subject::{Said, Subject, claim, said, token};
 use crate::trials::{self, Size};
 
-/// A database file of its own; every access is a connection of its own, as of another process.
+/// A database file of its own; every access is a connection of its own, as if from another process.
 pub(crate) struct File(PathBuf);
 
 const PLANTED: &[Planted] = &[
@@ -51,7 +51,7 @@ impl File {
     fn connect(&self) -> Connection {
         let db = Connection::open(&self.0).unwrap();
         db.busy_timeout(Duration::from_secs(60)).unwrap();
-        // What is looked at is who is let in, not the disk.
+        // These tests are about which writes are accepted, not about the disk.
         db.pragma_update(None, "synchronous", "off").unwrap();
         db
     }
@@ -83,7 +83,7 @@ impl Subject for File {
     }
 }
 
-/// Hands one database to somebody.
+/// Sets up one database and runs the scenario on it.
 pub(crate) fn stand(play: &dyn Fn(&File)) {
     let dir = tempfile::tempdir().unwrap();
     play(&File::make(dir.path().join("ledger")));
@@ -133,7 +133,7 @@ fn a_protected_table_refuses_sql_written_by_hand() {
         assert_eq!(message(db.execute_batch(change)), "TENURE_FENCE_NO_PASS", "{change}");
         db.execute_batch(&format!("{}; {change}; {end}", pass("5"))).unwrap();
     }
-    // A pass does not outlive its transaction, and is no longer one once it was given back.
+    // A pass does not outlive its transaction, and is no longer valid once it was removed.
     assert!(message(db.execute_batch(&format!("{}; commit", pass("5")))).contains("FOREIGN KEY"));
     db.execute_batch(undo).unwrap();
     let after = format!("{}; delete from tenure_fence_pass; {}", pass("5"), changes[0]);
@@ -158,7 +158,7 @@ fn a_protected_table_refuses_sql_written_by_hand() {
     let edit = format!("{}; update tenure_fence_pass set lock = 'other'", pass("5"));
     assert_eq!(message(db.execute_batch(&edit)), "TENURE_FENCE_PASS_IS_NOT_CHANGED");
     db.execute_batch(undo).unwrap();
-    // Without foreign keys nobody would look whether the pass was given back.
+    // Without foreign keys the commit would not check whether the pass was removed.
     db.pragma_update(None, "foreign_keys", "off").unwrap();
     assert_eq!(message(db.execute_batch(&pass("6"))), "TENURE_FENCE_FOREIGN_KEYS_OFF");
 }
@@ -172,7 +172,7 @@ fn a_transaction_that_passed_ends_with_the_fences_commit() {
     sqlite::check(&tx, "ledger", token(2)).unwrap();
     tx.execute("update ledger set value = 'B'", []).unwrap();
     assert!(message(tx.commit()).contains("FOREIGN KEY"), "the pass was not given back");
-    // Nothing of it has happened, neither data nor floor.
+    // Neither data nor floor was changed.
     assert_eq!((file.read(), file.floor("ledger".into())), (None, Floor::default()));
     let tx = db.transaction().unwrap();
     assert!(matches!(sqlite::check(&tx, "no\nname", claim(1)), Err(Error::Name(_))));

@@ -1,4 +1,4 @@
-//! Do many writers at once ever get a lower token in after a higher one?
+//! Tests that many concurrent writers never get a lower token in after a higher one.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::subject::{Said, Subject, claim};
 
 const WRITERS: u64 = 6;
 
-/// One write: between which two moments it happened, and how it ended.
+/// One write: the two moments between which it happened, and how it ended.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     token: u64,
@@ -31,7 +31,7 @@ pub(crate) fn no_lower_token_after_a_higher(lock: &str, data: &dyn Subject, writ
                 scope.spawn(move || {
                     let rng = &mut Rng::with_seed(seed);
                     for at_write in 0..writes as u64 {
-                        // Around a middle that moves up: about half of them are late.
+                        // Around a centre that moves up, so that about half of the writes are late.
                         let token = 1 + at_write * 4 + rng.u64(..20);
                         let begun = clock.fetch_add(1, Ordering::SeqCst);
                         let said = data.write(at, claim(token), &token.to_string());
@@ -71,7 +71,7 @@ pub(crate) fn no_lower_token_after_a_higher(lock: &str, data: &dyn Subject, writ
     assert!(history.iter().any(|write| !write.accepted), "nobody was ever late");
 }
 
-/// What a history of exclusive writes shows that no fence may do.
+/// Returns a fault that a history of exclusive writes shows.
 fn fault(history: &[Write]) -> Option<String> {
     let accepted = || history.iter().filter(|write| write.accepted);
     for late in accepted() {
@@ -83,7 +83,7 @@ fn fault(history: &[Write]) -> Option<String> {
     }
     let refused = history.iter().filter(|write| !write.accepted);
     for write in refused {
-        // It need not have been accepted: one that waits for its turn has raised the floor, and may be overtaken.
+        // The higher write need not have been accepted: one that waits has raised the floor, and may be overtaken.
         if !history.iter().any(|other| other.token > write.token && other.begun < write.ended) {
             return Some(format!("{write:?} was refused, and nobody was higher"));
         }

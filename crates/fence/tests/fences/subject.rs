@@ -1,4 +1,4 @@
-//! What do trials need of a fence?
+//! Defines what the trials need of a fence.
 
 use std::error::Error as StdError;
 
@@ -14,7 +14,7 @@ pub(crate) trait Subject: Sync {
     fn write_unfenced(&self, value: &str);
 }
 
-/// A refusal, as far as every fence can tell it.
+/// A refusal, with what every fence can report about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Said {
     Stale { floor: u64 },
@@ -35,7 +35,7 @@ impl From<Refused> for Said {
     }
 }
 
-/// The refusal, or a panic for whatever else went wrong.
+/// Returns the refusal, or panics on any other error.
 pub(crate) fn said<T, B: StdError + 'static>(result: Result<T, Error<B>>) -> Result<T, Said> {
     result.map_err(|error| match error.refused() {
         Some(refused) => refused.into(),

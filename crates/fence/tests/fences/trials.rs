@@ -1,4 +1,4 @@
-//! What must every fence do?
+//! Runs the trials that every fence must pass.
 
 use fastrand::Rng;
 use tenure_fence::{Claim, Error, Floors, Incarnation, LockSlot, Token, Touch};
@@ -6,21 +6,21 @@ use tenure_fence::{Claim, Error, Floors, Incarnation, LockSlot, Token, Touch};
 use crate::storm;
 use crate::subject::{Said, Subject, claim};
 
-/// How much is tried: a server answers slower than a library.
+/// How much to try: a server answers slower than a library.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
-    /// Steps that are compared with the rule.
+    /// The number of steps to compare with the rule.
     pub(crate) steps: usize,
-    /// Writes of each writer in the storm.
+    /// The number of writes of each writer in the storm.
     pub(crate) writes: usize,
 }
 
-/// How often there are new slots and, every second time, another epoch.
+/// How often new slots appear and, every second time, another epoch.
 const STAGES: usize = 12;
 /// From this slot on there are only shared holders.
 const SHARED: u32 = 100;
 
-/// Every trial, each with a subject of its own, side by side.
+/// Runs every trial in parallel, each with a subject of its own.
 pub(crate) fn all<S: Subject + Send>(size: Size, make: impl Fn(&str) -> S + Sync) {
     let make = &make;
     std::thread::scope(|scope| {
@@ -70,19 +70,20 @@ fn raising_keeps_older_ones_out(lock: &str, data: &dyn Subject) {
     assert_eq!(data.floor((lock, 1).into()).exclusive, None);
 }
 
-/// Random claims, to the fence and to the rule.
+/// Sends random claims to the fence and to the rule, and compares the answers.
 pub(crate) fn answers_are_those_of_the_rule(lock: &str, data: &dyn Subject, steps: usize) {
     let seed = 7;
     let rng = &mut Rng::with_seed(seed);
     let mut rule = Floors::default();
     let mut last = None;
     for step in 0..steps {
-        // New slots come up all the time, some of them for shared holders only.
+        // New slots appear all the time, some of them for shared holders only.
         let stage = step * STAGES / steps;
         let fresh = u32::try_from(stage).unwrap();
         let slot = [None, Some(0), Some(fresh), Some(SHARED + fresh)][rng.usize(..4)];
         let at = LockSlot { lock, slot };
-        // Epochs grow with the steps, or all would soon be over; the later ones are beyond what a double can tell.
+        // Epochs grow with the steps; otherwise all claims would soon be in the last one. The later ones exceed what a
+        // double can distinguish.
         let epoch = [0, 0, 1, 40, 41, 32_767][stage * 6 / STAGES];
         let claim = some_claim(rng, epoch);
         let claim = if slot.is_some_and(|slot| slot >= SHARED) { claim.shared() } else { claim };
@@ -109,7 +110,7 @@ pub(crate) fn answers_are_those_of_the_rule(lock: &str, data: &dyn Subject, step
 
 fn some_claim(rng: &mut Rng, epoch: u64) -> Claim {
     let counter = [1, 2, 9, 10, 11, Token::COUNTER_MAX][rng.usize(..6)];
-    // Now and then one of the epoch before, or a number that no cluster gives.
+    // Now and then a token of the epoch before, or a number that no cluster grants.
     let number = match rng.u8(..20) {
         0 | 3 if epoch > 0 => (epoch - 1) << 48 | Token::COUNTER_MAX,
         1 => (epoch + 1) << 48,

@@ -1,4 +1,4 @@
-//! How does a request go on to the service, and its answer back?
+//! Forwards a request to the service, and its response back.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,13 +23,13 @@ use crate::deadline::Deadline;
 use crate::listen::StartError;
 use crate::reason::Reason;
 
-/// How long it may take to reach the service.
+/// The maximum time to connect to the service.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Connections that wait for the next request, and how long: shorter than services usually keep them.
+/// The maximum number of idle connections, and how long they stay open: shorter than services usually keep them.
 const IDLE_MAX: usize = 32;
 const IDLE: Duration = Duration::from_secs(10);
 
-/// What belongs to one connection and not to the request.
+/// The headers that belong to the connection and not to the request.
 const OF_THE_CONNECTION: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -38,17 +38,17 @@ const OF_THE_CONNECTION: [HeaderName; 8] = [
     header::PROXY_AUTHORIZATION,
     header::TE,
     header::TRANSFER_ENCODING,
-    // An upgraded connection would go on when its request has ended.
+    // An upgraded connection would continue after its request has ended.
     header::UPGRADE,
 ];
 
-/// Sends requests on. Cheap to clone.
+/// Forwards requests. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Forward {
     client: Client<HttpConnector, Deadline<Incoming>>,
     to: Authority,
     host: HeaderValue,
-    /// What goes before the path of every request.
+    /// The prefix of the path of every request.
     base: String,
     timeout: Duration,
 }
@@ -114,10 +114,10 @@ impl Forward {
         Ok(response)
     }
 
-    /// The same path and query at the service.
+    /// Returns the URI of the same path and query at the service.
     fn uri(&self, asked: &Uri) -> Result<Uri, Said> {
         let path = asked.path_and_query().map_or("/", PathAndQuery::as_str);
-        // `OPTIONS *` asks about no path.
+        // `OPTIONS *` has no path.
         let path = if path.starts_with('/') { path } else { "/" };
         let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.to.clone());
         let uri = uri.path_and_query(format!("{}{path}", self.base)).build();
@@ -142,7 +142,7 @@ impl Service<Request<Incoming>> for Forward {
     }
 }
 
-/// Takes away what belongs to the connection, and what it names as such.
+/// Removes the headers that belong to the connection, and those that `Connection` names.
 fn strip(headers: &mut HeaderMap) {
     let named = headers.get_all(header::CONNECTION).into_iter();
     let named = named.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));

@@ -1,10 +1,12 @@
-//! How is a service guarded that knows nothing of tokens?
+//! Runs a reverse proxy that fences a service which ignores tokens.
 //!
-//! A reverse proxy on the layer of `tenure_fence::http`: a request needs the token of the lock in `Fencing-Token`; the
-//! floor rises durably before a request goes on; whoever raises it waits until every request that was let through with
-//! a lower token has ended, and is answered 503 if that takes too long. One proxy per resource, and no way around it.
+//! It is built on the layer of `tenure_fence::http`. A request needs the token of the lock in `Fencing-Token`. The
+//! proxy raises the floor durably before it forwards a request. A request that raises the floor waits until every
+//! request that was admitted with a lower token has ended, and gets a 503 if that takes too long. Run one proxy per
+//! resource, and allow no way around it.
 //!
-//! **Not covered:** a service that works on after its connection was cut, and whoever reaches it around the proxy.
+//! **Not covered:** a service that continues to work after its connection was closed, and clients that reach the
+//! service around the proxy.
 
 mod forward;
 mod prepared;
@@ -22,40 +24,41 @@ use crate::listen::{self, Running, StartError};
 
 pub use tenure_fence::http::Reads;
 
-/// Where a proxy listens if nobody says otherwise.
+/// The default port of a proxy.
 pub const PORT: u16 = 8001;
 
-/// The longest that anybody waits here: what takes longer is no request.
+/// The longest timeout that can be set: nothing that takes longer is a request.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// How a proxy is started.
+/// The settings of a proxy.
 pub struct Settings {
-    /// Where the service is: `http://host:port`, or with a path that goes before that of every request.
+    /// The address of the service: `http://host:port`, optionally with a path, which is put before the path of every
+    /// request.
     pub upstream: String,
     /// The lock that guards the service.
     pub resource: String,
-    /// Which slot of it, if it is a semaphore.
+    /// The slot of the lock, if it is a semaphore.
     pub slot: Option<u32>,
-    /// Where the floor is kept. Only one proxy uses a directory at a time.
+    /// The directory of the floor. Only one proxy may use a directory at a time.
     pub data: PathBuf,
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Whether other machines may reach it, although it asks nobody who they are.
+    /// Whether other machines may reach the proxy, although it authenticates no client.
     pub insecure: bool,
     /// Whether requests that change nothing need a token.
     pub reads: Reads,
-    /// Whether every token is let through once only.
+    /// Whether every token is admitted only once.
     pub once: bool,
     /// How long a request waits for those with lower tokens.
     pub wait: Duration,
     /// How long a request may take at the service.
     pub timeout: Duration,
-    /// Whose tokens to believe.
+    /// Which tokens to accept.
     pub believe: Believe,
 }
 
 impl Settings {
-    /// On loopback, believing every number, fencing every request.
+    /// Creates settings for loopback that accept every number and fence every request.
     pub fn new(
         upstream: impl Into<String>,
         resource: impl Into<String>,

@@ -1,6 +1,6 @@
-//! What if a ticket was signed with a key that the proxy has not heard of yet?
+//! Reads newer keys before the fence verifies a ticket with an unknown key.
 //!
-//! The fence decides at once, by the keys that are known. So these are brought up to date before it is asked.
+//! The fence decides at once, with the keys that it knows. Therefore this service brings them up to date first.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,7 +15,7 @@ use tower::Service;
 
 use crate::believe::Judge;
 
-/// A fence that is asked once there are keys for what the request shows.
+/// A fence that is called after the keys for the request's ticket were read.
 #[derive(Clone)]
 pub(super) struct Prepared<S> {
     judge: Judge,
@@ -44,7 +44,8 @@ where
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        // The one that was found ready goes along; its copy is asked again before it is called.
+        // `poll_ready` was called on this instance, so it serves the request. The clone is polled before its own next
+        // call.
         let again = self.clone();
         let Self { judge, lock, slot, mut fence } = std::mem::replace(self, again);
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! What can be asked of a store, and what can it answer?
+//! Defines the requests of a store and their outcomes.
 
 use bytes::Bytes;
 use tenure_fence::{Claim, Floor, LockSlot, Refused};
@@ -6,20 +6,20 @@ use tenure_fence::{Claim, Floor, LockSlot, Refused};
 use crate::answer::Said;
 use crate::reason::Reason;
 
-/// How much a store takes.
+/// The size limits of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// The longest body of one request.
     pub body_bytes_max: usize,
-    /// The longest value, which appending may reach.
+    /// The longest value, which appends may reach.
     pub value_bytes_max: u64,
-    /// Everything together, with what it costs to keep it.
+    /// The size of all data together, with the overhead of keeping it.
     pub bytes_max: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        // A megabyte arrives in no time on any network; values are read whole, so many must fit in memory.
+        // A megabyte arrives quickly on any network. Values are read whole, so several must fit in memory.
         Self {
             body_bytes_max: 1024 * 1024,
             value_bytes_max: 8 * 1024 * 1024,
@@ -28,7 +28,7 @@ impl Default for Limits {
     }
 }
 
-/// What somebody wants, and under which lock and token.
+/// A request, with the lock and the claim it is made under.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
     pub(super) lock: String,
@@ -43,7 +43,7 @@ pub(super) enum Act {
         key: String,
         value: Bytes,
     },
-    /// With `at`: only if the value has this many bytes.
+    /// Appends to the value; with `at`, only if the value has this many bytes.
     Append {
         key: String,
         value: Bytes,
@@ -52,11 +52,11 @@ pub(super) enum Act {
     Delete {
         key: String,
     },
-    /// Reads, and lets nothing older write from then on.
+    /// Reads the value, and raises the floor so that nothing older can write from then on.
     Read {
         key: String,
     },
-    /// Lets nothing older write from then on.
+    /// Raises the floor, so that nothing older can write from then on.
     Raise,
 }
 
@@ -65,7 +65,7 @@ impl Ask {
         LockSlot { lock: &self.lock, slot: self.slot }
     }
 
-    /// What it takes to keep it in a queue.
+    /// The bytes that the request takes in the queue.
     pub(super) fn weight(&self) -> usize {
         match &self.act {
             Act::Put { value, .. } | Act::Append { value, .. } => value.len(),
@@ -86,13 +86,13 @@ impl Act {
     }
 }
 
-/// What is known of a key without its value.
+/// The metadata of a key, without its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct About {
     pub(super) key: String,
     pub(super) lock: String,
     pub(super) slot: Option<u32>,
-    /// Of the last write.
+    /// The token of the last write.
     pub(super) token: u64,
     pub(super) bytes: u64,
     pub(super) pieces: u32,
@@ -101,7 +101,7 @@ pub(super) struct About {
 impl About {
     pub(super) fn from_row(key: &str, row: (&str, i64, u64, u64, u32)) -> Self {
         let (lock, slot, token, bytes, pieces) = row;
-        // What is negative is no slot.
+        // A negative number stands for no slot.
         Self {
             key: key.to_owned(),
             lock: lock.to_owned(),
@@ -130,12 +130,12 @@ pub(super) enum Done {
     Put {
         bytes: u64,
     },
-    /// From where to where.
+    /// The length of the value before and after.
     Appended {
         at: u64,
         bytes: u64,
     },
-    /// Whether there was something.
+    /// Whether the key existed.
     Deleted(bool),
     Read(Option<Record>),
     Raised(Floor),
@@ -145,7 +145,7 @@ pub(super) enum Done {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum No {
     Refused(Refused),
-    /// The key belongs to another lock, whose tokens say nothing about ours.
+    /// The key belongs to another lock, whose tokens cannot be compared with ours.
     OtherLock {
         lock: String,
         slot: Option<u32>,

@@ -1,7 +1,7 @@
-//! How are floors and data kept so that they change together?
+//! Stores floors and data so that they change together.
 //!
-//! In one file of an embedded transactional engine. One [`Turn`] is one transaction: it looks at each ask in the light
-//! of those before, and either all that it admitted is durable when it ends, or none of it.
+//! Both are in one file of an embedded transactional engine. One [`Turn`] is one transaction: it evaluates each request
+//! after the effects of those before it. When it ends, either everything that it admitted is durable, or none of it.
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -18,34 +18,34 @@ use crate::listen::StartError;
 
 use super::ask::{About, Act, Ask, Done, Limits, No, Record};
 
-/// By lock and slot, -1 if it has none: the floor as text.
+/// The floors as text, by lock and slot; the slot is -1 if the lock has none.
 const FLOORS: TableDefinition<'_, (&str, i64), &str> = TableDefinition::new("floors");
-/// By key: lock, slot and token of the last write, bytes of the value, number of pieces.
+/// The records by key: lock, slot and token of the last write, bytes of the value, number of pieces.
 const RECORDS: TableDefinition<'_, &str, (&str, i64, u64, u64, u32)> =
     TableDefinition::new("records");
-/// By key and number: the value in pieces, so that appending to a long one does not write all of it.
+/// The values in pieces, by key and number. Appending to a long value does not rewrite all of it.
 const PIECES: TableDefinition<'_, (&str, u32), &[u8]> = TableDefinition::new("pieces");
-/// The format, and how much there is.
+/// The format version, and the totals.
 const TOTALS: TableDefinition<'_, &str, u64> = TableDefinition::new("totals");
 
 const FORMAT: u64 = 1;
 const FILE: &str = "store.redb";
-/// A piece that is shorter is appended to; one that is longer is left as it is.
+/// A piece shorter than this is appended to; a longer one is left as it is.
 const PIECE: usize = 64 * 1024;
 /// Enough for the pages that are read again and again; the system caches the rest.
 const CACHE_BYTES: usize = 64 * 1024 * 1024;
-/// What a floor or a record weighs beside its names and its value.
+/// The size of a floor or a record beside its names and its value.
 const OVERHEAD: u64 = 128;
 
-/// What the engine reports. Whatever it says about a turn, that turn may have happened.
+/// An error of the engine. The transaction that it concerns may have been committed.
 pub(super) type Broken = redb::Error;
 
-/// The file, open.
+/// The open file.
 pub(super) struct Engine {
     database: Database,
 }
 
-/// How much there is.
+/// How much the store contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Totals {
     pub(super) keys: u64,
@@ -54,7 +54,7 @@ pub(super) struct Totals {
 }
 
 impl Engine {
-    /// Opens what is in a directory, or begins there.
+    /// Opens the file in a directory, or creates it.
     pub(super) fn open(dir: &Path) -> Result<Self, StartError> {
         let disk = |source| StartError::Disk { what: dir.display().to_string(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(disk)?;
@@ -74,7 +74,7 @@ impl Engine {
             },
             other => unreadable(other.into()),
         })?;
-        // The name of the file must outlast a power cut as well as what is in it.
+        // The file's name must survive a power failure as well as its content.
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(disk)?;
         let engine = Self { database };
         match engine.begin().map_err(unreadable)? {
@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// Makes the tables if there are none; tells the format.
+    /// Creates the tables if they do not exist, and returns the format version.
     fn begin(&self) -> Result<u64, Broken> {
         let transaction = self.database.begin_write()?;
         let format = {
@@ -105,7 +105,7 @@ impl Engine {
         Ok(format)
     }
 
-    /// Does what is asked, one after another, in one transaction. The answers are true once this has returned.
+    /// Executes the requests in order, in one transaction. The results are durable once this has returned.
     pub(super) fn turn(
         &self,
         limits: &Limits,
@@ -135,7 +135,7 @@ impl Engine {
         floor(&transaction.open_table(FLOORS)?, at)
     }
 
-    /// Keys that begin like this, behind that one, in order, and whether there are more.
+    /// Returns the keys that start with `prefix`, behind `after`, in order, and whether there are more.
     pub(super) fn list(
         &self,
         prefix: &str,
@@ -172,7 +172,7 @@ impl Engine {
     }
 }
 
-/// One transaction that is not over.
+/// One open transaction.
 struct Turn<'t> {
     floors: Table<'t, (&'static str, i64), &'static str>,
     records: Table<'t, &'static str, (&'static str, i64, u64, u64, u32)>,
@@ -198,7 +198,7 @@ impl<'t> Turn<'t> {
         })
     }
 
-    /// Whether anything is to be kept.
+    /// Returns whether the transaction has to be committed.
     fn end(mut self) -> Result<bool, Broken> {
         if self.changed {
             self.totals.insert("bytes", self.bytes)?;
@@ -206,7 +206,7 @@ impl<'t> Turn<'t> {
         Ok(self.changed)
     }
 
-    /// All that can be refused is looked at before anything changes.
+    /// Executes one request. Everything that can be refused is checked before anything changes.
     fn act(&mut self, ask: &Ask) -> Result<Result<Done, No>, Broken> {
         let at = ask.at();
         let kept = floor(&self.floors, at)?;
@@ -240,7 +240,7 @@ impl<'t> Turn<'t> {
         self.change(ask, before, next).map(Ok)
     }
 
-    /// How much there would be afterwards, or why that cannot be.
+    /// Returns the total size after the request, or why it is refused.
     fn weigh(&self, ask: &Ask, kept: Floor, before: Option<&About>) -> Result<u64, No> {
         let had = before.map_or(0, |before| before.bytes);
         let has = match &ask.act {
@@ -271,7 +271,7 @@ impl<'t> Turn<'t> {
         Ok(grown)
     }
 
-    /// Changes the data, under a floor that has admitted it.
+    /// Changes the data, after the floor has admitted the request.
     fn change(&mut self, ask: &Ask, before: Option<About>, floor: Floor) -> Result<Done, Broken> {
         Ok(match &ask.act {
             Act::Raise => Done::Raised(floor),
@@ -316,7 +316,7 @@ impl<'t> Turn<'t> {
         })
     }
 
-    /// Who wrote a key, and how much of it there is.
+    /// Writes the record of a key: its last writer, and its size.
     fn note(&mut self, ask: &Ask, key: &str, bytes: u64, pieces: u32) -> Result<(), Broken> {
         let row = (ask.lock.as_str(), number(ask.at()), ask.claim.token.get(), bytes, pieces);
         self.records.insert(key, row)?;
@@ -342,7 +342,7 @@ fn floor(
     at: LockSlot<'_>,
 ) -> Result<Floor, Broken> {
     let Some(text) = table.get((at.lock, number(at)))? else { return Ok(Floor::default()) };
-    // Taken for no floor it would let everybody in.
+    // Treating an unreadable floor as none would admit every token.
     Floor::parse(text.value())
         .ok_or_else(|| Broken::Corrupted(format!("the floor of {at} is {:?}", text.value())))
 }

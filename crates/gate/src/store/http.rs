@@ -1,4 +1,4 @@
-//! How is a store spoken to?
+//! Implements the HTTP API of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,12 +34,12 @@ use super::writer::Writer;
 
 /// How long the body of a request may take.
 const BODY: Duration = Duration::from_secs(30);
-/// Values that are read at once: each may be as long as a value can be.
+/// The maximum number of concurrent reads of values: each may be as long as a value can be.
 const READS_MAX: usize = 16;
-/// Keys in one answer.
+/// The maximum number of keys in one response.
 const LIST_MAX: usize = 1_000;
 
-/// What every path needs. Cheap to clone.
+/// What every handler needs. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Shop(Arc<Inner>);
 
@@ -53,7 +53,7 @@ struct Inner {
     reads: Semaphore,
 }
 
-/// Under which lock something is done.
+/// The query of a fenced request: the lock, slot and use of its token.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Under {
@@ -61,11 +61,11 @@ struct Under {
     slot: Option<u32>,
     #[serde(default)]
     once: bool,
-    /// For appending: how many bytes there must be.
+    /// For an append: how many bytes the value must have.
     at: Option<u64>,
 }
 
-/// The same, of those that need none.
+/// The query of a request whose path names the lock.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Slot {
@@ -137,12 +137,12 @@ impl Shop {
         Self(Arc::new(Inner { engine, writer, judge, hosts, metrics, limits, reads }))
     }
 
-    /// Reads the whole body, if it is not too long and comes in time.
+    /// Reads the whole body, if it is not too long and arrives in time.
     pub(super) async fn body(&self, body: Body) -> Result<Bytes, Said> {
         whole(body, self.0.limits.body_bytes_max).await
     }
 
-    /// What a text that should be a token proves, and for this client if one was named.
+    /// Returns what a token text proves, and for this client if the request names one.
     pub(super) async fn claim(
         &self,
         text: &str,
@@ -156,7 +156,7 @@ impl Shop {
         self.0.writer.ask(ask).await
     }
 
-    /// Reads what is durable, on a thread that may wait for the disk.
+    /// Reads durable data, on a thread that may block on the disk.
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Engine) -> Result<T, Broken> + Send + 'static,
@@ -171,7 +171,7 @@ impl Shop {
     }
 }
 
-/// Every path.
+/// The routes of the API.
 pub(super) fn routes(shop: Shop) -> Router {
     Router::new()
         .route("/write", post(write::write))
@@ -188,7 +188,7 @@ pub(super) fn routes(shop: Shop) -> Router {
         .layer(middleware::from_fn_with_state(shop, enter))
 }
 
-/// What every request passes first.
+/// The filter that every request passes first.
 async fn enter(State(shop): State<Shop>, request: Request, next: Next) -> Response {
     let (began, call) = (Instant::now(), call(request.method(), request.uri().path()));
     let response = if shop.0.hosts.admit(request.headers()) {
@@ -204,7 +204,7 @@ async fn enter(State(shop): State<Shop>, request: Request, next: Next) -> Respon
     response
 }
 
-/// One of few words, so that nobody can make the metrics grow.
+/// Maps a request to one of few names, so that clients cannot make the metrics grow.
 fn call(method: &Method, path: &str) -> &'static str {
     let below = |dir: &str| path.starts_with(dir);
     match method.as_str() {
@@ -241,7 +241,7 @@ async fn delete(State(shop): State<Shop>, key: Named, request: Request) -> Answe
     answered(shop.ask(under.ask(claim, Act::Delete { key })).await?)
 }
 
-/// With a token nothing older writes after this has been read; without one it is just read.
+/// Reads a value. With a token, nothing older can write after the read; without one, it is a plain read.
 async fn show(State(shop): State<Shop>, key: Named, request: Request) -> Answered {
     if request.headers().contains_key(FENCING_TOKEN) {
         let (key, under, claim) =
@@ -273,7 +273,7 @@ async fn floor(State(shop): State<Shop>, lock: Named, uri: Uri) -> Answered {
     Ok(with_floor(object(&Shown { lock, slot, exclusive, shared, used }), floor))
 }
 
-/// Fence-on-acquire: nothing older is accepted once this has been answered.
+/// Implements fence-on-acquire: once this has been answered, nothing older is accepted.
 async fn raise(State(shop): State<Shop>, lock: Named, request: Request) -> Answered {
     let (lock, Slot { slot }) = (name(lock)?, query(request.uri())?);
     let at = LockSlot { lock: &lock, slot };
@@ -302,7 +302,7 @@ impl From<About> for Key {
     }
 }
 
-/// Key, lock and claim of a request that has all of them.
+/// Parses key, lock and claim of a fenced request.
 async fn fenced(
     shop: &Shop,
     key: Named,
@@ -332,7 +332,7 @@ async fn whole(body: Body, most: usize) -> Result<Bytes, Said> {
     }
 }
 
-/// The one token of a request.
+/// Returns the one token of a request.
 fn token(headers: &HeaderMap) -> Result<&str, Said> {
     let mut given = headers.get_all(FENCING_TOKEN).iter();
     let required = || {
@@ -342,12 +342,12 @@ fn token(headers: &HeaderMap) -> Result<&str, Said> {
         )
     };
     let text = given.next().ok_or_else(required)?.to_str();
-    // Of two tokens the wrong one might be believed.
+    // With two tokens, the wrong one might be trusted.
     let one = given.next().is_none();
     text.ok().filter(|_| one).ok_or_else(|| Said::unproven(&Unproven::Malformed))
 }
 
-/// The name in a path.
+/// Returns the name in a path.
 fn name(named: Named) -> Result<String, Said> {
     let Path(name) = named.map_err(|error| Said::new(Reason::InvalidName, error.body_text()))?;
     LockSlot::from(name.as_str())
@@ -400,7 +400,7 @@ mod tests {
 
     use super::*;
 
-    /// Never comes, and never ends.
+    /// A body that sends nothing and never ends.
     struct Never;
 
     impl http_body::Body for Never {

@@ -1,4 +1,4 @@
-//! What can be measured at a store?
+//! Keeps the metrics of a store.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -32,7 +32,7 @@ struct Refusal {
     reason: &'static str,
 }
 
-/// Everything that is measured.
+/// The metrics.
 pub(super) struct Metrics {
     requests: Family<Call, Histogram>,
     refusals: Family<Refusal, Counter>,
@@ -41,7 +41,7 @@ pub(super) struct Metrics {
     shown: Mutex<Shown>,
 }
 
-/// What is read when somebody asks.
+/// The gauges that are set when the metrics are read.
 struct Shown {
     registry: Registry,
     keys: Number,
@@ -52,7 +52,7 @@ struct Shown {
 
 impl Metrics {
     pub(super) fn new() -> Self {
-        // From a tenth of a millisecond to a quarter of a minute.
+        // From 0.1 ms to some 13 s.
         let times: fn() -> Histogram = || Histogram::new(exponential_buckets(0.000_1, 2.0, 18));
         let requests = Family::new_with_constructor(times);
         let (refusals, commits, writes) = (Family::default(), times(), Counter::default());
@@ -90,7 +90,7 @@ impl Metrics {
     }
 
     pub(super) fn show(&self, totals: Totals, waiting: usize) -> String {
-        // Numbers that are set cannot be half set.
+        // A gauge cannot be half set, so a poisoned lock is safe to use.
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         shown.keys.set(totals.keys);
         shown.floors.set(totals.floors);

@@ -1,8 +1,7 @@
-//! How does a store refuse the dead?
+//! Runs a durable HTTP store that refuses writes with stale tokens.
 //!
-//! A durable HTTP store in which every write names a lock and the token of its grant. Floor and data change in one
-//! transaction, which is on the disk before anybody is told: whatever is killed in the middle, a floor never falls and
-//! no write that was acknowledged is lost.
+//! Every write names a lock and the token of its grant. Floor and data change in one transaction, which is on disk
+//! before the store answers: after a kill at any moment, a floor never falls and no acknowledged write is lost.
 //!
 //! ```
 //! # let dir = tempfile::tempdir()?;
@@ -31,32 +30,32 @@ use crate::listen::{self, Running, StartError};
 
 pub use ask::Limits;
 
-/// Where a store listens if nobody says otherwise.
+/// The default port of a store.
 pub const PORT: u16 = 8000;
 
-/// Hears of an error that ends the store.
+/// Receives the error that ends the store.
 pub type OnEnd = Box<dyn FnOnce(&(dyn std::error::Error + 'static)) + Send>;
 
-/// How a store is started.
+/// The settings of a store.
 pub struct Settings {
-    /// Where to keep everything. Only one store uses a directory at a time.
+    /// The data directory. Only one store may use a directory at a time.
     pub data: PathBuf,
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Whether other machines may reach it, although it asks nobody who they are.
+    /// Whether other machines may reach the store, although it authenticates no client.
     pub insecure: bool,
-    /// Names by which browsers may know it, beside addresses and `localhost`.
+    /// Host names under which browsers may reach the store, in addition to addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// How much it takes.
+    /// The size limits.
     pub limits: Limits,
-    /// Whose tokens to believe.
+    /// Which tokens to accept.
     pub believe: Believe,
-    /// Hears why the store can write no more; it is best started again.
+    /// Receives the reason when the store can no longer write. The process should then be restarted.
     pub on_end: OnEnd,
 }
 
 impl Settings {
-    /// On loopback, believing every number.
+    /// Creates settings for loopback that accept every number.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             data: data.into(),
@@ -70,7 +69,7 @@ impl Settings {
     }
 }
 
-/// Whether the one call of `POST /write` can be read from these bytes: for the fuzz targets.
+/// Whether these bytes are a valid body of `POST /write`. For the fuzz targets.
 #[doc(hidden)]
 pub fn is_write(body: &[u8]) -> bool {
     write::read(body).is_ok()

@@ -1,9 +1,9 @@
-//! How does a client write that knows only one call?
+//! Implements `POST /write`, for clients that know only this one call.
 //!
-//! `POST /write` with `{"clientID":…,"fencingToken":{"key":…,"value":…},"data":…}` answers `{"success":true}`, or
-//! `{"success":false}` with a status that says why: 409 if the token is stale. Each write becomes one line of JSON at
-//! the end of the key that is called like the lock. Where tickets are demanded, one of them is the `value`, and the
-//! client has to be who holds the lock.
+//! The body `{"clientID":…,"fencingToken":{"key":…,"value":…},"data":…}` is answered with `{"success":true}`, or with
+//! `{"success":false}` and a status that says why: 409 if the token is stale. Each write becomes one line of JSON at
+//! the end of the key that has the lock's name. Where tickets are required, the `value` is a ticket, and the client
+//! must be the holder of the lock.
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -18,7 +18,7 @@ use crate::reason::{Fence, Reason};
 use super::ask::{Act, Ask};
 use super::http::Shop;
 
-/// What such a client says.
+/// The body of the call.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Write {
@@ -43,7 +43,7 @@ enum Value {
     Text(String),
 }
 
-/// What is kept of a write.
+/// The line that is stored for a write.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(rename = "clientID")]
@@ -56,7 +56,7 @@ pub(super) async fn write(State(shop): State<Shop>, request: Request) -> Respons
     match try_write(&shop, request).await {
         Ok(()) => json(StatusCode::OK, r#"{"success":true}"#),
         Err(said) => {
-            // Those who know only this call know 409 for a token that is late.
+            // Clients of this call expect 409 for a stale token.
             let stale = said.row == Fence::StaleToken.row();
             let status = if stale { StatusCode::CONFLICT } else { said.status() };
             said.with(status, r#"{"success":false}"#.into())
@@ -80,7 +80,7 @@ async fn try_write(shop: &Shop, request: Request) -> Result<(), Said> {
     shop.ask(Ask { lock: key, slot: None, claim, act }).await.map(drop)
 }
 
-/// Reads a body, with a name that can be one.
+/// Parses a body, and checks that its key is a valid lock name.
 pub(super) fn read(body: &[u8]) -> Result<Write, Said> {
     let write: Write = serde_json::from_slice(body)
         .map_err(|error| Said::new(Reason::Malformed, error.to_string()))?;

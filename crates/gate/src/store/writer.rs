@@ -1,7 +1,7 @@
-//! In which order are writes done, and how many share one trip to the disk?
+//! Orders the writes, and commits many of them with one sync of the disk.
 //!
-//! One thread writes. What has queued up while it was at the disk is done in its next turn, so under load the cost of
-//! making something durable is shared by many.
+//! One thread writes. Requests that queued up during its last sync go into its next transaction, so that under load
+//! many requests share the cost of making data durable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,21 +17,21 @@ use super::ask::{Ask, Done, Limits, No};
 use super::engine::{Broken, Engine};
 use super::metrics::Metrics;
 
-/// Writes that wait. Beyond that nobody waits: they are sent away at once.
+/// The maximum number of queued writes. Further ones are rejected at once.
 const QUEUE_MAX: usize = 1_024;
-/// Bytes that wait.
+/// The maximum number of queued bytes.
 const QUEUED_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// What one turn takes. More would let those wait for long that come next.
+/// The bounds of one transaction. With larger ones, the next requests would wait too long.
 const TURN_MAX: usize = 256;
 const TURN_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Somebody who waits for an answer.
+/// A queued request, and where to send its outcome.
 struct Waiting {
     ask: Ask,
     answer: oneshot::Sender<Result<Done, No>>,
 }
 
-/// Takes asks to the thread that writes. Cheap to clone.
+/// Sends requests to the writing thread. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Writer {
     queue: SyncSender<Waiting>,
@@ -40,7 +40,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread. `on_end` hears why it cannot go on; nobody is served after that.
+    /// Starts the thread. `on_end` receives the error that ends it; after that the store rejects all requests.
     pub(super) fn start(
         engine: Arc<Engine>,
         limits: Limits,
@@ -63,12 +63,12 @@ impl Writer {
         Ok(writer)
     }
 
-    /// How many wait.
+    /// The number of queued requests.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Has something done. A caller that goes away does not undo it.
+    /// Executes a request. If the caller goes away, the request is still executed.
     pub(super) async fn ask(&self, ask: Ask) -> Result<Done, Said> {
         let weight = ask.weight();
         let full = || Said::new(Reason::Overloaded, "more writes wait than can");
@@ -95,7 +95,7 @@ impl Writer {
     }
 }
 
-/// Writes until nobody is left who could ask, or the disk fails.
+/// Writes until all senders are gone, or the disk fails.
 fn write(
     engine: &Engine,
     limits: &Limits,
@@ -118,7 +118,7 @@ fn write(
         let done = engine.turn(limits, &turn)?;
         metrics.turned(turn.len(), began.elapsed());
         for (answer, done) in answers.into_iter().zip(done) {
-            // Whoever has gone away does not hear it.
+            // An error means that the caller has gone away.
             let _ = answer.send(done);
         }
     }
@@ -154,7 +154,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(why(1).await, Reason::Overloaded.row(), "too many writes");
-        // The disk fails: nobody knows of the first, and the next are sent away.
+        // The disk fails: the outcome of the first request is unknown, and the next ones are rejected.
         drop(asks);
         assert_eq!(first.await.unwrap().unwrap_err().row, Reason::Internal.row());
         assert_eq!(why(1).await, Reason::ShuttingDown.row());

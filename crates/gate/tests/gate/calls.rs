@@ -1,14 +1,14 @@
-//! How does a test call a store or a proxy?
+//! Calls a store or a proxy from tests.
 #![allow(dead_code, reason = "two test binaries use parts of this")]
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long anything may take.
+/// How long a call may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What was answered.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -25,18 +25,18 @@ impl Answer {
         self.headers.iter().find(|(each, _)| each == name).map(|(_, value)| value.as_str())
     }
 
-    /// The reason, if it is not success.
+    /// The reason code, if the response is not success.
     pub(crate) fn reason(&self) -> &str {
         self.header("tenure-reason").unwrap_or_default()
     }
 
-    /// Status and reason in one.
+    /// The status and the reason code.
     pub(crate) fn why(&self) -> (u16, &str) {
         (self.status, self.reason())
     }
 }
 
-/// A connection that is kept from one call to the next. After an error it is of no use.
+/// A connection that is kept from one call to the next. After an error it cannot be used again.
 pub(crate) struct Connection(BufReader<TcpStream>);
 
 impl Connection {
@@ -100,7 +100,7 @@ impl Connection {
     }
 }
 
-/// One call on a connection of its own.
+/// Sends one call on a connection of its own.
 pub(crate) fn call(
     to: SocketAddr,
     verb: &str,
@@ -114,7 +114,7 @@ pub(crate) fn call(
     Connection::open(to).unwrap().call(verb, path, &headers, body.as_bytes()).unwrap()
 }
 
-/// `POST /write`, the one call of those who know no other.
+/// Sends `POST /write`, as a client does that knows only this call.
 pub(crate) fn write(to: SocketAddr, client: &str, lock: &str, token: u64, data: &str) -> Answer {
     let body = format!(
         r#"{{"clientID":"{client}","fencingToken":{{"key":"{lock}","value":{token}}},"data":"{data}"}}"#

@@ -1,10 +1,10 @@
-//! Does every form of a request do what it says, and every wrong one nothing?
+//! Tests that every form of a request does what it says, and every malformed one does nothing.
 
 use crate::calls::{Connection, call};
 use crate::store::started;
 
-/// Requests and what they answer, line by line: `VERB path [token] [< body] => status [reason] [body]`. An answer may
-/// stand on a line of its own.
+/// Runs requests and compares their answers, line by line: `VERB path [token] [< body] => status [reason] [body]`. An
+/// answer may be on a line of its own.
 fn check(script: &str) {
     let dir = tempfile::tempdir().unwrap();
     let store = started(dir.path(), |_| ());

@@ -1,4 +1,4 @@
-//! Do the store and the proxy refuse the dead, and whatever else they should?
+//! Tests that the store and the proxy refuse stale tokens and malformed requests.
 
 mod calls;
 mod forms;

@@ -1,4 +1,4 @@
-//! Does the proxy guard a service that knows nothing of tokens?
+//! Tests that the proxy fences a service that ignores tokens.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -41,10 +41,10 @@ fn whoever_wakes_up_late_does_not_reach_the_service() {
     assert!(late.text().contains(r#""reason":"STALE_TOKEN""#), "{}", late.text());
     assert_eq!(put(proxy.address, None, "a").status, 428);
     assert_eq!(upstream.text(), "b");
-    // The control: around the proxy A spoils what B wrote.
+    // The control: around the proxy, A overwrites what B wrote.
     assert_eq!(put(upstream.address, None, "a").status, 200);
     assert_eq!(upstream.text(), "a");
-    // One instance guards, and a restart goes on from the floor.
+    // Only one instance can use the directory, and a restart continues from the floor.
     let again = start(settings(dir.path(), upstream.address)).unwrap_err();
     assert!(matches!(again, StartError::Disk { .. }), "{again}");
     proxy.stop();
@@ -105,7 +105,7 @@ fn requests_go_on_as_they_came_and_answers_back() {
     assert!(head.contains(&format!("\r\nhost: {}\r\n", upstream.address)), "{head}");
     assert!(head.contains(&format!("x-forwarded-host: {}\r\n", proxy.address)), "{head}");
     assert_eq!(call(proxy.address, "PUT", "/x", None, "").status, 428, "only reads are open");
-    // Large bodies go through in both directions.
+    // Large bodies pass in both directions.
     let (dir, body) = (tempfile::tempdir().unwrap(), "0123456789".repeat(200_000));
     let proxy = started(dir.path(), upstream.address, |_| ());
     assert_eq!(call(proxy.address, "PUT", "/text", Some(1), &body).status, 200);
@@ -119,7 +119,7 @@ fn a_service_that_fails_is_told_apart_from_one_that_is_not_there() {
     let proxy = started(dir.path(), upstream.address, |settings| settings.timeout = timeout);
     assert_eq!(call(proxy.address, "POST", "/cut", Some(1), "").why(), (502, "UPSTREAM_BROKE_OFF"));
     assert_eq!(call(proxy.address, "POST", "/slow", Some(1), "").why(), (504, "UPSTREAM_TIMEOUT"));
-    // It was cut off, so the next need not wait for it.
+    // The proxy closed its connection, so the next request need not wait for it.
     assert_eq!(call(proxy.address, "PUT", "/text", Some(2), "x").status, 200);
     upstream.let_one_end();
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

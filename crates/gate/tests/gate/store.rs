@@ -1,4 +1,4 @@
-//! Does the store refuse the dead, keep what it acknowledged, and share its trips to the disk?
+//! Tests that the store refuses stale tokens, keeps acknowledged writes, and shares syncs of the disk.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(crate) fn settings(dir: &Path) -> Settings {
     Settings { listen: "127.0.0.1:0".parse().unwrap(), ..Settings::new(dir.join("data")) }
 }
 
-/// Starts a store; one that has just been stopped may hold its file for a moment.
+/// Starts a store, and retries while one that was just stopped still holds its file.
 pub(crate) fn started(dir: &Path, change: impl Fn(&mut Settings)) -> Running {
     for _ in 0..1_000 {
         let mut settings = settings(dir);
@@ -57,7 +57,7 @@ fn whoever_wakes_up_late_is_refused() {
     ];
     assert_eq!(late.text(), expected.concat());
     assert_eq!(value(to, "page"), "b");
-    // The control: whoever says nothing about its grant is let in, and spoils what B wrote.
+    // The control: a client that does not present the token of its grant is admitted, and overwrites what B wrote.
     let unfenced = |body| call(to, "PUT", "/v1/data/page?lock=none", Some(1), body);
     call(to, "DELETE", "/v1/data/page?lock=wiki", Some(b), "");
     assert_eq!((unfenced("b").status, unfenced("a").status), (200, 200));
@@ -119,7 +119,7 @@ fn sizes_have_bounds() {
     assert_eq!(value(to, "a").len(), 2_000, "a refused write changes nothing");
     assert_eq!([put("b", &body).status, put("c", &body).status], [200, 200]);
     assert_eq!(put("d", &body).why(), (507, "NO_SPACE"));
-    // What does not grow goes on: the same again, raising a floor that is there, deleting.
+    // Requests that do not grow the store still succeed: the same write again, raising an existing floor, deleting.
     assert_eq!(put("b", &body).status, 200);
     assert_eq!(call(to, "PUT", "/v1/floors/l", Some(1), "").status, 204);
     assert_eq!(call(to, "DELETE", "/v1/data/b?lock=l", Some(1), "").status, 200);
@@ -137,7 +137,7 @@ fn sizes_have_bounds() {
     );
 }
 
-/// Believes only what a friend says, and knows which lock it was said for.
+/// Accepts only tokens with a password, and checks which lock they were issued for.
 struct Friends;
 
 impl Verify for Friends {
@@ -190,7 +190,8 @@ fn many_writers_share_trips_to_the_disk_and_none_gets_in_late() {
                     let mut connection = Connection::open(to).unwrap();
                     let mut accepted = 0;
                     for at in 0..WRITES {
-                        // Every third raises; others say what was the newest a moment ago.
+                        // Every third write raises the floor; the others use the token that was the newest a moment
+                        // ago.
                         let raises = (writer + at).is_multiple_of(3);
                         let token = if raises {
                             newest.fetch_add(1, Ordering::SeqCst) + 1

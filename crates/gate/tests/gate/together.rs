@@ -1,4 +1,4 @@
-//! Do words that others use too mean the same here, and is every word said by somebody?
+//! Tests that shared reason codes mean the same as in the cluster, and that every code occurs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::calls::{Answer, Connection, call};
 use crate::upstream::Upstream;
 use crate::{proxy, store};
 
-/// What cannot be provoked from outside: why not, and the file and test that provoke it inside.
+/// Reasons that cannot be provoked from outside: why not, and the file and test that provoke them inside.
 const INSIDE: &[(Reason, &str, &str, &str)] = &[
     (
         Reason::TooSlow,
@@ -57,12 +57,12 @@ fn reasons_of_the_cluster_have_its_status_and_effect() {
     assert!(shared >= 12, "{shared} of {} are shared", Reason::ALL.len());
 }
 
-/// The rows that somebody was told.
+/// The rows that occurred in a response.
 #[derive(Default)]
 struct Told(BTreeSet<&'static str>);
 
 impl Told {
-    /// Holds an answer to its row: the status, and in the body reason, effect and advice.
+    /// Compares a response with its row: the status, and in the body reason, effect and advice.
     fn that(&mut self, said: &Answer, reason: impl Into<&'static Row>) {
         let row = reason.into();
         assert_eq!(said.why(), (row.status, row.reason), "{said:?}");
@@ -76,7 +76,7 @@ impl Told {
     }
 }
 
-/// `7` or `7 once`, with an incarnation if one is named; everybody else lies.
+/// Accepts `7` or `7 once`, with an incarnation if one is named, and refuses everything else as forged.
 struct Words;
 
 impl Verify for Words {
@@ -146,7 +146,7 @@ fn the_store_says(told: &mut Told) {
     let mut connection = Connection::open(to).unwrap();
     let elsewhere = connection.call("GET", "/v1/data", &[("host", "evil.example")], b"").unwrap();
     told.that(&elsewhere, Reason::HostNotAllowed);
-    // The one call of those who know no other has a body of its own.
+    // `POST /write` has a response body of its own.
     let malformed = call(to, "POST", "/write", None, "hello");
     let row = Reason::Malformed.row();
     assert_eq!(malformed.why(), (row.status, row.reason));
@@ -175,7 +175,7 @@ fn the_proxy_says(told: &mut Told) {
     told.that(&put("1"), Fence::StaleToken);
     upstream.let_one_end();
     assert_eq!(slow.join().unwrap().status, 200);
-    // The disk is gone: no higher floor can be kept.
+    // The disk is gone, so no higher floor can be stored.
     fs::remove_dir_all(dir.path().join("fence")).unwrap();
     told.that(&put("3"), Fence::FenceFailed);
     let short = |address: SocketAddr, timeout| {

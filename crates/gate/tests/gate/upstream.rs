@@ -1,6 +1,7 @@
-//! What is a service that knows nothing of tokens?
+//! Provides a service that ignores tokens, for the tests of the proxy.
 //!
-//! It keeps one text. It notices when a connection was cut before it began to work on what came through it.
+//! It keeps one text. It notices when a connection was closed before it began to work on the request that came through
+//! it.
 #![allow(dead_code, reason = "two test binaries use parts of this")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,9 +24,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     text: String,
-    /// What begun and ended, in order, under what came in the header that means nothing to it.
+    /// Which requests began and ended, in order, under the content of the token header, which the service ignores.
     log: Vec<String>,
-    /// Requests to `/slow` that may end.
+    /// The number of requests to `/slow` that may end.
     may_end: usize,
     heads: Vec<String>,
 }
@@ -52,12 +53,12 @@ impl Upstream {
         self.shared.state.lock().unwrap().log.clone()
     }
 
-    /// The heads of all requests.
+    /// Returns the heads of all requests.
     pub(crate) fn heads(&self) -> Vec<String> {
         self.shared.state.lock().unwrap().heads.clone()
     }
 
-    /// Waits until the log has such a line.
+    /// Waits until the log has this line.
     pub(crate) fn wait_for(&self, line: &str) {
         let mut state = self.shared.state.lock().unwrap();
         while !state.log.iter().any(|each| each == line) {
@@ -72,7 +73,7 @@ impl Upstream {
     }
 }
 
-/// One request on a connection; nothing when that is over.
+/// Serves one request on a connection. Returns `None` when the connection is over.
 fn serve(shared: &Shared, stream: &TcpStream) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
@@ -131,7 +132,7 @@ fn serve(shared: &Shared, stream: &TcpStream) -> Option<()> {
     to.write_all(answer.as_bytes()).ok()
 }
 
-/// Whether the other side has gone away.
+/// Whether the peer has closed the connection.
 fn is_cut(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let peeked = stream.peek(&mut [0]);
