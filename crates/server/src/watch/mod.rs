@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! event loop ─once per turn─► Feed ──► hub's task ──► groups ──► buffer of each watch ──► Watch::next
-//! ▲                                                                                     │
-//! └──────────── bounded parts of the history, while a watch is behind ─────────────────┘
+//!      ▲                                                                                       │
+//!      └──────────────── bounded parts of the history, while a watch is behind ────────────────┘
 //! ```
 //!
 //! A watch is a cursor: the next revision. It reads the history until there is nothing newer, then joins the hub's
