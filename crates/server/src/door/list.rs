@@ -14,7 +14,7 @@ use super::ask::{failed, fresh, name, page, told};
 use super::{decode, encode};
 use crate::edge::{Edge, Fresh};
 
-/// The most bytes of a page, give or take one record. Clients accept 4 MiB by default.
+/// The size at which a page is cut; it may exceed this by at most [`PART`] records. Clients accept 4 MiB by default.
 const PAGE_BYTES: usize = 1024 * 1024;
 
 /// The number of records read at once. Values may be large: the event loop copies at most this many beyond a page.

@@ -65,8 +65,7 @@ const ERRORS_MAX: usize = 256;
 /// The most bytes in flight on one stream, and on a connection, before we have read them.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// A connection that receives nothing for the first time gets a ping, and is closed if nothing arrives within the
-/// second.
+/// The silence after which a connection gets a ping, and how long it may stay silent then before it is closed.
 const QUIET: Duration = Duration::from_secs(20);
 const SILENT: Duration = Duration::from_secs(10);
 /// How long requests in progress may take to end when the member stops.

@@ -82,7 +82,8 @@ struct Pending {
 }
 
 impl Pending {
-    /// A definite "not applied" arrives a little after the deadline; until then the outcome is unknown.
+    /// When the request is answered as unknown: a little after the deadline, so that a definite "not applied" arrives
+    /// first.
     fn given_up_at_us(&self) -> u64 {
         self.deadline_us.saturating_add(edge::LAST_WORD_US)
     }

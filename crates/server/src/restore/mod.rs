@@ -1,7 +1,7 @@
 //! Restores a cluster from a backup or from the disk of its last member, under a new epoch.
 //!
 //! The restore creates a cluster of one in an empty directory; others join it. The cluster keeps its id and its keys.
-//! Holders from before the restore may still be at work. Three things keep them safe: the epoch is higher than any
+//! Holders from before the restore may still be at work. Three things make that safe: the epoch is higher than any
 //! before, so every new token is above every old one; all leases are ended; and nothing is granted until the longest
 //! lease that a client can have, and the longest lock-delay, would have run out.
 

@@ -29,7 +29,7 @@ use crate::meter::{Class, Door};
 const LOCKS_MAX: usize = 1_024;
 /// The pause between two attempts while the cluster has no leader.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A wait that never ends in practice: the client ends it by going away.
+/// The longest wait, a year: a client ends it earlier by going away.
 const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Serves one client until it goes away.
