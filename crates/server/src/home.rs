@@ -51,7 +51,7 @@ impl Home {
     pub(crate) fn open(path: &Path, sizes: Sizes) -> Result<Self, StartError> {
         let (dir, warnings) = DataDir::open_or_create(path)?;
         for warning in warnings {
-            tracing::warn!(problem = %warning, "data directory is open to others");
+            tracing::warn!(problem = %warning, "other users can access the data directory");
         }
         let disk = dir.disk();
         let mut identity = match Identity::read(&*disk)? {

@@ -171,7 +171,7 @@ impl Pen {
         let free_bytes = match self.log.room() {
             Ok(room) => room.on_disk,
             Err(error) => {
-                tracing::warn!(cause = %error, "cannot tell how much space is free");
+                tracing::warn!(cause = %error, "cannot read the free space of the disk");
                 return None;
             }
         };
@@ -195,7 +195,7 @@ impl Pen {
         }
         match space {
             Space::Short => {
-                let effect = "nothing may grow, the rest goes on";
+                let effect = "commands that grow the state are refused, all others work";
                 tracing::warn!(free_bytes, effect, "disk is nearly full");
             }
             Space::Enough => {
@@ -295,7 +295,7 @@ fn prepare(preparation: Preparation, reserve: &Mutex<Reserve>, inbox: &SyncSende
 fn restore(reserve: &Mutex<Reserve>) {
     let mut reserve = reserve.lock().unwrap_or_else(PoisonError::into_inner);
     if let Err(error) = reserve.restore() {
-        tracing::warn!(cause = %error, "cannot hold space in reserve");
+        tracing::warn!(cause = %error, "cannot allocate the disk reserve");
     }
 }
 

@@ -70,7 +70,7 @@ impl Reader {
                 Output::ReadChunk { to, id, offset, len } => {
                     let bytes = self.read(id, offset, len).map_err(|error| {
                         tracing::warn!(%to, index = id.point.index, cause = %chain(&error),
-                            "cannot read a snapshot that is being sent");
+                            "cannot read the snapshot to send");
                         match error {
                             SnapshotError::Corrupt { .. } => Unreadable::Damaged,
                             _ => Unreadable::Failed,
@@ -164,7 +164,7 @@ impl Writer {
             }
             error => {
                 tracing::warn!(index = id.point.index, cause = %chain(&error),
-                    "a snapshot that arrived cannot be read");
+                    "cannot read the received snapshot");
                 Reason::Damaged
             }
         })?;

@@ -68,16 +68,16 @@ fn read(path: &Path, life: &Lineage) -> io::Result<Option<SigningKey>> {
     };
     let mode = found.mode() & 0o777;
     let why = if mode & 0o077 != 0 {
-        format!("others could read it: its mode was {mode:o}")
+        format!("other users could read it: its mode was {mode:o}")
     } else if found.len() > BYTES_MAX {
         "it is too long".to_owned()
     } else {
         match parse(&fs::read_to_string(path)?, life) {
             Some(key) => return Ok(Some(key)),
-            None => "it is damaged, or of another life of the cluster".to_owned(),
+            None => "it is damaged, or the cluster was restored".to_owned(),
         }
     };
-    tracing::warn!(cause = why, "the key that signs tickets is replaced");
+    tracing::warn!(cause = why, "ticket signing key replaced");
     Ok(None)
 }
 

@@ -62,7 +62,7 @@ pub(crate) async fn tend(edge: Edge) {
         // Another member may have written or may lead now; then the next round tries again.
         if edge.write_keys(&tended, WITHIN).await.is_ok() {
             let count = tended.good(life, clock_ms).count();
-            tracing::info!(keys = count, "keys that sign tickets were retired");
+            tracing::info!(keys = count, "ticket signing keys retired or removed");
         }
     }
 }

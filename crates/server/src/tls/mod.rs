@@ -203,7 +203,7 @@ impl Tls {
         if seen != loaded.seen && loaded.refused.as_ref() != Some(&seen) {
             match load::configs(&self.files) {
                 Ok(now) => {
-                    tracing::info!(cert = %shown(&self.files), "certificates were read again");
+                    tracing::info!(cert = %shown(&self.files), "certificates reloaded");
                     *loaded = Loaded { seen, refused: None, now };
                 }
                 Err(error) => {
