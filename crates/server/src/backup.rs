@@ -25,7 +25,7 @@ use tenure_node::Lineage;
 
 const MAGIC: &[u8; 8] = b"tenurbak";
 const FORMAT: u32 = 1;
-/// The head is ten lines of text.
+/// The most bytes of a head, which is seven short lines of text.
 const HEAD_BYTES_MAX: usize = 4096;
 const CHECKSUM_BYTES: usize = 4;
 /// The most bytes read at once.

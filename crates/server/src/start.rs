@@ -78,7 +78,7 @@ pub struct Settings {
     pub rename: bool,
     /// Whether it may listen without encryption on addresses that other machines reach.
     pub insecure: bool,
-    /// The weight of this member when the cluster chooses a leader.
+    /// How strongly this member should lead: from 0, only if no other member can, to 100.
     pub preference: Preference,
     /// The certificates that protect its ports.
     pub tls: Option<Arc<Tls>>,
