@@ -1,5 +1,4 @@
-//! Tests the client port with certificates: every API, which clients are admitted, and that refused ones disturb no
-//! other.
+//! Tests that the client port admits clients by their certificates, and that refused clients disturb no other.
 
 #[path = "support/alone.rs"]
 mod alone;

@@ -1,5 +1,4 @@
-//! Tests a backup of a member in this process and the restored cluster: what stays, what is gone, and when locks are
-//! granted again.
+//! Tests backups of a member, and what a restored cluster keeps, drops and grants.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;

@@ -1,7 +1,7 @@
-//! Rejects requests ahead of routing: without a required certificate, with too many or too long headers, or after the
-//! end of the member.
+//! Rejects requests ahead of routing, and replies in the caller's protocol.
 //!
-//! The filter replies in the caller's protocol.
+//! The filter rejects requests without a required client certificate, requests with too many or too long headers, and,
+//! once the member has ended, every request that would need it.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};

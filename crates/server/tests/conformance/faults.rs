@@ -1,4 +1,4 @@
-//! Checks the reports of each API while the members stop, one after the other.
+//! Checks the replies of each API while the members stop, one after the other.
 
 use std::sync::Arc;
 

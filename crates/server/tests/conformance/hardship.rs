@@ -1,5 +1,4 @@
-//! Checks the reports of each API for a member that is in its quiet period, full, overloaded, or has a watch that is
-//! not read.
+//! Checks the replies of each API of a member that is quiet after a restore, full, overloaded, or has an unread watch.
 //!
 //! Each case needs a member of its own: one that was just restored, one whose disk has no room or does not sync, one
 //! with a watch that is not read.

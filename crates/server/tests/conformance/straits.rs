@@ -1,5 +1,7 @@
-//! Checks the reports of each API for degraded members: without tokens, stuck, changing membership, cut off from the
-//! leader, damaged, or with clients that lack a certificate.
+//! Checks the replies of each API of a degraded member.
+//!
+//! The member has no tokens left, is stuck, is changing its membership, is cut off from the leader, is damaged, or
+//! requires a certificate that the client lacks.
 //!
 //! Each case needs a member of its own, and most need a disk that was tampered with.
 
