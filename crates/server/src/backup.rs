@@ -1,4 +1,4 @@
-//! How is the whole state of a running cluster taken away in one file?
+//! Writes the whole state of a running cluster to one file, and reads and verifies such a file.
 //!
 //! ```text
 //! 8 bytes "tenurbak", u32 format, u32 length of the head
@@ -7,8 +7,8 @@
 //! u32     CRC-32C of everything before it
 //! ```
 //!
-//! Numbers are little-endian. [`take`] is the half of the member, [`Verified::read`] that of whoever
-//! has the file; between them is nothing but bytes, so any door can carry them.
+//! Numbers are little-endian. [`take`] runs in the member and [`Verified::read`] in the process that has the file. Only
+//! bytes pass between them, so any API can carry them.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -25,84 +25,85 @@ use tenure_node::Lineage;
 
 const MAGIC: &[u8; 8] = b"tenurbak";
 const FORMAT: u32 = 1;
-/// The head is ten lines of text.
+/// The most bytes of a head, which is seven short lines of text.
 const HEAD_BYTES_MAX: usize = 4096;
 const CHECKSUM_BYTES: usize = 4;
-/// Read at once, at most.
+/// The most bytes read at once.
 const STEP_BYTES: usize = 256 * 1024;
 
-/// What a backup says of itself.
+/// The head of a backup, which describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Head {
-    /// Which life of which cluster it was taken from.
+    /// The cluster, epoch and incarnation that it was taken from.
     pub lineage: Lineage,
-    /// The last entry of the log that is in it.
+    /// The last log entry that it contains.
     pub index: u64,
-    /// The newest revision in it.
+    /// The newest revision that it contains.
     pub revision: Revision,
     /// The level of the machine's rules.
     pub level: u16,
-    /// How many bytes the state has.
+    /// The length of the state in bytes.
     pub state_bytes: u64,
 }
 
-/// The state of a cluster at one moment, ready to be written while the cluster goes on.
+/// The state of a cluster at one moment. The cluster goes on while it is written.
 pub struct Backup {
     head: Head,
     frozen: Frozen,
     _one: One,
 }
 
-/// Why there is no backup.
+/// The reason no backup was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TakeError {
-    /// Nobody confirmed that this state is the newest.
+    /// No leader confirmed that this state is the newest.
     #[error(transparent)]
     Gone(#[from] Gone),
-    /// Each one keeps a copy of what changes meanwhile: one at a time.
+    /// Another backup is in progress. Each backup keeps a copy of everything that changes meanwhile, so a member takes
+    /// one at a time.
     #[error("another backup is being taken from this member")]
     Busy,
 }
 
-/// Why a file is no backup that can be used.
+/// The reason a file cannot be used as a backup.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read it")]
     Io(#[from] io::Error),
-    /// It is something else.
+    /// The file is not a backup.
     #[error("it is not a backup")]
     Other,
-    /// A later version wrote it.
+    /// A later version wrote the file.
     #[error("it has format {0}, this version of tenure knows format {FORMAT}")]
     Format(u32),
-    /// Its bytes are not those that were written.
+    /// The bytes are not those that were written.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
-    /// Its bytes are whole, but the state in them cannot be used.
+    /// The bytes are intact, but the state in them cannot be used.
     #[error("its state cannot be used")]
     State(#[from] BadSnapshot),
 }
 
-/// A backup that was read to its end and found whole.
+/// A backup that was read to its end and found intact.
 pub struct Verified {
-    /// What it says of itself.
+    /// The head of the backup.
     pub head: Head,
-    /// The state in it.
+    /// The state in the backup.
     pub machine: Machine,
     /// The length of the file.
     pub bytes: u64,
 }
 
-/// Takes a backup of the cluster: everything that was acknowledged before this was called is in it.
+/// Takes a backup of the cluster. It contains everything that was acknowledged before this call.
 ///
-/// Works on every member that reaches a leader. It blocks for as long as a quorum takes to confirm
-/// the leader, then for one pass over the state; asynchronous callers use a thread for it.
+/// Every member that reaches a leader can take one. The call blocks until a quorum confirms the leader, then for one
+/// pass over the state; asynchronous callers make it on a thread.
 pub fn take(member: &Member, timeout: Duration) -> Result<Backup, TakeError> {
     let one = One::begin(member.backing_up()).ok_or(TakeError::Busy)?;
-    // From here on what the member has applied is not older than now, and it never goes back.
+    // From here on, the member's applied state is at least as new as the start of this call, and it never goes back.
     member.read(timeout, |_| ())?;
     let (point, level, revision, frozen) = member.freeze()?;
     let mut state_bytes = 0;
@@ -113,17 +114,17 @@ pub fn take(member: &Member, timeout: Duration) -> Result<Backup, TakeError> {
 }
 
 impl Backup {
-    /// What it says of itself.
+    /// The head of the backup.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// The length of the file that it makes.
+    /// The length of the file in bytes.
     pub fn bytes(&self) -> u64 {
         self.head.file_bytes()
     }
 
-    /// Writes the file. If that fails, what was written is no backup, and reads as damaged.
+    /// Writes the file. If that fails, the bytes written so far are not a backup and read as damaged.
     pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
         let mut out = Checked { to, checksum: 0, failed: None };
         out.put(&self.head.encode());
@@ -138,11 +139,11 @@ impl Backup {
 }
 
 impl Verified {
-    /// Reads a whole file and the state in it. `level_known` is the newest level of the machine's rules
-    /// that the caller knows.
+    /// Reads a whole file and the state in it. `level_known` is the highest level of the machine's rules that the
+    /// caller knows.
     pub fn read(path: &Path, level_known: u16) -> Result<Self, BackupError> {
-        // First whether the bytes are those that were written, then what they mean: what is wrong
-        // with a file is said by the first of the two that sees it.
+        // First check that the bytes are those that were written, then decode them, so that damage is reported as
+        // damage and not as a bad state.
         let bytes = File::open(path)?.metadata()?.len();
         let head = scan(path, bytes, &mut |_| Ok(()))?;
         let mut state = SnapshotReader::knowing(level_known);
@@ -159,7 +160,7 @@ impl Verified {
     }
 }
 
-/// Goes through a file once, hands out its state piece by piece, and checks its length and checksum.
+/// Reads a file once, passes its state on piece by piece, and checks its length and checksum.
 fn scan(
     path: &Path,
     bytes: u64,
@@ -203,7 +204,7 @@ impl Head {
         [&MAGIC[..], &FORMAT.to_le_bytes(), &length.to_le_bytes(), text.as_bytes()].concat()
     }
 
-    /// Reads the head, and the bytes that it is made of. A stream is read no further than that.
+    /// Reads the head; returns it with the bytes it was read from. Reads no further than the head.
     pub fn read(from: &mut impl Read) -> Result<(Self, Vec<u8>), BackupError> {
         let mut fixed = [0; 16];
         from.read_exact(&mut fixed).map_err(|error| match error.kind() {
@@ -242,7 +243,7 @@ impl Head {
         })
     }
 
-    /// The length of the whole file that begins so.
+    /// The length of the whole file with this head.
     pub fn file_bytes(&self) -> u64 {
         (self.encode().len() as u64)
             .saturating_add(self.state_bytes)
@@ -257,7 +258,7 @@ fn cut_short(error: io::Error) -> BackupError {
     }
 }
 
-/// Writes and sums up; after an error nothing more is written.
+/// Writes bytes and updates the checksum; after an error it writes nothing more.
 struct Checked<'a> {
     to: &'a mut dyn Write,
     checksum: u32,
@@ -273,7 +274,7 @@ impl Checked<'_> {
     }
 }
 
-/// The one backup that a member takes at a time.
+/// The permit for the one backup that a member takes at a time.
 struct One(Arc<AtomicBool>);
 
 impl One {

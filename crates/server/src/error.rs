@@ -1,4 +1,4 @@
-//! Why does a member not start, and what can be done about it?
+//! Defines the errors that keep a member from starting, and the advice for each.
 
 use std::io;
 
@@ -7,14 +7,14 @@ use tenure_store::{DataDirError, IdentityError, OpenError, SnapshotError};
 
 use crate::tls::TlsError;
 
-/// Why a member did not start. Nothing was granted, and nothing that was kept is lost.
+/// The reason a member did not start. It granted nothing, and no stored data is lost.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The data directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DataDirError),
-    /// Whose data it is cannot be told.
+    /// The identity file of the data directory cannot be used, so its member is unknown.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The log cannot be used.
@@ -26,110 +26,110 @@ pub enum StartError {
     /// The state cannot be read.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The log and the snapshot do not fit.
+    /// The log and the snapshot do not fit together.
     #[error(transparent)]
     Boot(#[from] BootError),
-    /// An address cannot be listened on.
+    /// The member cannot listen on an address.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Which.
+        /// The address.
         address: String,
-        /// The flag that says where.
+        /// The flag that sets the address.
         flag: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The address can be reached by others, and nothing protects it.
+    /// Other machines can reach the address, and no TLS protects it.
     #[error("{address} can be reached from other machines, and nothing here is encrypted")]
     Exposed {
-        /// Which.
+        /// The address.
         address: String,
     },
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A member that shall be alone is not.
+    /// A member that must be alone belongs to a cluster with other members.
     #[error("data directory belongs to cluster {cluster} of {members} members")]
     NotAlone {
-        /// Its cluster.
+        /// The member's cluster.
         cluster: String,
-        /// How many it has.
+        /// The number of its voters.
         members: usize,
     },
-    /// The data is of a member by another name.
+    /// The data belongs to a member with another name.
     #[error("data directory is of member `{found}`, not of `{given}`")]
     OtherName {
-        /// Its name.
+        /// The name in the data directory.
         found: String,
-        /// The one it was started under.
+        /// The name that the member was started with.
         given: String,
     },
-    /// There is data, and nothing says whose.
+    /// The directory has data but no identity file.
     #[error("data directory has data but no identity.toml")]
     Orphan,
-    /// The directory is empty and nobody said which cluster.
+    /// The directory is empty, and no flag says which cluster to found or join.
     #[error("data directory is empty and neither --bootstrap nor --join is given")]
     NoEntrance,
     /// The list of founders does not name this member.
     #[error("--bootstrap does not list a member named `{name}`")]
     NotListed {
-        /// The name.
+        /// This member's name.
         name: String,
     },
     /// A name or an address cannot be used.
     #[error("`{word}` cannot be used as a name or address")]
     Word {
-        /// It.
+        /// The rejected name or address.
         word: String,
     },
-    /// The listed members belong to a cluster already, and this one is not of it.
+    /// The listed members already belong to a cluster that was founded without this member.
     #[error("{peer} already belongs to cluster {cluster}, which was founded without this member")]
     Founded {
-        /// The address that said so.
+        /// The address of the member that reported it.
         peer: String,
-        /// Its cluster.
+        /// That member's cluster.
         cluster: String,
     },
-    /// The cluster does not want it.
+    /// The cluster refused this member.
     #[error("{peer} refused: {reason}")]
     Refused {
-        /// Who.
+        /// The member that refused.
         peer: String,
-        /// In its words.
+        /// The reason it gave.
         reason: String,
     },
     /// The list of founders cannot be used.
     #[error("--bootstrap cannot be used: {problem}")]
     Founders {
-        /// What is wrong with it.
+        /// The problem with the list.
         problem: String,
     },
     /// The cluster has removed this member.
     #[error("the cluster has removed this member's id, which is never used again")]
     Retired,
-    /// Nobody answered.
+    /// No other member answered.
     #[error("no member could be asked: {tried}")]
     Unreachable {
-        /// What was tried.
+        /// The addresses that were tried, and the results.
         tried: String,
     },
-    /// Stopped before it could start.
+    /// The process was stopped before the member could start.
     #[error("stopped while waiting for the other members")]
     Interrupted,
-    /// The system did not give something.
+    /// The operating system refused a request.
     #[error("cannot {doing}")]
     System {
-        /// What was being done.
+        /// The attempted action.
         doing: &'static str,
-        /// What it said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
 impl StartError {
-    /// Whether what was durable is not what it was: the member must not serve from this disk.
+    /// Whether durable data was lost or damaged: the member must not serve from this disk.
     pub fn is_corrupt(&self) -> bool {
         match self {
             Self::Log(error) => matches!(error, OpenError::Corrupt { .. } | OpenError::Absent),
@@ -144,7 +144,7 @@ impl StartError {
         }
     }
 
-    /// Whether another setting would do.
+    /// Whether a change of settings would solve the problem.
     pub fn is_setting(&self) -> bool {
         match self {
             Self::Directory(_)
@@ -167,7 +167,7 @@ impl StartError {
         }
     }
 
-    /// What to do next, in one line.
+    /// The next step for the operator, in one line.
     pub fn advice(&self) -> String {
         match self {
             Self::Directory(DataDirError::InUse { .. }) => {

@@ -1,4 +1,4 @@
-//! How does somebody get a backup from a running member?
+//! Requests a backup from a running member over gRPC.
 
 use std::error::Error as _;
 use std::io::{self, Read};
@@ -16,8 +16,8 @@ use tonic::transport::Endpoint;
 
 use crate::tls::{Trust, host_of};
 
-/// How long whoever asks for one waits to be let in, and for each piece of it: a quorum confirms, and a pass
-/// over the whole state comes before the first.
+/// How long the client waits for the connection, and for each piece of the backup: before the first piece, a quorum
+/// confirms the leader and the member makes a pass over the whole state.
 const CONNECT: Duration = Duration::from_secs(5);
 const PIECE: Duration = Duration::from_secs(60);
 
@@ -28,9 +28,9 @@ struct Fetched {
     piece: Bytes,
 }
 
-/// Asks the member whose doors are at `address` for a backup: its bytes, or why there is none.
+/// Requests a backup from the member whose APIs are at `address`. Returns its bytes, or the reason there is none.
 ///
-/// It blocks, and must not be called from within a runtime.
+/// This call blocks and must not be made from within a runtime.
 pub fn request_backup(address: &str, trust: Option<&Trust>) -> io::Result<impl Read + use<>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, innermost(&error));
@@ -78,7 +78,8 @@ impl Read for Fetched {
             let next = self.pieces.message();
             let next = self.runtime.block_on(async { tokio::time::timeout(PIECE, next).await })?;
             match next.map_err(|status| told(&status))? {
-                // The first piece says what follows, the last one carries a checksum; the file has one of its own.
+                // The first message describes what follows and the last one carries a checksum. The file has a checksum
+                // of its own, so neither is read here.
                 Some(piece) => self.piece = piece.chunk,
                 None => return Ok(0),
             }
@@ -89,7 +90,7 @@ impl Read for Fetched {
     }
 }
 
-/// What a member said.
+/// The member's error message.
 fn told(status: &tonic::Status) -> io::Error {
     let text = match status.message() {
         "" => status.code().to_string(),
@@ -98,7 +99,7 @@ fn told(status: &tonic::Status) -> io::Error {
     io::Error::other(text)
 }
 
-/// What the system said, below what a library calls it.
+/// The innermost cause, which is the error of the operating system below the library's.
 fn innermost(error: &tonic::transport::Error) -> String {
     let mut cause = error.source();
     let mut text = error.to_string();

@@ -1,4 +1,4 @@
-//! What does a member measure of itself, and how is it read without stopping it?
+//! Measures one member: disk, syncs, commits and lost locks. Readers never stop the event loop.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,29 +13,29 @@ use tenure_core::outcome::Notice;
 
 use crate::meter::{Histogram, Scale};
 
-/// Syncs that the recent ones are judged by.
+/// The number of recent syncs over which percentiles are computed.
 const SYNCS_KEPT: usize = 512;
 
-/// What a member measures of itself. Sizes are as of the last look, at most about a second old.
+/// A member's measurements of itself. Sizes are from the last look at the disk, at most about a second ago.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Bytes free on the disk.
     pub disk_free_bytes: u64,
-    /// Whether they are so few that the state may not grow.
+    /// Whether so few bytes are free that the state may not grow.
     pub disk_short: bool,
-    /// Bytes of its log, its snapshots and its reserve.
+    /// Bytes of the log, the snapshots and the reserve.
     pub data_bytes: u64,
-    /// Bytes of its log.
+    /// Bytes of the log.
     pub log_bytes: u64,
-    /// How often its log was made durable since it started.
+    /// The number of log syncs since the member started.
     pub syncs: u64,
-    /// How long that took the last time.
+    /// The duration of the last sync.
     pub sync_last_us: u64,
-    /// How long at most the fastest 99 of 100 of the recent ones took.
+    /// The 99th percentile of the durations of recent syncs.
     pub sync_p99_us: u64,
 }
 
-/// Why a lock may be lost, with the word for it.
+/// The causes for which a holder can lose a lock.
 const LOSSES: [Cause; 4] = [Cause::Expired, Cause::Revoked, Cause::Forced, Cause::MaxHold];
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -43,7 +43,7 @@ struct OfLoss {
     cause: &'static str,
 }
 
-/// Where the loop writes its figures and anybody reads them.
+/// The metrics that the event loop writes and any thread may read.
 #[derive(Debug)]
 pub(crate) struct Meters {
     disk_free_bytes: AtomicU64,
@@ -53,7 +53,7 @@ pub(crate) struct Meters {
     syncs: AtomicU64,
     sync_last_us: AtomicU64,
     sync_p99_us: AtomicU64,
-    /// Commands taken by a leader since its last sync.
+    /// Commands that the leader accepted since its last sync.
     unsynced_commands: AtomicU64,
     syncs_took: Histogram,
     commands_per_sync: Histogram,
@@ -88,13 +88,13 @@ impl Default for Meters {
     }
 }
 
-/// How long recent syncs took.
+/// The durations of recent syncs.
 #[derive(Debug, Default)]
 pub(crate) struct Syncs {
     recent_us: VecDeque<u64>,
 }
 
-/// What is on the disk.
+/// The space in use and free on the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) disk_free_bytes: u64,
@@ -103,7 +103,7 @@ pub(crate) struct Sizes {
 }
 
 impl Meters {
-    /// Each figure is true; together they may be from either side of a look.
+    /// Reads all metrics. Each value is correct; together they may mix values from before and after a look at the disk.
     pub(crate) fn read(&self) -> Figures {
         let read = |meter: &AtomicU64| meter.load(Ordering::Relaxed);
         Figures {
@@ -127,17 +127,17 @@ impl Meters {
         }
     }
 
-    /// A leader has taken commands that its next sync makes durable.
+    /// Counts commands that the leader accepted and that its next sync makes durable.
     pub(crate) fn took(&self, commands: usize) {
         self.unsynced_commands.fetch_add(commands as u64, Ordering::Relaxed);
     }
 
-    /// Commands were answered, so long after they came.
+    /// Records the time from the arrival of commands to their response.
     pub(crate) fn committed(&self, took_us: u64) {
         self.commits_took.observe(took_us);
     }
 
-    /// Something ended by the clock, so long after it was due.
+    /// Records how long after its deadline the clock ended something.
     pub(crate) fn ended_late(&self, late_ms: u64) {
         self.ended_late.observe(late_ms.saturating_mul(1_000));
     }
@@ -146,7 +146,7 @@ impl Meters {
         self.renewals.inc_by(leases);
     }
 
-    /// Counts the losses among notices.
+    /// Counts the lost locks among the notices.
     pub(crate) fn told(&self, notices: &[Notice]) {
         for notice in notices {
             if let Notice::Lost { cause, .. } = notice
@@ -157,7 +157,7 @@ impl Meters {
         }
     }
 
-    /// Shows what nobody else does from now on.
+    /// Registers the metrics that no other part of the server registers.
     pub(crate) fn register(&self, to: &mut Registry) {
         let help = "How long it took to make the log durable";
         to.register_with_unit("fsync", help, Unit::Seconds, self.syncs_took.clone());

@@ -1,4 +1,4 @@
-//! What does this member's disk hold, and is it the member's own?
+//! Opens a member's data directory, checks that it belongs to the member and the cluster, and loads its state.
 
 use std::fs;
 use std::path::Path;
@@ -16,17 +16,17 @@ use crate::pen::Pen;
 use tenure_node::directory::{self, Card};
 use tenure_node::{Founded, Incarnation, Lineage};
 
-/// The members that a member was given when it joined, beside its data.
+/// The file with the members that this member was given when it joined.
 const GIVEN: &str = "given";
 
-/// Sizes of what is kept on disk.
+/// The sizes of the files on disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) segment_bytes: u32,
     pub(crate) reserve_bytes: u64,
 }
 
-/// A data directory that is locked and known to be ours.
+/// A data directory that is locked and known to belong to this member.
 pub(crate) struct Home {
     // Held for its lock.
     dir: DataDir,
@@ -35,22 +35,23 @@ pub(crate) struct Home {
     sizes: Sizes,
 }
 
-/// Everything a loop needs of a disk.
+/// Everything that the event loop needs from the disk.
 pub(crate) struct Opened {
     pub(crate) dir: DataDir,
     pub(crate) pen: Pen,
     pub(crate) snapshots: Snapshots,
     pub(crate) boot: Boot,
-    /// The members that it was given when it joined.
+    /// The members that this member was given when it joined.
     pub(crate) given: Vec<Card>,
 }
 
 impl Home {
-    /// Locks the directory and reads whose it is. A new one gets an id, drawn once and for ever.
+    /// Locks the directory and reads its identity. A new directory gets a member id, which is drawn once and never
+    /// changes.
     pub(crate) fn open(path: &Path, sizes: Sizes) -> Result<Self, StartError> {
         let (dir, warnings) = DataDir::open_or_create(path)?;
         for warning in warnings {
-            tracing::warn!(problem = %warning, "data directory is open to others");
+            tracing::warn!(problem = %warning, "other users can access the data directory");
         }
         let disk = dir.disk();
         let mut identity = match Identity::read(&*disk)? {
@@ -65,7 +66,7 @@ impl Home {
         Ok(Self { dir, disk, identity, sizes })
     }
 
-    /// Puts something between the member and its disk.
+    /// Wraps the member's disk.
     pub(crate) fn through(mut self, between: fn(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Self {
         self.disk = between(self.disk);
         self
@@ -79,16 +80,16 @@ impl Home {
         self.identity.cluster.as_deref()
     }
 
-    /// Which life of which cluster the directory is of, if it is of one.
+    /// The cluster that the directory belongs to, and its epoch and incarnation; none if it belongs to no cluster yet.
     pub(crate) fn lineage(&self) -> Option<Lineage> {
         let cluster = self.identity.cluster.clone()?;
         let incarnation = Incarnation(self.identity.incarnation);
         Some(Lineage { cluster, epoch: self.machine_epoch(), incarnation })
     }
 
-    /// Lays down the first state of a new cluster, then says that this directory is of it. A crash
-    /// in between is repaired by doing it again, perhaps with other cards: a member that says of no
-    /// cluster that it belongs to it has never acted on what it laid down.
+    /// Writes the first state of a new cluster, then records that this directory belongs to it. A crash in between is
+    /// repaired by founding again, perhaps with other entries in the member directory: a member whose identity names no
+    /// cluster has never acted on the state it wrote.
     pub(crate) fn found(&mut self, founded: &Founded) -> Result<(), StartError> {
         let Founded { cluster, founders } = founded;
         self.identity.check_cluster(cluster)?;
@@ -100,10 +101,10 @@ impl Home {
         self.belong_to(cluster.clone())
     }
 
-    /// Says that this directory is of a cluster that will send its state. Until it has, the member knows the others
-    /// only from what it was given when it joined, also after a restart.
+    /// Records that this directory belongs to a cluster that will send its state. Until the state arrives, also after a
+    /// restart, the member knows the others only from what it was given when it joined.
     pub(crate) fn join(&mut self, lineage: Lineage, given: &[Card]) -> Result<(), StartError> {
-        // The log is there before the identity says that it must be.
+        // Create the log before the identity says that it must exist.
         drop(self.open_log(Presence::MayBeNew)?);
         let path = self.dir.path().join(GIVEN);
         fs::write(&path, directory::cards_text(given))
@@ -112,14 +113,14 @@ impl Home {
         self.enter_life(lineage)
     }
 
-    /// The members that it was given when it joined.
+    /// The members that this member was given when it joined.
     pub(crate) fn given(&self) -> Vec<Card> {
         let text = fs::read_to_string(self.dir.path().join(GIVEN)).unwrap_or_default();
         directory::parse_cards(&text)
     }
 
-    /// Lays down the first state of another life of a cluster, with one member alone in it, in a
-    /// directory that is empty. Whose it is, is said last: before that, nothing starts from it.
+    /// Writes the first state of a restored cluster, with one member, into an empty directory. The identity is written
+    /// last: before that, no member starts from the directory.
     pub(crate) fn lay_down(
         dir: DataDir,
         sizes: Sizes,
@@ -138,7 +139,7 @@ impl Home {
         home.enter_life(lineage)
     }
 
-    /// A member id that was never used.
+    /// Draws a member id that was never used.
     pub(crate) fn draw_member() -> MemberId {
         member_id(draw_id())
     }
@@ -149,7 +150,7 @@ impl Home {
         self.belong_to(lineage.cluster)
     }
 
-    /// Reads what the member starts from, if its rules are among those known.
+    /// Reads the state that the member starts from. Fails if its rules have a level above `level_known`.
     pub(crate) fn load(self, level_known: u16) -> Result<Opened, StartError> {
         let (mut log, recovered) = self.open_log(Presence::MustExist)?;
         match recovered.cut {
@@ -194,7 +195,7 @@ impl Home {
     }
 }
 
-/// Whether a log or a snapshot is there. A directory that cannot be listed is not there.
+/// Whether a log or a snapshot exists. A directory that cannot be listed counts as absent.
 fn has_data(disk: &dyn Disk) -> bool {
     ["log", "snapshots"].iter().any(|dir| disk.list(dir).is_ok_and(|names| !names.is_empty()))
 }
@@ -205,7 +206,7 @@ fn member_id(number: u64) -> MemberId {
 
 fn draw_id() -> u64 {
     loop {
-        // Chance has no reason to give zero, and no promise not to.
+        // The random number may be zero, which is not an id.
         if let id @ 1.. = os::random() {
             return id;
         }
@@ -259,7 +260,7 @@ mod tests {
         let mut home = Home::open(&path, SIZES).unwrap();
         let id = home.id();
         home.found(&founded(&[card(id), card(MemberId::new(7).unwrap())])).unwrap();
-        // As if the process had died before the directory said which cluster it is of.
+        // The state after a crash before the directory named its cluster.
         home.identity.cluster = None;
         home.identity.write(&*home.disk).unwrap();
         drop(home);

@@ -1,8 +1,8 @@
 //! Runs the members of a cluster inside one test, on the time of its Tokio runtime.
 //!
-//! Nodes, edges and APIs are those that ship. What surrounds them is not: one task gives all members their turns, logs
-//! are lists, messages between members arrive at once, and clients come in through pipes. Everything is on one thread,
-//! as a paused runtime is, so whenever no member has anything to do, the next timer sets the time. For
+//! Nodes, dispatch and APIs are those that ship. Their surroundings are not: one task gives all members their turns,
+//! logs are lists, messages between members arrive at once, and clients connect through pipes. Everything runs on one
+//! thread, as a paused runtime does, so whenever no member has anything to do, the next timer sets the time. For
 //! `tenure-testkit`; nothing here is part of the server's interface.
 
 use std::collections::VecDeque;
@@ -33,23 +33,23 @@ use crate::ticket::Keys;
 use tenure_node::directory::{self, Card, Names, Preference};
 use tenure_node::{Incarnation, Lineage};
 
-/// Virtual time begins here.
+/// The start of virtual time.
 const BEGIN_US: u64 = 1_000_000_000;
-/// What a pipe holds before its writer waits.
+/// The bytes a pipe holds before its writer waits.
 const PIPE_BYTES: usize = 256 * 1024;
-/// As for a member with the usual segments.
+/// The limit of a member with default segments.
 const COMMAND_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// The call of commands whose answer is not waited for.
+/// The call id of commands whose response is discarded.
 const NO_CALLER: CallId = CallId(u64::MAX);
-/// Leases of one test, at most.
+/// The most leases of one test.
 const LEASES_MAX: usize = 4_096;
-/// How often others are renewed while one lease runs out, in ticks.
+/// The number of ticks between two renewals of the other leases while one lease expires.
 const RENEW_TICKS: u64 = 5;
 
-/// The time of a Tokio runtime, which a test may pause and move.
+/// The clock of a Tokio runtime, which a test may pause and move.
 struct RuntimeClock {
     began: Instant,
-    /// How much the members' clock is ahead of the runtime's.
+    /// How far the members' clock is ahead of the runtime's.
     ahead_us: AtomicU64,
 }
 
@@ -60,11 +60,11 @@ impl Clock for RuntimeClock {
     }
 }
 
-/// A cluster inside this test. It ends when this is dropped.
+/// A cluster inside this test. It ends when this value is dropped.
 pub struct Inside {
     world: Arc<Mutex<World>>,
     driver: tokio::task::JoinHandle<()>,
-    // It belongs to the thread that began it.
+    // The cluster belongs to the thread that started it.
     _here: std::marker::PhantomData<*const ()>,
 }
 
@@ -73,20 +73,20 @@ struct World {
     bell: Arc<Notify>,
     mail: VecDeque<(MemberId, MemberId, PeerMessage)>,
     clock: Arc<RuntimeClock>,
-    /// Of the newest connection.
+    /// The number of the newest connection.
     links: u64,
 }
 
-/// A member, whether it runs or not.
+/// A member, running or stopped.
 struct Seat {
     card: Card,
-    /// Its disk.
+    /// The member's log: its disk.
     log: Vec<Entry>,
     hard_state: HardState,
     up: Option<Up>,
 }
 
-/// A member that runs.
+/// A running member.
 struct Up {
     node: Node,
     member: Member,
@@ -94,9 +94,9 @@ struct Up {
     callers: Callers,
     told: Revision,
     wake_us: u64,
-    /// It was handed something since its last turn.
+    /// Whether it has received an input since its last turn.
     fresh: bool,
-    /// The connections that it began when it started.
+    /// The connections that it opened when it started.
     link: LinkId,
     net: Arc<Net>,
     doors: Doors,
@@ -108,7 +108,7 @@ impl Inside {
     ///
     /// # Panics
     ///
-    /// Outside of a Tokio runtime.
+    /// When called outside of a Tokio runtime.
     pub fn start(addresses: &[String]) -> Self {
         let card = |(at, address): (u64, &String)| Card {
             id: MemberId::new(at).expect("counted from 1"),
@@ -141,7 +141,7 @@ impl Inside {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A way to open pipes to members, for clients.
+    /// Returns a function that opens a pipe from a client to the member at an address.
     pub fn dialler(&self) -> impl Fn(&str) -> Option<DuplexStream> + 'static {
         let world = Arc::downgrade(&self.world);
         move |address| {
@@ -150,7 +150,7 @@ impl Inside {
             let seat = world.seats.iter_mut().find(|seat| seat.card.names.clients == address)?;
             let up = seat.up.as_mut()?;
             let (here, there) = duplex(PIPE_BYTES);
-            // Those that have ended are let go of.
+            // Drop the connections that have ended.
             while up.connections.try_join_next().is_some() {}
             let serving = up.doors.serve(there);
             up.connections.spawn(serving);
@@ -158,24 +158,24 @@ impl Inside {
         }
     }
 
-    /// Which member leads, counted from 0; nobody while they elect.
+    /// The index of the member that leads, from 0; none during an election.
     pub fn leader(&self) -> Option<usize> {
         self.world().leader()
     }
 
-    /// Which members run, counted from 0.
+    /// The indexes of the running members, from 0.
     pub fn running(&self) -> Vec<usize> {
         let world = self.world();
         let up = world.seats.iter().enumerate().filter(|(_, seat)| seat.up.is_some());
         up.map(|(at, _)| at).collect()
     }
 
-    /// Kills a member: its connections break, and it keeps what is in its log.
+    /// Kills a member: its connections break, and its log stays.
     pub fn kill(&self, at: usize) {
         self.world().kill(at);
     }
 
-    /// Starts a member again, from its log.
+    /// Restarts a member from its log.
     pub fn restart(&self, at: usize) {
         let mut world = self.world();
         if world.seats.get(at).is_some_and(|seat| seat.up.is_none()) {
@@ -184,8 +184,8 @@ impl Inside {
         }
     }
 
-    /// Has a lease run out at this very moment: the members' clock goes on until it has, while every other lease is
-    /// renewed. Whether it lived, and ended.
+    /// Makes a lease expire now: advances the members' clock until it has, and renews every other lease meanwhile.
+    /// Returns whether the lease existed and ended.
     pub fn let_expire(&self, lease: LeaseId) -> bool {
         let mut world = self.world();
         let expired = world.let_expire(lease);
@@ -204,7 +204,7 @@ impl Drop for Inside {
     }
 }
 
-/// Gives turns as long as the cluster is there.
+/// Gives the members their turns as long as the cluster exists.
 async fn drive(world: Weak<Mutex<World>>, bell: Arc<Notify>) {
     loop {
         let sleep = {
@@ -250,7 +250,7 @@ impl World {
             cut: None,
             given: Default::default(),
         };
-        // What is in the log stays there: nobody ever needs a snapshot.
+        // The log keeps every entry, so no member ever needs a snapshot.
         let (snapshot_entries, snapshot_bytes) = (u64::MAX, u64::MAX);
         let config = Config { snapshot_entries, snapshot_bytes, ..Config::new(id) };
         let level = config.level_known;
@@ -287,7 +287,7 @@ impl World {
         self.link(id, level);
     }
 
-    /// Connects a member with every other one that runs.
+    /// Connects a member with every other running member.
     fn link(&mut self, id: MemberId, level: u16) {
         self.links += 1;
         let link = LinkId(self.links);
@@ -312,7 +312,7 @@ impl World {
         for seat in &mut self.seats {
             if let Some(other) = &mut seat.up {
                 other.node.handle(Input::Unreachable { member: id });
-                // Of two members, the one that started later began their connection.
+                // Of two members, the one that started later opened their connection.
                 let link = other.link.max(up.link);
                 other.node.handle(Input::Unlinked { member: id, link });
                 other.fresh = true;
@@ -325,12 +325,12 @@ impl World {
         for output in outputs {
             up.callers.perform(output, &up.node, &up.member);
         }
-        // A delivery is what has its tasks look, and see that it has ended.
+        // A delivery wakes the member's tasks, which then see that it has ended.
         up.member.outbox().send(Delivery::Notices(Vec::new()));
         up.member.feed().close();
     }
 
-    /// Gives turns until nobody has anything to do; when somebody will.
+    /// Gives turns until no member has anything to do. Returns the time of the next timer.
     fn run(&mut self) -> u64 {
         loop {
             let mut busy = false;
@@ -359,7 +359,7 @@ impl World {
         else {
             return false;
         };
-        // Twice the ttl and some elections: if it lives then, nobody counts.
+        // Twice the ttl and some elections: a lease that lives after that does not expire at all.
         let ticks_max = (ttl_ms * 2 + 10_000) * 1_000 / TICK_US;
         for tick in 0..ticks_max {
             if tick % RENEW_TICKS == 0 {
@@ -374,7 +374,7 @@ impl World {
         false
     }
 
-    /// What the leader knows.
+    /// Queries the leader.
     fn look<T>(&self, ask: impl FnOnce(&Up) -> Option<T>) -> Option<T> {
         ask(self.seats[self.leader()?].up.as_ref()?)
     }
@@ -404,7 +404,7 @@ impl World {
 }
 
 impl Seat {
-    /// One turn, if it has anything to do; whether it had.
+    /// Gives the member one turn if it has anything to do, and returns whether it had.
     fn turn(
         &mut self,
         now_us: u64,
@@ -420,7 +420,7 @@ impl Seat {
             return false;
         }
         let mut outputs = Vec::new();
-        // Hand-overs are not measured inside a test.
+        // Handovers are not measured inside a test.
         let mut counted = Counted { meters: up.member.meters(), freed: &mut Vec::new() };
         up.wake_us = up.node.turn(now_us, &mut outputs, &mut counted);
         for output in outputs {
@@ -475,7 +475,7 @@ impl Up {
     }
 }
 
-/// A log that never fails.
+/// Appends to a log that never fails.
 fn write(log: &mut Vec<Entry>, hard_state: &mut HardState, persist: Persist) {
     if let Some(first) = persist.entries.first() {
         log.retain(|entry| entry.index < first.index);

@@ -1,13 +1,13 @@
-//! What surrounds one member: threads, sockets, disk and clock?
+//! Surrounds one member's node with threads, sockets, a disk and a clock.
 //!
-//! A [`tenure_raft::Replica`] has none of these. Here one thread, the loop, drives it: it takes what
-//! has arrived, reads the clock, ends the replica's turn and does what comes out. Everything else
-//! talks to the loop through a [`Member`]:
+//! A [`tenure_raft::Replica`] has none of these. One thread, the event loop, drives it: the loop takes the inputs that
+//! have arrived, reads the clock, ends the replica's turn and performs its outputs. Everything else reaches the loop
+//! through a [`Member`]:
 //!
 //! ```text
-//! doors       ─┐                          ┌─► log: write, one sync per turn
+//! APIs        ─┐                          ┌─► log: write, one sync per turn
 //! peer readers ├─► inbox ─► loop, Replica ┼─► links: one writer thread per connection
-//! snapshots   ─┘                          └─► answers, notices to those who wait
+//! snapshots   ─┘                          └─► responses and notices to the callers that wait
 //! ```
 //!
 //! Start reading at [`start`], then `turn.rs`.

@@ -1,13 +1,13 @@
-//! What the operating system gives a member: time, randomness, open files.
+//! Provides time, randomness and the limit of open files from the operating system.
 
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The clock that a member goes by.
+/// The clock that a member uses.
 pub trait Clock: Send + Sync {
-    /// Microseconds since some moment; never goes back.
+    /// Microseconds since some fixed moment; never goes back.
     fn now_us(&self) -> u64;
 }
 
@@ -28,14 +28,14 @@ pub fn now_us() -> u64 {
     seconds * 1_000_000 + micros
 }
 
-/// A number nobody can guess.
+/// A number that cannot be guessed.
 pub fn random() -> u64 {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the system has randomness, or nothing here is safe");
     u64::from_le_bytes(bytes)
 }
 
-/// A time between half and the whole of this one, so that many do not try at the same moment.
+/// A random time between half and the whole of this one, so that many callers do not retry at the same moment.
 pub fn jittered(time: Duration) -> Duration {
     let half = time / 2;
     let span = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
@@ -52,8 +52,8 @@ pub fn until(moment_us: u64) -> Duration {
     Duration::from_micros(moment_us.saturating_sub(now_us()))
 }
 
-/// Lets this process open as many files as the system would allow it, and tells how many those are;
-/// nothing if there is no limit. Every connection is one.
+/// Raises this process's limit of open files to the maximum that the system allows. Returns that limit, or nothing if
+/// there is none. Every connection uses one file.
 pub fn raise_open_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let all = Rlimit { current: limit.maximum, maximum: limit.maximum };

@@ -1,4 +1,4 @@
-//! How does what a turn wants kept reach the disk?
+//! Writes what a turn persists to the log, syncs it, and watches the free space of the disk.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,29 +14,29 @@ use crate::figures::{Meters, Sizes, Syncs};
 use crate::member::Event;
 use crate::writer::Writer;
 
-/// How often the disk is looked at, besides when a write finds it full.
+/// The time between two looks at the disk; a write that finds the disk full causes another one.
 const LOOK_US: u64 = 1_000_000;
-/// A leader does not wait in its loop for a disk whose syncs take longer than this,
+/// A leader does not wait in the event loop for a disk whose syncs take longer than this.
 const SLOWISH: Duration = Duration::from_millis(2);
-/// nor for so many syncs after one that did.
+/// The number of syncs for which a disk counts as slow after one that took longer than [`SLOWISH`].
 const SLOW_FOR: u32 = 256;
-/// Syncs that take longer than this are worth a word.
+/// A sync that takes at least this long is logged.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// The log, and the space that is left for the day the disk is full.
+/// The log, and the reserved space that is released when the disk is full.
 pub(crate) struct Pen {
     log: Log,
     reserve: Arc<Mutex<Reserve>>,
-    /// Written and not yet handed to a sync.
+    /// Whether something was written and not yet handed to a sync.
     unsynced: bool,
     /// The number of the last write.
     newest: u64,
     writer: Writer,
-    /// The writer makes everything up to this write durable.
+    /// The last write that the running sync of the sync thread covers, if one runs.
     under_way: Option<u64>,
-    /// So many syncs more count as slow ones.
+    /// The number of syncs for which the disk still counts as slow.
     slow_left: u32,
-    /// Written after the last mark.
+    /// Whether something was written after the last mark.
     unmarked: bool,
     preparing: bool,
     gauge: Gauge,
@@ -46,12 +46,12 @@ pub(crate) struct Pen {
     meters: Arc<Meters>,
 }
 
-/// Where a sync is done.
+/// The place where a sync runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Where {
-    /// In the loop, which waits.
+    /// In the event loop, which waits for it.
     Here,
-    /// On the writer's thread, while the loop goes on.
+    /// On the sync thread, while the event loop goes on.
     Aside,
 }
 
@@ -76,12 +76,12 @@ impl Pen {
         }
     }
 
-    /// What it measures goes here from now on.
+    /// Sends the measurements to `meters` from now on.
     pub(crate) fn measure(&mut self, meters: Arc<Meters>) {
         self.meters = meters;
     }
 
-    /// Writes what a turn wants kept. It is durable after [`Pen::sync`].
+    /// Writes what a turn persists. It is durable after [`Pen::sync`].
     pub(crate) fn write(&mut self, persist: &Persist) -> Result<(), WriteError> {
         let batch = &persist.batch();
         let written = match self.log.write(batch) {
@@ -94,25 +94,24 @@ impl Pen {
         self.unsynced = true;
         self.unmarked = true;
         self.newest = persist.number;
-        // If the last preparation failed, a new segment is a new chance.
+        // If the last preparation failed, a new segment may succeed.
         self.preparing &= !written.rolled;
         Ok(())
     }
 
-    /// Makes what was written durable, and tells up to which write it is, if that is so at once. With
-    /// [`Where::Aside`] it may be so later; see [`Pen::finish`]. On an error the process must stop
-    /// at once.
+    /// Makes what was written durable. Returns the number of the last durable write, if the sync ended at once. With
+    /// [`Where::Aside`] the sync may end later; see [`Pen::finish`]. On an error the process must stop at once.
     pub(crate) fn sync(
         &mut self,
         wanted: Where,
         inbox: &SyncSender<Event>,
     ) -> Result<Option<u64>, Fatal> {
-        // One at a time, so that writes become durable in order.
+        // One sync at a time, so that writes become durable in order.
         if !self.unsynced || self.under_way.is_some() {
             return Ok(None);
         }
         self.unsynced = false;
-        // Nothing to do, if a new segment was begun: the old one was synced.
+        // There is nothing to sync if a new segment was begun: the log has synced the old one.
         let Some(job) = self.log.begin_sync()? else { return Ok(Some(self.newest)) };
         let job = match wanted {
             Where::Aside => match self.writer.hand(job, inbox) {
@@ -129,15 +128,14 @@ impl Pen {
         Ok(Some(self.newest))
     }
 
-    /// Takes note of what the writer did; tells up to which write everything is durable.
+    /// Records the result of the sync thread's job. Returns the number of the last write that is durable.
     pub(crate) fn finish(&mut self, report: SyncReport) -> Result<Option<u64>, Fatal> {
         let synced = self.log.finish_sync(report)?;
         self.note_sync(&synced);
         Ok(self.under_way.take())
     }
 
-    /// Whether the disk has been slow of late, so that a loop with others to serve should not wait
-    /// for it.
+    /// Whether the disk has been slow recently, so that a leader should not wait for it in the event loop.
     pub(crate) fn is_slow(&self) -> bool {
         self.slow_left > 0
     }
@@ -155,7 +153,7 @@ impl Pen {
         }
     }
 
-    /// Looks at the disk once in a while; tells whether there is room, if that has changed.
+    /// Looks at the free space once per [`LOOK_US`]. Returns whether there is room, if that has changed.
     pub(crate) fn look(
         &mut self,
         now_us: u64,
@@ -165,7 +163,7 @@ impl Pen {
         if self.looked_at_us.is_some_and(|at_us| now_us < at_us.saturating_add(LOOK_US)) {
             return None;
         }
-        // While the reserve is being taken, part of it is neither free nor held.
+        // While another thread takes the reserve, part of it is neither free nor held.
         let reserve = self.reserve.clone();
         let reserve = reserve.try_lock().ok()?;
         let reserve_held = reserve.is_held();
@@ -173,13 +171,13 @@ impl Pen {
         let free_bytes = match self.log.room() {
             Ok(room) => room.on_disk,
             Err(error) => {
-                tracing::warn!(cause = %error, "cannot tell how much space is free");
+                tracing::warn!(cause = %error, "cannot read the free space of the disk");
                 return None;
             }
         };
         let log_bytes = self.log.bytes();
         let held = if reserve_held { reserve.bytes() } else { 0 };
-        // A directory that cannot be listed is said where it matters.
+        // The error of a directory that cannot be listed is reported by the code that needs it.
         let data_bytes = log_bytes + held + snapshots.bytes().unwrap_or(0);
         let sizes = Sizes { disk_free_bytes: free_bytes, data_bytes, log_bytes };
         self.meters.look(sizes, &self.syncs);
@@ -197,12 +195,12 @@ impl Pen {
         }
         match space {
             Space::Short => {
-                let effect = "nothing may grow, the rest goes on";
+                let effect = "commands that grow the state are refused, all others work";
                 tracing::warn!(free_bytes, effect, "disk is nearly full");
             }
             Space::Enough => {
                 tracing::info!(free_bytes, "disk has room again");
-                // A segment that found no room may find it now.
+                // A segment that found no room before may find it now.
                 self.preparing = false;
                 self.prepare(inbox);
             }
@@ -210,12 +208,12 @@ impl Pen {
         Some(space)
     }
 
-    /// Whether everything is durable, and a mark would tell a later start more than the log does.
+    /// Whether everything is durable and a mark would tell a later start more than the log does.
     pub(crate) fn is_unmarked(&self) -> bool {
         self.unmarked && !self.unsynced && self.under_way.is_none()
     }
 
-    /// Writes down how far the log is durable; the next sync makes that last.
+    /// Writes how far the log is durable; the next sync makes the mark itself durable.
     pub(crate) fn mark(&mut self) -> Result<(), WriteError> {
         self.unmarked = false;
         match self.log.write_mark() {
@@ -223,16 +221,16 @@ impl Pen {
                 self.unsynced |= marked;
                 Ok(())
             }
-            // It protects against later damage; a full disk is no reason to do without the member.
+            // A mark protects against later damage; a full disk is no reason to stop the member.
             Err(WriteError::NoSpace) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Makes everything durable and says so in the log, now.
+    /// Makes everything durable and marks it in the log, now.
     pub(crate) fn close(&mut self) -> Result<(), WriteError> {
         match self.log.mark() {
-            // It protects against later damage; a full disk is no reason to do without the member.
+            // A mark protects against later damage; a full disk is no reason to stop the member.
             Err(WriteError::NoSpace) => Ok(()),
             marked => marked,
         }
@@ -248,7 +246,7 @@ impl Pen {
         }
     }
 
-    /// Has the next segment made on another thread, unless it is ready or being made.
+    /// Starts the preparation of the next segment on another thread, unless the segment is ready or in preparation.
     pub(crate) fn prepare(&mut self, inbox: &SyncSender<Event>) {
         if self.preparing {
             return;
@@ -281,13 +279,13 @@ impl Pen {
     }
 }
 
-/// Makes a segment, then takes the reserve again if there is room.
+/// Prepares a segment, then takes the reserve again if there is room.
 fn prepare(preparation: Preparation, reserve: &Mutex<Reserve>, inbox: &SyncSender<Event>) {
     match preparation.run() {
         Ok(prepared) => {
             let _ = inbox.send(Event::Prepared(prepared));
         }
-        // The log makes its own when it must, and says so if it cannot.
+        // The log creates the segment itself when it must, and reports an error if it cannot.
         Err(error) => tracing::warn!(cause = %error, "cannot prepare a segment"),
     }
     restore(reserve);
@@ -297,11 +295,11 @@ fn prepare(preparation: Preparation, reserve: &Mutex<Reserve>, inbox: &SyncSende
 fn restore(reserve: &Mutex<Reserve>) {
     let mut reserve = reserve.lock().unwrap_or_else(PoisonError::into_inner);
     if let Err(error) = reserve.restore() {
-        tracing::warn!(cause = %error, "cannot hold space in reserve");
+        tracing::warn!(cause = %error, "cannot allocate the disk reserve");
     }
 }
 
-/// Starts a thread with a name, and tells whether it could. If not, `work` is dropped unused.
+/// Starts a named thread and returns whether that succeeded. If not, `work` is dropped without being called.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
     if let Err(error) = &started {

@@ -1,7 +1,7 @@
 //! Reads and writes snapshots for transfers, on two threads beside the event loop.
 //!
-//! One thread reads what is sent, the other writes, verifies and loads what arrives, each in the order of the node's
-//! outputs. A whole state may take seconds to verify; heartbeats do not wait for it.
+//! One thread reads the snapshots that are sent. The other writes, verifies and loads those that arrive. Each follows
+//! the order of the node's outputs. A whole state may take seconds to verify; heartbeats do not wait for it.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -16,7 +16,7 @@ use crate::os;
 use crate::pen::spawn;
 use crate::turn::chain;
 
-/// The two threads.
+/// Handles of the two threads.
 pub(crate) struct SnapshotDisk {
     outgoing: Sender<Output>,
     incoming: Sender<Output>,
@@ -38,7 +38,7 @@ impl SnapshotDisk {
         started.then_some(Self { outgoing, incoming })
     }
 
-    /// Has an output done that reads or writes a snapshot; gives back any other.
+    /// Performs an output that reads or writes a snapshot; returns any other.
     pub(crate) fn take(&self, output: Output) -> Option<Output> {
         let to = match &output {
             Output::FindSnapshot { .. } | Output::ReadChunk { .. } => &self.outgoing,
@@ -47,7 +47,7 @@ impl SnapshotDisk {
             | Output::FinishTransfer { .. } => &self.incoming,
             _ => return Some(output),
         };
-        // A thread that is gone has ended the member.
+        // If a thread has ended, the member has ended too.
         let _ = to.send(output);
         None
     }
@@ -70,7 +70,7 @@ impl Reader {
                 Output::ReadChunk { to, id, offset, len } => {
                     let bytes = self.read(id, offset, len).map_err(|error| {
                         tracing::warn!(%to, index = id.point.index, cause = %chain(&error),
-                            "cannot read a snapshot that is being sent");
+                            "cannot read the snapshot to send");
                         match error {
                             SnapshotError::Corrupt { .. } => Unreadable::Damaged,
                             _ => Unreadable::Failed,
@@ -164,7 +164,7 @@ impl Writer {
             }
             error => {
                 tracing::warn!(index = id.point.index, cause = %chain(&error),
-                    "a snapshot that arrived cannot be read");
+                    "cannot read the received snapshot");
                 Reason::Damaged
             }
         })?;

@@ -1,4 +1,4 @@
-//! How does a member come to life?
+//! Starts a member: opens its data, enters a cluster, starts the event loop and opens the ports.
 
 use std::fs;
 use std::io;
@@ -30,96 +30,97 @@ use crate::turn::Loop;
 use crate::watch::Hub;
 use tenure_node::directory::{self, Address, Card, Names, Preference};
 
-/// How long a member may take to leave: the hand-over, and the last sync.
+/// How long a member may take to stop: it hands leadership over and makes its last sync.
 const LEAVE: Duration = Duration::from_secs(10);
-/// More than one, so that a large answer holds nobody up; the loop and the disk need cores too.
+/// More than one, so that a large response does not delay other clients. No more, because the event loop and the disk
+/// need cores too.
 const WORKERS: usize = 2;
-/// The largest command: as large as the largest message of a client, and far from what a frame between
-/// members holds and from the bytes that may wait for a link.
+/// The largest command. It is as large as the largest message of a client, and far below what a frame between members
+/// and the buffer of a link can hold.
 const COMMAND_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Where the book has no address: nobody dials a member that is alone.
+/// The address in the member directory of a member that is alone: no other member dials it.
 const NOWHERE: &str = "-";
-/// What a member was called when it was last started, beside its data.
+/// The file with the member's name at its last start.
 const CALLED: &str = "name";
 
-/// How a member with an empty directory comes into a cluster. One that has data needs none of it.
+/// The way in which a member with an empty directory enters a cluster. A member that has data ignores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entrance {
-    /// It founds one by itself.
+    /// It founds a cluster of one.
     Alone,
-    /// It founds one with these, by name and address, itself among them.
+    /// It founds a cluster with these members, given by name and address. The list includes itself.
     Bootstrap(Vec<(String, Address)>),
-    /// It enters the one that any of these belongs to.
+    /// It joins the cluster that any of these members belongs to.
     Join(Vec<Address>),
-    /// It does not.
+    /// It enters none: starting with an empty directory is an error.
     None,
 }
 
-/// Everything a member is told from outside.
+/// The settings of a member.
 pub struct Settings {
-    /// What people call it.
+    /// The member's name.
     pub name: String,
-    /// Where its data lives.
+    /// Its data directory.
     pub data: PathBuf,
-    /// Where it listens for clients.
+    /// The address on which it listens for clients.
     pub clients: Address,
-    /// Where it listens for members; nothing for one that stays alone.
+    /// The address on which it listens for members; none for a member that stays alone.
     pub members: Option<Address>,
-    /// Where others reach it, if that is not where it listens.
+    /// The address at which clients reach it, if that is not the one it listens on.
     pub advertise_clients: Option<Address>,
-    /// Names by which clients may ask for it, beside its addresses.
+    /// Host names that clients may use in requests, besides the member's addresses.
     pub hosts: Vec<String>,
-    /// Where other members reach it, if that is not where it listens.
+    /// The address at which other members reach it, if that is not the one it listens on.
     pub advertise_members: Option<Address>,
-    /// How it comes into a cluster.
+    /// The way it enters a cluster.
     pub entrance: Entrance,
-    /// Whether a member that had another name may be called by this one from now on.
+    /// Whether a member that had another name may take this one.
     pub rename: bool,
-    /// Whether it may listen where other machines reach it, without encryption.
+    /// Whether it may listen without encryption on addresses that other machines reach.
     pub insecure: bool,
-    /// How much it shall lead.
+    /// How strongly this member should lead: from 0, only if no other member can, to 100.
     pub preference: Preference,
     /// The certificates that protect its ports.
     pub tls: Option<Arc<Tls>>,
     /// Size of new log segments.
     pub segment_bytes: u32,
-    /// Space held back for a full disk.
+    /// Space held in reserve for a full disk.
     pub reserve_bytes: u64,
-    /// A snapshot after so many entries.
+    /// The number of entries after which it takes a snapshot.
     pub snapshot_entries: u64,
-    /// Threads that talk to clients.
+    /// The number of threads that serve clients.
     pub workers: usize,
-    /// Up to which level the machine's rules are known: what the build knows, except in tests that
-    /// stand for an older or a newer one.
+    /// The highest known level of the machine's rules: that of the build, except in tests that act as an older or a
+    /// newer build.
     #[doc(hidden)]
     pub level_known: u16,
-    /// What stands between the member and the disk of this machine; usually nothing.
+    /// Wraps the disk of this machine; usually returns it unchanged.
     pub disk: fn(Arc<dyn Disk>) -> Arc<dyn Disk>,
-    /// Set from outside to give up waiting for others.
+    /// Set by the process to stop the wait for other members.
     pub stop: Arc<AtomicBool>,
     /// Called once if the member ends by itself.
     pub on_end: Box<dyn Fn(&End) + Send>,
 }
 
-/// A member that runs.
+/// A running member.
 pub struct Running {
-    /// How to talk to it.
+    /// The handle to the member.
     pub member: Member,
     /// The cluster it belongs to.
     pub cluster: String,
-    /// Where it listens for clients.
+    /// The address on which it listens for clients.
     pub clients: SocketAddr,
-    /// Where it listens for members.
+    /// The address on which it listens for members.
     pub members: Option<SocketAddr>,
     door: Option<Arc<Door>>,
     doors: Doors,
     hub: Hub,
-    // Dropped last: everything above has tasks on it.
+    // Dropped last: the fields above have tasks on it.
     runtime: Option<Runtime>,
 }
 
 impl Settings {
-    /// The usual settings.
+    /// The default settings.
     pub fn new(name: impl Into<String>, data: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
@@ -171,7 +172,7 @@ impl Settings {
     }
 }
 
-/// Starts a member. It has joined its cluster, or is about to be sent its state, when this returns.
+/// Starts a member. When this returns, the member has joined its cluster or waits for the cluster to send its state.
 pub fn start(settings: Settings) -> Result<Running, StartError> {
     let sizes =
         Sizes { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes };
@@ -196,7 +197,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     if home.cluster().is_none()
         && let Some(port) = member_port.take()
     {
-        // The others want to know who this is before there is a cluster.
+        // The other members ask for this member's identity before there is a cluster.
         door = Some(Door::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
     }
     if let Some(cluster) = home.cluster() {
@@ -229,7 +230,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         (None, None) => {}
     }
     let config = Config {
-        // A batch fits in a segment with room to spare, also beside one command that is larger.
+        // A batch fits in a segment with room to spare, also beside one larger command.
         batch_bytes: settings.segment_bytes as usize / 4,
         snapshot_entries: settings.snapshot_entries,
         level_known,
@@ -237,7 +238,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         ..Config::new(card.id)
     };
     let replica = Replica::new(config, opened.boot, os::random())?;
-    // Beside a batch there is room for one command of half a segment.
+    // A segment has room for one command of half its size beside a batch.
     let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
     let (member, events) = Member::new(card.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
@@ -285,7 +286,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
 }
 
 impl Running {
-    /// Who serves its watches.
+    /// The hub that serves its watches.
     pub fn hub(&self) -> &Hub {
         &self.hub
     }
@@ -301,14 +302,14 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Tasks that wait for clients would keep a plain drop waiting.
+        // A plain drop would wait for tasks that wait for clients.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// Threads for everything that talks to clients.
+/// The runtime whose threads serve clients.
 fn edge_runtime(workers: usize) -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
@@ -317,8 +318,8 @@ fn edge_runtime(workers: usize) -> std::io::Result<Runtime> {
         .build()
 }
 
-/// Whether the directory is of the member that somebody means. What it was called at its last start is kept beside the
-/// data: the state that is read here may not have its new name yet.
+/// Checks that the directory belongs to the member with the given name, and records that name. A file beside the data
+/// holds the name of the last start, because the state that is read here may not contain a new name yet.
 fn check_name(settings: &Settings, machine: &Machine, card: &Card) -> Result<(), StartError> {
     let given = &card.names.name;
     let file = settings.data.join(CALLED);
@@ -365,8 +366,8 @@ fn listen(
     Ok((listener, bound))
 }
 
-/// Whether an address is reachable from this machine only. Names are resolved; one that cannot be is
-/// not.
+/// Whether only this machine can reach an address. Names are resolved; a name that cannot be resolved counts as
+/// reachable by others.
 fn is_loopback(address: &str) -> bool {
     let Ok(found) = address.to_socket_addrs() else { return false };
     let found: Vec<SocketAddr> = found.collect();

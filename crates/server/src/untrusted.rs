@@ -1,7 +1,7 @@
-//! What does a member read that anybody may have written?
+//! Decodes every format that a member reads from untrusted sources, for the fuzz targets.
 //!
-//! One function per form, for the fuzz targets. Each does with the bytes what a door does before it knows
-//! whether they make sense, and nothing after it.
+//! There is one function per format. Each does what an API does with the bytes before it knows whether they are valid,
+//! and nothing more.
 
 use std::hint::black_box;
 
@@ -23,7 +23,7 @@ use crate::door::{decode, http, ws};
 use crate::{peer, restore, ticket};
 use tenure_node::directory;
 
-/// A message of gRPC, of the kind that its first byte says, up to the command in the form of the log.
+/// Decodes a gRPC message of the kind that the first byte selects, and encodes its command as in the log.
 pub fn grpc(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 16 {
@@ -52,7 +52,7 @@ pub fn grpc(bytes: &[u8]) {
     }
 }
 
-/// A body of HTTP, as every path that takes one reads it.
+/// Decodes an HTTP body as each path that takes a body does.
 pub fn json(bytes: &[u8]) {
     if let Some(body) = body::<Acquire>(bytes)
         && let Ok(ask) = v1::AcquireRequest::try_from(body)
@@ -77,7 +77,7 @@ pub fn json(bytes: &[u8]) {
     body::<RotateKey>(bytes);
 }
 
-/// A message of the JSON session.
+/// Decodes a message of the JSON session.
 pub fn socket(text: &str) {
     let Ok(message) = serde_json::from_str::<ClientMessage>(text) else { return };
     for one in message.requests {
@@ -87,19 +87,19 @@ pub fn socket(text: &str) {
     }
 }
 
-/// A message of the plain lock protocol.
+/// Decodes a message of the plain lock protocol.
 pub fn plain(text: &str) {
     let _ = black_box(ws::plain::read(text));
 }
 
-/// What stands in a path and behind its question mark.
+/// Decodes the path and the query of a URI.
 pub fn query(text: &str) {
     if let Ok(uri) = text.parse() {
         http::read_queries(uri);
     }
 }
 
-/// A frame with commands, wishes or answers from another member.
+/// Decodes a frame with commands, admin requests or responses from another member.
 pub fn forwarded(bytes: &[u8]) {
     let bytes = Bytes::copy_from_slice(bytes);
     if let Some(read) = PeerMessage::decode(&bytes) {
@@ -107,13 +107,13 @@ pub fn forwarded(bytes: &[u8]) {
     }
 }
 
-/// What a connection to the members' port begins with, and everything else that is said there in lines.
+/// Decodes the first message of a connection to the members' port, and every other control message.
 pub fn control(bytes: &[u8]) {
     let Ok(read) = peer::read_control(&mut &*bytes) else { return };
     assert!(tenure_node::Control::decode(&read.encode()).is_some(), "what is written can be read");
 }
 
-/// A line of what members write down: names and addresses, keys that sign, epochs that were given away.
+/// Parses a line that members store: member directory entries, signing keys, and the epochs of restores.
 pub fn line(text: &str) {
     black_box((
         directory::Card::parse(text),
@@ -135,7 +135,7 @@ fn command(read: Result<Command<'_>, Failure>) {
     }
 }
 
-/// What was understood is written to the log.
+/// Encodes a decoded command as in the log.
 fn write(id: RequestId<'_>, command: Command<'_>) {
     let mut bytes = Vec::new();
     encode_request(&Request { principal: "", id, command }, &mut bytes);

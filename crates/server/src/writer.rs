@@ -1,4 +1,4 @@
-//! How does a slow sync go on while the loop does?
+//! Syncs the log on a thread of its own, so that the event loop goes on during a slow sync.
 
 use std::sync::mpsc::{Sender, SyncSender, channel};
 
@@ -7,22 +7,22 @@ use tenure_store::SyncJob;
 use crate::member::Event;
 use crate::pen::spawn;
 
-/// A thread that syncs the log, one job at a time. It is started when it is first needed, and ends
-/// with this value.
+/// A thread that syncs the log, one job at a time. It starts when it is first needed, and ends with this value.
 #[derive(Default)]
 pub(crate) struct Writer {
     jobs: Option<Sender<SyncJob>>,
 }
 
 impl Writer {
-    /// Has the job done; [`Event::Synced`] tells when. Gives it back if there is no thread for it.
+    /// Hands the job to the thread, which reports the result as [`Event::Synced`]. Returns the job if there is no
+    /// thread for it.
     pub(crate) fn hand(&mut self, job: SyncJob, inbox: &SyncSender<Event>) -> Result<(), SyncJob> {
         if self.jobs.is_none() {
             let (jobs, taken) = channel::<SyncJob>();
             let inbox = inbox.clone();
             let started = spawn("tenure-writer", move || {
                 while let Ok(job) = taken.recv() {
-                    // A loop that is gone has no use for the report.
+                    // An event loop that has ended needs no report.
                     if inbox.send(Event::Synced(job.run())).is_err() {
                         return;
                     }

@@ -1,4 +1,4 @@
-//! Clients under certificates: every door, who is let in, and whom that disturbs.
+//! Tests that the client port admits clients by their certificates, and that refused clients disturb no other.
 
 #[path = "support/alone.rs"]
 mod alone;
@@ -33,10 +33,10 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// What anybody may ask where there are no certificates.
+/// A request that every client may make where no certificates are required.
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: m0\r\n\r\n";
 
-/// A member on its own, on an address that other machines reach, for clients with certificates.
+/// A single member on an address that other machines reach, for clients with certificates.
 struct Guarded {
     member: Alone,
     papers: Papers,
@@ -101,12 +101,12 @@ impl Guarded {
         Endpoint::from_static("http://m0").connect_with_connector(dial).await
     }
 
-    /// What is said when somebody asks how the member is.
+    /// The start of the response to a health check.
     async fn http(&self, shown: Option<&Papers>) -> Option<String> {
         self.asked(shown, HEALTH).await
     }
 
-    /// The beginning of what is said to a request over HTTP/1.1; nothing if it is not let in.
+    /// The start of the response to an HTTP/1.1 request; none if the client is not admitted.
     async fn asked(&self, shown: Option<&Papers>, request: &str) -> Option<String> {
         let mut stream = self.dial(shown, b"http/1.1").await.ok()?;
         stream.write_all(request.as_bytes()).await.ok()?;
@@ -145,7 +145,7 @@ impl tower::Service<http::Uri> for Dial {
     }
 }
 
-/// A lease, a lock, and the lock given back.
+/// Grants a lease, then acquires and releases a lock.
 async fn cycle(channel: &Channel, lock: &str) -> Result<(), tonic::Status> {
     let mut client = LockServiceClient::new(channel.clone());
     let grant = v1::LeaseGrantRequest { ttl: 60, client_id: "c".into(), ..Default::default() };
@@ -162,12 +162,13 @@ async fn every_door_is_open_to_those_with_a_certificate_and_to_nobody_else() {
     let channel = member.grpc(Some(&member.theirs)).await.unwrap();
     cycle(&channel, "a").await.unwrap();
     assert_eq!(member.http(Some(&member.theirs)).await.as_deref(), Some("HTTP/1.1 200 OK"));
-    // Who shows nothing is told what is missing; who shows something else does not get as far.
+    // A client without a certificate gets an error that names the problem; one with another certificate fails the
+    // handshake.
     assert_eq!(member.http(None).await.as_deref(), Some("HTTP/1.1 401 Un"));
     let nobody = member.grpc(None).await.unwrap();
     let unknown = cycle(&nobody, "b").await.unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::Unauthenticated);
-    // That is so for what says nothing of any lock, too, and for what would become a socket.
+    // The same holds for requests that concern no lock, and for one that would become a WebSocket.
     let ask = HealthCheckRequest { service: String::new() };
     HealthClient::new(channel.clone()).check(ask.clone()).await.unwrap();
     let unknown = HealthClient::new(nobody).check(ask).await.unwrap_err();
@@ -194,7 +195,7 @@ async fn every_door_is_open_to_those_with_a_certificate_and_to_nobody_else() {
         Ok(channel) => cycle(&channel, "b").await.is_err(),
     };
     assert!(refused);
-    // Those without a runtime are let in, and kept out, alike.
+    // The blocking client is admitted and refused in the same way.
     let dialled = |own| {
         let trust = Trust::load(&member.papers.ca, own).unwrap();
         let mut stream = Dialled::dial(&member.address().to_string(), Some(&trust), DEADLINE)?;
@@ -218,10 +219,10 @@ async fn who_speaks_in_plain_or_stops_half_way_is_cut_off_and_disturbs_nobody() 
         stream.write_all(plain).await.unwrap();
         let mut said = Vec::new();
         let _ = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut said)).await.unwrap();
-        // An alert of TLS at most.
+        // A TLS alert at most.
         assert!(said.first().is_none_or(|first| *first == 21), "{said:?}");
     }
-    // The beginning of a handshake, and nothing after it; or nothing at all.
+    // The beginning of a handshake and nothing after it, or nothing at all.
     let began_us = os::now_us();
     let mut halves = Vec::new();
     for at in 0..500 {
@@ -258,15 +259,15 @@ async fn who_shows_no_certificate_is_told_so_and_does_not_stay() {
     };
     let mut sitting = member.dial(None, b"h2").await.unwrap();
     let sits = async {
-        // How a client of HTTP/2 begins, and its settings.
+        // The preface of an HTTP/2 client, and its settings.
         let begins = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
         sitting.write_all(begins).await.unwrap();
-        // It is cut off: an end or an error.
+        // The member cuts it off: the read returns an end or an error.
         let _ = sitting.read_to_end(&mut Vec::new()).await;
     };
     tokio::time::timeout(DEADLINE, async { tokio::join!(asks, sits) }).await.unwrap();
     let took_us = os::now_us() - began_us;
-    // Sooner than silence would have ended it over HTTP/2.
+    // Sooner than the HTTP/2 keep-alive would have ended it.
     assert!((9_000_000..25_000_000).contains(&took_us), "{took_us}");
 }
 

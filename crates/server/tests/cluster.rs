@@ -1,4 +1,4 @@
-//! Members in one process, over real sockets and disks: do they catch up, and keep strangers out?
+//! Tests that members in one process, over real sockets and disks, catch up and refuse strangers.
 
 mod support;
 
@@ -32,16 +32,16 @@ fn strangers_are_refused_and_nonsense_is_cut_off() {
     assert!(life(cluster, 0, 7, &id).starts_with("refused this is another restore"));
     assert!(life(cluster, 0, 0, "2").starts_with("refused this is member"));
     assert!(life(cluster, 0, 0, &id).starts_with("refused 1 is no member"));
-    // Whoever belongs to another life is not taken for a newcomer either.
+    // A member of another restore is not accepted as a new member either.
     let join = |life: &str| ask(port, format!("join 9 x h:1 h:2\nlevel 1{life}").as_bytes());
     let other = format!("\ncluster {cluster}\nepoch 0\nincarnation 0000000000000007");
     assert!(join(&other).starts_with("refused this is another restore"));
-    // A new member is called back where it says that it listens.
+    // A new member is called back at the address on which it says that it listens.
     assert!(join("").starts_with("refused member 9 does not answer at h:1"));
     assert!(ask(port, b"who 1").starts_with("i-am "));
     assert_eq!(ask(port, b"\xff\xfe"), "", "no answer to nonsense");
     assert_eq!(ask(port, b"done 1"), "refused this is an answer, not a question");
-    // A length that nobody may announce.
+    // A length above the limit.
     let mut stream = TcpStream::connect(port).unwrap();
     stream.write_all(&u32::MAX.to_le_bytes()).unwrap();
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "it hangs up");

@@ -1,4 +1,4 @@
-//! Who reaches the members' port and means no good: do the members notice anything of it?
+//! Tests that hostile connections to the members' port do not disturb the members.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn frame(bytes: &[u8]) -> Vec<u8> {
     [&length[..], bytes].concat()
 }
 
-/// Says something and reads one frame; nothing if it was cut off.
+/// Sends a text and reads one frame; none if the connection was cut off.
 fn ask(stream: &mut TcpStream, text: &str) -> Option<String> {
     stream.write_all(&frame(text.as_bytes())).ok()?;
     let mut length = [0; 4];
@@ -33,7 +33,7 @@ fn hello(running: &Running, what: &str, from: u64, more: &str) -> String {
 }
 
 fn is_cut_off(stream: &mut TcpStream) -> bool {
-    // The member may have something to say before it hangs up.
+    // The member may send something before it closes.
     loop {
         match stream.read(&mut [0; 64]) {
             Ok(0) => return true,
@@ -71,7 +71,8 @@ fn the_silent_and_the_slow_are_cut_off_and_keep_nobody_out() {
     running[0].stop();
 }
 
-/// Three members, one of them stopped: the leader, and the id of the stopped one, which a stranger in plain can claim.
+/// Three members, one of them stopped. Returns the leader, and the id of the stopped one, which a stranger without TLS
+/// can claim.
 fn one_of_three_stopped(dir: &std::path::Path) -> (Vec<Running>, usize, u64) {
     let (_, running) = found(dir, 3);
     let leads = leader(&running);
@@ -131,7 +132,7 @@ fn a_snapshot_in_crumbs_is_refused() {
     running.iter().for_each(Running::stop);
 }
 
-/// The step that announces it.
+/// The step that announces the snapshot.
 fn step() -> Vec<u8> {
     use tenure_raft::{Kind, Membership, Message, SnapshotHead, Step};
     let point = tenure_store::Point { index: 900, term: 9 };

@@ -1,4 +1,4 @@
-//! Members of several versions in one cluster: who may raise the level, and who must stop?
+//! Tests members of several versions in one cluster: when the level may be raised, and which members stop.
 
 #[path = "support/bounded.rs"]
 mod bounded;
@@ -17,7 +17,7 @@ use tenure_core::request::{Command, NewLease, Request, RequestId};
 use tenure_raft::{Change, Why, Wish};
 use tenure_server::{End, Entrance, Failure, Running, Settings, StartError, Stop, start};
 
-/// What every cluster begins with, which an old version knows, and what this version knows.
+/// The level of every new cluster, which an old version knows, and the level that this version knows.
 const OLD: u16 = 1;
 const NEW: u16 = tenure_core::LEVEL_MAX;
 
@@ -43,7 +43,7 @@ fn found(dir: &Path, levels: &[u16]) -> (Listed, Vec<Running>) {
     (listed, running)
 }
 
-/// Has whoever leads raise the level; again if there was no leader.
+/// Raises the level through the leader; tries again if there was none.
 fn raise(running: &[&Running], level: u16) -> Result<(), Why> {
     let mut bytes = Vec::new();
     let command = Command::RaiseLevel { level };
@@ -63,7 +63,7 @@ fn raise(running: &[&Running], level: u16) -> Result<(), Why> {
     })
 }
 
-/// Asks a member for a level over HTTP: the status of the answer, and its body.
+/// Requests a level from a member over HTTP. Returns the status line and the body of the response.
 fn ask_for(running: &Running, level: u16) -> String {
     let mut stream = TcpStream::connect(running.clients).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -79,7 +79,7 @@ fn ask_for(running: &Running, level: u16) -> String {
     answer
 }
 
-/// Listens like a member of this id that is asked who it is, once, and tells where.
+/// Listens as a member with this id that answers once who it is. Returns its address.
 fn answers_as(id: u64) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -93,7 +93,7 @@ fn answers_as(id: u64) -> String {
     address
 }
 
-/// One frame to the members' port, one frame back.
+/// Sends one frame to the members' port and reads one frame.
 fn join(running: &Running, text: &str) -> String {
     let mut stream = TcpStream::connect(running.members.unwrap()).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -106,7 +106,7 @@ fn join(running: &Running, text: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Grants a lease: from then on the cluster is no new one, and its level is raised by command only.
+/// Grants a lease: from then on the cluster is not new, and only a command raises its level.
 fn use_it(running: &[&Running]) {
     let id = tenure_types::LeaseId::new(7).unwrap();
     let new = NewLease { id, ttl_ms: 60_000, client: "test", metadata: b"" };
@@ -136,7 +136,8 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
     let old = running[2].member.id();
     let all: Vec<&Running> = running.iter().collect();
     use_it(&all);
-    // Not before it has said what it knows, and not while it knows less; nor beyond what any knows.
+    // The level is not raised before the member has reported what it knows, nor while it knows less, nor beyond what
+    // any member knows.
     wait("the leader has heard of it", || match raise(&all, NEW) {
         Err(Why::LevelNotKnown { member, known: Some(OLD), .. }) => {
             assert_eq!(member, old);
@@ -146,7 +147,7 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
         Ok(()) => panic!("raised although a member does not know it"),
     });
     assert!(raise(&all, NEW + 1).is_err());
-    // Whoever asks is told which member is in the way, and asks any member.
+    // Any member reports which member prevents the change.
     let reason = format!("level {NEW} is not known by all: member {old} is in the way");
     for one in &running {
         wait("the leader says so", || {
@@ -157,14 +158,14 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
     }
     assert_eq!(running.iter().map(level).collect::<Vec<_>>(), [OLD, OLD, OLD]);
 
-    // Upgraded, it is no longer in the way.
+    // After its upgrade it no longer prevents the change.
     running[2].stop();
     running[2] = start(settings(dir.path(), 2, &listed, NEW)).unwrap();
     let all: Vec<&Running> = running.iter().collect();
     wait("it says what it knows now", || raise(&all, NEW).ok());
     wait("everybody is there", || running.iter().all(|one| level(one) == NEW).then_some(()));
 
-    // Downgraded, it stops at the entry that raised the level.
+    // After a downgrade it stops at the entry that raised the level.
     running[2].stop();
     running[2] = start(settings(dir.path(), 2, &listed, OLD)).unwrap();
     wait("it stops", || outgrown(&running[2]));
@@ -185,7 +186,7 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
         let entrance = Entrance::Join(vec![listed[0].1.clone()]);
         Settings { entrance, ..settings(dir.path(), at, &listed, level_known) }
     };
-    // A learner that knows less is in the way as much as a voter.
+    // A learner that knows less prevents the change as a voter does.
     let learner = start(newcomer(1, OLD)).unwrap();
     let alone = [&running[0]];
     assert!(raise(&alone, NEW).is_err());
@@ -198,7 +199,7 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
     settings_old.stop.store(true, Ordering::Release);
     let refused = start(settings_old).err().unwrap();
     assert!(matches!(refused, StartError::Interrupted), "it would try again: {refused}");
-    // It was not let in, and this is why.
+    // It was not admitted, and this is the reason.
     let card = format!("9 x {} h:2", answers_as(9));
     let why = join(&running[0], &format!("join {card}\nlevel {OLD}"));
     assert!(why.starts_with(&format!("refused the cluster is at level {NEW}, ")), "{why}");
@@ -206,7 +207,7 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
     let joined = start(settings_old).unwrap();
     wait("it has the state", || (level(&joined) == NEW).then_some(()));
     joined.stop();
-    // What it was sent is a snapshot.
+    // It received a snapshot.
     let refused = start(newcomer(2, OLD)).err().unwrap();
     assert!(refused.is_setting() && !refused.is_corrupt(), "{refused}");
     assert!(refused.advice().contains("the version of tenure"), "{}", refused.advice());

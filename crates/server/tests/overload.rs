@@ -1,4 +1,4 @@
-//! More than a member can carry: who is refused, how early, and who is not?
+//! Tests which commands an overloaded member refuses, how early, and which it does not.
 
 #[path = "support/disk.rs"]
 mod disk;
@@ -28,13 +28,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Commands on their way through the member, as it says itself.
+/// The metric of commands in flight through the member.
 const IN_FLIGHT: &str = "tenure_commands_in_flight ";
 
-/// While this is so, nothing becomes durable on disks of this process that are told to look.
+/// While set, no sync ends on the disks of this process that check it.
 static HELD: AtomicBool = AtomicBool::new(false);
 
-/// Longer than a leader waits for in its loop: then it goes on while its disk does not.
+/// Longer than a leader waits in the event loop, so that the loop goes on while the disk is held.
 const SLOW: Duration = Duration::from_millis(5);
 
 fn sync_unless_held(file: &dyn File) -> io::Result<Duration> {
@@ -44,7 +44,7 @@ fn sync_unless_held(file: &dyn File) -> io::Result<Duration> {
     Ok(file.sync()? + SLOW)
 }
 
-/// Whatever has to come: a member that says nothing fails the test, with what was waited for.
+/// Waits for a future; if it takes too long, the test fails with what it waited for.
 async fn in_time<T>(what: &str, it: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, it).await.unwrap_or_else(|_| panic!("waited too long: {what}"))
 }
@@ -79,7 +79,7 @@ async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
     let taken = in_time("a lock", locks.try_lock(ask)).await;
     let token = taken.unwrap().into_inner().fencing_token;
 
-    // Nothing becomes durable, so that everything stays on its way, until it is too much.
+    // No sync ends, so that every command stays in flight until there are too many.
     HELD.store(true, Ordering::Release);
     let mut sessions = Vec::new();
     let mut refused = None;
@@ -96,7 +96,7 @@ async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
         let mut client = SessionServiceClient::new(connect());
         let opened = in_time("a session", client.open(ReceiverStream::new(requests))).await;
         let mut from = opened.unwrap().into_inner();
-        // A session says nothing as long as none of its requests has an answer.
+        // A session sends nothing as long as none of its requests has an answer.
         if let Ok(said) = tokio::time::timeout(Duration::from_millis(500), from.message()).await {
             let answers = said.unwrap().unwrap().answers;
             refused = answers.into_iter().find_map(|answer| match answer.result {
@@ -122,7 +122,7 @@ async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
     assert!(os::now_us() - began_us < 5_000_000, "early means before its deadline");
 
     let full = figure(running.clients, IN_FLIGHT).await;
-    // Who renews and gives back is let through, and served as soon as anything is.
+    // Renewals and releases are admitted, and served as soon as anything is.
     let mut renewing = locks.clone();
     let renewal = tokio::spawn(async move {
         let beat = v1::LeaseKeepAliveRequest { id: lease };
@@ -162,7 +162,7 @@ async fn a_command_that_no_log_would_take_is_refused_and_the_member_goes_on() {
     assert_eq!(error.bound, 128 * 1024);
     in_time("a key", keys.put(put("small".into(), b"v".to_vec()))).await.unwrap();
 
-    // The same in process: what fits is done.
+    // The same in process: a command that fits is applied.
     let command = |value: &[u8]| {
         let put = request::Put { key: "k", value, lease: None, expect: Expect::Any, guard: None };
         let command = request::Command::Put(put);

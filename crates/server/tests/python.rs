@@ -1,7 +1,7 @@
-//! Can a program in another language do everything, with nothing but the `.proto` files?
+//! Tests that a Python program can use every call with only the `.proto` files.
 //!
-//! Python's packages come from its index once and stay in `target/`. Where they cannot be had, the test says
-//! so and proves nothing; in continuous integration that is a failure.
+//! The packages are installed from Python's index once and stay in `target/`. Where they cannot be installed, the test
+//! reports that and proves nothing; in continuous integration that is a failure.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::Members;
 use common::bounded::output;
 
-/// What is installed. Another line here is another directory.
+/// The installed packages. A change here uses another directory.
 const PACKAGES: [&str; 4] = [
     "grpcio==1.85.1",
     "grpcio-tools==1.85.1",
@@ -21,14 +21,14 @@ const PACKAGES: [&str; 4] = [
     "grpcio-status==1.85.1",
 ];
 
-/// What a program may take: the longest is the one that installs the packages.
+/// How long a program may take; installing the packages takes longest.
 const PROGRAM: Duration = Duration::from_secs(240);
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Runs a program to its end; what it said if it failed.
+/// Runs a program to its end; returns its output as the error if it failed.
 fn run(command: &mut Command) -> Result<String, String> {
     let ran = output(command, PROGRAM).map_err(|error| format!("{command:?}: {error}"))?;
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
@@ -60,7 +60,7 @@ fn python_locks_renews_watches_and_reads_errors() {
         Ok(python) => python,
         Err(why) => {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no Python: {why}");
-            // Past the capture of output: nobody shall think that this was tested.
+            // Write past the capture of output, so that the skipped test is visible.
             let _ = writeln!(std::io::stderr(), "\nNOT TESTED: clients in Python. {why}\n");
             return;
         }

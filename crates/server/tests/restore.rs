@@ -1,5 +1,4 @@
-//! A member in this process, its backup, and the life after it: what stays, what is gone, and when is
-//! a lock granted again?
+//! Tests backups of a member, and what a restored cluster keeps, drops and grants.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
@@ -111,10 +110,10 @@ fn nothing_is_granted_in_the_quiet_period_and_old_cursors_are_compacted() {
     let clock_ms = Verified::read(&file, tenure_core::LEVEL_MAX).unwrap().machine.clock_ms();
 
     let data = dir.path().join("second");
-    // Whoever got a lease after the backup may have it for as long as the limits allow.
+    // A client that got a lease after the backup may have it as long as the limits allow.
     let whole = restore(&wanted(Origin::Backup(file.clone()), dir.path().join("whole"))).unwrap();
     assert_eq!(whole.quiet_ms, Some(UNKNOWN_MS));
-    // All clients were stopped for nearly so long.
+    // All clients were stopped for nearly that long.
     let stopped = Stopped::ForMs(UNKNOWN_MS - TTL_MS);
     let less = Wanted { stopped, ..wanted(Origin::Backup(file.clone()), data.clone()) };
     let restored = restore(&less).unwrap();
@@ -134,11 +133,11 @@ fn nothing_is_granted_in_the_quiet_period_and_old_cursors_are_compacted() {
     assert_eq!(asked, Ok(Some(Compacted { floor })));
     assert!(floor > cursor);
 
-    // One that does not wait is told why; one that waits has it after the period, not before.
+    // A client that does not wait gets the reason; one that waits gets the lock after the period, not before.
     lease(&member, 1);
     assert!(matches!(lock(&member, 1, Wait::No), Err(Refusal::Quiet { .. })));
     let new = loop {
-        // Renewing keeps the lease alive for as long as it takes.
+        // Renewing keeps the lease alive as long as it takes.
         match lock(&member, 1, Wait::Unlimited) {
             Ok(Some(token)) => break token,
             Ok(None) => {
@@ -180,7 +179,7 @@ fn a_waived_quiet_period_grants_at_once_and_each_restore_is_a_life_of_its_own() 
         assert!(lives.iter().all(|one| one.member != restored.member));
         lives.push(restored);
     }
-    // A restored life is backed up and restored like any other.
+    // A restored cluster is backed up and restored like any other.
     let again = run(&dir.path().join("life 3"));
     let file = dir.path().join("another");
     back_up(&again.member, &file);
@@ -199,7 +198,7 @@ fn every_damaged_byte_of_a_backup_is_found() {
     put(&running.member, "key");
     let path = dir.path().join("backup");
     back_up(&running.member, &path);
-    // One at a time, and the next once that is over.
+    // One backup at a time; the next is possible once the first is over.
     let first = take(&running.member, DEADLINE).unwrap();
     assert!(matches!(take(&running.member, DEADLINE), Err(TakeError::Busy)));
     drop(first);

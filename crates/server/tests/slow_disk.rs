@@ -1,4 +1,4 @@
-//! Does a leader whose disk is slow go on leading?
+//! Tests that a leader with a slow disk keeps leading.
 
 #[path = "support/disk.rs"]
 mod disk;
@@ -15,17 +15,16 @@ use support::{DEADLINE, put, settings, start_all, wait};
 use tenure_server::{Running, Settings};
 use tenure_store::File;
 
-/// A little slower than what counts as fast.
+/// A little slower than a disk that counts as fast.
 const SLOWISH_MS: u64 = 5;
 /// Longer than any election timeout.
 const SLOW_MS: u64 = 1_500;
 
-/// How long a sync takes besides what it takes. One disk of all in this process is slow at a time:
-/// that of the member with this name.
+/// The extra duration of a sync. Only the disk of the first member is slow.
 static DELAY_MS: AtomicU64 = AtomicU64::new(0);
 static SLOW_SYNCS: AtomicU64 = AtomicU64::new(0);
 
-/// Syncs slowly, when told to.
+/// Syncs after the configured delay.
 fn sync_slowly(file: &dyn File) -> io::Result<Duration> {
     let delay = Duration::from_millis(DELAY_MS.load(Ordering::Relaxed));
     std::thread::sleep(delay);
@@ -35,10 +34,10 @@ fn sync_slowly(file: &dyn File) -> io::Result<Duration> {
     Ok(file.sync()? + delay)
 }
 
-/// Three members; the first has the disk that can be slow.
+/// Starts three members; the first has the disk that can be slow.
 fn found(dir: &Path) -> Vec<Running> {
     let listed = support::listed(3);
-    // No snapshot comes in between: it would sync too.
+    // No snapshot is taken meanwhile: it would sync too.
     let of = |at| Settings {
         segment_bytes: 1024 * 1024,
         snapshot_entries: 1_000_000,
@@ -64,7 +63,7 @@ fn a_leader_waits_for_its_slow_disk_and_leads_on_meanwhile() {
     });
     assert!(put(first, "before"));
 
-    // A disk that is a little slow shows that it may be slower.
+    // A disk that is a little slow makes the leader move its syncs to the sync thread.
     DELAY_MS.store(SLOWISH_MS, Ordering::Relaxed);
     let before = first.figures().syncs;
     wait("the leader notices", || {
@@ -72,7 +71,7 @@ fn a_leader_waits_for_its_slow_disk_and_leads_on_meanwhile() {
     });
     let term = first.status().unwrap().agreement.term;
 
-    // Then it is so slow that others would long have elected somebody else.
+    // Now the disk is so slow that a blocked leader would have lost its leadership long ago.
     DELAY_MS.store(SLOW_MS, Ordering::Relaxed);
     SLOW_SYNCS.store(0, Ordering::Relaxed);
     wait("several slow syncs", || {

@@ -1,4 +1,4 @@
-//! Members under certificates, in one process: snapshots, other certificates, the public port.
+//! Tests members with certificates in one process: snapshots, replaced certificates, and the public port.
 
 #[path = "../../cli/tests/common/authority.rs"]
 mod authority;
@@ -63,14 +63,14 @@ fn a_new_authority_and_new_certificates_are_taken_without_a_restart() {
         ..settings(dir.path(), at, &listed)
     };
     let mut running = start_all((0..3).map(one).collect());
-    // First everybody believes both, then everybody shows the new one.
+    // First every member trusts both authorities, then every member presents the new certificate.
     papers.iter().for_each(|one| fs::write(&one.ca, &both).unwrap());
     for (one, (name, _)) in papers.iter().zip(&listed) {
         let signed = new.sign(name);
         fs::copy(signed.cert, &one.cert).unwrap();
         fs::copy(signed.key, &one.key).unwrap();
     }
-    // A member that believes the new one alone gets in: the two others show it by now.
+    // A member that trusts only the new authority joins: the two others present its certificates by now.
     let again = (leader(&running) + 1) % 3;
     running[again].stop();
     fs::copy(new.sign("nobody").ca, &papers[again].ca).unwrap();
@@ -95,7 +95,7 @@ fn files_that_cannot_be_used_leave_the_old_ones_in_force() {
     assert!(Arc::ptr_eq(&before, &tls.members().unwrap().server));
 }
 
-/// What the public port has agreed on with a client.
+/// The protocol that the public port has agreed on with a client, and whether the client presented a certificate.
 fn talk(tls: &Tls, client: ClientConfig) -> Result<(Option<Vec<u8>>, bool), String> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -140,10 +140,10 @@ fn clients_show_a_certificate_of_their_authority_and_no_other() {
         config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
         config
     };
-    // Who shows none gets as far as being told so.
+    // A client without a certificate completes the handshake, so that it can get an error.
     assert_eq!(talk(&tls, client(None)), Ok((Some(b"h2".to_vec()), false)));
     assert_eq!(talk(&tls, client(Some(&its))), Ok((Some(b"h2".to_vec()), true)));
-    // A member's certificate is none of a client's.
+    // A member's certificate is not valid for a client.
     let refused = talk(&tls, client(Some(&papers))).unwrap_err();
     assert!(refused.contains("UnknownIssuer"), "{refused}");
 }

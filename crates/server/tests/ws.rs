@@ -1,4 +1,4 @@
-//! What does a client with nothing but a WebSocket see?
+//! Tests sessions and the plain lock protocol over WebSockets.
 
 #[path = "support/alone.rs"]
 mod alone;
@@ -34,7 +34,7 @@ impl Socket {
         self.0.send(Message::text(message.to_string())).await.unwrap();
     }
 
-    /// The next message, or nothing when the connection is over.
+    /// The next message; none when the connection is over.
     async fn next(&mut self) -> Option<Value> {
         loop {
             let next = tokio::time::timeout(DEADLINE, self.0.next());
@@ -51,7 +51,7 @@ impl Socket {
         self.next().await.unwrap()
     }
 
-    /// Messages until one has this field.
+    /// Reads messages until one has this field.
     async fn until(&mut self, field: &str) -> Value {
         loop {
             let message = self.next().await.unwrap();
@@ -100,7 +100,7 @@ async fn a_session_in_json_queues_and_is_told_when_its_turn_comes() {
     let newer: u64 = granted["token"].as_str().unwrap().parse().unwrap();
     assert!(newer > token.parse().unwrap());
 
-    // A token that is no longer worth anything frees nothing.
+    // A stale token releases nothing.
     let stale = json!({"lock": "deploy", "lease": second, "token": token});
     b.say(json!({"requests": [{"id": 8, "release": stale}]})).await;
     let refused = b.until("answers").await["answers"][0]["error"].clone();
@@ -146,7 +146,7 @@ async fn nonsense_is_named_and_ends_the_session() {
     a.0.send(nonsense()).await.unwrap();
     let error = a.until("answers").await["answers"][0].clone();
     assert_eq!((&error["id"], &error["error"]["reason"]), (&json!(0), &json!("MALFORMED")));
-    // Whoever goes on like that is not listened to any more.
+    // A client that continues like that is disconnected.
     a.0.send(nonsense()).await.unwrap();
     assert_eq!(a.until("closing").await["closing"]["reason"], "MALFORMED");
     let closed = tokio::time::timeout(DEADLINE, a.0.next()).await.expect("it is closed in time");
@@ -154,7 +154,7 @@ async fn nonsense_is_named_and_ends_the_session() {
     assert_eq!(u16::from(frame.code), 1007);
 }
 
-/// The answer to a request that is none for a socket.
+/// The response to a request without an upgrade.
 fn without_upgrade(address: SocketAddr, verb: &str, path: &str) -> String {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -202,7 +202,7 @@ async fn the_plain_protocol_grants_in_order_and_releases_without_an_answer() {
     let first = a.ask(plain(0, "k", "a", 60)).await;
     assert_eq!((&first["success"], &first["fencingToken"]["key"]), (&json!(true), &json!("k")));
     b.say(plain(0, "k", "b", 60)).await;
-    // Several locks on one connection: the wait for one holds up no other.
+    // Several locks on one connection: waiting for one does not delay another.
     let other = b.ask(plain(0, "other", "b", 60)).await;
     assert_eq!(other["fencingToken"]["key"], "other");
     a.say(plain(1, "k", "a", 0)).await;
@@ -229,7 +229,7 @@ async fn a_plain_client_that_comes_back_finds_its_grant_and_its_place() {
     let mut c = Socket::open(address, "/v1/lock-socket").await;
     let first = a.ask(plain(0, "k", "a", 60)).await;
     b.say(plain(0, "k", "b", 60)).await;
-    // An answer about another lock says that the ask before it was taken.
+    // An answer about another lock proves that the request before it was received.
     b.ask(plain(0, "b-was-heard", "b", 60)).await;
     wait_for_queue(&member, 1).await;
     c.say(plain(0, "k", "c", 60)).await;

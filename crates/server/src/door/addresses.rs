@@ -1,12 +1,13 @@
-//! How many connections does each address have?
+//! Limits the number of connections per client address.
 //!
-//! One machine may have many, behind a proxy all of them; but none may keep all others out.
+//! One machine may have many connections, and behind a proxy all clients share one address; but no address may shut out
+//! all others.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Connections by address, up to so many of each.
+/// The connections of each address, up to a maximum.
 #[derive(Clone)]
 pub(super) struct Addresses {
     max: usize,
@@ -24,7 +25,7 @@ impl Addresses {
         Self { max, inside: Arc::default() }
     }
 
-    /// Counts a connection; nothing if its address has as many as it may.
+    /// Counts a connection; none if its address has reached the maximum.
     pub(super) fn enter(&self, address: IpAddr) -> Option<Counted> {
         let mut inside = self.inside();
         let count = inside.entry(address).or_default();

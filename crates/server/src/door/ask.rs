@@ -1,4 +1,4 @@
-//! How are the questions of clients answered, whichever door they come through?
+//! Answers the queries of clients, for all APIs.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::session::{IN_FLIGHT_MAX, REQUESTS_MAX};
 use super::{MESSAGE_BYTES_MAX, decode, encode};
 use crate::edge::{Edge, Fresh, WITHIN};
 
-/// Records in one page of a list, at most, and if the caller does not say.
+/// The most records in one page of a list, and the default.
 const PAGE_MAX: usize = 1_000;
 const PAGE: usize = 100;
 
-/// How many records a page has.
+/// The number of records in a page.
 pub(crate) fn page(limit: u32) -> usize {
     match limit {
         0 => PAGE,
@@ -23,30 +23,31 @@ pub(crate) fn page(limit: u32) -> usize {
     }
 }
 
-/// How fresh an answer has to be.
+/// How fresh the answer has to be.
 pub(crate) fn fresh(stale: bool) -> Fresh {
     if stale { Fresh::Stale } else { Fresh::Now }
 }
 
-/// The newest revision, if one that a watch shall start at lies beyond the next: nobody could wait for it knowingly.
+/// The newest revision, if `from` lies beyond the next one: a client cannot know of such a revision, so a watch from it
+/// is a mistake.
 pub(crate) async fn beyond(edge: &Edge, from: Revision) -> Result<Option<Revision>, Failure> {
     let (newest, ()) = edge.read(Fresh::Stale, WITHIN, |_| ()).await?;
     if from <= newest.next() {
         return Ok(None);
     }
-    // This member may be behind: whether there is such a revision only a fresh answer tells.
+    // This member may be behind: only a fresh read shows whether such a revision exists.
     let (newest, ()) = edge.read(Fresh::Now, WITHIN, |_| ()).await?;
     Ok((from > newest.next()).then_some(newest))
 }
 
-/// Whether a request of a session asks rather than commands.
+/// Whether a session's request is a query and not a command.
 pub(crate) fn is_question(request: &v1::Request) -> bool {
     use v1::request::Command::{Explain, GetKey, GetLease, GetLock};
     let command = &request.command;
     matches!(command, Some(GetLease(_) | GetLock(_) | GetKey(_) | Explain(_)))
 }
 
-/// Answers a question of a session.
+/// Answers a query of a session.
 pub(crate) async fn session(edge: &Edge, request: &v1::Request, within: Duration) -> v1::Answer {
     use v1::answer::Result as Wire;
     use v1::request::Command;
@@ -132,7 +133,7 @@ pub(crate) async fn explain(
         Some(response)
     };
     let (revision, explained) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
-    // A lock that nobody holds or awaits is free: there is nothing else to say of it.
+    // A lock without holders and waiters is free: there is nothing else to report.
     let mut response = explained.unwrap_or_else(|| v1::ExplainResponse {
         freed: Some(v1::Freed { in_ms: 0, at_latest: true }),
         ..Default::default()
@@ -144,7 +145,7 @@ pub(crate) async fn explain(
     Ok(response)
 }
 
-/// What a session begins with.
+/// The first message of a session.
 pub(crate) async fn welcome(edge: &Edge, hello: &v1::Hello) -> Result<v1::Welcome, Failure> {
     let named: Vec<LeaseRef> = hello
         .leases
@@ -180,7 +181,7 @@ fn number(bound: usize) -> u32 {
     u32::try_from(bound).unwrap_or(u32::MAX)
 }
 
-/// A name that is there; whether it is one, the machine's limits say.
+/// A name that is not empty; the machine's limits decide whether it is valid.
 pub(crate) fn name(text: &str, field: &'static str) -> Result<String, Failure> {
     if text.is_empty() {
         return Err(decode::invalid(field, "is missing"));
@@ -188,12 +189,12 @@ pub(crate) fn name(text: &str, field: &'static str) -> Result<String, Failure> {
     Ok(text.to_owned())
 }
 
-/// A failure of a door, as it is sent.
+/// A failure of an API, as it is sent.
 pub(crate) fn told(failure: Failure) -> v1::Error {
     (&failure).into()
 }
 
-/// A failure of the edge, as it is sent.
+/// A failure of dispatch, as it is sent.
 pub(crate) fn failed(failure: Failure) -> v1::Error {
     told(failure)
 }

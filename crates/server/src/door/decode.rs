@@ -1,7 +1,7 @@
-//! How does what a client sends become a command?
+//! Decodes client requests into commands.
 //!
-//! Nothing is adjusted: a field that cannot be as it is, is refused by name. What only the machine knows
-//! (limits, leases, holders) is the machine's to refuse.
+//! Nothing is adjusted: a request with an invalid field is refused, and the error names the field. Whatever only the
+//! machine knows (limits, leases, holders) is left to the machine to refuse.
 
 use tenure_core::request::{
     Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
@@ -12,7 +12,7 @@ use tenure_wire::{Failure, convert, v1};
 
 use crate::os;
 
-/// Under a key, a lease without a number has the one that belongs to the key.
+/// Derives the number of a new lease without one from the request's idempotency key, if it has one.
 pub(crate) fn number_leases(request: &mut v1::Request, principal: &str) {
     use v1::request::Command as Wire;
     if request.idempotency_key.is_empty() {
@@ -28,7 +28,7 @@ pub(crate) fn number_leases(request: &mut v1::Request, principal: &str) {
     }
 }
 
-/// The command that a request stands for.
+/// The command of a request.
 pub(crate) fn command<'a>(
     request: &'a v1::Request,
     client: &'a str,
@@ -53,7 +53,7 @@ pub(crate) fn command<'a>(
     })
 }
 
-/// A lease by handle or, where that is not known, by id.
+/// A lease by handle or, if the request has no handle, by id.
 pub(crate) fn lease_ref(slot: u32, generation: u64, id: i64) -> Result<LeaseRef, Failure> {
     if let Some(handle) = convert::handle_from(slot, generation) {
         return Ok(LeaseRef::Handle(handle));
@@ -61,7 +61,7 @@ pub(crate) fn lease_ref(slot: u32, generation: u64, id: i64) -> Result<LeaseRef,
     convert::lease_from(id).map(LeaseRef::Id).ok_or_else(|| invalid("lease", "is missing"))
 }
 
-/// A lease that need not be there.
+/// An optional lease.
 fn lease_if_any(slot: u32, generation: u64, id: i64) -> Result<Option<LeaseRef>, Failure> {
     if generation == 0 && id == 0 {
         return Ok(None);
@@ -73,7 +73,7 @@ pub(crate) fn token(number: u64) -> Result<Token, Failure> {
     Token::from_u64(number).ok_or_else(|| invalid("token", "is missing or no token"))
 }
 
-/// A lease to be granted; without a number of its own it is given one nobody can guess.
+/// A lease to be granted; without a number of its own it gets a random one that cannot be guessed.
 pub(crate) fn new_lease<'a>(
     new: &'a v1::NewLease,
     client: &'a str,
@@ -86,8 +86,8 @@ pub(crate) fn new_lease<'a>(
     Ok(NewLease { id, ttl_ms: new.ttl_ms, client, metadata: &new.metadata })
 }
 
-/// Gives a lease without a number the one that belongs to its request's key: a request that is sent
-/// again says the same again, at whichever member.
+/// Gives a lease without a number the one derived from the request's idempotency key: a repeated request names the same
+/// lease, at any member.
 pub(crate) fn number_lease(new: &mut v1::NewLease, principal: &str, key: &str) {
     if new.lease == 0 {
         let hash = xxhash_rust::xxh3::xxh3_64(format!("{principal}\0{key}").as_bytes());
@@ -95,7 +95,7 @@ pub(crate) fn number_lease(new: &mut v1::NewLease, principal: &str, key: &str) {
     }
 }
 
-/// A number for a lease, drawn at random.
+/// Draws a random number for a lease.
 pub(crate) fn random_lease() -> LeaseId {
     loop {
         if let Some(id) = i64::try_from(os::random() >> 1).ok().and_then(convert::lease_from) {
@@ -203,7 +203,7 @@ pub(crate) fn revoke(revoke: &v1::RevokeRequest) -> Result<Command<'_>, Failure>
         let (name, reason) = (&revoke.by, &revoke.reason);
         Revoker::Other { name, reason, urgency: urgency(revoke.now) }
     } else {
-        // What would not be kept is not taken: it is the holder's own word, and needs neither.
+        // Fields that would not be stored are refused: a holder that revokes its own lease needs none of them.
         let given = [
             ("by", !revoke.by.is_empty()),
             ("reason", !revoke.reason.is_empty()),
@@ -259,7 +259,7 @@ pub(crate) fn leave(it: &v1::LeaveRequest) -> Result<Command<'_>, Failure> {
     Ok(Command::Leave { lease, lock: &it.lock })
 }
 
-/// How a request of a session is recognised when it comes again.
+/// The id by which a repeated request of a session is recognised.
 pub(crate) fn request_id<'a>(
     request: &'a v1::Request,
     command: &Command<'_>,
@@ -276,7 +276,7 @@ pub(crate) fn request_id<'a>(
     }
 }
 
-/// The lease that a command acts under, if it exists already.
+/// The existing lease that a command acts under, if any.
 fn lease_of(command: &Command<'_>) -> Option<LeaseRef> {
     match command {
         Command::Acquire(Acquire { lease: AskLease::Existing(lease), .. })
@@ -294,7 +294,7 @@ fn urgency(now: bool) -> Urgency {
     if now { Urgency::Now } else { Urgency::Cooling }
 }
 
-/// A field that cannot be as it is.
+/// The failure for an invalid field.
 pub(crate) fn invalid(field: &'static str, problem: &str) -> Failure {
     Failure::InvalidField { field, problem: problem.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! How does what the machine answers look to a client?
+//! Encodes the machine's outcomes, views and events for clients.
 
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Grant, Grants, LeaseGrant, Outcome, Renewal, Word};
@@ -10,14 +10,14 @@ use tenure_wire::{convert, v1};
 
 use v1::answer::Result as Wire;
 
-/// Whether an acquire is answered with the lease: only its own command can have granted one.
+/// Whether the response to an acquire contains the lease: only if the same command may have granted it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
     LeaseToo,
     Grant,
 }
 
-/// An outcome, as the answer to a request of a session.
+/// An outcome as the answer to a session's request.
 pub(crate) fn answer(outcome: &Outcome, told: Told) -> Wire {
     match &outcome.result {
         Ok(answer) => done(answer, told),
@@ -67,7 +67,7 @@ fn done(answer: &Answer, told: Told) -> Wire {
         Answer::Deleted { existed } => {
             Wire::Deleted(v1::DeleteResponse { header: None, existed: *existed })
         }
-        // A session has no command that is answered so.
+        // A session has no command with such an answer.
         Answer::LimitsSet
         | Answer::Compacted { .. }
         | Answer::LevelRaised
@@ -85,7 +85,7 @@ pub(crate) fn lease(grant: &LeaseGrant) -> v1::Lease {
     }
 }
 
-/// The grants of an ask: one stands in the answer itself, several in a list.
+/// The grants of an acquire: a single one goes into the response itself, several into a list.
 pub(crate) fn granted(grants: &Grants, place: PlaceNumber) -> v1::AcquireResponse {
     let mut response = v1::AcquireResponse { place: place.0, ..Default::default() };
     match grants.as_slice() {
@@ -115,7 +115,7 @@ fn renewed(renewals: &[Option<Renewal>]) -> v1::Renewed {
     v1::Renewed { ttl_ms, changed }
 }
 
-/// A refusal where one is not expected is still told as it is.
+/// A refusal as an error, also where none is expected.
 pub(crate) fn refused(refusal: &Refusal) -> v1::Error {
     refusal.into()
 }
@@ -189,7 +189,7 @@ pub(crate) fn lease_view(view: &LeaseView) -> v1::LeaseView {
             lease_generation: view.handle.generation,
             ttl_ms: view.ttl_ms,
         }),
-        // The cluster waits a millisecond longer than the ttl; a client is not to count on it.
+        // The cluster waits a millisecond longer than the ttl; a client must not count on it.
         left_ms: view.left_ms.min(view.ttl_ms),
         client: view.client.as_str().to_owned(),
         metadata: view.metadata.to_vec().into(),
@@ -247,7 +247,7 @@ pub(crate) fn batch(revision: Revision, events: &[Event]) -> v1::Batch {
     }
 }
 
-/// One event. Deletions are what ends something; everything else puts something there.
+/// One event. An event that ends something is a deletion; any other is a put.
 pub(crate) fn event(revision: Revision, event: &Event) -> v1::Event {
     let (subject, key) = match &event.subject {
         Subject::Lock(name) => (v1::Subject::Lock, name.as_str().to_owned()),
@@ -290,7 +290,7 @@ pub(crate) fn event(revision: Revision, event: &Event) -> v1::Event {
     }
 }
 
-/// Who took something away, and why; empty for what was not said.
+/// The actor that took something away, and its reason; each is empty if it was not given.
 pub(crate) fn word(word: Option<Box<Word>>) -> (String, String) {
     word.map_or_else(Default::default, |word| {
         let by = word.by.map(|by| by.as_str().to_owned());
@@ -298,7 +298,7 @@ pub(crate) fn word(word: Option<Box<Word>>) -> (String, String) {
     })
 }
 
-/// The numbers of causes are the same on the wire: a test holds them to it.
+/// Causes have the same numbers on the wire: a test checks it.
 pub(crate) fn cause(cause: Cause) -> v1::Cause {
     v1::Cause::try_from(i32::from(cause as u8)).unwrap_or_default()
 }

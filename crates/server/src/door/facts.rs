@@ -1,4 +1,4 @@
-//! What does every answer say about who gave it?
+//! Builds the response header and the leader hint.
 
 use tenure_raft::MemberId;
 use tenure_types::Revision;
@@ -7,14 +7,14 @@ use tenure_wire::{convert, v1};
 use crate::edge::Edge;
 use tenure_node::directory;
 
-/// The cluster's id as a number: the first half of it.
+/// The cluster's id as a number: the first half of its digits.
 pub(crate) fn cluster_id(cluster: &str) -> u64 {
     let digits = cluster.get(..16).unwrap_or(cluster);
     u64::from_str_radix(digits, 16).unwrap_or_default()
 }
 
 impl Edge {
-    /// Who answers, and when in the cluster's history.
+    /// The header of a response: cluster, member, revision and term.
     pub(crate) fn header(&self, revision: Revision) -> v1::Header {
         v1::Header {
             cluster_id: cluster_id(self.cluster()),
@@ -24,7 +24,7 @@ impl Edge {
         }
     }
 
-    /// Where the leader's doors are, as far as this member knows.
+    /// The client address of the leader, as far as this member knows.
     pub(crate) async fn leader_hint(&self) -> v1::LeaderHint {
         let Some(leader) = self.lead().by else { return v1::LeaderHint::default() };
         let names = self.names(leader).await;
@@ -32,7 +32,7 @@ impl Edge {
         v1::LeaderHint { member_id: leader.get(), name, address }
     }
 
-    /// How a member is called and where it is found.
+    /// The name and the addresses of a member.
     pub(crate) async fn names(&self, id: MemberId) -> Option<directory::Names> {
         let ask = move |machine: &tenure_core::Machine| directory::read(machine).remove(&id);
         self.read(crate::edge::Fresh::Stale, crate::edge::WITHIN, ask).await.ok()?.1

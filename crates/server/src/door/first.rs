@@ -1,7 +1,7 @@
-//! Which version of HTTP does a client speak, as its first bytes say?
+//! Detects the version of HTTP from the first bytes of a connection.
 //!
-//! The library that serves HTTP could tell, but it would wait for ever for bytes that do not come. Here
-//! they are read within a time, and given back to whoever goes on.
+//! The HTTP library could detect it, but would wait for ever for bytes that do not come. Here they are read within a
+//! time limit and passed on to the code that serves the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// How every client of HTTP/2 begins.
+/// The first bytes of every HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a client has begun with, and the bytes of it that were read.
+/// The detected protocol, and the bytes that were read.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum First {
     Nothing,
@@ -21,12 +21,12 @@ pub(super) enum First {
     Http2(Bytes),
 }
 
-/// Reads until it is clear what a client speaks.
+/// Reads until the protocol is known.
 pub(super) async fn hear(from: &mut (impl AsyncRead + Unpin)) -> io::Result<First> {
     let mut read = BytesMut::with_capacity(1024);
     loop {
         if from.read_buf(&mut read).await? == 0 {
-            // It stops within the one word that all of HTTP/2 begins with.
+            // The client has closed within the HTTP/2 preface.
             return Ok(First::Nothing);
         }
         let common = read.iter().zip(PREFACE).take_while(|(read, word)| read == word).count();
@@ -39,7 +39,7 @@ pub(super) async fn hear(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Firs
     }
 }
 
-/// A stream from which a little was read, as if it had not been.
+/// A stream that returns the bytes already read before the rest.
 pub(super) struct Rewound<S> {
     read: Bytes,
     stream: S,
@@ -64,7 +64,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
         to.put_slice(&self.read[..length]);
         self.read.advance(length);
         if self.read.is_empty() {
-            // Not needed again, and most connections live long.
+            // The bytes are not needed again, and most connections live long, so release them.
             self.read = Bytes::new();
         }
         Poll::Ready(Ok(()))
@@ -105,7 +105,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
 mod tests {
     use super::*;
 
-    /// What is heard of bytes that come in two parts.
+    /// The protocol detected from bytes that arrive in two parts.
     fn heard(first: &[u8], then: &[u8]) -> First {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut from = AsyncReadExt::chain(first, then);

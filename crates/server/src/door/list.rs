@@ -1,6 +1,6 @@
-//! How are lists answered, page by page?
+//! Answers list queries page by page.
 //!
-//! A page ends after as many records as were asked for, or when it is long enough for one message.
+//! A page ends after the requested number of records, or when it is long enough for one message.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use super::ask::{failed, fresh, name, page, told};
 use super::{decode, encode};
 use crate::edge::{Edge, Fresh};
 
-/// A page is cut here, at the latest. Clients take 4 MiB unless told otherwise.
+/// The size at which a page is cut; it may exceed this by at most [`PART`] records. Clients accept 4 MiB by default.
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// Records read in one go. Values may be large: what the loop copies beyond a page is at most this many of them.
+/// The number of records read at once. Values may be large: the event loop copies at most this many beyond a page.
 const PART: usize = 8;
 
-/// Revisions that one page of a history looks at: bounded work for the loop.
+/// The most revisions that one page of a history examines, to bound the work of the event loop.
 const LOOKED_AT: usize = 10_000;
 
-/// A page of records, and whether there may be more behind it.
+/// A page of records, and whether there may be more after it.
 struct Page<T> {
     records: Vec<T>,
     cut: bool,
 }
 
-/// Reads records until there are enough of them, or of their bytes. It runs on the loop, which must not copy more
+/// Reads records until there are enough of them, or enough bytes. It runs on the event loop, which must not copy more
 /// than goes into a page.
 fn gather<V, K>(
     max: usize,
@@ -97,7 +97,7 @@ pub(crate) async fn queue(
 ) -> Result<v1::QueueResponse, v1::Error> {
     let (lock, max) = (name(&it.lock, "lock")?, page(it.limit));
     let after = (it.after != 0).then_some(PlaceNumber(it.after));
-    // In one go: places are small, and every further part would walk the queue from its head.
+    // Read the places at once: they are small, and every further part would walk the queue from its head.
     let ask = move |machine: &Machine| machine.queue(&lock, after, max);
     let (revision, views) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
     let Page { records: waiters, cut } = cut(views, max, encode::waiter_view);
@@ -146,8 +146,8 @@ pub(crate) async fn keys(
     Ok(v1::ListKeysResponse { header, kvs, next })
 }
 
-/// What happened to a lock: as many revisions that concern it as were asked for, found among so many that a page may
-/// have none and still say where to go on.
+/// The history of a lock: as many of its revisions as requested. The search is bounded, so a page may be empty and
+/// still say where to go on.
 pub(crate) async fn history(
     edge: &Edge,
     it: &v1::HistoryRequest,
@@ -169,7 +169,7 @@ pub(crate) async fn history(
     };
     let (revision, (floor, events)) = edge.read(fresh, within, ask).await.map_err(failed)?;
     let mut events = events?;
-    // A key may have the same name, and is something else.
+    // A key may have the same name; its events do not belong here.
     for batch in &mut events.batches {
         batch.events.retain(|event| matches!(event.subject, Subject::Lock(_)));
     }
@@ -189,7 +189,7 @@ pub(crate) async fn history(
     Ok(v1::HistoryResponse { header: Some(edge.header(revision)), batches, next, floor })
 }
 
-/// Takes records until there are enough of them, or of their bytes.
+/// Takes records until there are enough of them, or enough bytes.
 fn cut<V, T: Message>(views: Vec<V>, max: usize, encode: impl Fn(&V) -> T) -> Page<T> {
     let whole = views.len() < max;
     let mut bytes = 0;
@@ -210,7 +210,7 @@ fn cut<V, T: Message>(views: Vec<V>, max: usize, encode: impl Fn(&V) -> T) -> Pa
 mod tests {
     use super::*;
 
-    /// A page of the numbers from 0 up to `end`, each of which weighs as much as said.
+    /// A page of the numbers from 0 up to `end`, each with this weight.
     fn paged(end: usize, max: usize, weight: usize) -> (Page<usize>, usize) {
         let most = std::cell::Cell::new(0);
         let read = |after: Option<&usize>, max: usize| {

@@ -1,7 +1,7 @@
-//! How do clients come in?
+//! Listens on the client port and serves every connection.
 //!
-//! One port takes gRPC, HTTP/JSON and WebSocket, over HTTP/1.1 or HTTP/2, with or without TLS. Whatever a
-//! client may send is bounded here, by numbers of ours and not by the defaults of a library.
+//! One port takes gRPC, HTTP/JSON and WebSocket, over HTTP/1.1 or HTTP/2, with or without TLS. Everything that a client
+//! may send is bounded here, by our own numbers and not by the defaults of a library.
 
 mod addresses;
 mod ask;
@@ -39,61 +39,61 @@ use threshold::Seated;
 
 pub(crate) use http::Hosts;
 
-/// The longest message that is read: the longest value, with room for what is around it.
+/// The longest message that is read: the longest value, with room for the fields around it.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Connections at a time. Each idle one takes some 20 KiB.
+/// The most connections at a time. Each idle one takes some 20 KiB.
 const CONNECTIONS_MAX: usize = 20_000;
-/// Of these, one address may have so many: a proxy needs most of them, and the rest is for whoever has to look.
+/// The most connections of one address: a proxy needs most of them, and the rest stays free for operators.
 const PER_ADDRESS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
-/// From the first byte of a TLS handshake to its last.
+/// The time from the first byte of a TLS handshake to its last.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// From the beginning of a request, or of a connection, to the end of its headers. Who has not shown what this port
-/// wants to see has no more than that for all it does.
+/// The time from the beginning of a request, or of a connection, to the end of its headers. A client without a required
+/// certificate has no more than this for the whole connection.
 const HEADERS: Duration = Duration::from_secs(10);
-/// Bytes of headers, counted as HTTP/2 does, and how many of them. Whoever sends more is told so; whoever sends twice
-/// as much is cut off before it is understood.
+/// The most bytes of headers, counted as HTTP/2 does, and the most headers. A client that sends more gets an error; one
+/// that sends twice as much is cut off before its request is parsed.
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
 const HEADERS_MAX: usize = 64;
-/// Bytes of a frame of HTTP/2: the least that its specification allows to ask for.
+/// The most bytes of an HTTP/2 frame: the least that the specification allows.
 const FRAME_BYTES_MAX: u32 = 16 * 1024;
-/// Requests at a time on one HTTP/2 connection.
+/// The most requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 1_024;
-/// Streams that a client may open and reset before we have looked at them.
+/// The most streams that a client may open and reset before we have handled them.
 const RESETS_MAX: usize = 64;
-/// Errors of its own that a client may have us answer with resets before the connection ends.
+/// The most protocol errors of a client that we answer with resets before the connection ends.
 const ERRORS_MAX: usize = 256;
-/// What may be on its way on one stream, and on a connection, before we have read it.
+/// The most bytes in flight on one stream, and on a connection, before we have read them.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// A connection on which nothing came for so long is asked whether it is there, and closed if it is not.
+/// The silence after which a connection gets a ping, and how long it may stay silent then before it is closed.
 const QUIET: Duration = Duration::from_secs(20);
 const SILENT: Duration = Duration::from_secs(10);
-/// Requests that are under way have so long to end when the member stops.
+/// How long requests in progress may take to end when the member stops.
 const LEAVE: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether they have.
+/// The time between two checks whether they have ended.
 const EMPTIED: Duration = Duration::from_millis(2);
 
-/// The open doors of a member.
+/// The client listener of a member.
 pub(crate) struct Doors {
     open: watch::Sender<bool>,
     room: Arc<Semaphore>,
 }
 
-/// What serves every connection.
+/// Everything that serves a connection.
 struct House {
     http1: auto::Builder<TokioExecutor>,
     http2: auto::Builder<TokioExecutor>,
     router: Router,
     edge: Edge,
-    /// With certificates nothing on this port is in plain.
+    /// With certificates, the port accepts only TLS.
     tls: Option<Arc<Tls>>,
     room: Arc<Semaphore>,
     open: watch::Receiver<bool>,
 }
 
 impl Doors {
-    /// Opens the doors on a port.
+    /// Starts to accept connections on a port.
     pub(crate) fn open(
         port: TcpListener,
         edge: &Edge,
@@ -110,7 +110,7 @@ impl Doors {
         Ok(Self { open, room })
     }
 
-    /// Waits until everybody has been told and is gone, but not for long.
+    /// Waits until all connections are closed, for at most [`LEAVE`].
     pub(crate) fn emptied(&self) {
         let until_us = os::now_us() + os::micros(LEAVE);
         while self.room.available_permits() < CONNECTIONS_MAX && os::now_us() < until_us {
@@ -118,7 +118,7 @@ impl Doors {
         }
     }
 
-    /// Lets nobody in any more, and those inside finish what they are at.
+    /// Accepts no more connections, and lets requests in progress finish.
     pub(crate) fn close(&self) {
         self.open.send_replace(false);
     }
@@ -144,12 +144,12 @@ impl House {
     }
 }
 
-/// The doors of a member inside a test: they open onto pipes.
+/// The listener of a member inside a test: clients connect through pipes.
 #[cfg(feature = "virtual-time")]
 pub(crate) struct Inside {
     house: Arc<House>,
     addresses: Addresses,
-    // As long as this is there they are open.
+    // The listener stays open as long as this value exists.
     _open: watch::Sender<bool>,
 }
 
@@ -178,7 +178,7 @@ impl Inside {
                 return;
             };
             let seat = Seat::new(room, counted, &house.open);
-            // A client that goes away is no event.
+            // A client that goes away is not an error.
             let _ = hear(stream, &house, seat).await;
         }
     }
@@ -218,7 +218,7 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
         let (stream, from) = match stream {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, most likely: give others time to close some.
+                // The process is most likely out of file descriptors: wait until some are closed.
                 tracing::warn!(cause = %error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
@@ -228,18 +228,18 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
         let house = house.clone();
         let seat = Seat::new(room, counted, &house.open);
         tokio::spawn(async move {
-            // A client that goes away, or cannot speak, is no event.
+            // A client that goes away, or violates the protocol, is not an error.
             let _ = serve(stream, &house, seat).await;
         });
     }
 }
 
-/// What a connection holds for as long as it, or the socket it becomes, is there.
+/// The permit that a connection, or the WebSocket it becomes, holds while it exists.
 #[derive(Clone)]
 pub(crate) struct Seat {
     _held: Arc<(OwnedSemaphorePermit, Counted)>,
     open: watch::Receiver<bool>,
-    /// Whether whoever has it has shown what this port wants to see.
+    /// Whether the client has presented a certificate, if the port requires one.
     known: bool,
 }
 
@@ -248,9 +248,9 @@ impl Seat {
         Self { _held: Arc::new((room, counted)), open: open.clone(), known: true }
     }
 
-    /// Waits until the doors are closed.
+    /// Waits until the listener closes.
     pub(crate) async fn asked_to_leave(&mut self) {
-        // If nobody can close them any more, they are.
+        // If the sender is gone, the listener is closed as well.
         let _ = self.open.wait_for(|open| !open).await;
     }
 }
@@ -258,13 +258,13 @@ impl Seat {
 async fn serve(stream: TcpStream, house: &House, mut seat: Seat) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if let Some(tls) = &house.tls {
-        // The files are looked at for every connection: a new certificate needs no restart.
+        // The files are checked for every connection: a new certificate needs no restart.
         let accepting = TlsAcceptor::from(tls.clients()).accept(stream);
         let stream = tokio::time::timeout(HANDSHAKE, accepting).await??;
-        // What was shown has been verified. Who shows nothing is told in words that this is not enough.
+        // A presented certificate has been verified. A client without one gets an error in its own protocol.
         seat.known = !tls.knows_clients() || stream.get_ref().1.peer_certificates().is_some();
         if !seat.known {
-            // To be told takes no longer. A seat is for those who are served.
+            // Such a client needs no longer than this to read the error. Permits are for clients that are served.
             return tokio::time::timeout(HEADERS, hear(stream, house, seat)).await?;
         }
         return hear(stream, house, seat).await;
@@ -272,7 +272,7 @@ async fn serve(stream: TcpStream, house: &House, mut seat: Seat) -> io::Result<(
     hear(stream, house, seat).await
 }
 
-/// Hears how a client of HTTP begins, and goes on in its version.
+/// Detects the version of HTTP and serves the connection in it.
 async fn hear<S>(mut stream: S, house: &House, seat: Seat) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

@@ -1,8 +1,8 @@
-//! How is one stream of requests, answers and notices carried on?
+//! Handles one session: a stream of requests, answers and notices.
 //!
-//! The stream of answers drives everything: whoever asks it for the next message makes it take requests,
-//! send them on, and gather what has come back. So a client that does not read its answers is not read
-//! from, and nothing but this one task has to be woken.
+//! The stream of answers drives everything: polling it for the next message makes it take requests, submit them and
+//! collect the results. So the session does not read from a client that does not read its answers, and only this one
+//! task has to be woken.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -24,26 +24,26 @@ use super::{ask, decode};
 use crate::edge::{self, Edge, Mail, Principal, Session};
 use crate::meter::{Class, Door};
 
-/// Requests unanswered on one session, waits for locks not counted.
+/// The most unanswered requests on one session; waits for locks do not count.
 pub(crate) const IN_FLIGHT_MAX: usize = 1_024;
-/// Requests in one message.
+/// The most requests in one message.
 pub(crate) const REQUESTS_MAX: usize = 1_024;
-/// Leases in one renewal, as the machine takes them.
+/// The most leases in one renewal, as the machine accepts them.
 const RENEW_MAX: usize = 4_096;
-/// Leases that a hello may name.
+/// The most leases that a hello may name.
 const HELLO_MAX: usize = 4_096;
-/// Requests without a deadline of their own have this one.
+/// The deadline of requests that have none of their own.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long the whole of it may take: a caller cannot wait for ever without waiting for a lock.
+/// The longest deadline: only a wait for a lock may take longer.
 const DEADLINE_MAX: Duration = Duration::from_secs(600);
 
-/// What a client is called that does not say.
+/// The name of a client that gives none.
 pub(crate) const UNNAMED: &str = "unnamed";
 
 /// Leases by handle.
 pub(crate) type Names = BTreeMap<Handle, LeaseId>;
 
-/// What is wrong with a message that cannot be read; nothing if the client is gone.
+/// The problem with a message that cannot be read; none if the client is gone.
 pub(crate) type Unread = Option<Box<v1::Error>>;
 
 /// One session.
@@ -54,16 +54,16 @@ pub(crate) struct Talk {
     client: String,
     session: Session,
     newest: u64,
-    /// Batches on their way, with the requests in them.
+    /// Batches in flight, with their requests.
     batches: BTreeMap<u64, Vec<Pending>>,
     in_flight: usize,
-    /// Which request asked for a place.
+    /// The request that created each waiting place.
     places: BTreeMap<(Handle, PlaceNumber), u64>,
-    /// The shortest ttl seen, which says how long renewals may wait for others.
+    /// The shortest ttl seen. It bounds how long renewals may wait to be batched.
     ttl_min_ms: Option<u64>,
-    /// Which lease a handle is, for doors that name leases by id.
+    /// The lease of each handle, for APIs that name leases by id.
     names: Option<Names>,
-    /// With the moment each was asked.
+    /// Running queries, each with the time it was received.
     questions: JoinSet<(u64, v1::Answer)>,
     lead: tokio::sync::watch::Receiver<Lead>,
     alarm: Pin<Box<Sleep>>,
@@ -82,18 +82,19 @@ struct Pending {
 }
 
 impl Pending {
-    /// What certainly did not happen is said a little after the deadline; until then nobody knows.
+    /// When the request is answered as unknown: a little after the deadline, so that a definite "not applied" arrives
+    /// first.
     fn given_up_at_us(&self) -> u64 {
         self.deadline_us.saturating_add(edge::LAST_WORD_US)
     }
 
-    /// No outcome came in time.
+    /// The failure for a request without an outcome in time.
     fn unknown(&self, now_us: u64) -> Failure {
         Failure::UnknownOutcome { waited_ms: now_us.saturating_sub(self.asked_at_us) / 1_000 }
     }
 }
 
-/// Requests of one turn, encoded one behind the other.
+/// The requests of one turn, encoded one after the other.
 #[derive(Default)]
 struct Gathered {
     bytes: Vec<u8>,
@@ -126,18 +127,18 @@ impl Talk {
         }
     }
 
-    /// From now on it can be told which lease a handle is.
+    /// Records from now on which lease each handle is.
     pub(crate) fn remember_names(&mut self) {
         self.names = Some(Names::new());
     }
 
-    /// The leases that were seen, by handle.
+    /// The leases seen so far, by handle.
     pub(crate) fn names(&self) -> &Names {
         static NONE: std::sync::LazyLock<Names> = std::sync::LazyLock::new(Names::new);
         self.names.as_ref().unwrap_or(&NONE)
     }
 
-    /// The next message to the client; nothing when the session is over.
+    /// The next message to the client; none when the session is over.
     pub(crate) async fn next<S>(&mut self, from: &mut S) -> Option<v1::SessionResponse>
     where
         S: Stream<Item = Result<v1::SessionRequest, Unread>> + Unpin,
@@ -195,7 +196,7 @@ impl Talk {
         }
     }
 
-    /// Takes a message and whatever came behind it.
+    /// Takes a message and all messages that have arrived behind it.
     async fn take_requests<S>(
         &mut self,
         first: v1::SessionRequest,
@@ -232,7 +233,8 @@ impl Talk {
                 };
                 out.answers.push(answer(request.id, None, v1::answer::Result::Error(error)));
             }
-            // Answers that wait to be sent count too: a client that asks nonsense waits for them like any other.
+            // Answers that wait to be sent count too: a client that sends invalid requests waits for them like any
+            // other.
             if self.in_flight + out.answers.len() >= IN_FLIGHT_MAX {
                 break;
             }
@@ -250,13 +252,13 @@ impl Talk {
         self.send(renewals, gather_us);
     }
 
-    /// What a client did that cannot go on.
+    /// Closes the session with an error.
     fn close(&mut self, error: v1::Error, out: &mut v1::SessionResponse) {
         out.closing = Some(error);
         self.closing = true;
     }
 
-    /// Says who this is, once.
+    /// Answers the hello; a session has one.
     async fn greet(
         &mut self,
         hello: &v1::Hello,
@@ -299,7 +301,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Takes one request: a command goes to one of the two heaps, a question on its way.
+    /// Takes one request: encodes a command into one of the two batches, or starts a query.
     fn take(
         &mut self,
         request: &v1::Request,
@@ -356,7 +358,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Whoever renews a lease wants to hear of it.
+    /// Subscribes to the notices of the leases that the session renews.
     fn listen(&self, leases: &[LeaseRef]) {
         let handles = leases.iter().filter_map(|lease| match lease {
             LeaseRef::Handle(handle) => Some(*handle),
@@ -430,7 +432,7 @@ impl Talk {
                 let waited_us = self.edge.now_us().saturating_sub(pending.asked_at_us);
                 let failure = self.edge.failure(failure, Duration::from_micros(waited_us));
                 if matches!(failure, Failure::ShuttingDown | Failure::Corrupt) {
-                    // The session ends with this word, which covers every request without an answer.
+                    // The session ends with this error, which covers every unanswered request.
                     return self.close((&failure).into(), out);
                 }
                 answer(pending.id, None, v1::answer::Result::Error((&failure).into()))
@@ -526,7 +528,7 @@ impl Talk {
         }
     }
 
-    /// Answers requests whose time is over. What becomes of them later interests nobody.
+    /// Answers requests whose time is over as unknown. Their later outcomes are dropped.
     fn give_up(&mut self, out: &mut v1::SessionResponse) {
         let now_us = self.edge.now_us();
         let mut soonest_us: Option<u64> = None;
@@ -548,7 +550,7 @@ impl Talk {
     }
 }
 
-/// More leases than one renewal may name, which the machine would refuse alike.
+/// The refusal for a renewal with too many leases; the machine would refuse it too.
 fn too_many(request: &v1::Request) -> Option<Refusal> {
     let Some(v1::request::Command::Renew(it)) = &request.command else { return None };
     let named = it.slots.len() + it.leases.len();

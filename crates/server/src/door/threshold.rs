@@ -1,7 +1,7 @@
-//! Who is sent away before any door hears them?
+//! Rejects requests ahead of routing, and replies in the caller's protocol.
 //!
-//! Those who have not shown what this port wants to see, those whose headers are too long, and everybody who wants to
-//! be served once the member has ended. They are told so in the form of the door that they knocked at.
+//! The filter rejects requests without a required client certificate, requests with too many or too long headers, and,
+//! once the member has ended, every request that would need it.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -20,10 +20,11 @@ use super::{HEADER_BYTES_MAX, HEADERS_MAX, House, Seat, grpc, http as door};
 use crate::edge::Edge;
 use crate::meter::Door;
 
-/// What HTTP/2 adds to each header when it counts.
+/// The bytes that HTTP/2 adds to each header when it counts.
 const FIELD_BYTES: usize = 32;
 
-/// The router, for the requests of one connection: those that become sockets take its seat with them.
+/// The router for the requests of one connection. A request that becomes a WebSocket takes the connection permit with
+/// it.
 #[derive(Clone)]
 pub(super) struct Seated {
     router: Router,
@@ -36,7 +37,7 @@ impl Seated {
         Self { router: house.router.clone(), edge: house.edge.clone(), seat }
     }
 
-    /// Why nobody shall hear this.
+    /// The reason to reject a request, if any.
     fn objection<B>(&self, request: &Request<B>) -> Option<Failure> {
         if !self.seat.known {
             return Some(Failure::Unauthenticated);
@@ -45,7 +46,7 @@ impl Seated {
             return Some(Failure::HeadersTooLarge);
         }
         let path = request.uri().path();
-        // How a member is can be asked also when it has ended.
+        // Health and metrics are served also after the end of the member.
         let serves = path.starts_with("/v1/") || path.starts_with("/tenure.");
         (serves && self.edge.member().over().is()).then(|| self.edge.farewell())
     }

@@ -1,20 +1,20 @@
-//! Limits how often a line is logged that another process can provoke at will.
+//! Limits how often other processes can cause the same log line.
 //!
-//! A member that dials every second, or a stranger that is refused a thousand times per second, gets a few lines per
-//! window; the next line says how many were left out.
+//! A member that dials every second, or a client that is refused a thousand times per second, causes a few lines per
+//! window; the next line contains the number of suppressed ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::os;
 
-/// How long a line with the same subject and the same cause is not repeated.
+/// How long a line with the same subject and the same cause is suppressed.
 const WINDOW_US: u64 = 10_000_000;
-/// Causes that are logged for one subject in one window. There are a handful, but a peer can invent some.
+/// The most causes that are logged for one subject in one window. There are a handful, but a peer can invent some.
 const CAUSES_MAX: usize = 4;
-/// Lines in one window, whatever their subjects: a peer can have many addresses.
+/// The most lines in one window, for all subjects together: a peer can have many addresses.
 const LINES_MAX: usize = 100;
-/// Subjects that are remembered; beyond that the oldest is forgotten.
+/// The most subjects that are remembered; beyond that the oldest is forgotten.
 const SUBJECTS_MAX: usize = 1_000;
 
 /// Decides which lines about other processes are logged.
@@ -26,7 +26,7 @@ struct State {
     subjects: BTreeMap<(&'static str, String), Subject>,
     began_us: u64,
     lines: usize,
-    /// Lines that were left out about subjects that are forgotten.
+    /// Suppressed lines about subjects that are forgotten.
     forgotten: u64,
 }
 
@@ -40,12 +40,12 @@ struct Subject {
 /// A line that may be logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Pass {
-    /// How many like it were left out since the last one, if any were. A field of the line.
+    /// The number of similar lines suppressed since the last one, if any. A field of the line.
     pub(crate) suppressed: Option<u64>,
 }
 
 impl Limiter {
-    /// Whether to log `message` about `subject`, a member or an address, because of `cause`, now.
+    /// Whether to log `message` about `subject` (a member or an address) because of `cause` now.
     pub(crate) fn pass(
         &self,
         message: &'static str,
@@ -134,7 +134,7 @@ mod tests {
         let logged = (0..count).filter(|at| ask(&limiter, NOW_US, &at.to_string(), "x").is_some());
         assert_eq!(logged.count(), LINES_MAX);
         assert_eq!(limiter.0.lock().unwrap().subjects.len(), SUBJECTS_MAX);
-        // A complaint about another one is logged all the same once the window is over.
+        // A line about another subject is still logged once the window is over.
         assert!(matches!(ask(&limiter, NOW_US + WINDOW_US, "new", "x"), Some(Some(_))));
     }
 }

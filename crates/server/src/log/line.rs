@@ -5,24 +5,24 @@ use std::fmt::Write as _;
 use rustix::time::{ClockId, clock_gettime};
 use tracing::Level;
 
-/// Bytes of one value that are kept: the names and causes in it may be of any length.
+/// The most bytes of one value that are kept: the names and causes in it may have any length.
 const VALUE_BYTES_MAX: usize = 4096;
 
-/// How lines are written.
+/// The format of lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One object per line.
+    /// One JSON object per line.
     Json,
 }
 
 /// The name of a field and its value.
 pub(super) type Pair = (&'static str, String);
 
-/// The line of an event that happens now.
+/// Formats an event that happens now.
 pub(super) fn format(form: Form, level: Level, message: &str, pairs: &[Pair]) -> String {
-    // Only for people who read it: no decision depends on the wall clock.
+    // Only readers of the log use the wall clock: no decision depends on it.
     let now = clock_gettime(ClockId::Realtime);
     let (seconds, millis) = (now.tv_sec, now.tv_nsec / 1_000_000);
     match form {
@@ -44,7 +44,7 @@ fn as_text(start: &str, pairs: &[Pair]) -> String {
     for (at, (name, value)) in pairs.iter().enumerate() {
         let value = shortened(value);
         let space = if at == 0 { "  " } else { " " };
-        // A peer chooses some of these: no control character may reach a terminal.
+        // A peer chooses some of these values: no control character may reach a terminal.
         let plain = |c: char| c != ' ' && c != '"' && !c.is_control();
         if value.is_empty() || !value.chars().all(plain) {
             let _ = write!(line, "{space}{name}={value:?}");

@@ -24,8 +24,8 @@ pub use line::Form;
 use queue::Queue;
 use subscriber::Subscriber;
 
-/// How long the end of the process waits until the last lines are written: many times what a reader that is alive
-/// needs, and short enough for a supervisor that waits for the process.
+/// How long the end of the process waits until the last lines are written: many times what a live reader needs, and
+/// short enough for a supervisor that waits for the process.
 const FLUSH: Duration = Duration::from_secs(1);
 
 static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
@@ -34,14 +34,14 @@ static DROPPED: OnceLock<Counter> = OnceLock::new();
 /// The least important lines that are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Level {
-    /// The member cannot go on, or a thread cannot.
+    /// The member or one of its threads cannot go on.
     Error,
     /// Something is wrong, and the member goes on.
     Warn,
     /// Changes of state: leadership, membership, snapshots, start and stop.
     #[default]
     Info,
-    /// Details for those who look for the cause of a problem.
+    /// Details for finding the cause of a problem.
     Debug,
 }
 
@@ -90,14 +90,14 @@ pub fn install(form: Option<Form>, level: Level) -> io::Result<()> {
     Ok(())
 }
 
-/// Queues text for stderr behind the lines that were logged before, as it is. Returns whether there is a log; if not,
-/// the caller writes it.
+/// Queues text for stderr unchanged, behind the lines that were logged before. Returns whether a log is installed; if
+/// not, the caller writes the text itself.
 pub fn print(text: &str) -> bool {
     QUEUE.get().map(|queue| queue.push(text.to_owned())).is_some()
 }
 
-/// Waits until what was logged before is written; at most a second, because stderr may not be read. Call it before the
-/// process ends.
+/// Waits until everything logged before is written; at most a second, because stderr may not be read. Call it before
+/// the process ends.
 pub fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(FLUSH);
@@ -109,8 +109,8 @@ pub(crate) fn dropped_lines() -> Counter {
     DROPPED.get_or_init(Counter::default).clone()
 }
 
-/// Takes the place of the usual hook, which writes to stderr itself and could block there. In a release build the
-/// process is aborted next, so the line must be written before this returns.
+/// Replaces the default hook, which writes to stderr itself and could block there. In a release build the process is
+/// aborted next, so the line must be written before this returns.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let at = panic.location().map(ToString::to_string).unwrap_or_default();

@@ -12,18 +12,18 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::line::{self, Form};
 
-/// Bytes that wait at most: some 5,000 lines, more than any burst that was seen, and small beside a member.
+/// The most bytes that wait: some 5,000 lines, more than any burst measured, and small beside a member.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// How long the writer waits before it tries a sink again that does not block and is full.
+/// How long the writer waits before it retries a non-blocking sink that is full.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The lines on their way from those who log to the sink.
+/// The lines that wait for the sink.
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// A line was pushed.
+    /// Signals that a line was pushed.
     pushed: Condvar,
-    /// Everything is written.
+    /// Signals that everything is written.
     drained: Condvar,
     form: Form,
     bytes_max: usize,
@@ -34,18 +34,18 @@ pub(super) struct Queue {
 struct State {
     waiting: VecDeque<Item>,
     bytes: usize,
-    /// Lines are dropped until there is room again.
+    /// Whether lines are dropped until there is room again.
     full: bool,
-    /// Lines that were dropped and that no line has reported.
+    /// The number of dropped lines that no line has reported yet.
     unreported: u64,
-    /// The writer has taken an item and has not written it yet.
+    /// Whether the writer has taken an item and not written it yet.
     writing: bool,
 }
 
-/// What the writer takes.
+/// An item for the writer.
 enum Item {
     Line(String),
-    /// So many lines were dropped here.
+    /// Reports that this many lines were dropped at this point.
     Gap(u64),
 }
 
@@ -63,7 +63,7 @@ impl Queue {
     pub(super) fn push(&self, line: String) {
         let mut state = self.state();
         if state.full || state.bytes + line.len() > self.bytes_max {
-            // One long line alone does not shut out the short ones behind it.
+            // One long line alone must not shut out the short ones behind it.
             state.full = state.bytes > self.bytes_max / 2;
             state.unreported += 1;
             self.dropped.inc();
@@ -76,14 +76,14 @@ impl Queue {
         self.pushed.notify_one();
     }
 
-    /// Waits until everything is written, for no longer than this; returns whether it is.
+    /// Waits until everything is written, for at most `within`; returns whether it is.
     pub(super) fn flush(&self, within: Duration) -> bool {
         let busy = |state: &mut State| state.writing || !state.waiting.is_empty();
         let waited = self.drained.wait_timeout_while(self.state(), within, busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Writes every line from now on, for ever: the work of the log writer thread.
+    /// Writes every line from now on and never returns: the work of the log writer thread.
     pub(super) fn write_to(&self, mut sink: impl Write) {
         loop {
             let item = self.take();
@@ -115,7 +115,7 @@ impl Queue {
                 }
                 if state.full && state.bytes <= self.bytes_max / 2 {
                     state.full = false;
-                    // Behind what waited when the first of them was dropped.
+                    // The report goes behind the lines that waited when the first line was dropped.
                     state.report_gap();
                 }
                 state.writing = true;
@@ -126,7 +126,7 @@ impl Queue {
         }
     }
 
-    /// What the sink refused is lost, and counted: the reader of a pipe has gone, or a disk is full.
+    /// Counts an item that the sink refused as lost: the reader of a pipe has gone, or a disk is full.
     fn put_back(&self, item: &Item) {
         let mut state = self.state();
         state.unreported += match item {
@@ -151,7 +151,7 @@ impl State {
     }
 }
 
-/// Writes all of a line, also to a pipe that another process has made non-blocking.
+/// Writes a whole line, also to a pipe that another process has made non-blocking.
 fn write(sink: &mut impl Write, line: &str) -> io::Result<()> {
     let mut rest = line.as_bytes();
     while !rest.is_empty() {
@@ -175,7 +175,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(10);
 
-    /// A sink that takes a line only when the test allows it, as a pipe that is read by hand.
+    /// A sink that takes a line only when the test allows it, like a pipe that is read by hand.
     struct Pipe {
         allowed: Receiver<io::Result<()>>,
         written: Sender<String>,
@@ -214,7 +214,7 @@ mod tests {
             lines.iter().for_each(|line| self.queue.push((*line).to_owned()));
         }
 
-        /// Waits until the writer has taken a line and hangs in the sink.
+        /// Waits until the writer has taken a line and blocks in the sink.
         fn hangs(&self) {
             while !(self.queue.state().writing && self.queue.state().waiting.is_empty()) {
                 std::thread::yield_now();
@@ -231,7 +231,7 @@ mod tests {
     fn a_sink_that_never_drains_holds_nobody_up() {
         let it = bench(BYTES_MAX);
         let line = "x".repeat(100);
-        // Far more than there is room for. With a sink that blocks its callers this would not end.
+        // Far more lines than there is room for. With a sink that blocks its callers, this loop would not end.
         (0..100_000).for_each(|_| it.queue.push(line.clone()));
         let room = (BYTES_MAX / 100 + 1) as u64;
         let dropped = it.dropped.get();

@@ -1,7 +1,7 @@
 //! Turns the events of our own crates into lines, and skips everything else.
 //!
-//! It has no spans and no filters but one level, so it is smaller than `tracing-subscriber` would be, and has the line
-//! formats that operators already read.
+//! It supports no spans and no filter except one level, so it is smaller than `tracing-subscriber`, and it keeps the
+//! line formats that operators already read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use tracing::{Event, Level, Metadata};
 use super::line::{self, Form};
 use super::queue::Queue;
 
-/// Events of these crates are written. The libraries below report every frame of every connection.
+/// The target prefix of our crates. Events of other targets are skipped: the libraries below report every frame of
+/// every connection.
 const TARGETS: &str = "tenure";
 
-/// Writes each event of at least a level to a queue.
+/// Writes each event of at least one level to a queue.
 pub(super) struct Subscriber {
     queue: Arc<Queue>,
     form: Form,
@@ -53,7 +54,7 @@ impl tracing::Subscriber for Subscriber {
         self.queue.push(line::format(self.form, level, &fields.message, &fields.pairs));
     }
 
-    // Spans are never enabled, so nothing below is called.
+    // Spans are never enabled, so the methods below are never called.
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)

@@ -1,4 +1,4 @@
-//! What is asked of a member, through which door, how long does it take, and how often is it refused?
+//! Counts and times requests by API and command, and counts refusals by reason.
 
 use std::sync::OnceLock;
 
@@ -11,16 +11,16 @@ use tenure_wire::{reason, v1};
 
 use super::{Histogram, Scale};
 
-/// Through which door somebody comes.
+/// The API that a request came through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Door {
-    /// Single calls of gRPC.
+    /// Single gRPC calls.
     Grpc,
     /// HTTP/JSON.
     Http,
     /// A session over gRPC.
     Session,
-    /// The same in JSON, over a WebSocket.
+    /// A session in JSON, over a WebSocket.
     Ws,
     /// The plain lock protocol.
     LockSocket,
@@ -34,7 +34,7 @@ const DOORS: [(Door, &str); 5] = [
     (Door::LockSocket, "lock_socket"),
 ];
 
-/// What a request is about.
+/// The class of a request, for the metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     Grant,
@@ -67,7 +67,7 @@ const CLASSES: [(Class, &str); 12] = [
 ];
 
 impl Class {
-    /// Of a request of a session.
+    /// The class of a session's request.
     pub(crate) fn of_request(request: &v1::Request) -> Self {
         match &request.command {
             Some(Command::GrantLease(_)) => Class::Grant,
@@ -89,7 +89,7 @@ impl Class {
         }
     }
 
-    /// Of a call by gRPC; nothing for streams whose requests are counted one by one, or not at all.
+    /// The class of a gRPC call; none for streams whose requests are counted one by one, or not at all.
     pub(crate) fn of_call(path: &str) -> Option<Self> {
         let (service, method) = path.strip_prefix("/tenure.v1.")?.split_once('/')?;
         Some(match (service, method) {
@@ -121,7 +121,7 @@ struct OfRefusal {
     door: &'static str,
 }
 
-/// Requests by door. A cell is made when it is first needed, and found without a lookup from then on.
+/// Requests by API. A cell is created when it is first needed, and found without a lookup from then on.
 pub(crate) struct Asked {
     cells: [[OnceLock<Histogram>; CLASSES.len()]; DOORS.len()],
     requests: Family<OfRequest, Histogram, fn() -> Histogram>,
@@ -139,14 +139,14 @@ impl Default for Asked {
 }
 
 impl Asked {
-    /// Shows them from now on.
+    /// Registers the metrics.
     pub(crate) fn register(&self, to: &mut Registry) {
         let help = "From a request to the first of its answer";
         to.register_with_unit("request", help, Unit::Seconds, self.requests.clone());
         to.register("refusals", "Answers that were not success", self.refusals.clone());
     }
 
-    /// A request was answered, whatever the answer.
+    /// Records the duration of an answered request, whatever the response.
     pub(crate) fn served(&self, door: Door, class: Class, took_us: u64) {
         let (at_door, at_class) = (door as usize, class as usize);
         let cell = self.cells[at_door][at_class].get_or_init(|| {
@@ -156,7 +156,7 @@ impl Asked {
         cell.observe(took_us);
     }
 
-    /// A request was answered with something else than success.
+    /// Counts a response other than success.
     pub(crate) fn refused(&self, door: Door, reason: &str) {
         let Some(row) = reason::row(reason) else { return };
         let refusal = OfRefusal { reason: row.reason, door: DOORS[door as usize].1 };

@@ -1,7 +1,7 @@
-//! How are times and sizes gathered without a lock?
+//! Collects times and sizes in histograms without a lock.
 //!
-//! Bounds double, or grow by another power of two, from one step to the next, so that the step of a value is found by
-//! counting bits. Whoever observes bumps two numbers; whoever reads may see one of them a moment before the other.
+//! Each bound is a power of two times the one before, so the step of a value is found by counting bits. An observation
+//! increments two numbers; a reader may see one of them a moment before the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// Where the steps of a histogram are.
+/// The steps of a histogram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Scale {
     /// The upper bound of the first step.
     first: u64,
     /// Each bound is this power of two times the one before.
     bits: u32,
-    /// Steps with a bound; one more has none.
+    /// The number of steps with a bound; one more step has none.
     steps: usize,
-    /// What is observed for one unit of what is shown.
+    /// The number of observed units per displayed unit.
     unit: u64,
 }
 
@@ -44,7 +44,7 @@ impl Scale {
     }
 }
 
-/// How often values fell into each step. Cheap to clone; clones are the same.
+/// The number of values in each step. Cheap to clone; clones share the counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     inner: Arc<Inner>,

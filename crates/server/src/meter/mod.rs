@@ -1,12 +1,12 @@
-//! What is counted, and by whom?
+//! Collects the metrics of a member.
 //!
-//! The loop bumps plain numbers and leaves copies of what it applied; whoever has time makes figures with labels of
-//! those. Nothing here decides anything, and nothing that is decided looks here.
+//! The event loop increments plain numbers and leaves copies of the records it applied. Another task turns those into
+//! metrics with labels. Nothing here decides anything, and no decision reads these metrics.
 //!
 //! ```text
-//! loop ──numbers──► Meters                                    ─┐
-//! loop ──records──► Tally: by prefix, mode, and how long       ├─► /metrics
-//! doors ─requests─► Asked: by door and command, refusals by reason ─┘
+//! event loop ──numbers──► Meters                                   ─┐
+//! event loop ──records──► Tally: by prefix, mode, and how long      ├─► /metrics
+//! APIs ─requests─► Asked: by API and command, refusals by reason   ─┘
 //! ```
 
 mod asked;

@@ -1,8 +1,8 @@
-//! What has happened to locks, by their first segment, and how long did it take?
+//! Counts grants and times waits, holds and handovers of locks, by the first segment of their names.
 //!
-//! The loop leaves a copy of each turn's records with the moment it was made; nobody waits for it to be counted. Every
-//! so often, and whenever somebody wants to see the figures, what has gathered is read and counted. Times are of this
-//! member's clock, from apply to apply.
+//! The event loop leaves a copy of each turn's records with the time of the turn and does not wait until they are
+//! counted. A task counts them periodically, and a reader of the metrics counts them first. Times are of this member's
+//! clock, from apply to apply.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,45 +21,45 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Histogram, Scale};
 
-/// First segments of names that are told apart; the rest is `other`.
+/// The most first segments that have metrics of their own; all others count as `other`.
 pub(crate) const PREFIXES_MAX: usize = 100;
 pub(crate) const OTHER: &str = "other";
 /// How long records may gather before they are counted.
 const GATHER: Duration = Duration::from_millis(50);
-/// Bytes of records that may wait to be counted. What is beyond is not counted, and that is.
+/// The most bytes of records that may wait. Records beyond that are not counted; the gap is.
 const WAITING_BYTES: usize = 4 * 1024 * 1024;
-/// Holds and waits that are timed at a time: some ten megabytes of them.
+/// The most holds and waits that are timed at once: some ten megabytes.
 const TIMED_MAX: usize = 1 << 18;
-/// Locks of which the last holds are remembered, and how many of each.
+/// The most locks whose last holds are remembered, and the most holds of each.
 const REMEMBERED_MAX: usize = 16_384;
 const HOLDS_MAX: usize = 20;
 
-/// A command that may have made room for others: what it did, and when it reached this member.
+/// A command that may have made room for waiters: its revision, and when it reached this member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Freed {
     pub(crate) revision: Revision,
     pub(crate) asked_at_us: u64,
 }
 
-/// What one turn did.
+/// The records of one turn.
 struct Part {
     at_us: u64,
     records: Arc<Records>,
     freed: Vec<Freed>,
 }
 
-/// Where the loop leaves what it did.
+/// The records that the event loop has left.
 #[derive(Default)]
 struct Left {
-    /// In order; nothing where something is missing.
+    /// The parts in order; `None` marks a gap.
     parts: Vec<Option<Part>>,
     bytes: usize,
     closed: bool,
 }
 
-/// What is counted of locks.
+/// The metrics of locks.
 pub(crate) struct Tally {
-    /// Whether anybody counts.
+    /// Whether a task counts the records.
     attended: AtomicBool,
     left: Mutex<Left>,
     news: Notify,
@@ -77,7 +77,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// From now on somebody runs [`count`].
+    /// Declares that a task runs [`count`] from now on.
     pub(crate) fn attend(&self) {
         self.attended.store(true, Ordering::Release);
     }
@@ -86,7 +86,7 @@ impl Tally {
         self.attended.load(Ordering::Acquire)
     }
 
-    /// Leaves what a turn did; nothing if it was more than a turn copies.
+    /// Leaves the records of a turn; `None` if there were more than a turn copies.
     pub(crate) fn leave(&self, at_us: u64, records: Option<Arc<Records>>, freed: &[Freed]) {
         let mut left = self.left();
         let first = left.parts.is_empty();
@@ -104,15 +104,15 @@ impl Tally {
         }
     }
 
-    /// Nothing follows.
+    /// Declares that no records follow.
     pub(crate) fn close(&self) {
         self.left().closed = true;
         self.news.notify_one();
     }
 
-    /// Counts what has gathered; tells whether nothing follows.
+    /// Counts the waiting records; returns whether none follow.
     pub(crate) fn catch_up(&self) -> bool {
-        // In this order, so that parts are counted in theirs.
+        // Lock the counts first, so that parts are counted in order.
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let left = {
             let mut left = self.left();
@@ -128,7 +128,7 @@ impl Tally {
         left.closed
     }
 
-    /// How long a lock usually is held: the median of the last holds, in milliseconds, and how many those are.
+    /// How long a lock is usually held: the median of its last holds in milliseconds, and the number of those holds.
     pub(crate) fn usually(&self, lock: &str) -> Option<(u64, u32)> {
         self.catch_up();
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,7 +138,7 @@ impl Tally {
         Some((*median_us / 1_000, u32::try_from(holds_us.len()).unwrap_or(u32::MAX)))
     }
 
-    /// Shows it from now on.
+    /// Registers the metrics.
     pub(crate) fn register(&self, to: &mut Registry) {
         let Shown { grants, waits, holds, handovers, gaps } = &self.shown;
         to.register("grants", "Locks granted, by the first segment of their names", grants.clone());
@@ -157,7 +157,7 @@ impl Tally {
     }
 }
 
-/// Counts until the member ends.
+/// Counts records until the member ends.
 pub(crate) async fn count(tally: Arc<Tally>) {
     loop {
         tally.news.notified().await;
@@ -181,7 +181,7 @@ struct OfLock {
 
 type Times = Family<OfLock, Histogram, fn() -> Histogram>;
 
-/// What is shown.
+/// The registered metrics.
 #[derive(Clone)]
 struct Shown {
     grants: Family<OfGrant, Counter>,
@@ -203,7 +203,7 @@ impl Default for Shown {
     }
 }
 
-/// The figures of one prefix. Those of a hand-over are made with the first.
+/// The metrics of one prefix. Those for handovers are created at the first handover.
 struct Cells {
     label: Arc<str>,
     grants: [Option<Counter>; 3],
@@ -212,18 +212,18 @@ struct Cells {
     handovers: Option<Histogram>,
 }
 
-/// What is known from part to part.
+/// The state kept between parts.
 #[derive(Default)]
 struct Counts {
     shown: Shown,
     prefixes: BTreeMap<Arc<str>, Cells>,
-    /// Since when places wait.
+    /// The start time of each waiting place.
     waits: BTreeMap<PlaceNumber, u64>,
-    /// Since when leases hold locks.
+    /// The start time of each hold.
     holds: BTreeMap<HoldKey, u64>,
-    /// The last holds of locks, by the hash of their names.
+    /// The durations of the last holds of locks, by the hash of their names.
     remembered: BTreeMap<u64, Vec<u64>>,
-    /// The newest place seen: one beyond it never waited.
+    /// The newest place seen: a later place never waited.
     newest: Option<PlaceNumber>,
 }
 
@@ -239,7 +239,7 @@ impl Counts {
     }
 
     fn add_record(&mut self, record: Record<'_>, at_us: u64, asked_at_us: Option<u64>) {
-        // Places of several locks are granted in all of them at once.
+        // A place in the queues of several locks is granted in all of them at once.
         let mut over: Vec<PlaceNumber> = Vec::new();
         let mut ends = false;
         for event in record.events() {
@@ -285,20 +285,20 @@ impl Counts {
         }
     }
 
-    /// How long a place that is granted has waited; nothing if that cannot be told.
+    /// How long a granted place has waited; none if that is unknown.
     fn waited(&mut self, place: PlaceNumber, at_us: u64, others_ended: bool) -> Option<Waited> {
         if let Some(since_us) = self.waits.get(&place) {
             return Some(Waited::For(at_us.saturating_sub(*since_us)));
         }
         let at_once = match self.newest {
             Some(newest) => place > newest,
-            // Whoever had a place before this began gets its lock when another ends.
+            // A waiter that queued before the counting began gets its lock when another holder's ends.
             None => !others_ended,
         };
         if !at_once {
             return None;
         }
-        // Several locks of one ask have the same place, and none of them was waited for.
+        // Several locks of one request share a place, and the request waited for none of them.
         self.newest = self.newest.max(place.0.checked_sub(1).map(PlaceNumber));
         Some(Waited::Not)
     }
@@ -338,7 +338,7 @@ impl Counts {
 
     fn remember(&mut self, lock: u64, held_us: u64) {
         if self.remembered.len() >= REMEMBERED_MAX && !self.remembered.contains_key(&lock) {
-            // Any other one: those that are asked about are taken again soon.
+            // Forget any other lock: one that clients ask about is soon acquired again.
             let other = self.remembered.keys().next().copied();
             other.and_then(|other| self.remembered.remove(&other));
         }
@@ -349,7 +349,7 @@ impl Counts {
         holds.push(held_us);
     }
 
-    /// Something was not seen: what was timed may have ended meanwhile.
+    /// Records a gap: what was timed may have ended in it.
     fn skip(&mut self) {
         self.shown.gaps.inc();
         self.waits.clear();
@@ -372,7 +372,7 @@ impl Shown {
     }
 }
 
-/// The figures that a lock of this name counts in.
+/// The metrics of a lock with this name.
 fn cells<'a>(
     prefixes: &'a mut BTreeMap<Arc<str>, Cells>,
     shown: &Shown,
@@ -423,7 +423,7 @@ mod tests {
     use tenure_core::{Machine, Most};
     use tenure_types::{Epoch, Term, Token};
 
-    /// A machine, and what is counted of it.
+    /// A machine and its metrics.
     struct Stage {
         machine: Machine,
         tally: Tally,
@@ -438,7 +438,7 @@ mod tests {
             Self { machine: Machine::new(Epoch::default()), tally, shown }
         }
 
-        /// Has a command done at a moment; without it being seen, if there is a gap.
+        /// Runs a command at a given time; leaves a gap instead of its records unless `seen`.
         fn run(&mut self, at_us: u64, command: Command<'_>, seen: bool) {
             let from = self.machine.revision().next();
             let mut bytes = Vec::new();
@@ -461,7 +461,7 @@ mod tests {
             self.run(1_000, Command::GrantLease(new), true);
         }
 
-        /// The number behind a name with labels.
+        /// The value of a metric with its labels.
         fn figure(&self, name: &str) -> Option<f64> {
             self.tally.catch_up();
             let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Why is a cluster not restored, and what can be done about it?
+//! Defines the errors that keep a cluster from being restored, and the advice for each.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,28 +9,28 @@ use tenure_types::{Epoch, Token};
 use crate::backup::BackupError;
 use crate::error::StartError;
 
-/// Why a cluster was not restored. What it was to be restored from is untouched.
+/// The reason a cluster was not restored. The backup or data directory it was to be restored from is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
     /// The backup cannot be used.
     #[error("cannot restore from {path:?}")]
     Backup {
-        /// The file.
+        /// The backup file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         #[source]
         source: BackupError,
     },
-    /// It is of another cluster.
+    /// The source belongs to another cluster.
     #[error("this is a backup of cluster {found}, not of {expected}")]
     WrongCluster {
-        /// What it is of.
+        /// The cluster of the source.
         found: String,
-        /// What was asked for.
+        /// The expected cluster.
         expected: String,
     },
-    /// The directory is of a member that has no state.
+    /// The directory holds no state of a cluster.
     #[error("data directory {path:?} holds no state of a cluster")]
     Nothing {
         /// The directory.
@@ -41,41 +41,41 @@ pub enum RestoreError {
     Copy {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The rules of the state are not known here.
+    /// The level of the state's rules is above the highest one that this build knows.
     #[error(transparent)]
     Outgrown(Stop),
-    /// Something is in the directory.
+    /// The directory is not empty.
     #[error("data directory {path:?} is not empty: it has {name:?}")]
     NotEmpty {
         /// The directory.
         path: PathBuf,
-        /// One thing that is in it.
+        /// The name of one file in it.
         name: String,
     },
-    /// The epoch belongs to another restore.
+    /// The epoch was given to another restore.
     #[error("epoch {} was given to another restore, says {ledger:?}", .epoch.get())]
     EpochUsed {
         /// The epoch.
         epoch: Epoch,
-        /// Where it is written down.
+        /// The ledger that records it.
         ledger: PathBuf,
     },
-    /// The epoch would give tokens below those that were given.
+    /// The epoch is too low: its tokens would not be above those already issued.
     #[error("epoch {} is too low: {least} is the lowest that was never used", .epoch.get())]
     EpochTooLow {
         /// The epoch.
         epoch: Epoch,
-        /// The lowest that would do.
+        /// The lowest epoch that is allowed.
         least: u16,
     },
-    /// The epoch cannot have tokens above that one.
+    /// The epoch has no tokens above the given one.
     #[error("no token of epoch {} is above {token}", .epoch.get())]
     TokenAbove {
-        /// The token.
+        /// The token that new ones must be above.
         token: Token,
         /// The epoch.
         epoch: Epoch,
@@ -88,34 +88,34 @@ pub enum RestoreError {
     Ledger {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// Nothing can be added to the ledger.
+    /// The ledger cannot be written.
     #[error("cannot write down the epoch in ledger {path:?}: {reason}")]
     LedgerClosed {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// The ledger is of another cluster.
+    /// The ledger belongs to another cluster.
     #[error("ledger {path:?} is of cluster {found}, the backup is of {expected}")]
     LedgerCluster {
         /// The file.
         path: PathBuf,
-        /// What it is of.
+        /// The cluster of the ledger.
         found: String,
-        /// What the backup is of.
+        /// The cluster of the backup.
         expected: String,
     },
-    /// The ledger says something that is not understood.
+    /// A line of the ledger cannot be parsed.
     #[error("ledger {path:?} line {line} is not `epoch incarnation cluster`")]
     LedgerLine {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The number of the line, from 1.
         line: u64,
     },
     /// A directory cannot be read or written.
@@ -124,7 +124,7 @@ pub enum RestoreError {
 }
 
 impl RestoreError {
-    /// Whether another setting would do.
+    /// Whether a change of settings would solve the problem.
     pub fn is_setting(&self) -> bool {
         match self {
             Self::NotEmpty { .. } | Self::LedgerClosed { .. } | Self::Ledger { .. } => true,
@@ -133,7 +133,7 @@ impl RestoreError {
         }
     }
 
-    /// What to do next, in one line.
+    /// The next step for the operator, in one line.
     pub fn advice(&self) -> String {
         match self {
             Self::Backup { source: BackupError::Io(_), .. } => "the path of a backup".into(),

@@ -1,8 +1,8 @@
-//! Which epochs were given to restores of this cluster already?
+//! Records which epochs were given to restores of a cluster.
 //!
-//! A text file beside the backup, one line per restore: `epoch incarnation cluster`. Two restores of
-//! one backup cannot know of each other in any other way, and must not have the same epoch: the
-//! tokens of the one would be those of the other.
+//! The ledger is a text file beside the backup with one line per restore: `epoch incarnation cluster`. Two restores of
+//! one backup have no other way to know of each other, and must not use the same epoch: they would issue the same
+//! tokens.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,28 +14,28 @@ use tenure_types::Epoch;
 use super::RestoreError;
 use tenure_node::{Incarnation, Lineage};
 
-/// A ledger has a line of some 60 bytes for each restore there ever was; more is not one.
+/// The largest size of a ledger. Each restore adds a line of some 60 bytes, so a larger file is not a ledger.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// The ledger of one cluster, locked until it is dropped.
 pub(super) struct Ledger {
     path: PathBuf,
-    /// To be written, or why that is not possible.
+    /// The file opened for writing, or the error if it cannot be written.
     file: Result<File, io::Error>,
     epochs: Vec<Epoch>,
-    /// Where the last whole line ends.
+    /// The offset at which the last whole line ends.
     end: u64,
 }
 
 impl Ledger {
-    /// The ledger beside a backup, or a data directory.
+    /// The path of the ledger beside a backup or a data directory.
     pub(super) fn beside(path: &Path) -> PathBuf {
         let mut name = path.as_os_str().to_owned();
         name.push(".ledger");
         name.into()
     }
 
-    /// Reads it, all of it or nothing, and keeps others out. One that is not there is empty.
+    /// Reads the whole ledger and locks it. A missing file counts as empty.
     pub(super) fn open(path: &Path, cluster: &str) -> Result<Self, RestoreError> {
         let io = |source| RestoreError::Ledger { path: path.to_owned(), source };
         let mut options = OpenOptions::new();
@@ -55,7 +55,7 @@ impl Ledger {
                 Err(why)
             }
         };
-        // Whatever follows the last end of a line was never finished, and so nothing followed it.
+        // Text after the last newline is a write that was cut short, so no later line follows it.
         let end = text.rfind('\n').map_or(0, |at| at + 1);
         let mut epochs = Vec::new();
         for (at, line) in text[..end].lines().enumerate() {
@@ -72,12 +72,12 @@ impl Ledger {
         Ok(Self { path: path.to_owned(), file, epochs, end: end as u64 })
     }
 
-    /// The epochs that are given away.
+    /// The epochs already given to restores.
     pub(super) fn epochs(&self) -> &[Epoch] {
         &self.epochs
     }
 
-    /// Why nothing can be added to it, if so.
+    /// The reason the ledger cannot be written, if it cannot.
     pub(super) fn is_closed(&self) -> Option<&io::Error> {
         self.file.as_ref().err()
     }
@@ -86,7 +86,7 @@ impl Ledger {
         &self.path
     }
 
-    /// Gives an epoch away, for ever: durable when this returns.
+    /// Records the epoch as used, for good. It is durable when this returns.
     pub(super) fn append(&mut self, lineage: &Lineage) -> Result<(), RestoreError> {
         let Ok(file) = &mut self.file else { return Ok(()) };
         let Lineage { cluster, epoch, incarnation } = lineage;
@@ -101,7 +101,7 @@ impl Ledger {
     }
 }
 
-/// The directory that a file is in.
+/// The directory of a file.
 fn directory(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -117,7 +117,7 @@ fn parse(line: &str) -> Option<Lineage> {
     words.next().is_none().then_some(Lineage { cluster, epoch, incarnation })
 }
 
-/// Whether a line says which epoch was given away.
+/// Whether a line is a valid ledger entry.
 pub(crate) fn is_ledger_line(line: &str) -> bool {
     parse(line).is_some()
 }

@@ -1,9 +1,9 @@
-//! How does a cluster begin another life, from a backup or from the disk of its last member?
+//! Restores a cluster from a backup or from the disk of its last member, under a new epoch.
 //!
-//! A cluster of one is made in an empty directory; others join it. It keeps its id and its keys. What
-//! makes it safe that holders of the former life may still be at work: the epoch is higher than any
-//! before, so every new token is above every old one; all leases are ended; and nothing is granted
-//! before the longest lease that a client can have, and the longest lock-delay, would have run out.
+//! The restore creates a cluster of one in an empty directory; others join it. The cluster keeps its id and its keys.
+//! Holders from before the restore may still be at work. Three things make that safe: the epoch is higher than any
+//! before, so every new token is above every old one; all leases are ended; and nothing is granted until the longest
+//! lease that a client can have, and the longest lock-delay, would have run out.
 
 mod error;
 mod ledger;
@@ -27,68 +27,68 @@ pub use tenure_core::Stopped;
 use tenure_node::directory::{self, Names};
 use tenure_node::{Incarnation, Lineage};
 
-/// Where a survivor's log and snapshots are copied to, below the new directory.
+/// The directory for the copy of a survivor's log and snapshots, below the new data directory.
 const SCRATCH: &str = "copied";
-/// What may be in a directory that counts as empty: the lock of a restore that was refused, and what
-/// some file systems begin with.
+/// The files that a directory counted as empty may contain: the lock of a refused restore, and what some file systems
+/// create.
 const NOTHING: [&str; 2] = ["in-use", "lost+found"];
 
-/// What a cluster is restored from.
+/// The source of a restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// A file that `tenure backup` wrote.
     Backup(PathBuf),
-    /// The data directory of a member that does not run. It is not changed.
+    /// The data directory of a member that does not run. The restore does not change it.
     Data(PathBuf),
 }
 
-/// What is wanted of a restore.
+/// The parameters of a restore.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// What it is made from.
+    /// The source.
     pub from: Origin,
-    /// The empty directory that it is made in.
+    /// The empty directory in which the cluster is created.
     pub data: PathBuf,
-    /// The cluster that it must be of, if that is not taken as it comes.
+    /// The cluster that the source must belong to; without it, any.
     pub cluster: Option<String>,
-    /// The epoch; without it, the first one that was never given away.
+    /// The epoch; without it, the first one that was never used.
     pub epoch: Option<Epoch>,
-    /// A token that every new one must be above.
+    /// A token that every new token must be above.
     pub above: Option<Token>,
-    /// The ledger, if it is not beside what is restored.
+    /// The ledger, if it is not beside the source.
     pub ledger: Option<PathBuf>,
-    /// How long the clients of the former life are known to have stopped, all of them.
+    /// How long all clients from before the restore are known to have stopped.
     pub stopped: Stopped,
-    /// What the member will be called and where it will live, if that is known already.
+    /// The member's name and addresses, if they are known already.
     pub names: Option<Names>,
     /// Size of log segments.
     pub segment_bytes: u32,
 }
 
-/// What was made.
+/// The result of a restore.
 #[derive(Clone, Debug)]
 pub struct Restored {
-    /// Which life of which cluster.
+    /// The restored cluster, its epoch and its incarnation.
     pub lineage: Lineage,
-    /// The life that it came from.
+    /// The cluster, epoch and incarnation of the source.
     pub before: Lineage,
-    /// The only member.
+    /// The only member of the restored cluster.
     pub member: MemberId,
-    /// The last entry of the former life that is in it.
+    /// The last log entry of the source that is in the state.
     pub index: u64,
-    /// How many of its last entries the survivor did not know to be committed.
+    /// The number of last entries that the survivor did not know to be committed.
     pub unsure: u64,
     /// The newest revision.
     pub revision: Revision,
-    /// How many keys there are, the cluster's own among them.
+    /// The number of keys, including the cluster's own.
     pub keys: u64,
-    /// How long nothing is granted once it leads.
+    /// How long nothing is granted once the member leads.
     pub quiet_ms: Option<u64>,
-    /// Where the epoch is written down; nothing if that was not possible.
+    /// The ledger that records the epoch; none if it could not be written.
     pub ledger: Option<PathBuf>,
 }
 
-/// A state of a former life.
+/// A state from before the restore.
 struct Source {
     lineage: Lineage,
     machine: Machine,
@@ -96,19 +96,18 @@ struct Source {
     unsure: u64,
 }
 
-/// Makes a cluster of one. After an error nothing can be started from the directory, and the epoch may
-/// be used up.
+/// Creates a cluster of one. After an error no member can start from the directory, and the epoch may be used up.
 pub fn restore(wanted: &Wanted) -> Result<Restored, RestoreError> {
     let Wanted { from, data, .. } = wanted;
     check_names(wanted.names.as_ref())?;
     check_empty(data)?;
-    // A file is read before anything is touched. A survivor's copy needs a place.
+    // A backup is read before anything is written. The copy of a survivor needs the directory first.
     let mut source = match from {
         Origin::Backup(path) => Some(from_backup(path)?),
         Origin::Data(_) => None,
     };
     let (dir, _) = tenure_store::DataDir::open_or_create(data).map_err(crate::StartError::from)?;
-    // Once more: somebody else may have had the lock just before.
+    // Check again: another process may have held the lock just before.
     check_empty(data)?;
     if let Origin::Data(path) = from {
         source = Some(survivor::read(path, &data.join(SCRATCH), tenure_core::LEVEL_MAX)?);
@@ -157,7 +156,7 @@ fn from_backup(path: &Path) -> Result<Source, RestoreError> {
     Ok(Source { lineage: head.lineage, machine, index: head.index, unsure: 0 })
 }
 
-/// The epoch that was asked for, if it may be given, or the first that was never given away.
+/// Returns the requested epoch if it is allowed, or the first one that was never used.
 fn choose_epoch(wanted: &Wanted, before: Epoch, ledger: &Ledger) -> Result<Epoch, RestoreError> {
     let token = wanted.above;
     let above = match token {
@@ -195,7 +194,7 @@ fn check_names(names: Option<&Names>) -> Result<(), RestoreError> {
 }
 
 fn check_empty(data: &Path) -> Result<(), RestoreError> {
-    // What is not there, or no directory, is for whoever opens it to say.
+    // A path that does not exist or is no directory is reported by the code that opens it.
     let Ok(found) = std::fs::read_dir(data) else { return Ok(()) };
     for name in found.flatten().map(|found| found.file_name()) {
         if !NOTHING.iter().any(|nothing| name == *nothing) {
@@ -206,11 +205,11 @@ fn check_empty(data: &Path) -> Result<(), RestoreError> {
     Ok(())
 }
 
-/// Takes the former members out of the address book, and puts the new one in.
+/// Removes the former members from the member directory and adds the new one.
 fn rewrite_book(machine: &mut Machine, member: MemberId, names: Option<&Names>) {
     let keys = directory::read(machine).into_keys().map(directory::key);
     let mut requests: Vec<Vec<u8>> = keys.map(|key| delete(&key)).collect();
-    // If it is refused, for want of room, the member does it again when it starts.
+    // If the command is refused for lack of room, the member repeats it when it starts.
     requests.extend(names.map(|names| directory::put(&directory::key(member), &names.to_string())));
     let term = Term(tenure_raft::FIRST.term);
     let entry = seal_entry(term, 0, requests.iter().map(Vec::as_slice));

@@ -1,7 +1,7 @@
-//! What does the disk of the last member of a cluster still know?
+//! Reads the newest state from the disk of a cluster's last member.
 //!
-//! The directory is only read: its log and snapshots are copied, and what opening them changes is
-//! changed in the copy. If this goes wrong, it can be tried again.
+//! The directory is only read: its log and snapshots are copied, and changes made by opening them happen in the copy. A
+//! failed attempt can be repeated.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use crate::error::StartError;
 use crate::os;
 use tenure_node::{Incarnation, Lineage};
 
-/// Reads the newest state that a member's directory holds; `scratch` is made, used and removed.
+/// Reads the newest state in a member's directory; creates, uses and removes `scratch`.
 pub(super) fn read(path: &Path, scratch: &Path, known: u16) -> Result<Source, RestoreError> {
     let _kept_out = DataDir::keep_out(path).map_err(StartError::from)?;
     let copy = Copy::of(path, scratch)?;
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path, scratch: &Path, known: u16) -> Result<Source, Re
     Ok(Source { lineage, machine, index: last.index, unsure })
 }
 
-/// A copy of what matters of a data directory, removed when it goes out of scope.
+/// A copy of the identity, log and snapshots of a data directory, removed when the value is dropped.
 struct Copy {
     path: PathBuf,
 }
@@ -82,7 +82,7 @@ impl Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // What stays only takes space: a data directory is not judged by it.
+        // A copy that cannot be removed only takes space: no check of a data directory considers it.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! Where is the private key, and who can read it?
+//! Keeps a member's private signing key in a file that only its owner can read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,25 +9,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::SigningKey;
 use tenure_node::Lineage;
 
-/// Below the data directory: one file, for its owner alone.
+/// The directory of the key, below the data directory. Only its owner has access.
 const DIR: &str = "tickets";
 const NAME: &str = "key";
 const FORMAT: &str = "tenure ticket key 1";
-/// Our own file is a few lines; anything longer is not ours.
+/// The most bytes of a key file: ours has a few lines, so a longer file is not ours.
 const BYTES_MAX: u64 = 4_096;
 
-/// The key of this member in this life of its cluster.
+/// The signing key of this member, for one incarnation of its cluster.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// Nowhere, inside a test that has no disk.
+    /// The directory; none inside a test without a disk.
     dir: Option<PathBuf>,
     life: Lineage,
     current: Mutex<Arc<SigningKey>>,
 }
 
 impl Keys {
-    /// Reads the key of a member, or draws one: the first, one for another life of the cluster, or one in the place of
-    /// a key that others could read.
+    /// Reads the member's key, or draws a new one: if there is none yet, if the cluster was restored since, or if other
+    /// users could read the old one.
     pub(crate) fn open(data: &Path, life: &Lineage) -> io::Result<Self> {
         let dir = data.join(DIR);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
@@ -38,7 +38,7 @@ impl Keys {
         Ok(Self { dir: Some(dir), life: life.clone(), current: Mutex::new(Arc::new(key)) })
     }
 
-    /// A key that is nowhere but here.
+    /// A key that exists in memory only.
     #[cfg(feature = "virtual-time")]
     pub(crate) fn unkept(life: &Lineage) -> Self {
         let current = Mutex::new(Arc::new(SigningKey::draw()));
@@ -49,7 +49,7 @@ impl Keys {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Draws another key and forgets the one there was. It is on disk when this returns.
+    /// Draws a new key and drops the old one. The new key is on disk when this returns.
     pub(crate) fn renew(&self) -> io::Result<Arc<SigningKey>> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(match &self.dir {
@@ -68,16 +68,16 @@ fn read(path: &Path, life: &Lineage) -> io::Result<Option<SigningKey>> {
     };
     let mode = found.mode() & 0o777;
     let why = if mode & 0o077 != 0 {
-        format!("others could read it: its mode was {mode:o}")
+        format!("other users could read it: its mode was {mode:o}")
     } else if found.len() > BYTES_MAX {
         "it is too long".to_owned()
     } else {
         match parse(&fs::read_to_string(path)?, life) {
             Some(key) => return Ok(Some(key)),
-            None => "it is damaged, or of another life of the cluster".to_owned(),
+            None => "it is damaged, or the cluster was restored".to_owned(),
         }
     };
-    tracing::warn!(cause = why, "the key that signs tickets is replaced");
+    tracing::warn!(cause = why, "ticket signing key replaced");
     Ok(None)
 }
 
@@ -105,7 +105,7 @@ fn drawn(dir: &Path, life: &Lineage) -> io::Result<SigningKey> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // For its owner alone from the first byte on, whatever the process's mask is.
+    // Only the owner has access from the first byte on, whatever the umask of the process is.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;

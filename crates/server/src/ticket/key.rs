@@ -1,4 +1,4 @@
-//! With what does this member sign?
+//! Defines the Ed25519 keys that sign tickets, and their ids.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
-/// Bytes of a seed and of a public key.
+/// Bytes of a seed, and of a public key.
 pub(crate) const KEY_BYTES: usize = 32;
 
 /// A public key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct PublicKey(pub(crate) [u8; KEY_BYTES]);
 
-/// How a key is called: the thumbprint of RFC 7638, which is a hash of the key.
+/// The id of a key: its thumbprint of RFC 7638, which is a hash of the key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct KeyId(String);
 
-/// A key that signs. Its seed is shown to nobody but the file it is kept in.
+/// A key that signs. Its seed is written only to the file that keeps it.
 pub(crate) struct SigningKey {
     pair: Ed25519KeyPair,
     seed: [u8; KEY_BYTES],
@@ -27,14 +27,14 @@ pub(crate) struct SigningKey {
 }
 
 impl PublicKey {
-    /// Reads it as it is written.
+    /// Parses the text form.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok().map(Self)
     }
 
-    /// What it is called.
+    /// The id of the key.
     pub(crate) fn id(&self) -> KeyId {
-        // The required members in the order of their names, without blanks.
+        // RFC 7638 hashes the required members in the order of their names, without whitespace.
         let canonical = format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{self}"}}"#);
         KeyId(URL_SAFE_NO_PAD.encode(digest(&SHA256, canonical.as_bytes())))
     }
@@ -59,7 +59,7 @@ impl fmt::Display for KeyId {
 }
 
 impl SigningKey {
-    /// A key that nobody has.
+    /// Draws a new random key.
     pub(crate) fn draw() -> Self {
         let mut seed = [0; KEY_BYTES];
         getrandom::fill(&mut seed).expect("the system has randomness, or nothing here is safe");
@@ -73,12 +73,12 @@ impl SigningKey {
         Self { pair, seed, public, id: public.id() }
     }
 
-    /// What to keep, for nobody's eyes.
+    /// The seed as text, for the key file only.
     pub(super) fn secret(&self) -> String {
         URL_SAFE_NO_PAD.encode(self.seed)
     }
 
-    /// From what was kept, if it still belongs to this public key.
+    /// Restores a key from its file; none if the seed does not match the public key.
     pub(super) fn parse(secret: &str, public: &str) -> Option<Self> {
         let seed = URL_SAFE_NO_PAD.decode(secret).ok()?.try_into().ok()?;
         Some(Self::of_seed(seed)).filter(|key| Some(key.public) == PublicKey::parse(public))

@@ -1,8 +1,8 @@
-//! How does a holder prove to others that it was given a lock?
+//! Signs tickets, with which a holder proves to others that it was granted a lock.
 //!
-//! With a ticket: a compact JWT that names the grant, signed by the member that was asked, outside of `apply`, once a
-//! read that is not older than the question has shown the grant in force. The private key is a file of that member's
-//! and never leaves it; the public key is replicated, and nothing is signed before it is.
+//! A ticket is a compact JWT that names the grant. The member that receives the request signs it outside of `apply`,
+//! after a read no older than the request has shown that the grant is in force. The private key is a file of that
+//! member and never leaves it. The public key is replicated, and the member signs nothing before that.
 
 mod keep;
 mod key;
@@ -24,7 +24,7 @@ pub(crate) use overlap::retires_ms;
 pub(crate) use record::{Record, RecordKey, Records, is_record};
 pub(crate) use tend::tend;
 
-/// How long tickets of a retired key are still believed, if nobody says otherwise: longer than most locks are held.
+/// How long tickets of a retired key stay valid by default: longer than most locks are held.
 pub(crate) const OVERLAP_MS: u64 = 24 * 3_600 * 1_000;
 /// The longest overlap.
 pub(crate) const OVERLAP_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
@@ -36,7 +36,7 @@ struct Header<'a> {
     typ: &'a str,
 }
 
-/// Numbers of 64 bits are texts, because many JSON readers round large numbers.
+/// Numbers of 64 bits are strings, because many JSON readers round large numbers.
 #[derive(Serialize)]
 struct Claims<'a> {
     iss: &'a str,

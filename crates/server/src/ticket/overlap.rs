@@ -1,14 +1,14 @@
-//! Says when a key is taken out that is retired now.
+//! Computes when a retired key is removed from the set.
 //!
-//! The machine's clock stands still while nothing is written, and the entry that retires a key moves it by
-//! all the time since. So the clock is moved first, by an entry that does nothing else, and read then.
+//! The machine's clock stands still while nothing is written, and the entry that retires a key advances it by all the
+//! time since. So the caller first advances the clock with an entry that does nothing else, and then reads it.
 
-/// How long the entry that retires a key may take after the clock was read, without cost to the overlap.
+/// How long after the clock was read the entry that retires a key may be applied without shortening the overlap.
 const WRITTEN_WITHIN_MS: u64 = 1_000;
 
-/// When a key goes that is retired with this overlap, by a clock that was moved just before.
+/// The time at which a key that is retired now with this overlap is removed, by a clock that was advanced just before.
 pub(crate) fn retires_ms(clock_ms: u64, overlap_ms: u64) -> u64 {
-    // Without an overlap it goes at once.
+    // Without an overlap the key is removed at once.
     let late_ms = if overlap_ms == 0 { 0 } else { WRITTEN_WITHIN_MS };
     clock_ms.saturating_add(overlap_ms).saturating_add(late_ms)
 }

@@ -1,7 +1,7 @@
-//! Which public keys does the cluster know?
+//! Stores the public keys that verify tickets, as a replicated key of the cluster.
 //!
-//! They are replicated in one key of the cluster's own, one line each, so that a change of several is one write.
-//! Whoever writes says which revision it has read: of two that write at once, the second reads again.
+//! All public keys are lines of one replicated value, so that a change of several is one write. A writer states the
+//! revision it has read: of two concurrent writers, the second reads again.
 
 use std::fmt::Write as _;
 
@@ -16,38 +16,38 @@ use crate::edge::{Principal, encode};
 use tenure_node::directory;
 use tenure_node::{Incarnation, Lineage};
 
-/// Where they are.
+/// The name of the replicated key.
 const KEY: &str = "tenure/ticket-keys";
-/// More keys than members can have: what is read beyond is ignored.
+/// More keys than the members can have; further lines are ignored.
 const KEYS_MAX: usize = 1_024;
-/// Keys of one member that are being retired, at most.
+/// The most retiring keys of one member.
 const RETIRING_MAX: usize = 4;
 
 /// One public key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
-    /// Who signs with it.
+    /// The member that signs with it.
     pub(crate) member: MemberId,
-    /// In which life of the cluster.
+    /// The epoch and the incarnation of the cluster.
     epoch: Epoch,
     incarnation: Incarnation,
-    /// The key.
+    /// The public key.
     pub(crate) public: PublicKey,
-    /// When it is taken out, by the machine's clock; nothing while it is in use.
+    /// When the key is removed, by the machine's clock; none while it is in use.
     pub(crate) retires_ms: Option<u64>,
 }
 
-/// Which key of which member.
+/// A member and one of its public keys.
 pub(crate) type RecordKey = (MemberId, PublicKey);
 
-/// All of them, and when they were written.
+/// All records, and the revision at which they were written.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Records {
     all: Vec<Record>,
     written: Option<Revision>,
 }
 
-/// As many keys of the member are being retired as may be.
+/// The member already has the most retiring keys allowed.
 #[derive(Debug)]
 pub(crate) struct TooMany;
 
@@ -82,19 +82,19 @@ impl Record {
         self.retires_ms.is_some_and(|retires_ms| retires_ms <= clock_ms)
     }
 
-    /// Retired so long from now, unless it is sooner already.
+    /// Retires the key at this time, unless it retires sooner already.
     fn retire(&mut self, at_ms: u64) {
         self.retires_ms = Some(self.retires_ms.map_or(at_ms, |known| known.min(at_ms)));
     }
 }
 
-/// Whether a line says which key a member signs with.
+/// Whether a line is a valid record.
 pub(crate) fn is_record(line: &str) -> bool {
     Record::parse(line).is_some()
 }
 
 impl Records {
-    /// What the machine has.
+    /// Reads the records from the machine.
     pub(crate) fn read(machine: &Machine) -> Self {
         let Some(key) = machine.key(KEY) else { return Self::default() };
         let text = str::from_utf8(&key.value).unwrap_or_default();
@@ -102,7 +102,7 @@ impl Records {
         Self { all, written: Some(key.modified) }
     }
 
-    /// Those that verify tickets of this life of the cluster.
+    /// The records whose keys verify tickets of this incarnation of the cluster.
     pub(crate) fn good(&self, life: &Lineage, clock_ms: u64) -> impl Iterator<Item = &Record> {
         self.all.iter().filter(move |record| record.is_of(life) && !record.is_due(clock_ms))
     }
@@ -113,7 +113,7 @@ impl Records {
         self.all.iter().any(|record| record.key() == (member, public) && current(record))
     }
 
-    /// The same with a key that its member signs with from now on; its other keys are retired at that moment.
+    /// The records with a key that its member signs with from now on; the member's other keys retire at `retires_ms`.
     pub(crate) fn with(
         mut self,
         life: &Lineage,
@@ -134,8 +134,7 @@ impl Records {
         Ok(self)
     }
 
-    /// The same without what is over, and with the keys of those who are members no more on their way out; nothing if
-    /// that changes nothing.
+    /// The records without those that are over, and with the keys of removed members retiring; none if nothing changes.
     pub(crate) fn tended(
         &self,
         life: &Lineage,
@@ -151,7 +150,7 @@ impl Records {
         (all != self.all).then_some(Self { all, written: self.written })
     }
 
-    /// The command that writes them, if nobody has written since they were read.
+    /// The command that writes the records, unless another writer has written since they were read.
     pub(crate) fn write(&self) -> Bytes {
         let mut text = String::new();
         for Record { member, epoch, incarnation, public, retires_ms } in &self.all {
@@ -192,7 +191,7 @@ mod tests {
         assert_eq!(ids(&records, &life(1), 1_000), [(2, 2), (1, 3)]);
         assert!(records.signs(&life(1), key(1, 3)) && records.signs(&life(1), key(2, 2)));
         assert!(!records.signs(&life(1), key(1, 1)), "a key that retires signs nothing more");
-        // Sooner is possible, later is not.
+        // A retirement can be moved forward, not back.
         let later = records.clone().with(&life(1), key(1, 4), 5_000, 100).unwrap();
         assert_eq!(ids(&later, &life(1), 1_000), [(2, 2), (1, 3), (1, 4)]);
         let now = records.with(&life(1), key(1, 4), 100, 100).unwrap();

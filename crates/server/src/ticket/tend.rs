@@ -1,6 +1,6 @@
-//! When is a retired key taken out of the set?
+//! Removes retired keys from the set, on the leader.
 //!
-//! Whoever leads sees to it: keys whose overlap is over go, and those of members that were removed begin theirs.
+//! The leader removes the keys whose overlap is over, and starts the overlap for the keys of removed members.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tenure_raft::Replica;
 use super::{OVERLAP_MS, Record, RecordKey, Records, retires_ms};
 use crate::edge::{Edge, WITHIN};
 
-/// Between two looks.
+/// The time between two checks.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Looks after the keys for as long as the member runs.
+/// Tends the keys as long as the member runs.
 pub(crate) async fn tend(edge: Edge) {
     // The machine's clock stands still while nothing is written, so the time is counted here as well.
     let mut over_us: BTreeMap<RecordKey, u64> = BTreeMap::new();
@@ -46,7 +46,7 @@ pub(crate) async fn tend(edge: Edge) {
         let is_member = |id| members.contains(id);
         let starts = records.tended(life, is_member, clock_ms, |_| false).is_some();
         let clock_ms = match starts {
-            // Keys begin their overlap: it counts from now, not from the last thing that was written.
+            // Keys start their overlap: it counts from now, not from the last write.
             true => {
                 if edge.move_clock(WITHIN).await.is_err() {
                     continue;
@@ -59,10 +59,10 @@ pub(crate) async fn tend(edge: Edge) {
         };
         let until_ms = retires_ms(clock_ms, OVERLAP_MS);
         let Some(tended) = records.tended(life, is_member, until_ms, is_over) else { continue };
-        // Somebody else may have written, or lead: then there is a next time.
+        // Another member may have written or may lead now; then the next round tries again.
         if edge.write_keys(&tended, WITHIN).await.is_ok() {
             let count = tended.good(life, clock_ms).count();
-            tracing::info!(keys = count, "keys that sign tickets were retired");
+            tracing::info!(keys = count, "ticket signing keys retired or removed");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How does somebody without a runtime reach a member's doors?
+//! Connects to a member's APIs with blocking I/O, in plain text or over TLS.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -9,10 +9,10 @@ use rustls::{ClientConnection, StreamOwned};
 
 use super::Trust;
 
-/// How long it may take to be let in.
+/// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A connection to a member, in plain or under TLS.
+/// A connection to a member, in plain text or over TLS.
 pub struct Dialled(Way);
 
 enum Way {
@@ -21,7 +21,8 @@ enum Way {
 }
 
 impl Dialled {
-    /// Connects to `host:port`, and gives every answer so long. The member's certificate must name the host.
+    /// Connects to `host:port`. Each read and write may take at most `answer`. The member's certificate must name the
+    /// host.
     pub fn dial(address: &str, trust: Option<&Trust>, answer: Duration) -> io::Result<Self> {
         let stream = connect(address, answer)?;
         let Some(trust) = trust else { return Ok(Self(Way::Plain(stream))) };
@@ -57,7 +58,7 @@ impl Write for Dialled {
     }
 }
 
-/// Whom the certificate at `host:port` must name.
+/// The name that the certificate at `host:port` must contain.
 pub(crate) fn host_of(address: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned())

@@ -1,4 +1,4 @@
-//! How do files become configurations?
+//! Builds the TLS configurations from the certificate files.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use super::verify::{self, Authority, dns_names};
 use super::{Files, Members, TlsError};
 
-/// What the public port speaks, best first.
+/// The protocols of the public port, best first.
 const DOORS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Everything made from one reading of the files.
+/// The configurations made from one reading of the files.
 pub(super) struct Configs {
     pub(super) members: Option<Members>,
     pub(super) clients: Arc<ServerConfig>,
@@ -35,7 +35,7 @@ pub(super) fn configs(files: &Files) -> Result<Configs, TlsError> {
     Ok(Configs { members, clients, names })
 }
 
-/// What this member shows.
+/// This member's certificate and key.
 struct Own<'a> {
     files: &'a Files,
     provider: Arc<CryptoProvider>,
@@ -62,8 +62,7 @@ impl Own<'_> {
             .with_client_cert_verifier(verifier)
             .with_single_cert(self.chain.clone(), self.key.clone_key())
             .map_err(|why| self.pair(why))?;
-        // A link lives for days: nothing is gained by resuming one, and the certificate is looked at
-        // whenever a new one begins.
+        // A link lives for days, so session resumption gains nothing, and every new link must check the certificate.
         server.send_tls13_tickets = 0;
         let mut client = ClientConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -85,8 +84,8 @@ impl Own<'_> {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let roots = authority(path)?;
-                // Who shows none comes in as far as the threshold, where it can be told why no further: the alert
-                // of a handshake reaches few people.
+                // A client without a certificate completes the handshake; the request filter then rejects it with a
+                // reason, because few people see the alert of a failed handshake.
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone())
                         .allow_unauthenticated()
@@ -109,7 +108,7 @@ impl Own<'_> {
     }
 }
 
-/// Believes servers that an authority signed, and shows a certificate of its own if it has one.
+/// Trusts servers whose certificates the authority signed, and presents a client certificate if there is one.
 pub(super) fn trust(ca: &Path, own: Option<(&Path, &Path)>) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let unusable = |path: &Path, why: rustls::Error| TlsError::Authority {

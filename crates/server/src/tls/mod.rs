@@ -1,9 +1,9 @@
-//! Which certificates does a member show, and whom does it believe?
+//! Loads the certificates that a member presents and trusts, and reloads them when the files change.
 //!
-//! Members know each other by certificates of their own authority: both ends show one, and it must
-//! name the member that speaks. Clients see the same certificate at the public port. The files are
-//! read again when they change, so that a certificate is replaced without a restart; what cannot be
-//! used then is said once, and what was in force stays in force.
+//! Members authenticate each other with certificates of their own authority: both ends present one, and it must name
+//! the member that presents it. Clients see the same certificate at the public port. The files are read again when they
+//! change, so that a certificate is replaced without a restart. New files that cannot be used are reported once, and
+//! the previous certificates stay in force.
 
 mod dial;
 mod load;
@@ -20,16 +20,16 @@ pub use dial::Dialled;
 pub(crate) use dial::host_of;
 pub(crate) use verify::dns_names;
 
-/// Where the certificates are.
+/// The paths of the certificates and keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Files {
-    /// This member's certificate, and those between it and the authority.
+    /// This member's certificate, and the intermediate ones up to the authority.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Who signs the certificates of clients; without it they need none.
+    /// The authority that signs the certificates of clients; without it they need none.
     pub client_ca: Option<PathBuf>,
-    /// Who signs the certificates of members; without it members talk in plain.
+    /// The authority that signs the certificates of members; without it members connect in plain text.
     pub member_ca: Option<PathBuf>,
 }
 
@@ -39,13 +39,13 @@ pub struct Tls {
     loaded: Mutex<Loaded>,
 }
 
-/// What somebody who dials a member believes, and shows.
+/// What a client that dials a member trusts, and the certificate it presents.
 pub struct Trust {
     config: Arc<ClientConfig>,
 }
 
 impl Trust {
-    /// Believes members whose certificates `ca` signed; shows a certificate, with its key, if there is one.
+    /// Trusts members whose certificates `ca` signed; presents the certificate of `own`, with its key, if given.
     pub fn load(ca: &Path, own: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
         Ok(Self { config: Arc::new(load::trust(ca, own)?) })
     }
@@ -54,7 +54,7 @@ impl Trust {
         self.config.clone()
     }
 
-    /// The same, for those who speak HTTP/2.
+    /// The same configuration for HTTP/2.
     pub(crate) fn http2(&self) -> Arc<ClientConfig> {
         let mut config = ClientConfig::clone(&self.config);
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -62,76 +62,76 @@ impl Trust {
     }
 }
 
-/// Both ends of a connection between members.
+/// The configurations for both ends of a connection between members.
 #[derive(Clone)]
 pub struct Members {
-    /// For those who dial.
+    /// For the end that dials.
     pub client: Arc<ClientConfig>,
-    /// For those who are dialled.
+    /// For the end that accepts.
     pub server: Arc<ServerConfig>,
 }
 
-/// Why certificates cannot be used.
+/// The reason certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read {path:?}")]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file does not contain what it should.
     #[error("{path:?} holds no {what}")]
     Holds {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The expected contents.
         what: &'static str,
     },
-    /// The key is not that of the certificate, or either is of no use.
+    /// The key does not belong to the certificate, or one of them cannot be used.
     #[error("the key {key:?} and the certificate {cert:?} cannot be used together: {why}")]
     Pair {
         /// The certificate.
         cert: PathBuf,
         /// The key.
         key: PathBuf,
-        /// In the library's words.
+        /// The error of the TLS library.
         why: rustls::Error,
     },
     /// The authority cannot be used.
     #[error("{path:?} cannot be used as an authority: {why}")]
     Authority {
-        /// Its file.
+        /// The authority's file.
         path: PathBuf,
-        /// In the library's words.
+        /// The error of the TLS library.
         why: String,
     },
-    /// Other members would not believe this one.
+    /// Other members would not trust this member's certificate.
     #[error("the certificate {cert:?} would be refused by other members: {why}")]
     Unbelieved {
-        /// It.
+        /// The certificate.
         cert: PathBuf,
-        /// In the library's words.
+        /// The error of the TLS library.
         why: rustls::Error,
     },
-    /// The certificate is somebody else's.
+    /// The certificate does not name this member.
     #[error("the certificate {cert:?} names {named}, not this member, `{name}`")]
     Unnamed {
-        /// It.
+        /// The certificate.
         cert: PathBuf,
-        /// Those it names.
+        /// The names in the certificate.
         named: String,
-        /// This member.
+        /// This member's name.
         name: String,
     },
 }
 
 impl TlsError {
-    /// What to do next.
+    /// The next step for the operator.
     pub fn advice(&self) -> &'static str {
         match self {
             Self::Read { .. } => "another path, or letting this user read it",
@@ -146,12 +146,12 @@ impl TlsError {
 
 struct Loaded {
     seen: Seen,
-    /// Files that could not be used, so that it is said once.
+    /// The files that could not be used, so that the warning is logged once.
     refused: Option<Seen>,
     now: load::Configs,
 }
 
-/// What tells a file from the one that was there before.
+/// Identifies the version of each file: its modification time and length.
 type Seen = Vec<Option<(std::time::SystemTime, u64)>>;
 
 impl Tls {
@@ -162,12 +162,14 @@ impl Tls {
         Ok(Self { files, loaded: Mutex::new(Loaded { seen, refused: None, now }) })
     }
 
-    /// For connections between members: certificates on both ends. Nothing if they talk in plain.
+    /// The configurations for connections between members, with certificates on both ends. None if members connect in
+    /// plain text.
     pub fn members(&self) -> Option<Members> {
         self.newest(|now| now.members.clone())
     }
 
-    /// For the public port: who shows a certificate must have it from the authority for clients, if one is set.
+    /// The configuration for the public port: a client certificate, if presented, must come from the authority for
+    /// clients, if one is set.
     pub fn clients(&self) -> Arc<ServerConfig> {
         self.newest(|now| now.clients.clone())
     }
@@ -177,12 +179,12 @@ impl Tls {
         self.files.client_ca.is_some()
     }
 
-    /// Whether members talk under certificates.
+    /// Whether members connect over TLS.
     pub(crate) fn covers_members(&self) -> bool {
         self.files.member_ca.is_some()
     }
 
-    /// Whether other members will take this one for `name`.
+    /// Checks that other members will accept this one as `name`.
     pub(crate) fn check_name(&self, name: &str) -> Result<(), TlsError> {
         if !self.covers_members() {
             return Ok(());
@@ -201,7 +203,7 @@ impl Tls {
         if seen != loaded.seen && loaded.refused.as_ref() != Some(&seen) {
             match load::configs(&self.files) {
                 Ok(now) => {
-                    tracing::info!(cert = %shown(&self.files), "certificates were read again");
+                    tracing::info!(cert = %shown(&self.files), "certificates reloaded");
                     *loaded = Loaded { seen, refused: None, now };
                 }
                 Err(error) => {
@@ -215,13 +217,13 @@ impl Tls {
     }
 }
 
-/// Whether a certificate with these names speaks for a member: one of them is its name, letter for
-/// letter but for case. A wildcard names nobody.
+/// Whether a certificate with these names identifies a member: one of them equals its name, ignoring case. A wildcard
+/// identifies no member.
 pub(crate) fn is_named(names: &[String], name: &str) -> bool {
     names.iter().any(|named| named.eq_ignore_ascii_case(name))
 }
 
-/// Names for people.
+/// Formats names for people.
 pub(crate) fn listed(names: &[String]) -> String {
     match names {
         [] => "nobody".to_owned(),

@@ -1,8 +1,8 @@
-//! Is a certificate of our authority, and whom does it name?
+//! Verifies that a certificate comes from our authority, and reads the names in it.
 //!
-//! Members dial addresses, which say nothing about who lives there: what counts is the member's name
-//! in the certificate, and only the caller knows which it must be. So the handshake checks the chain
-//! and the key, and the names are compared when it is over, on both ends alike.
+//! Members dial addresses, which do not identify a member: what counts is the member's name in the certificate, and
+//! only the caller knows which name to expect. So the handshake checks the chain and the key, and both ends compare the
+//! names when it is over.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// Believes whoever has a certificate of the authority.
+/// Trusts every server that has a certificate of the authority.
 #[derive(Debug)]
 pub(super) struct Authority {
     pub(super) roots: Arc<RootCertStore>,
@@ -64,7 +64,7 @@ impl ServerCertVerifier for Authority {
     }
 }
 
-/// Whether a chain of ours would be believed by somebody with these roots, now.
+/// Whether a peer with these roots would trust our chain now.
 pub(super) fn chain(
     roots: &RootCertStore,
     chain: &[CertificateDer<'static>],
@@ -75,7 +75,7 @@ pub(super) fn chain(
     verify_server_cert_signed_by_trust_anchor(&parsed, roots, &chain[1..], now, algorithms.all)
 }
 
-/// The host names in a certificate; none in one that cannot be read.
+/// The host names in a certificate; none if it cannot be parsed.
 pub(crate) fn dns_names(cert: &CertificateDer<'_>) -> Vec<String> {
     let Ok(parsed) = webpki::EndEntityCert::try_from(cert) else { return Vec::new() };
     parsed.valid_dns_names().map(str::to_owned).collect()

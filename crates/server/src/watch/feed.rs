@@ -1,7 +1,7 @@
-//! How does what a turn added get from the loop to the hub?
+//! Passes the records of each turn from the event loop to the hub.
 //!
-//! The loop copies the turn's records once and leaves them here, and with those who count; it decodes nothing, and
-//! waits for nobody: the hub holds the lock only to take what is there.
+//! The event loop copies the turn's records once and leaves the copy here and with the metrics. It decodes nothing and
+//! does not wait: the hub holds the lock only to take the records.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,14 +10,14 @@ use tenure_core::{Machine, Most, Records};
 use tenure_types::Revision;
 use tokio::sync::Notify;
 
-/// What the loop copies in one turn, at most: some tens of microseconds. A turn that adds more, and a
-/// snapshot that is installed, leave a gap, which the hub's watches read from the history themselves.
+/// The most that the event loop copies in one turn: some tens of microseconds. A turn that adds more, and an installed
+/// snapshot, leave a gap; the hub's watches read its revisions from the history themselves.
 const TURN: Most = Most { revisions: 16_384, bytes: 1024 * 1024 };
 
-/// What may wait for the hub, at most; beyond, it is given up and leaves a gap.
+/// The most bytes that may wait for the hub; records beyond that are dropped and leave a gap.
 const WAITING_BYTES: usize = 4 * 1024 * 1024;
 
-/// The place where the loop leaves records for the hub.
+/// The queue in which the event loop leaves records for the hub.
 #[derive(Default)]
 pub(crate) struct Feed {
     watches: AtomicUsize,
@@ -25,23 +25,23 @@ pub(crate) struct Feed {
     news: Notify,
 }
 
-/// What the loop has left.
+/// The records that the event loop has left.
 #[derive(Default)]
 pub(super) struct Left {
-    /// Consecutive parts of the history, each after the other or after a gap.
+    /// Consecutive parts of the history, each directly after the one before or after a gap.
     pub(super) parts: Vec<Arc<Records>>,
-    /// The revision after the newest one that was given up.
+    /// The revision after the newest one that was dropped.
     pub(super) given_up: Option<Revision>,
-    /// The loop has ended.
+    /// Whether the event loop has ended.
     pub(super) closed: bool,
     bytes: usize,
-    /// A hub takes from here.
+    /// Whether a hub takes from here.
     taken: bool,
 }
 
 impl Feed {
-    /// Leaves what was added after `told` and moves it on; shows it to those who count, if any. Called by the
-    /// loop, once per turn.
+    /// Leaves the records after `told` and advances it; passes them to `counted`, if given. The event loop calls this
+    /// once per turn.
     pub(crate) fn offer(
         &self,
         told: &mut Revision,
@@ -53,8 +53,8 @@ impl Feed {
             return;
         }
         *told = machine.revision();
-        // A watch counts itself before it first asks the machine anything, and is answered by this
-        // very thread: whatever it was not shown then is offered after this sees it.
+        // A watch registers itself before its first query of the machine, and this thread answers that query. So every
+        // record that the answer lacked is offered after this load sees the watch.
         let watched = self.watches.load(Ordering::SeqCst) > 0;
         if !watched && counted.is_none() {
             return;
@@ -82,18 +82,18 @@ impl Feed {
         self.news.notify_one();
     }
 
-    /// Nothing will be offered any more.
+    /// Declares that no records follow.
     pub(crate) fn close(&self) {
         self.left().closed = true;
         self.news.notify_one();
     }
 
-    /// Counts a watch.
+    /// Registers a watch.
     pub(super) fn enter(&self) {
         self.watches.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Does not count a watch any more.
+    /// Unregisters a watch.
     pub(super) fn leave(&self) {
         self.watches.fetch_sub(1, Ordering::SeqCst);
     }
@@ -102,7 +102,7 @@ impl Feed {
         self.watches.load(Ordering::SeqCst)
     }
 
-    /// Makes the caller the one who takes; `false` if there is one.
+    /// Registers the caller as the only hub; `false` if there already is one.
     pub(super) fn adopt(&self) -> bool {
         !std::mem::replace(&mut self.left().taken, true)
     }

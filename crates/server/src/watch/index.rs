@@ -1,7 +1,7 @@
-//! Who watches what?
+//! Finds the watches that an event concerns.
 //!
-//! Watches with the same filter are a group. Groups are found by the name of what an event is about:
-//! one search among exact names, and a walk through those prefixes that the name begins with.
+//! Watches with the same filter form a group. Groups are found by the name that an event concerns: one lookup among
+//! exact names, and a walk through the prefixes that the name begins with.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,20 +12,20 @@ use tenure_core::Record;
 use super::shared::{Gathered, OwnedFilter, Shared};
 use super::slot::Slot;
 
-/// Which group, and where in it.
+/// The position of a watch: its group, and its number in the group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Seat {
     pub(super) group: usize,
     at: usize,
 }
 
-/// All watches, by what they watch.
+/// All watches, by filter.
 #[derive(Default)]
 pub(super) struct Index {
-    /// A group keeps its number while it has members.
+    /// A group keeps its number while it has watches.
     groups: Vec<Option<Group>>,
     free: Vec<usize>,
-    /// Without and with previous values.
+    /// The groups without and with previous values.
     names: [Names; 2],
 }
 
@@ -39,14 +39,14 @@ struct Names {
 struct Group {
     filter: OwnedFilter,
     previous: bool,
-    /// A watch keeps its number: those after it are served by number while others come and go.
+    /// A watch keeps its number: the hub serves a group by number while watches come and go.
     slots: Vec<Option<Arc<Slot>>>,
     free: Vec<usize>,
     len: usize,
 }
 
 impl Index {
-    /// Takes a watch in.
+    /// Adds a watch.
     pub(super) fn add(&mut self, filter: &OwnedFilter, previous: bool, slot: Arc<Slot>) -> Seat {
         let number = match self.find(filter, previous) {
             Some(number) => number,
@@ -62,7 +62,7 @@ impl Index {
         Seat { group: number, at }
     }
 
-    /// Lets a watch go.
+    /// Removes a watch.
     pub(super) fn remove(&mut self, seat: Seat) {
         let place = &mut self.groups[seat.group];
         let Some(group) = place else { return };
@@ -84,7 +84,7 @@ impl Index {
         self.free.push(seat.group);
     }
 
-    /// Some watches of a group, and where to go on; nothing when there are no more.
+    /// Up to `max` watches of a group, and the number to go on from; none when there are no more.
     pub(super) fn some(
         &self,
         group: usize,
@@ -102,7 +102,7 @@ impl Index {
         self.groups.iter().flatten().flat_map(|group| group.slots.iter().flatten())
     }
 
-    /// What each group sees of a record.
+    /// The events of a record, by the group that they concern.
     pub(super) fn split(&self, record: Record<'_>) -> Vec<(usize, Arc<Shared>)> {
         let mut seen: BTreeMap<usize, Gathered> = BTreeMap::new();
         for recorded in record.events() {
@@ -144,13 +144,13 @@ impl Index {
 }
 
 impl Names {
-    /// Calls `with` for every group that sees an event of this name.
+    /// Calls `with` for every group that an event with this name concerns.
     fn each(&self, name: Option<&str>, mut with: impl FnMut(usize)) {
         self.all.into_iter().for_each(&mut with);
         let Some(name) = name else { return };
         self.exact.get(name).copied().into_iter().for_each(&mut with);
-        // The largest prefix that is not after the name, again and again with less of the name: a
-        // prefix of the name that is longer than what the two share would have been found before.
+        // Search for the largest prefix that does not sort after the name, again and again with less of the name. A
+        // prefix of the name that is longer than the part both share would have been found before.
         let mut left = name.as_bytes();
         while let Some((prefix, group)) = last_not_after(&self.prefix, left) {
             let shared = prefix.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
@@ -165,9 +165,9 @@ impl Names {
     }
 }
 
-/// The greatest key that is not after these bytes, which may end inside a character.
+/// The greatest key that does not sort after these bytes, which may end inside a character.
 fn last_not_after<'a>(map: &'a BTreeMap<String, usize>, bytes: &[u8]) -> Option<(&'a str, usize)> {
-    // A key that ends where a character is cut cannot be a prefix of a name: whole ones are enough.
+    // A key that ends inside a cut character cannot be a prefix of a name, so whole characters are enough.
     let whole = match str::from_utf8(bytes) {
         Ok(whole) => whole,
         Err(cut) => str::from_utf8(&bytes[..cut.valid_up_to()]).unwrap_or_default(),

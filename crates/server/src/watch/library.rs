@@ -1,8 +1,8 @@
-//! How do watches ask the machine without holding up the loop?
+//! Reads the history and the newest revision from the machine for all watches, without delaying the event loop.
 //!
-//! One task asks for all of them: those who want the same share an answer, and only a few parts of
-//! the history are on their way at a time. It never waits for a watch, so one that nobody polls holds
-//! nothing that others need.
+//! One task asks for all watches: watches that want the same part share an answer, and only a few parts of the history
+//! are in flight at a time. The task never waits for a watch, so a watch that is not polled holds nothing that others
+//! need.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,41 +17,42 @@ use tokio::time::sleep;
 
 use crate::member::{Event, Member, NotTaken};
 
-/// What is read from the history at once: the loop copies it, in some tens of microseconds.
+/// The most that is read from the history at once: the event loop copies it in some tens of microseconds.
 const PART: Most = Most { revisions: 1_024, bytes: 256 * 1024 };
 
-/// How many parts may be on their way at the same time: so many, at most, are copied in one turn.
+/// The most parts in flight at the same time, and so the most that are copied in one turn.
 const PARTS: usize = 4;
 
 /// How long a quorum may take to confirm the leader before a watch asks again.
 const WITHIN: Duration = Duration::from_secs(2);
-/// Before an inbox that is full is tried again.
+/// The pause before the next attempt when the inbox is full.
 const FULL: Duration = Duration::from_millis(1);
 
-/// What a watch wants to know. It has one question on its way at most.
+/// A query of a watch. A watch has at most one in flight.
 pub(super) enum Ask {
     /// A part of the history, from a revision on.
     Part(Revision, oneshot::Sender<Part>),
-    /// The newest revision, not older than now. Not answered if no quorum confirms it.
+    /// The newest revision, no older than now. Stays unanswered if no quorum confirms it.
     Now(oneshot::Sender<Revision>),
 }
 
-/// A part of the history, shared by all who wanted it.
+/// A part of the history, shared by all watches that asked for it.
 pub(super) type Part = Result<Arc<Records>, Compacted>;
 
 /// The member has ended.
 struct Ended;
 
-/// What was asked for and not yet passed on.
+/// Queries not yet passed on.
 #[derive(Default)]
 struct Wanted {
     parts: BTreeMap<Revision, Vec<oneshot::Sender<Part>>>,
     now: Vec<oneshot::Sender<Revision>>,
-    /// Parts are taken upwards from here and then from the oldest again, so that each has its turn.
+    /// The revision of the next part to read. Parts are taken upwards from here and then from the oldest again, so that
+    /// each has its turn.
     at: Revision,
 }
 
-/// Asks for everyone until nobody is left or the member ends.
+/// Asks for all watches until none is left or the member ends.
 pub(super) async fn run(member: Member, mut asks: UnboundedReceiver<Ask>) {
     let under_way = Arc::new(Semaphore::new(PARTS));
     let mut wanted = Wanted::default();
@@ -92,7 +93,7 @@ impl Wanted {
 }
 
 async fn ask_now(member: &Member, to: Vec<oneshot::Sender<Revision>>) -> Result<(), Ended> {
-    // A read that fails drops the senders, and each watch asks again.
+    // A failed read drops the senders, and each watch asks again.
     let question = Box::new(move |machine: Result<&Machine, Failure>| {
         if let Ok(machine) = machine {
             let revision = machine.revision();

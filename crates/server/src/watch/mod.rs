@@ -1,16 +1,15 @@
-//! How do those who watch hear of every event, once and in order?
+//! Delivers every event to each watch, once and in order.
 //!
 //! ```text
-//! loop ──once per turn──► Feed ──► hub's task ──► groups ──► buffer of each watch ──► Watch::next
-//!   ▲                                                                                     │
-//!   └──────────── bounded parts of the history, while a watch is behind ──────────────────┘
+//! event loop ─once per turn─► Feed ──► hub's task ──► groups ──► buffer of each watch ──► Watch::next
+//!      ▲                                                                                       │
+//!      └──────────────── bounded parts of the history, while a watch is behind ────────────────┘
 //! ```
 //!
-//! A watch is a cursor: the next revision. It reads the history until there is nothing newer, then
-//! joins the hub's stream at its cursor; whatever the hub cannot give it — because a turn was too
-//! large, a snapshot was installed, or its buffer was full — it reads from the history again, from the
-//! same cursor. So there is one rule for a start in the past, a jump and a slow reader: below the floor
-//! the answer is [`Step::Compacted`], else it goes on.
+//! A watch is a cursor: the next revision. It reads the history until there is nothing newer, then joins the hub's
+//! stream at its cursor. When the hub cannot deliver something, because a turn was too large, a snapshot was installed,
+//! or the watch's buffer was full, the watch reads the history again from the same cursor. So one rule covers a start
+//! in the past, a jump and a slow reader: below the floor the answer is [`Step::Compacted`], else it goes on.
 //!
 //! Start reading at [`Hub::watch`], then `reader.rs` and `serve.rs`.
 
@@ -40,24 +39,24 @@ use crate::member::Member;
 use index::Index;
 use library::Ask;
 
-/// A watch whose buffer is full is not waited for once nothing was taken from it for so long.
+/// How long nothing may be taken from a watch's full buffer before the watch is ended, by default.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where a watch starts.
+/// The revision at which a watch starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
     /// After everything that was acknowledged before; see [`Watch::started`].
     Now,
-    /// At this revision. One that the member has not reached is waited for.
+    /// At this revision. If the member has not reached it, the watch waits.
     From(Revision),
 }
 
-/// What a watch may choose.
+/// The options of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// A mark of progress whenever nothing was handed out for so long.
+    /// The time without any step after which the watch reports its progress.
     pub progress: Option<Duration>,
-    /// Whether events carry what was there before.
+    /// Whether events carry the previous value.
     pub previous: bool,
     /// How long a full buffer may stay untouched before the watch is ended as too slow.
     pub patience: Duration,
@@ -69,14 +68,14 @@ impl Default for Options {
     }
 }
 
-/// Figures of a hub.
+/// The metrics of a hub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figures {
-    /// How many watches there are.
+    /// The number of watches.
     pub watches: usize,
-    /// How many revisions the last of them is behind.
+    /// How many revisions the slowest watch is behind.
     pub lag_worst: u64,
-    /// How many were ended because they were too slow.
+    /// The number of watches ended because they were too slow.
     pub slow: u64,
 }
 
@@ -90,19 +89,19 @@ struct Inner {
     member: Member,
     stage: Mutex<Stage>,
     slow: AtomicU64,
-    /// To the one who asks the machine for all.
+    /// The queries to the task that asks the machine for all watches.
     asks: UnboundedSender<Ask>,
 }
 
-/// What the hub's task and those who come and go share.
+/// The state that the hub's task and the watches share.
 #[derive(Default)]
 struct Stage {
     index: Index,
-    /// The revision that is next to be served: whoever joins gets it and all after it.
+    /// The next revision to be served: a watch that joins gets it and all after it.
     next: Revision,
-    /// Everything before this is in the buffers of all who are live.
+    /// Everything before this revision is in the buffers of all live watches.
     served: Revision,
-    /// What was served last, one part after the other, for those who join a little late.
+    /// The parts that were served last, in order, for watches that join a little late.
     recent: VecDeque<Arc<Records>>,
     recent_bytes: usize,
     closed: bool,
@@ -113,10 +112,10 @@ impl Hub {
     ///
     /// # Panics
     ///
-    /// If it already has one.
+    /// If the member already has one.
     pub fn start(member: Member, runtime: &Handle) -> Self {
         assert!(member.feed().adopt(), "a member has one hub");
-        // One question per watch at most, so watches bound it.
+        // Each watch has at most one query in flight, so the number of watches bounds the channel.
         let (asks, asked) = unbounded_channel();
         let inner =
             Arc::new(Inner { member, stage: Mutex::default(), slow: AtomicU64::new(0), asks });
@@ -125,12 +124,12 @@ impl Hub {
         Self { inner }
     }
 
-    /// Starts a watch. Nothing happens before it is first asked for a step.
+    /// Creates a watch. It does nothing before its first step is requested.
     pub fn watch(&self, filter: OwnedFilter, start: Start, options: Options) -> Watch {
         Watch::new(self.inner.clone(), filter, start, options)
     }
 
-    /// What can be shown of it.
+    /// The current metrics.
     pub fn figures(&self) -> Figures {
         let stage = self.inner.stage();
         let newest = Revision(stage.next.0.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! What does the one who watches see?
+//! Steps a watch through the history and the hub's stream.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use super::shared::{OwnedFilter, Shared, admitted};
 use super::slot::{At, Found, Slot};
 use super::{Inner, Options, Start};
 
-/// Between two attempts to learn which revision now is, while nobody leads.
+/// The pause between two attempts to learn the newest revision, while there is no leader.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The next thing a watch has to say.
+/// The next item of a watch.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// The events of one revision.
     Batch(Arc<Shared>),
-    /// Every event up to this revision was handed out.
+    /// Every event up to this revision was delivered.
     Progress(Revision),
-    /// The revision that is next is older than the history. The watch has ended.
+    /// The next revision is older than the history. The watch has ended.
     Compacted {
-        /// The oldest revision that can be watched from.
+        /// The oldest revision that a watch can start from.
         floor: Revision,
     },
-    /// Too much waited for too long. The watch has ended.
+    /// Too much waited in the buffer for too long. The watch has ended.
     SlowConsumer {
-        /// Where to go on: everything before it was handed out.
+        /// The revision to resume at: everything before it was delivered.
         resume: Revision,
     },
     /// The member has ended.
@@ -46,13 +46,13 @@ pub struct Watch {
     seat: Seat,
     filter: OwnedFilter,
     options: Options,
-    /// Read from the history and older than anything in the buffer.
+    /// Batches read from the history, older than anything in the buffer.
     read: VecDeque<Arc<Shared>>,
-    /// A question on its way; kept, so that giving up a `next` loses nothing.
+    /// A query in flight. It is kept here, so that cancelling a `next` loses nothing.
     looking: Option<oneshot::Receiver<Part>>,
     reading: Option<oneshot::Receiver<Revision>>,
     started: Option<Revision>,
-    /// The member is known to have everything before this.
+    /// The member is known to have everything before this revision.
     known: Revision,
     mark_at: Option<Instant>,
     end: Option<Step>,
@@ -74,7 +74,7 @@ impl Watch {
         };
         let patience_us = u64::try_from(options.patience.as_micros()).unwrap_or(u64::MAX);
         let slot = Arc::new(Slot::new(at, patience_us));
-        // First of all: from now on the loop offers what it applies.
+        // Register first: from now on the event loop offers the records it applies.
         inner.member.feed().enter();
         let mut stage = inner.stage();
         if stage.closed {
@@ -100,9 +100,9 @@ impl Watch {
         watch
     }
 
-    /// The revision that it starts at, once that is known: every event from it on is handed out, and
-    /// none before. For [`Start::Now`] it is fixed by a read that begins when this or
-    /// [`next`](Self::next) is first awaited, so nothing that was acknowledged before is handed out.
+    /// The revision at which the watch starts, once it is known: every event from it on is delivered, and none before.
+    /// For [`Start::Now`] a read fixes it. The read begins when this or [`next`](Self::next) is first awaited, so
+    /// nothing acknowledged before is delivered.
     pub async fn started(&mut self) -> Option<Revision> {
         if self.started.is_none() && self.start().await.is_err() {
             self.end = Some(Step::Closed);
@@ -110,8 +110,8 @@ impl Watch {
         self.started
     }
 
-    /// The next step. Giving up waiting for it loses nothing. After a step that ends the watch there
-    /// is no other.
+    /// The next step. Cancelling the wait loses nothing. After a step that ends the watch, the same step is returned
+    /// again.
     pub async fn next(&mut self) -> Step {
         if let Some(end) = &self.end {
             return end.clone();
@@ -124,13 +124,12 @@ impl Watch {
         step
     }
 
-    /// The revision up to which every event was handed out, if that can be told now: there is nothing
-    /// on its way to this watch.
+    /// The revision up to which every event was delivered, if it is known now: nothing is on its way to this watch.
     pub fn done(&self) -> Option<Revision> {
         if !self.read.is_empty() || self.end.is_some() {
             return None;
         }
-        // In this order: what was served by then was in the buffer before it is looked at.
+        // Read `served` first: everything served by then was in the buffer before this looks at the buffer.
         let served = self.inner.stage().served;
         let next = self.slot.done(served)?;
         self.mark(next, self.known.max(served))
@@ -168,7 +167,7 @@ impl Watch {
         }
     }
 
-    /// Finds out which revision now is.
+    /// Reads the newest revision.
     async fn start(&mut self) -> Result<(), Ended> {
         loop {
             if self.reading.is_none() {
@@ -211,7 +210,7 @@ impl Watch {
         }))
     }
 
-    /// Goes over to the hub's stream, or reads on if too much happened meanwhile.
+    /// Joins the hub's stream, or reads on if too much happened meanwhile.
     fn join(&mut self, next: Revision) {
         let inner = self.inner.clone();
         let stage = inner.stage();
@@ -227,7 +226,7 @@ impl Watch {
         }
     }
 
-    /// Keeps what matches of the revisions from `from` to before `to`.
+    /// Keeps the matching events of the revisions from `from` to before `to`.
     fn keep(&mut self, records: &Records, from: Revision, to: Revision) {
         let wanted = from..to;
         let records = records.iter().filter(|record| wanted.contains(&record.revision));
@@ -235,7 +234,7 @@ impl Watch {
         self.read.extend(records.filter_map(|record| admitted(record, filter, previous)));
     }
 
-    /// Waits for news, or until a mark is due.
+    /// Waits for a batch, or until a progress mark is due.
     async fn wait(&mut self) -> Option<Step> {
         let Some(mark_at) = self.mark_at else {
             self.slot.news.notified().await;
@@ -249,14 +248,15 @@ impl Watch {
         self.done().map(Step::Progress)
     }
 
-    /// A mark while reading the history, which may match nothing for long.
+    /// A progress mark while the watch reads the history, which may match nothing for long.
     fn late_mark(&self, next: Revision) -> Option<Step> {
         let due = self.mark_at.is_some_and(|at| at <= now());
         let next = (due && self.read.is_empty()).then_some(next)?;
         self.mark(next, self.known).map(Step::Progress)
     }
 
-    /// Everything before `next` was handed out; none if the cluster is not known to be there yet.
+    /// The revision before `next`, up to which everything was delivered; none if the member is not known to have
+    /// reached it.
     fn mark(&self, next: Revision, known: Revision) -> Option<Revision> {
         (next <= known).then(|| Revision(next.0.saturating_sub(1)))
     }

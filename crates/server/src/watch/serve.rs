@@ -1,4 +1,4 @@
-//! How does one task serve thousands of watches without holding anybody up?
+//! Serves thousands of watches from one task, and yields to other tasks regularly.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,13 +11,13 @@ use super::shared::Shared;
 use super::slot::{At, Put, Slot};
 use super::{Inner, Stage};
 
-/// Watches that are served before others get the processor.
+/// The number of watches that are served before the task yields.
 const SERVED_AT_ONCE: usize = 256;
 
-/// How much of what was served is kept for those who join a little late.
+/// The most bytes of served records that are kept for watches that join a little late.
 const RECENT_BYTES: usize = 1024 * 1024;
 
-/// Serves until the member ends.
+/// Serves the watches until the member ends.
 pub(super) async fn serve(inner: Arc<Inner>) {
     loop {
         let left = inner.member.feed().take().await;
@@ -64,7 +64,7 @@ async fn serve_group(inner: &Inner, group: usize, batch: &Arc<Shared>, left: &mu
     }
 }
 
-/// Lets others have the processor once enough was done.
+/// Yields to other tasks once enough was done.
 async fn pause(left: &mut usize, done: usize) {
     *left = left.saturating_sub(done);
     if *left == 0 {
@@ -74,13 +74,13 @@ async fn pause(left: &mut usize, done: usize) {
 }
 
 impl Stage {
-    /// From here on nobody joins at this revision; who is live is served.
+    /// Moves past this revision: from here on no watch joins at it, and the live ones are served.
     fn begin(&mut self, record: Record<'_>) -> Vec<(usize, Arc<Shared>)> {
         self.next = record.revision.next();
         self.index.split(record)
     }
 
-    /// Makes a part the newest of those that late ones join from.
+    /// Adds a part to those from which late watches join.
     fn keep(&mut self, part: &Arc<Records>) {
         self.skip_to(part.from());
         self.recent.push_back(part.clone());
@@ -91,7 +91,7 @@ impl Stage {
         }
     }
 
-    /// Nothing before this will be served: whoever needs it reads the history.
+    /// Declares that nothing before this revision will be served: a watch that needs it reads the history.
     fn skip_to(&mut self, to: Revision) {
         if to <= self.next {
             return;
@@ -102,8 +102,8 @@ impl Stage {
         self.recent_bytes = 0;
     }
 
-    /// Lets a watch that has seen everything before `next` join the stream, if the hub has what lies
-    /// between; gives that back.
+    /// Lets a watch that has seen everything before `next` join the stream, if the hub has the parts in between;
+    /// returns those.
     pub(super) fn join(&self, slot: &Slot, next: Revision) -> Option<Vec<Arc<Records>>> {
         if next >= self.next {
             slot.set(At::Live { since: next });

@@ -1,4 +1,4 @@
-//! What is handed to everyone who watches the same?
+//! Holds the events of one revision that all watches with the same filter share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,19 +7,19 @@ use tenure_core::event::Event;
 use tenure_core::{Filter, Record, Recorded};
 use tenure_types::Revision;
 
-/// Which events a watch is about.
+/// The events that a watch receives.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum OwnedFilter {
-    /// All.
+    /// All events.
     All,
-    /// Those of locks and keys of exactly this name.
+    /// Events of locks and keys with exactly this name.
     Exact(String),
-    /// Those of locks and keys whose names begin so.
+    /// Events of locks and keys whose names begin with this prefix.
     Prefix(String),
 }
 
 impl OwnedFilter {
-    /// The same, borrowed.
+    /// The filter, borrowed.
     pub fn filter(&self) -> Filter<'_> {
         match self {
             Self::All => Filter::All,
@@ -29,7 +29,7 @@ impl OwnedFilter {
     }
 }
 
-/// A form in which a batch leaves a member.
+/// The encoding in which a batch leaves a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// Protocol buffers.
@@ -38,13 +38,13 @@ pub enum Form {
     Json,
 }
 
-/// The events of one revision that a filter lets through. There is one for all who watch with the same
-/// filter, so that it is encoded once in each form, by whoever needs it first.
+/// The events of one revision that a filter admits. All watches with the same filter share one value, so that the first
+/// one that needs an encoding makes it for all.
 #[derive(Debug)]
 pub struct Shared {
-    /// Which revision.
+    /// The revision of the events.
     pub revision: Revision,
-    /// The events, in order; never none.
+    /// The events, in order; never empty.
     pub events: Vec<Event>,
     bytes: usize,
     proto: OnceLock<Bytes>,
@@ -52,7 +52,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The batch in a form, encoded unless somebody already has.
+    /// The batch in an encoding; encodes it unless that was done before.
     pub fn form(&self, form: Form, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
         let cell = match form {
             Form::Proto => &self.proto,
@@ -61,13 +61,13 @@ impl Shared {
         cell.get_or_init(|| encode(self)).clone()
     }
 
-    /// What it counts for in a watch's buffer, in bytes.
+    /// Its size in a watch's buffer, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Gathers what goes into a [`Shared`].
+/// Collects the events of a [`Shared`].
 #[derive(Default)]
 pub(super) struct Gathered {
     events: Vec<Event>,
@@ -85,7 +85,7 @@ impl Gathered {
         self.bytes += bytes;
     }
 
-    /// Nothing if nothing was let through.
+    /// The batch; none if the filter admitted no event.
     pub(super) fn share(self, revision: Revision) -> Option<Arc<Shared>> {
         let Self { events, bytes } = self;
         let (proto, json) = (OnceLock::new(), OnceLock::new());
@@ -93,7 +93,7 @@ impl Gathered {
     }
 }
 
-/// What a filter lets through of a record.
+/// The events of a record that a filter admits.
 pub(super) fn admitted(
     record: Record<'_>,
     filter: Filter<'_>,

@@ -1,4 +1,4 @@
-//! What waits for one watch, and how far is it?
+//! Buffers the batches for one watch, and tracks its position.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use super::Shared;
 use crate::os;
 
-/// What waits for one watch, at most. One batch may be larger: a revision is never split.
+/// The most events that wait for one watch. One batch may be larger: a revision is never split.
 const EVENTS_MAX: usize = 1_024;
-/// See [`EVENTS_MAX`].
+/// The most bytes that wait for one watch; see [`EVENTS_MAX`].
 const BYTES_MAX: usize = 1024 * 1024;
 
 /// The hub's end of a watch.
@@ -26,37 +26,37 @@ struct Within {
     events: usize,
     bytes: usize,
     at: At,
-    /// When something was last taken out.
+    /// When the reader last took something.
     taken_at_us: u64,
 }
 
-/// Where a watch gets its events from.
+/// The source of a watch's events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum At {
-    /// Nowhere, until it is known which revision now is.
+    /// None, until the newest revision is known.
     Start,
-    /// From the history, from this revision on, once the buffer is empty. `seen` says that there was
-    /// nothing newer when it last looked.
+    /// The history, from this revision on, once the buffer is empty. `seen` says that there was nothing newer at the
+    /// last read.
     Behind { next: Revision, seen: bool },
-    /// From the hub, everything from this revision on.
+    /// The hub: everything from this revision on.
     Live { since: Revision },
-    /// It was too slow; this is where to go on.
+    /// The watch was too slow; it can resume at this revision.
     Slow { resume: Revision },
     /// The member has ended.
     Closed,
 }
 
-/// What the reader finds.
+/// The result of a read from the buffer.
 pub(super) enum Found {
     Batch(Arc<Shared>),
     Nothing(At),
 }
 
-/// What became of a batch.
+/// The result of a [`Slot::put`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Put {
     Done,
-    /// It was too much, and the watch has ended.
+    /// The buffer was full for too long, and the watch has ended.
     TooSlow,
 }
 
@@ -71,7 +71,7 @@ impl Slot {
         self.within.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a live watch a batch. Others get it from the history.
+    /// Gives a live watch a batch. Other watches read it from the history.
     pub(super) fn put(&self, batch: &Arc<Shared>) -> Put {
         let mut within = self.within();
         match within.at {
@@ -82,7 +82,7 @@ impl Slot {
         let fits = within.events + batch.events.len() <= EVENTS_MAX
             && within.bytes + batch.bytes() <= BYTES_MAX;
         if !fits && !within.batches.is_empty() {
-            // What fits waits on; the rest is in the history, if the reader comes for it in time.
+            // The batches in the buffer stay; the reader gets the rest from the history, if it comes in time.
             within.at = At::Behind { next: batch.revision, seen: false };
             return self.judge(&mut within);
         }
@@ -94,14 +94,14 @@ impl Slot {
         Put::Done
     }
 
-    /// A full buffer from which nothing was taken for long is not waited for.
+    /// Ends the watch if its full buffer was not read for longer than its patience.
     fn judge(&self, within: &mut Within) -> Put {
         if os::now_us().saturating_sub(within.taken_at_us) < self.patience_us {
             return Put::Done;
         }
         let Some(first) = within.batches.front() else { return Put::Done };
         within.at = At::Slow { resume: first.revision };
-        // The memory is free before the reader comes, if it ever does.
+        // Free the memory now: the reader may never come.
         (within.batches, within.events, within.bytes) = (VecDeque::new(), 0, 0);
         self.news.notify_one();
         Put::TooSlow
@@ -117,7 +117,7 @@ impl Slot {
         Found::Batch(batch)
     }
 
-    /// Where the reader has got to by itself, unless the watch has ended meanwhile.
+    /// Sets the position that the reader has reached, unless the watch has ended or is live.
     pub(super) fn set(&self, at: At) {
         let mut within = self.within();
         if matches!(within.at, At::Start | At::Behind { .. }) {
@@ -125,7 +125,7 @@ impl Slot {
         }
     }
 
-    /// The hub has nothing between `from` and `to`: a watch that needs it reads the history.
+    /// Declares that the hub has nothing between `from` and `to`: a live watch that needs it reads the history.
     pub(super) fn skip(&self, from: Revision, to: Revision) {
         let mut within = self.within();
         if let At::Live { since } = within.at
@@ -137,7 +137,7 @@ impl Slot {
         }
     }
 
-    /// The member has ended. What waits can still be taken.
+    /// Marks the member as ended. Batches in the buffer can still be taken.
     pub(super) fn close(&self) {
         let mut within = self.within();
         if !matches!(within.at, At::Slow { .. }) {
@@ -147,8 +147,8 @@ impl Slot {
         self.news.notify_one();
     }
 
-    /// Everything before this was handed out, or does not match, if the hub has served what is
-    /// before `served`; nothing if something waits.
+    /// The revision before which every matching event was delivered, given that the hub has served everything before
+    /// `served`; none if something waits.
     pub(super) fn done(&self, served: Revision) -> Option<Revision> {
         let within = self.within();
         match within.at {
@@ -157,7 +157,7 @@ impl Slot {
         }
     }
 
-    /// How many revisions before `newest` the reader is.
+    /// How many revisions the reader is behind `newest`.
     pub(super) fn lag(&self, newest: Revision) -> u64 {
         let within = self.within();
         let next = match (within.batches.front(), within.at) {

@@ -1,4 +1,4 @@
-//! Members in one process, over real sockets and disks, and clients of theirs.
+//! Runs members in one process, over real sockets and disks, and connects clients to them.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 #[path = "../support/bounded.rs"]
@@ -12,7 +12,7 @@ use bounded::{listed, try_start_all};
 use tenure_server::{Entrance, Running, Settings, os, start};
 use tonic::transport::{Channel, Endpoint};
 
-/// The same, for what has to be asked for.
+/// The same as `wait`, for asynchronous conditions.
 pub(crate) async fn wait_for<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<T>) -> T {
     let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
     loop {
@@ -25,12 +25,12 @@ pub(crate) async fn wait_for<T>(what: &str, mut is_so: impl AsyncFnMut() -> Opti
     }
 }
 
-/// Whatever comes, comes in time.
+/// Fails the test if the future takes too long.
 pub(crate) async fn soon<F: IntoFuture>(what: F) -> F::Output {
     tokio::time::timeout(DEADLINE, what).await.expect("it came in time")
 }
 
-/// Some members of one cluster.
+/// The members of one cluster.
 pub(crate) struct Members {
     dir: tempfile::TempDir,
     listed: Vec<(String, String)>,
@@ -40,7 +40,7 @@ pub(crate) struct Members {
 impl Members {
     /// Founds a cluster and waits for its first leader.
     pub(crate) fn found(size: usize) -> Self {
-        // A port that was free may be somebody else's by now: then all of them begin again.
+        // Another process may have taken a free port by now: then all members start again.
         let members = (0..5).find_map(|_| Self::start(size)).expect("five times no free ports");
         members.leader();
         wait("all know the leader", || {
@@ -57,7 +57,7 @@ impl Members {
         Some(Self { dir, listed, running })
     }
 
-    /// Starts one more, which joins by itself.
+    /// Starts another member, which joins by itself.
     pub(crate) fn join(&mut self) -> usize {
         let at = self.running.len();
         let address = format!("127.0.0.1:{}", free_port());
@@ -73,12 +73,12 @@ impl Members {
         self.running.iter().flatten()
     }
 
-    /// One of them, which runs.
+    /// A running member.
     pub(crate) fn one(&self, at: usize) -> &Running {
         self.running[at].as_ref().unwrap()
     }
 
-    /// Its id.
+    /// The id of a member.
     pub(crate) fn id(&self, at: usize) -> u64 {
         self.one(at).member.id().get()
     }
@@ -93,31 +93,31 @@ impl Members {
         })
     }
 
-    /// One that runs and does not lead.
+    /// A running member that does not lead.
     pub(crate) fn follower(&self) -> usize {
         let leader = self.leader();
         (0..self.running.len()).find(|at| *at != leader && self.running[*at].is_some()).unwrap()
     }
 
-    /// The directory of one.
+    /// The data directory of a member.
     pub(crate) fn data(&self, at: usize) -> PathBuf {
         self.dir.path().join(format!("m{at}"))
     }
 
-    /// Stops one, as by a signal.
+    /// Stops a member, as a signal would.
     pub(crate) fn stop(&mut self, at: usize) {
         if let Some(one) = self.running[at].take() {
             bounded::stop(one);
         }
     }
 
-    /// Starts one that was stopped, with the disk it had.
+    /// Restarts a stopped member with its disk.
     pub(crate) fn start_again(&mut self, at: usize) {
         assert!(self.running[at].is_none(), "it runs");
         self.running[at] = Some(start(settings(self.dir.path(), at, &self.listed)).unwrap());
     }
 
-    /// A connection to one, made when it is first needed. A call on it that is not answered in time fails.
+    /// A connection to a member, opened when it is first needed. A call on it fails if it is not answered in time.
     pub(crate) fn connect(&self, at: usize) -> Channel {
         let address = format!("http://{}", self.one(at).clients);
         Endpoint::from_shared(address).unwrap().timeout(DEADLINE).connect_lazy()

@@ -1,4 +1,4 @@
-//! What is asked at a door, whichever it is, and what comes back?
+//! Defines a request to an API, whichever it is, and the reply.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -7,18 +7,18 @@ use std::pin::Pin;
 use tenure_wire::v1;
 use tonic::Code;
 
-/// One thing asked.
+/// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) what: What,
-    /// The request id, where leases are not counted on.
+    /// The request id, for requests without a sequence number under a lease.
     pub(crate) key: Option<String>,
-    /// The number under the lease, on sessions.
+    /// The sequence number under the lease, on sessions.
     pub(crate) seq: u64,
     pub(crate) deadline_ms: Option<u32>,
 }
 
-/// What is asked: what a session has as it stands there, and what only some doors have.
+/// The content of a request: a command in the form of a session, or an operation that only some APIs have.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Command(v1::request::Command),
@@ -56,7 +56,7 @@ pub(crate) enum What {
     Leader {
         name: String,
     },
-    /// The first that an observer is told.
+    /// The first message to an observer.
     Observe {
         name: String,
     },
@@ -65,7 +65,7 @@ pub(crate) enum What {
         lease: i64,
         token: u64,
     },
-    /// Follows a name until so many events have come.
+    /// Watches a name until this many events have arrived.
     Watch {
         name: String,
         from: i64,
@@ -87,11 +87,11 @@ pub(crate) enum What {
         overlap_ms: Option<u64>,
     },
     TicketKeys,
-    /// What is no good request at all.
+    /// A request that is not valid at all.
     Bad(Bad),
 }
 
-/// What a request can have wrong that no client of ours sends.
+/// The defects of a request that none of our clients sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Bad {
     Malformed,
@@ -109,28 +109,28 @@ pub(crate) enum Bad {
     Backup,
 }
 
-/// What comes back.
+/// The reply to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Done(Told),
     Refused(Fault),
-    /// The door does not have this.
+    /// The API does not have this operation.
     NotHere,
 }
 
-/// What was done.
+/// The result of a successful request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) word: &'static str,
     pub(crate) facts: BTreeMap<&'static str, String>,
-    /// Locks that are held now, with their tokens; a lock without a name is the one that was asked for.
+    /// The locks that are held now, with their tokens; a lock without a name is the requested one.
     pub(crate) grants: Vec<(String, u64)>,
-    /// A lease that lives now, and the revision that created it.
+    /// The lease that exists now, and the revision that created it.
     pub(crate) lease: Option<(i64, i64)>,
     pub(crate) revision: i64,
 }
 
-/// Why something was not done, and how the door said so.
+/// The reason a request was refused, and the form in which the API reported it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Fault {
     pub(crate) reason: String,
@@ -138,19 +138,19 @@ pub(crate) struct Fault {
     pub(crate) message: String,
     /// The revision in the error, such as a floor.
     pub(crate) revision: Option<i64>,
-    /// What is allowed, in the error; 0 if it does not say.
+    /// The bound in the error; 0 if it has none.
     pub(crate) bound: u64,
-    /// Where the leader is, in the error.
+    /// The leader's address in the error.
     pub(crate) leader: String,
     pub(crate) how: How,
 }
 
-/// How a door says no.
+/// The form in which an API reports a refusal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum How {
     /// A gRPC code.
     Code(Code),
-    /// `acquired: false`, which is no error.
+    /// `acquired: false`, which is not an error.
     NotAcquired,
     /// An HTTP status.
     Status(u16),
@@ -160,15 +160,15 @@ pub(crate) enum How {
     Ends,
     /// The end of a WebSocket, with a code if it was closed properly.
     Close(Option<u16>),
-    /// The upgrade was refused with a status.
+    /// The upgrade was refused with this status.
     Upgrade(u16),
 }
 
 pub(crate) type Answered = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-/// One door of one member.
+/// One API of one member.
 pub(crate) trait Door: Send + Sync {
-    /// Asks, and waits for the turn if there is one to wait for.
+    /// Sends a request, and waits for the lock if it has to.
     fn ask(&self, who: &str, ask: Ask) -> Answered;
 }
 
@@ -197,7 +197,7 @@ impl Fault {
     }
 }
 
-/// An answer of a session, or of a call with the same content. Nothing while it waits.
+/// The result of a session's answer, or of a call with the same content. None while the request waits.
 pub(crate) fn told(result: v1::answer::Result, revision: i64) -> Option<Result<Told, v1::Error>> {
     use v1::answer::Result as Wire;
     let told = match result {

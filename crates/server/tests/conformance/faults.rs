@@ -1,4 +1,4 @@
-//! What does each door say while the members go away, one after the other?
+//! Checks the replies of each API while the members stop, one after the other.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn put(key: &str, deadline_ms: u32) -> Ask {
 }
 
 impl Run {
-    /// Stops all but the leader, then the leader, and listens.
+    /// Stops all members but the leader, then the leader, and checks the replies.
     pub(crate) async fn faults(&mut self) {
         let leader = self.members.leader();
         let door = self.open(leader);
@@ -25,7 +25,7 @@ impl Run {
             let ask = Ask { what, key: None, seq: 0, deadline_ms: None };
             tokio::spawn(door.ask("faults", ask))
         });
-        // Writes before, while and after the others go: one is under way when the quorum is lost.
+        // Write before, while and after the others stop: one write is in flight when the quorum is lost.
         let writing = tokio::spawn(write_until_nobody_leads(door.clone()));
         for at in (0..3).filter(|at| *at != leader) {
             tokio::task::block_in_place(|| self.members.stop(at));
@@ -46,11 +46,11 @@ impl Run {
         }
         if matches!(self.door, "session" | "ws") {
             ending = Some(tokio::spawn(door.ask("faults", put("ends", 30_000))));
-            // The answer to a later question says that the one before has been heard.
+            // The answer to a later request proves that the member has received the one before.
             door.ask("faults", put("heard", 1)).await;
         }
         tokio::task::block_in_place(|| self.members.stop(leader));
-        // A stream of events over HTTP just ends.
+        // A stream of events over HTTP simply ends.
         let Some(ending) = ending else { return self.check(told) };
         match ending.await {
             Ok(reply) => told.push(reply),

@@ -1,6 +1,6 @@
-//! How is a door of single gRPC calls asked?
+//! Drives the API of unary gRPC calls.
 //!
-//! Twice: `grpc` by the services that have everything, `plain` by `LockService` wherever it has the call.
+//! It exists in two forms: `grpc` uses the complete services, `plain` uses `LockService` wherever it has the call.
 
 use std::net::SocketAddr;
 
@@ -67,7 +67,7 @@ struct Caller {
 
 type Outcome = Result<Option<Told>, Box<Fault>>;
 
-/// What a refused call tells; the metadata must say the same as the details.
+/// The fault of a refused call; the metadata must agree with the details.
 pub(crate) fn fault(status: &Status) -> Box<Fault> {
     let error = error_from(status).unwrap_or_else(|| panic!("no details: {status:?}"));
     let fault = Fault::new(&error, How::Code(status.code()));
@@ -83,7 +83,7 @@ fn revision(header: Option<&v1::Header>) -> i64 {
     header.expect("every reply has a header").revision
 }
 
-/// A reply with what a session would answer.
+/// The reply with the result that a session would return.
 macro_rules! as_answer {
     ($called:expr, $wire:ident) => {{
         let it = $called.await.map_err(|status| fault(&status))?.into_inner();
@@ -255,7 +255,7 @@ impl Caller {
         }
     }
 
-    /// By hand: a client of the library gives up by its own clock, at the same moment.
+    /// Sends the request by hand: the library's client gives up by its own clock, at the same moment.
     async fn within(&self, ms: u32, call: &str, message: &[u8]) -> Outcome {
         let length = u32::try_from(message.len()).unwrap();
         let body = [&[0][..], &length.to_be_bytes(), message].concat();
@@ -284,7 +284,7 @@ impl Caller {
         }
     }
 
-    /// Leases are granted and renewed by `LockService` alone.
+    /// Only `LockService` grants and renews leases.
     async fn lease(&self, command: Command) -> Outcome {
         let mut lock = LockServiceClient::new(self.channel.clone());
         match command {
@@ -408,7 +408,7 @@ impl Caller {
         };
         let mut client = tonic::client::Grpc::new(self.channel.clone());
         client.ready().await.unwrap();
-        // Another type with the same numbers: its bytes cannot be read as what is expected.
+        // Another type with the same field numbers: its bytes cannot be decoded as the expected message.
         let codec = tonic_prost::ProstCodec::<v1::Header, v1::Header>::default();
         let message = match bad {
             Bad::TooLarge => {

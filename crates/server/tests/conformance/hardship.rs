@@ -1,7 +1,7 @@
-//! What does each door say of a member that is quiet, full, carries too much, or is not listened to?
+//! Checks the replies of each API of a member that is quiet after a restore, full, overloaded, or has an unread watch.
 //!
-//! Each needs a member of its own: one that was just restored, one whose disk has no room or does not become
-//! durable, one with a watch that nobody reads.
+//! Each case needs a member of its own: one that was just restored, one whose disk has no room or does not sync, one
+//! with a watch that is not read.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,16 +33,16 @@ use crate::figures::figure;
 use crate::run::{DOORS, Seen, open};
 
 const SEGMENT_BYTES: u32 = 256 * 1024;
-/// Longer than a leader waits for in its loop: then it goes on while its disk does not.
+/// Longer than a leader waits in the event loop, so that the loop goes on while the disk is held.
 pub(crate) const SLOW: Duration = Duration::from_millis(5);
-/// As long as a value may be.
+/// The longest value allowed.
 const VALUE_BYTES: usize = 30_000;
-/// Values that are more than all buffers between a member and one who does not read.
+/// More values than all buffers between a member and a client that does not read can hold.
 const VALUES: usize = 500;
 
-/// While this is so, nothing becomes durable on disks that look here.
+/// While set, no sync ends on disks that check it.
 static HELD: AtomicBool = AtomicBool::new(false);
-/// While this is so, there is no room on disks that look here.
+/// While set, disks that check it report no room.
 static FULL: AtomicBool = AtomicBool::new(false);
 
 fn sync_unless_held(file: &dyn File) -> io::Result<Duration> {
@@ -52,7 +52,7 @@ fn sync_unless_held(file: &dyn File) -> io::Result<Duration> {
     Ok(file.sync()? + SLOW)
 }
 
-/// A disk without room, when told so.
+/// A disk that reports no room while [`FULL`] is set.
 #[derive(Debug)]
 struct Crowded(Arc<dyn Disk>);
 
@@ -90,7 +90,7 @@ impl Disk for Crowded {
     }
 }
 
-/// All of it, one after the other.
+/// Runs all cases, one after the other.
 pub(crate) async fn all() -> Seen {
     let mut seen = Seen::default();
     quiet(&mut seen).await;
@@ -134,7 +134,7 @@ pub(crate) fn put(key: String, bytes: usize) -> v1::PutRequest {
     v1::PutRequest { key, value: vec![b'x'; bytes].into(), ..Default::default() }
 }
 
-/// What a door says to a command. It must be this reason, in the form of the table.
+/// Sends a command to an API. The reply must be a refusal with this reason, in the form of the table.
 async fn refused(seen: &mut Seen, running: &Running, door: &str, command: Command, reason: &str) {
     let at = open(door, connect(running), running.clients);
     let reply = soon(at.ask("hardship", ask(command))).await;
@@ -142,7 +142,7 @@ async fn refused(seen: &mut Seen, running: &Running, door: &str, command: Comman
 }
 
 impl Seen {
-    /// Checks that what a door said is a refusal for this reason, in the form of the table.
+    /// Checks that a reply is a refusal with this reason, in the form of the table.
     pub(crate) fn must_be(&mut self, door: &str, reply: &Reply, reason: &str) {
         let kept = match reply {
             Reply::Refused(fault) if fault.reason == reason => self.refused(door, fault),
@@ -155,7 +155,7 @@ impl Seen {
     }
 }
 
-/// A cluster that was restored grants nothing for as long as a lease of its former life may be believed in.
+/// A restored cluster grants nothing as long as a lease from before the restore may still be trusted.
 async fn quiet(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let before = run(settings(&dir.path().join("before")));
@@ -169,7 +169,7 @@ async fn quiet(seen: &mut Seen) {
     backup::take(&before.member, DEADLINE).unwrap().write(&mut bytes).unwrap();
     std::fs::write(&file, bytes).unwrap();
     before.stop();
-    // Tokens of the 32nd epoch and later are more than a number of JSON can be trusted with.
+    // Tokens of epoch 32 and later are too large for JSON numbers.
     let quiet = [("quiet", 40, Stopped::ForMs(0)), ("waived", 41, Stopped::ForGood)];
     for (name, epoch, stopped) in quiet {
         let data = dir.path().join(name);
@@ -198,7 +198,7 @@ async fn quiet(seen: &mut Seen) {
                     wait_ms: Some(0),
                     ..Default::default()
                 };
-                // `LockService` asks for a lease first.
+                // `LockService` needs a lease first.
                 let door = if *door == "plain" { "grpc" } else { door };
                 refused(seen, &running, door, Command::Acquire(acquire), "QUIET").await;
             }
@@ -219,7 +219,7 @@ async fn token_too_large(seen: &mut Seen, running: &Running) {
     seen.steps += 1;
 }
 
-/// What makes the state grow is refused while there is no room; what gives back is not.
+/// Commands that make the state grow are refused while there is no room; releases are not.
 async fn full(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("full");
@@ -242,7 +242,7 @@ async fn full(seen: &mut Seen) {
     running.stop();
 }
 
-/// Nothing becomes durable, so that everything stays on its way, until it is too much.
+/// No sync ends, so that every command stays in flight until the member is overloaded.
 async fn overloaded(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let disk =
@@ -281,7 +281,7 @@ async fn overloaded(seen: &mut Seen) {
     running.stop();
 }
 
-/// A watch that nobody reads is ended, and told where to go on.
+/// A watch that is not read is ended, and the client learns where to resume.
 async fn not_read(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("unread");
@@ -305,13 +305,13 @@ async fn not_read(seen: &mut Seen) {
     let mut lag = 0.0;
     for _ in 0..VALUES {
         soon(keys.put(put("big".into(), VALUE_BYTES))).await.unwrap();
-        // Until it was seen once: from then on nothing holds the puts up.
+        // Read the metric until it was seen once: from then on nothing delays the puts.
         if lag == 0.0 {
             lag = figure(running.clients, "tenure_watch_lag_revisions ").await;
         }
     }
     assert!(lag > 0.0, "they are seen to fall behind");
-    // Whoever has not read for a second is too slow for the next event.
+    // A watch that was not read for a second is too slow for the next event.
     wait_for("both are too slow", async || {
         keys.put(put("big".into(), VALUE_BYTES)).await.unwrap();
         let slow = running.hub().figures().slow;
@@ -331,7 +331,7 @@ async fn not_read(seen: &mut Seen) {
     }
     assert_eq!(error.reason, "SLOW_CONSUMER");
     assert!(figure(running.clients, "tenure_watches_too_slow_total ").await >= 2.0);
-    // Everything up to the end of the stream.
+    // Read everything up to the end of the stream.
     let mut said = Vec::new();
     let mut piece = vec![0; 1 << 20];
     while !String::from_utf8_lossy(&said[said.len().saturating_sub(4096)..])

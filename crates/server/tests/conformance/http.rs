@@ -1,4 +1,4 @@
-//! How is the HTTP door asked?
+//! Drives the HTTP API.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use v1::request::Command;
 use crate::ask::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What};
 use crate::json;
 
-/// More than headers may have.
+/// More bytes than headers may have.
 pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| "x".repeat(20_000));
 
-/// A client of one member: one connection per request.
+/// A client of one member, with one connection per request.
 #[derive(Clone, Copy)]
 pub(crate) struct Http {
     pub(crate) at: SocketAddr,
@@ -96,7 +96,7 @@ impl Http {
         got
     }
 
-    /// Reads so many events of a stream or, without a number, who leads.
+    /// Reads this many events of a stream or, with 0, the current leader.
     async fn watch(self, path: &str, events: usize) -> Reply {
         let mut stream = TcpStream::connect(self.at).await.unwrap();
         let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.at);
@@ -127,7 +127,7 @@ impl Http {
 
 async fn read(from: &mut (impl tokio::io::AsyncRead + Unpin)) -> Got {
     let mut bytes = Vec::new();
-    // A member that refuses a long body without reading it resets the connection, behind its answer.
+    // A member that refuses a long body without reading it resets the connection after its response.
     let _ = from.read_to_end(&mut bytes).await;
     parsed(&bytes)
 }
@@ -160,7 +160,7 @@ fn with(verb: &'static str, path: String, body: &Value) -> Sent {
     Sent { verb, path, headers, body: body.to_string().into_bytes() }
 }
 
-/// The request, and what its success is called.
+/// The request, and the name of its success.
 fn request(ask: &Ask) -> Option<(Sent, &'static str)> {
     Some(match &ask.what {
         What::Command(command) => return by_command(command, ask.deadline_ms),
@@ -237,7 +237,7 @@ fn by_command(command: &Command, deadline_ms: Option<u32>) -> Option<(Sent, &'st
             let content = body.as_object_mut().unwrap();
             content.remove("wait_ms");
             content.remove("lock");
-            // A wait without a limit is not to be had here.
+            // HTTP has no wait without a limit.
             let wait = it.wait_ms.map_or("30s".to_owned(), |ms| format!("{ms}ms"));
             let name =
                 if it.lock.is_empty() { String::new() } else { format!("/{}", escaped(&it.lock)) };
@@ -312,7 +312,7 @@ fn guard(guard: Option<&v1::Guard>) -> String {
     guard.map_or(String::new(), |it| format!("&lock={}&token={}", escaped(&it.lock), it.token))
 }
 
-/// Conditions are headers; one on the value is not to be had here.
+/// Conditions are headers; HTTP has no condition on the value.
 fn expect(expect: Option<&v1::Expect>) -> Option<Vec<(&'static str, String)>> {
     use v1::expect::How;
     match expect.and_then(|expect| expect.how.as_ref()) {

@@ -1,4 +1,4 @@
-//! How is a command written in JSON, and an answer read?
+//! Encodes commands as JSON and decodes the answers.
 
 use serde_json::{Map, Value, json};
 use tenure_wire::v1;
@@ -6,7 +6,7 @@ use v1::request::Command;
 
 use crate::ask::{Fault, How, Told};
 
-/// The name of a command on a session in JSON, and its content.
+/// The name of a command on a JSON session, and its content.
 pub(crate) fn command(command: &Command) -> (&'static str, Value) {
     match command {
         Command::Acquire(it) => ("acquire", acquire(it)),
@@ -62,7 +62,7 @@ pub(crate) fn command(command: &Command) -> (&'static str, Value) {
     }
 }
 
-/// Who says so, if that is said.
+/// Adds the actor to a command, if there is one.
 fn with_by(mut command: Value, by: &str) -> Value {
     if !by.is_empty() {
         command["by"] = json!(by);
@@ -154,7 +154,7 @@ fn conditions(body: &mut Value, expect: Option<&v1::Expect>, guard: Option<&v1::
     }
 }
 
-/// An answer by the name it has on a session.
+/// Decodes an answer by its name on a session.
 pub(crate) fn told(name: &str, it: &Value) -> Told {
     let count = |list: &Value| list.as_array().map_or(0, Vec::len);
     match name {
@@ -212,13 +212,13 @@ fn granted(it: &Value) -> (i64, i64) {
     (number(&it["lease"]), number(&it["created"]))
 }
 
-/// A number that JSON carries as text.
+/// A number that JSON carries as a string.
 pub(crate) fn number(value: &Value) -> i64 {
     let text = value.as_str().unwrap_or_else(|| panic!("no number in text: {value}"));
     text.parse::<u64>().unwrap().cast_signed()
 }
 
-/// An error, and how it came.
+/// Decodes an error; `how` is the form in which it arrived.
 pub(crate) fn fault(error: &Value, how: How) -> Fault {
     let word = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
     assert!(!word("next").is_empty(), "no advice: {error}");

@@ -1,8 +1,8 @@
-//! Do all doors do the same, and say the same when they do not?
+//! Tests that all APIs do the same, and refuse with the same reasons.
 //!
-//! Scenario files run every command and every refusal that can be had from outside through each door, of a member
-//! alone, of a leader and of a follower. A refusal must have the reason, code and effect of the table, and leave the
-//! state as it was.
+//! Scenario files run every command, and every refusal that a client can cause, through each API of a single member, of
+//! a leader and of a follower. A refusal must have the reason, code and effect of the table, and leave the state
+//! unchanged.
 
 mod ask;
 #[path = "../../../cli/tests/common/authority.rs"]
@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 use common::Members;
 use run::{DOORS, Run};
 
-/// Every file, in the order they are run.
+/// Every scenario file, in the order in which they run.
 const FILES: &[(&str, &str)] = &[
     ("locks", include_str!("scenarios/locks.txt")),
     ("leases", include_str!("scenarios/leases.txt")),

@@ -1,4 +1,4 @@
-//! How is a scenario played at one door, and what must be true after every step?
+//! Runs scenarios through one API, and checks the state after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,19 +23,20 @@ use crate::session::Sessions;
 use crate::stage::Stage;
 use crate::ws::Sockets;
 
-/// Every door.
+/// Every API.
 pub(crate) const DOORS: &[&str] = &["grpc", "plain", "session", "http", "ws"];
 
-/// What requests are counted as: the first only where leases are renewed one by one, the last two not on sessions.
+/// The classes under which requests are counted. The first counts only where leases are renewed one by one; the last
+/// two do not occur on sessions.
 const COMMANDS: &[&str] = &[
     "renew", "grant", "revoke", "acquire", "release", "force", "update", "put", "delete", "read",
     "watch", "admin",
 ];
 
-/// How often a scenario is played again because of an election.
+/// The most times that a scenario runs again because of an election.
 const TURNS: usize = 3;
 
-/// One door of one cluster.
+/// One API of one cluster.
 pub(crate) struct Run {
     pub(crate) door: &'static str,
     pub(crate) members: Members,
@@ -43,17 +44,17 @@ pub(crate) struct Run {
     pub(crate) seen: Seen,
 }
 
-/// What was seen.
+/// The results of the run.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) reasons: BTreeSet<String>,
-    /// Those that were the answer to a request, not the end of a stream.
+    /// The reasons that answered a request, as opposed to those that ended a stream.
     answered: BTreeSet<String>,
     pub(crate) failed: Vec<String>,
     pub(crate) steps: usize,
 }
 
-/// The state of the cluster: all of it but what time alone changes.
+/// The state of the cluster, without what changes with time alone.
 #[derive(Clone, PartialEq, Debug)]
 struct State {
     revision: u64,
@@ -68,7 +69,7 @@ impl Run {
         Self { door, members, size, seen: Seen::default() }
     }
 
-    /// Plays every scenario in every shape that this cluster has.
+    /// Runs every scenario in every shape that this cluster has.
     pub(crate) async fn all(mut self, scenarios: &[Scenario]) -> Seen {
         let shapes: &[_] = if self.size == 1 { &["alone"] } else { &["leader", "follower"] };
         for shape in shapes {
@@ -84,7 +85,7 @@ impl Run {
         self.seen
     }
 
-    /// The member whose door is tried in a shape.
+    /// The member whose API is tested in a shape.
     fn member_of(&self, shape: &str) -> usize {
         match shape {
             "follower" => self.members.follower(),
@@ -92,12 +93,12 @@ impl Run {
         }
     }
 
-    /// Whether the members have counted everything that was asked of them, and why what was refused.
+    /// Checks that the members have counted every request, and every refusal with its reason.
     async fn counted(&mut self, asked: &BTreeSet<usize>) {
         let (door, commands) = match self.door {
             "session" | "ws" => (self.door, &COMMANDS[..10]),
             "http" => ("http", COMMANDS),
-            // Renewals are a stream of their own.
+            // Renewals are a separate stream.
             _ => ("grpc", &COMMANDS[1..]),
         };
         let of_command =
@@ -118,13 +119,13 @@ impl Run {
         }
     }
 
-    /// The door of one member.
+    /// The API of one member.
     pub(crate) fn open(&self, at: usize) -> Arc<dyn Door> {
         open(self.door, self.members.connect(at), self.members.one(at).clients)
     }
 
-    /// Plays a scenario to its end. One during which the members elected anew says nothing and is played again: a
-    /// machine that stands still for a second makes them do so.
+    /// Runs a scenario to its end. If the members elected a new leader meanwhile, the result means nothing and the
+    /// scenario runs again: a machine that stands still for a second causes an election.
     async fn play(
         &mut self,
         asked: &mut BTreeSet<usize>,
@@ -175,7 +176,7 @@ impl Run {
                 break;
             }
         }
-        // What is left over must not meet the next one.
+        // Leases that are left over must not affect the next scenario.
         drop(asking);
         for lease in stage.leases() {
             let revoke = v1::RevokeRequest { lease, ..Default::default() };
@@ -242,7 +243,7 @@ impl Run {
                 if let Some((name, value)) = step.facts.iter().find(differs) {
                     return Err(format!("wanted {name}={value}, got {told:?}"));
                 }
-                // Whoever took something away is on record, whichever door it was said at.
+                // The actor that took something away is recorded, whichever API it used.
                 match step.option("who") {
                     Some(who) if !self.is_on_record(before.revision, who) => {
                         Err(format!("`{who}` is not on record"))
@@ -256,7 +257,7 @@ impl Run {
                 }
                 self.refused(&fault)?;
                 let after = self.state();
-                // Whoever waited was in the queue, and is not any more.
+                // The waiter was in the queue, and has left it.
                 let same = match &*fault.reason {
                     "WAIT_TIMEOUT" => after.content == before.content,
                     _ => after == before,
@@ -266,12 +267,12 @@ impl Run {
         }
     }
 
-    /// Whether a refusal is as the table says.
+    /// Checks that a refusal matches the table.
     pub(crate) fn refused(&mut self, fault: &Fault) -> Result<(), String> {
         self.seen.refused(self.door, fault)
     }
 
-    /// Whether something is said to have happened since a revision on somebody's word.
+    /// Whether an event since a revision records this actor.
     fn is_on_record(&self, since: u64, who: &str) -> bool {
         let who = who.to_owned();
         let on_record = move |machine: &Machine| {
@@ -290,7 +291,7 @@ impl Run {
     }
 }
 
-/// A door of a member.
+/// An API of a member.
 pub(crate) fn open(door: &str, channel: Channel, address: SocketAddr) -> Arc<dyn Door> {
     match door {
         "grpc" => Arc::new(Grpc::new(channel, address, false)),
@@ -303,11 +304,11 @@ pub(crate) fn open(door: &str, channel: Channel, address: SocketAddr) -> Arc<dyn
 }
 
 impl Seen {
-    /// Whether a refusal at a door is as the table says.
+    /// Checks that a refusal of an API matches the table.
     pub(crate) fn refused(&mut self, door: &str, fault: &Fault) -> Result<(), String> {
         let row = row(&fault.reason).ok_or_else(|| format!("not in the table: {fault:?}"))?;
         self.reasons.insert(fault.reason.clone());
-        // The end of a wait is a notice, and a session that is not opened is a call like others.
+        // The end of a wait is a notice, and a session that cannot be opened is refused like a call.
         let is_answer = match door {
             "session" | "ws" => fault.how == How::Frame && fault.reason != "WAIT_TIMEOUT",
             _ => matches!(fault.how, How::Code(_) | How::Status(_)),
@@ -331,7 +332,7 @@ impl Seen {
                 Socket::Frame | Socket::Redirect => false,
             },
         };
-        // How far the cluster has come is what may be asked for, through every door.
+        // Every API reports the newest revision as the bound.
         let reached = fault.revision.is_some_and(|it| it > 0 && it.cast_unsigned() == fault.bound);
         let fits = fits && (fault.reason != "FUTURE_REVISION" || reached);
         if !fits || fault.effect != row.effect || fault.message.is_empty() {
@@ -341,7 +342,7 @@ impl Seen {
     }
 }
 
-/// The answer, also of a task that failed an assertion.
+/// The reply, or the error of a task that failed an assertion.
 async fn joined(task: JoinHandle<Reply>) -> Result<Reply, String> {
     match tokio::time::timeout(DEADLINE, task).await {
         Ok(Ok(reply)) => Ok(reply),

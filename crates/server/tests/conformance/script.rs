@@ -1,4 +1,4 @@
-//! What is written in a scenario file?
+//! Parses scenario files.
 //!
 //! ```text
 //! == a held lock is refused to those who do not wait
@@ -7,12 +7,12 @@
 //! @http,grpc ben try deploy     -> HELD
 //! ```
 //!
-//! One step per line: on which doors (all, if it does not say), who, what, with which words and options, and what
-//! comes of it. What is refused is told by its reason, in capitals; everything else by a word and some facts.
+//! Each line is one step: the APIs it runs on (all by default), the client, the command with its words and options, and
+//! the result. A refusal is written as its reason, in capitals; any other result as a word and some facts.
 
 use std::collections::BTreeMap;
 
-/// What a member can be.
+/// The roles of a member.
 pub(crate) const SHAPES: [&str; 3] = ["alone", "leader", "follower"];
 
 /// A scenario: its title and its steps.
@@ -25,9 +25,9 @@ pub(crate) struct Scenario {
 /// One line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Step {
-    /// File and line, for whoever reads that it failed.
+    /// The file and the line, for error messages.
     pub(crate) at: String,
-    /// Doors and shapes it is made on; all, if none is named.
+    /// The APIs and shapes that the step runs on; all, if none is named.
     only: Vec<String>,
     pub(crate) who: String,
     pub(crate) verb: String,
@@ -38,7 +38,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Whether it is made on this door of such a member.
+    /// Whether the step runs on this API of a member with this shape.
     pub(crate) fn is_for(&self, door: &str, shape: &str) -> bool {
         let (shapes, doors): (Vec<_>, Vec<_>) =
             self.only.iter().partition(|it| SHAPES.contains(&it.as_str()));
@@ -46,7 +46,7 @@ impl Step {
             && (shapes.is_empty() || shapes.iter().any(|it| *it == shape))
     }
 
-    /// Whether it is to be refused.
+    /// Whether the step must be refused.
     pub(crate) fn is_refused(&self) -> bool {
         self.outcome.starts_with(|first: char| first.is_ascii_uppercase())
     }
@@ -60,7 +60,7 @@ impl Step {
     }
 }
 
-/// Reads a file.
+/// Parses a file.
 pub(crate) fn read(file: &str, text: &str) -> Vec<Scenario> {
     let mut scenarios: Vec<Scenario> = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -105,7 +105,7 @@ fn step(at: String, line: &str) -> Step {
     step
 }
 
-/// Milliseconds, written `50ms`, `60s`, `2h`.
+/// Parses a duration such as `50ms`, `60s` or `2h` into milliseconds.
 pub(crate) fn ms(text: &str) -> u64 {
     let digits = text.trim_end_matches(|it: char| it.is_ascii_alphabetic());
     let number: u64 = digits.parse().unwrap_or_else(|_| panic!("`{text}` is no duration"));

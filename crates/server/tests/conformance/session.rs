@@ -1,7 +1,7 @@
-//! How is a session asked, over gRPC or in JSON over a WebSocket?
+//! Drives sessions over gRPC, and tracks pending requests for all sessions.
 //!
-//! Everybody has a session of their own. One task reads what comes; whoever asked is told when the answer is there, or
-//! the turn has come.
+//! Every client has a session of its own. One task reads its messages and completes a request when its answer or its
+//! grant arrives.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use v1::answer::Result as Wire;
 
 use crate::ask::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What, told};
 
-/// Those who wait for answers, by request id.
+/// The pending requests, by request id.
 #[derive(Clone, Default)]
 pub(crate) struct Waiting(Arc<Mutex<Asked>>);
 
@@ -24,12 +24,12 @@ pub(crate) struct Waiting(Arc<Mutex<Asked>>);
 struct Asked {
     newest: u64,
     by_id: BTreeMap<u64, oneshot::Sender<Reply>>,
-    /// What ended the session.
+    /// The reply that ended the session.
     over: Option<Reply>,
 }
 
 impl Waiting {
-    /// A new id, and what its answer will be.
+    /// A new id, and the receiver of its reply.
     pub(crate) fn ask(&self) -> (u64, oneshot::Receiver<Reply>) {
         let (done, answer) = oneshot::channel();
         let mut asked = self.0.lock().unwrap();
@@ -66,7 +66,7 @@ impl Waiting {
     }
 }
 
-/// The session door of one member.
+/// The session API of one member.
 pub(crate) struct Sessions {
     channel: Channel,
     open: Mutex<BTreeMap<String, Session>>,
@@ -110,7 +110,7 @@ impl Door for Sessions {
         };
         let message = v1::SessionRequest { requests: vec![request], ..Default::default() };
         Box::pin(async move {
-            // A session that is over has answered already.
+            // A session that is over has already answered every request.
             let _ = session.to.send(message).await;
             answer.await.expect("an answer")
         })

@@ -1,4 +1,4 @@
-//! How does a step of a scenario become something asked, and what is remembered from one to the next?
+//! Turns the steps of a scenario into requests, and keeps what they learn.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use v1::request::Command;
 use crate::ask::{Ask, Bad, Told, What};
 use crate::script::{Step, ms};
 
-/// Who has what, by the names of the scenario.
+/// The leases, tokens and revisions of a scenario, by the names in it.
 pub(crate) struct Stage {
-    /// Before every name, so that no scenario sees another.
+    /// The prefix of every name, so that scenarios do not affect each other.
     prefix: String,
     leases: BTreeMap<String, (i64, i64)>,
     tokens: BTreeMap<(String, String), u64>,
@@ -28,7 +28,7 @@ impl Stage {
         Self { prefix, leases, tokens, written, newest: 0, floor: 0, members }
     }
 
-    /// A name of the scenario as the cluster has it. `=` before it: as it is.
+    /// The name in the cluster for a name of the scenario. A name after `=` is used as it is.
     pub(crate) fn name(&self, word: &str) -> String {
         match word.strip_prefix('=') {
             Some("LONG") => "x".repeat(600),
@@ -45,7 +45,7 @@ impl Stage {
         self.leases.get(who).map_or(7, |(lease, _)| *lease)
     }
 
-    /// Somebody's token for a lock: their own, somebody else's, a number, or none that ever was.
+    /// A token for a lock: the client's own, another client's, a number, or one that was never issued.
     fn token(&self, step: &Step, lock: &str) -> u64 {
         let whose = step.option("token").unwrap_or(&step.who);
         if let Ok(number) = whose.parse() {
@@ -55,7 +55,7 @@ impl Stage {
         mine.copied().unwrap_or(1 << 20)
     }
 
-    /// Remembers what came of a step.
+    /// Records the result of a step.
     pub(crate) fn learn(&mut self, step: &Step, told: &Told) {
         if let Some(lease) = told.lease {
             self.leases.insert(step.who.clone(), lease);
@@ -149,12 +149,12 @@ impl Stage {
         }
     }
 
-    /// `m0`, `m1`, … as they were founded, or any number.
+    /// `m0`, `m1`, … in the order of the founders, or any number.
     fn member(&self, word: &str) -> u64 {
         let founded = word.strip_prefix('m').and_then(|it| it.parse::<usize>().ok());
         match founded {
             Some(number) => self.members[number],
-            // Ids of those who were removed never come back: every run has its own.
+            // Ids of removed members never come back, so every run has its own.
             None => {
                 let own = |sum: u64, byte: u8| (sum * 31 + u64::from(byte)) % 1_000_000_007;
                 self.prefix.bytes().fold(0, own) * 1_000 + word.parse::<u64>().unwrap()
@@ -318,7 +318,7 @@ impl Stage {
     }
 }
 
-/// So many bytes.
+/// This many bytes.
 fn filled(bytes: Option<&str>) -> Bytes {
     bytes.map_or(Bytes::new(), |it| "x".repeat(it.parse().unwrap()).into())
 }

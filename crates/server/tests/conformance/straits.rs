@@ -1,7 +1,9 @@
-//! What does each door say of a member that has no tokens left, does not get to its work, cannot reach its leader, is
-//! busy with its members, is damaged, or does not know who asks?
+//! Checks the replies of each API of a degraded member.
 //!
-//! Each needs a member of its own, and most of them a disk that has been meddled with.
+//! The member has no tokens left, is stuck, is changing its membership, is cut off from the leader, is damaged, or
+//! requires a certificate that the client lacks.
+//!
+//! Each case needs a member of its own, and most need a disk that was tampered with.
 
 use std::fs;
 use std::io;
@@ -41,26 +43,26 @@ use crate::hardship::{SLOW, ask, connect_to, put, run, settings};
 use crate::patch;
 use crate::run::{DOORS, Seen, open};
 
-/// The member that is added and nobody ever sees.
+/// The id of a member that is added and never started.
 const NOBODY: u64 = 77;
-/// Of calls that are not to be answered in time.
+/// The deadline of calls that must not be answered in time.
 const SHORT_MS: u32 = 300;
 
-/// Members compare their states after so many entries.
+/// The number of entries after which members compare their states.
 const COMPARED: usize = 1_000;
 
-/// While this is so, a member waits for its disk and does nothing else.
+/// While set, a member waits for its disk and does nothing else.
 static STUCK: AtomicBool = AtomicBool::new(false);
-/// Whether it has come to that.
+/// Whether the member waits for its disk now.
 static WAITS: AtomicBool = AtomicBool::new(false);
-/// While this is so, nothing becomes durable, and the member goes on.
+/// While set, no sync ends, and the member goes on.
 static PENDING: AtomicBool = AtomicBool::new(false);
 
 fn sync_unless_stuck(file: &dyn File) -> io::Result<Duration> {
     WAITS.store(STUCK.load(Ordering::Acquire), Ordering::Release);
     held_by(&STUCK);
     file.sync()?;
-    // A disk that is fast is waited for.
+    // The event loop waits for a disk that reports fast syncs.
     Ok(Duration::ZERO)
 }
 
@@ -83,7 +85,7 @@ fn synced_by(disk: Arc<dyn Disk>, sync: Sync) -> Arc<dyn Disk> {
     Arc::new(SyncedBy(disk, sync))
 }
 
-/// All of it, one after the other.
+/// Runs all cases, one after the other.
 pub(crate) async fn all() -> Seen {
     let mut seen = Seen::default();
     without_tokens(&mut seen).await;
@@ -96,12 +98,12 @@ pub(crate) async fn all() -> Seen {
     seen
 }
 
-/// Every door of a member.
+/// Every API of a member.
 fn doors(at: SocketAddr) -> Vec<Arc<dyn Door>> {
     DOORS.iter().map(|door| open(door, connect_to(at), at)).collect()
 }
 
-/// Asks all doors at once.
+/// Sends a request to all APIs at once.
 async fn ask_all(doors: &[Arc<dyn Door>], each: impl Fn(usize) -> Ask) -> Vec<Reply> {
     let asked = doors.iter().enumerate();
     let asked = asked.map(|(number, door)| tokio::spawn(soon(door.ask("straits", each(number)))));
@@ -112,12 +114,12 @@ async fn ask_all(doors: &[Arc<dyn Door>], each: impl Fn(usize) -> Ask) -> Vec<Re
     replies
 }
 
-/// Whether somebody was left in doubt: on a machine that is busy a deadline can pass before the last word.
+/// Whether the outcome is unknown: on a busy machine a deadline can pass before the definite answer arrives.
 fn in_doubt(reply: &Reply) -> bool {
     matches!(reply, Reply::Refused(fault) if fault.reason == "UNKNOWN_OUTCOME")
 }
 
-/// The same; each must refuse for this reason.
+/// Sends a request to all APIs; each must refuse it with this reason.
 async fn refuse(
     seen: &mut Seen,
     doors: &[Arc<dyn Door>],
@@ -153,7 +155,7 @@ async fn without_tokens(seen: &mut Seen) {
     refuse(seen, &doors(running.clients), "TOKENS_EXHAUSTED", |number| {
         let lock = format!("last/{number}");
         let try_it = v1::AcquireRequest { lock, lease, wait_ms: Some(0), ..Default::default() };
-        // Without a deadline, so that the plain door is asked by its own call.
+        // No deadline, so that the plain API uses its own call.
         Ask { deadline_ms: None, ..ask(Command::Acquire(try_it)) }
     })
     .await;
@@ -178,7 +180,7 @@ fn use_up_tokens(data: &Path) {
     writer.finish().unwrap();
 }
 
-/// What asks for nothing but this member's own state is not answered by one that waits for its disk.
+/// A member that waits for its disk does not answer queries of its own state either.
 async fn stuck(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let running = run(on(&dir.path().join("stuck"), |disk| synced_by(disk, sync_unless_stuck)));
@@ -187,13 +189,13 @@ async fn stuck(seen: &mut Seen) {
         let key = v1::GetKeyRequest { key: "k".into(), stale: true };
         Ask { deadline_ms: Some(SHORT_MS), ..ask(Command::GetKey(key)) }
     };
-    // Sessions begin while it is well.
+    // Sessions start while the member still works.
     ask_all(&doors, read).await;
     STUCK.store(true, Ordering::Release);
     let mut keys = KeyServiceClient::new(connect_to(running.clients));
     let writing = tokio::spawn(async move { keys.put(put("never".into(), 1)).await });
     wait("it waits for its disk", || WAITS.load(Ordering::Acquire).then_some(()));
-    // Doors whose reads have no deadline of their own give up after ten seconds.
+    // APIs whose reads have no deadline of their own give up after ten seconds.
     refuse(seen, &doors, "DEADLINE", read).await;
     assert_eq!(figure(running.clients, "tenure_silent ").await, 1.0);
     STUCK.store(false, Ordering::Release);
@@ -205,7 +207,7 @@ async fn stuck(seen: &mut Seen) {
     running.stop();
 }
 
-/// One change of membership cannot end, and so another one cannot begin.
+/// One change of membership cannot end, so another cannot begin.
 async fn changing(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let running = run(on(&dir.path().join("pending"), |disk| synced_by(disk, sync_unless_pending)));
@@ -230,7 +232,7 @@ async fn changing(seen: &mut Seen) {
     };
     for door in ["grpc", "plain", "http"] {
         let at = open(door, connect_to(running.clients), running.clients);
-        // It may be here before the first one is.
+        // This request may arrive before the first one does.
         let reply = wait_for("another change is under way", async || {
             let reply = at.ask("straits", remove()).await;
             (!in_doubt(&reply)).then_some(reply)
@@ -243,7 +245,7 @@ async fn changing(seen: &mut Seen) {
     running.stop();
 }
 
-/// A member that has no vote goes on believing in its leader, whom it cannot reach.
+/// A member without a vote keeps its leader, although it cannot reach it.
 async fn astray(seen: &mut Seen) {
     let mut members = Members::found(1);
     let learner = members.join();
@@ -279,7 +281,7 @@ async fn astray(seen: &mut Seen) {
     }
 }
 
-/// A member whose disk has gone back in time has forgotten what it promised. It stops, and says so.
+/// A member whose disk went back in time has lost what it promised. It stops and reports that.
 async fn damaged(seen: &mut Seen) {
     let mut members = Members::found(3);
     let damaged = members.follower();
@@ -289,7 +291,7 @@ async fn damaged(seen: &mut Seen) {
     copy_all(&data, &copy);
     members.start_again(damaged);
     for number in 0..10 {
-        // Members on a busy machine may elect anew at any time.
+        // Members on a busy machine may elect a new leader at any time.
         wait_for("it is promised", async || {
             let mut keys = KeyServiceClient::new(members.connect(members.leader()));
             keys.put(put(format!("promised/{number}"), 1)).await.ok()
@@ -311,7 +313,7 @@ async fn damaged(seen: &mut Seen) {
     .await;
 }
 
-/// A member whose state is not that of the others finds out while clients are connected, and they are told why it ends.
+/// A member whose state differs from the others' detects it while clients are connected, and they learn why it ends.
 async fn diverging() {
     let mut members = Members::found(3);
     let damaged = members.follower();
@@ -321,7 +323,8 @@ async fn diverging() {
     let one = &members.one(damaged);
     let listening = Listening::open(one.clients).await;
     assert!(one.member.ended().is_none(), "nobody has compared anything yet");
-    // Here it is granted, there nothing is left to grant it with. Members on a busy machine may elect anew at any time.
+    // The leader grants this lock; the damaged member has no token left for it. Members on a busy machine may elect a
+    // new leader at any time.
     wait_for("it is granted", async || {
         let mut locks = LockServiceClient::new(members.connect(members.leader()));
         let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
@@ -346,7 +349,7 @@ async fn diverging() {
     soon(listening.hear("CORRUPT")).await;
 }
 
-/// Connections that nobody asks anything on.
+/// Connections without requests.
 struct Listening {
     session: tonic::Streaming<v1::SessionResponse>,
     _to: mpsc::Sender<v1::SessionRequest>,
@@ -356,7 +359,7 @@ struct Listening {
 impl Listening {
     async fn open(at: SocketAddr) -> Self {
         let (to, from) = mpsc::channel(1);
-        // The stream begins with what is said first.
+        // The stream begins with the first message.
         to.send(v1::SessionRequest::default()).await.unwrap();
         let mut client = SessionServiceClient::new(connect_to(at));
         let session = soon(client.open(ReceiverStream::new(from))).await.unwrap();
@@ -368,7 +371,7 @@ impl Listening {
         Self { session: session.into_inner(), _to: to, sockets }
     }
 
-    /// Each is told why it is over, and is over.
+    /// Checks that each connection receives the reason and ends.
     async fn hear(mut self, reason: &str) {
         let mut said = None;
         while let Ok(Some(message)) = self.session.message().await {
@@ -400,7 +403,7 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// Where clients need a certificate, one that shows none is told so.
+/// Where clients need a certificate, a client without one gets an error.
 async fn unknown(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let papers = Authority::new(dir.path(), "ours").sign("a");
@@ -421,7 +424,7 @@ async fn unknown(seen: &mut Seen) {
     running.stop();
 }
 
-/// An address at which clients that speak in plain are carried to a member under TLS, without a certificate.
+/// An address whose plain connections are forwarded to a member over TLS, without a client certificate.
 async fn under_tls(to: SocketAddr, ca: &Path) -> SocketAddr {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();

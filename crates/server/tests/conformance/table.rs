@@ -1,16 +1,17 @@
-//! Which rows of the table were seen, and which cannot be?
+//! Checks which rows of the table of reasons the tests have seen.
 
 use std::collections::BTreeSet;
 
 use tenure_wire::reason::TABLE;
 
-/// Rows that nothing here can provoke, and why.
+/// The rows that these tests cannot cause, and the reason.
 pub(crate) const ELSEWHERE: &[(&str, &str)] = &[(
     "INTERNAL",
     "an answer of the machine to another question: only a mistake of ours, which would be corrected",
 )];
 
-/// How many rows were seen, of how many that can be. Fails if one is missing, or can be seen after all.
+/// The number of rows seen, and of rows that can be seen. Fails if one is missing, or if one listed in [`ELSEWHERE`]
+/// was seen.
 pub(crate) fn count(covered: &BTreeSet<String>) -> (usize, usize) {
     let elsewhere: BTreeSet<_> = ELSEWHERE.iter().map(|(reason, _)| *reason).collect();
     let here: BTreeSet<_> =

@@ -1,8 +1,8 @@
-//! Does a watcher that goes from member to member and from door to door see everything exactly once?
+//! Tests that a watcher that moves between members and APIs sees every event exactly once.
 //!
-//! Writers write, leaders are stopped and come back, the history is cut; watchers, over gRPC and as server-sent events,
-//! read a few events at one member and go on at the next. Each sees every revision of its key once and in order, or is
-//! told that the history does not reach back so far and goes on from the floor, which is the only gap it may have.
+//! Writers write, leaders stop and come back, and the history is compacted. Watchers, over gRPC and server-sent events,
+//! read a few events at one member and go on at the next. Each sees every revision of its key once and in order, or
+//! learns that the history does not reach back so far and goes on from the floor. Only such a gap is allowed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,30 +23,30 @@ use crate::common::{DEADLINE, Members};
 use crate::json::number;
 
 const KEY: &str = "watched";
-/// Read at one member before going on to the next.
+/// The number of events read at one member before moving to the next.
 const EVENTS_PER_STOP: usize = 7;
-/// Leaders that are stopped and started again.
+/// The number of leaders that are stopped and restarted.
 const KILLS: usize = 2;
 
-/// Where the doors of the members that run are.
+/// The API addresses of the running members.
 type Doors = Arc<Mutex<Vec<Option<SocketAddr>>>>;
 
-/// What came next.
+/// The next result of a watch.
 #[derive(Debug)]
 enum Next {
-    /// Values of the events of one revision.
+    /// The values of the events of one revision.
     Change(i64, Vec<String>),
     Compacted(i64),
-    /// Nothing more from this member.
+    /// This member delivers nothing more.
     Over,
 }
 
-/// What a watcher has seen.
+/// The events that a watcher has seen.
 #[derive(Default)]
 struct Seen {
     /// The value that each revision wrote.
     changes: BTreeMap<i64, String>,
-    /// Gaps that it was told of: from where, to where.
+    /// The reported gaps, with start and end.
     gaps: Vec<(i64, i64)>,
     stops: usize,
 }
@@ -64,7 +64,7 @@ async fn watchers_that_hop_see_everything_once_or_are_told() {
     let watchers: Vec<_> = watchers
         .map(|(at, form)| tokio::spawn(watch(doors.clone(), form, at, first, last.clone())))
         .collect();
-    // One that sleeps through a compaction is told.
+    // A watcher that sleeps through a compaction learns of it.
     for _ in 0..KILLS {
         let (until, leader) = (newest(&written) + 40, members.leader());
         reached(&written, until).await;
@@ -97,7 +97,7 @@ async fn watchers_that_hop_see_everything_once_or_are_told() {
             assert!(excused, "{revision} was missed, and nobody said so: {:?}", seen.gaps);
         }
     }
-    // From before the floor, through both forms.
+    // From before the floor, in both forms.
     let (at, floor) = (doors.lock().unwrap()[0].unwrap(), *written.keys().next().unwrap());
     for form in ["grpc", "sse"] {
         let mut stream = Stream::open(form, at, floor).await.unwrap();
@@ -122,7 +122,7 @@ async fn first_of(written: &Written) -> i64 {
     *written.lock().unwrap().keys().next().unwrap()
 }
 
-/// Writes numbers into one key, whichever member takes them. What has no answer is sent again under its id.
+/// Writes numbers into one key, at any member. A write without an answer is repeated under its id.
 async fn write(doors: Doors, written: Written, stop: Arc<AtomicBool>) {
     let mut number = 0_u64;
     while !stop.load(Ordering::Acquire) {
@@ -155,7 +155,7 @@ async fn compact(doors: &Doors, at: usize, keep: i64) {
     MaintenanceServiceClient::new(channel).compact(compact).await.unwrap();
 }
 
-/// A member that runs, each in its turn.
+/// The address of a running member, in rotation.
 fn door(doors: &Doors, turn: usize) -> Option<SocketAddr> {
     let doors = doors.lock().unwrap();
     doors[turn % doors.len()]
@@ -192,7 +192,7 @@ async fn watch(
                     from = floor;
                     break;
                 }
-                // Nothing for a while, or nobody there: the next member may know more.
+                // No event for a while, or no member there: go on with the next member.
                 Ok(Next::Over) | Err(_) => break,
             }
         }

@@ -1,4 +1,4 @@
-//! How is a session in JSON asked, over a WebSocket?
+//! Drives JSON sessions over a WebSocket.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,13 +17,13 @@ use crate::ask::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What};
 use crate::json;
 use crate::session::Waiting;
 
-/// The WebSocket door of one member.
+/// The WebSocket API of one member.
 pub(crate) struct Sockets {
     at: SocketAddr,
     open: Mutex<BTreeMap<String, Socket>>,
 }
 
-/// One socket, and those who wait for its answers.
+/// One socket, and its pending requests.
 #[derive(Clone)]
 struct Socket {
     to: mpsc::Sender<Message>,
@@ -64,7 +64,7 @@ impl Door for Sockets {
         }
         let message = Message::text(json!({"requests": [request]}).to_string());
         Box::pin(async move {
-            // A socket that is closed has answered already.
+            // A socket that is closed has already answered every request.
             let _ = socket.to.send(message).await;
             answer.await.expect("an answer")
         })
@@ -87,7 +87,7 @@ impl Socket {
                 let sending = async {
                     while let Some(message) = messages.recv().await {
                         if sink.send(message).await.is_err() {
-                            // What the member said first is what counts.
+                            // What the member sent before counts, so do not end here.
                             std::future::pending::<()>().await;
                         }
                     }
@@ -120,7 +120,7 @@ async fn listen(mut stream: Stream, waiting: &Waiting) {
             Some(Err(_)) | None => break None,
         }
     };
-    // A socket that is closed without a message has nothing but the code to say why.
+    // For a socket closed without a message, only the code tells the reason.
     let fault = last.unwrap_or_else(|| {
         let socket = code.map(|code| (code, tenure_wire::reason::Socket::Close(code)));
         let row = tenure_wire::reason::TABLE.iter();
@@ -143,7 +143,7 @@ fn take(message: &Value, waiting: &Waiting) {
             .unwrap_or_else(|| panic!("{answer}"));
         let revision = answer.get("revision").map_or(0, json::number);
         match &**name {
-            // One that belongs to no request is about the newest.
+            // An error without a request id answers request 1, the first of the socket.
             "error" => waiting.answer(id.max(1), Reply::Refused(json::fault(content, How::Frame))),
             "queued" => {}
             "renewed" => waiting.answer(id, json::told("renewed", &content[0]).into()),
@@ -190,7 +190,7 @@ fn bad_socket(at: SocketAddr, bad: Bad) -> Answered {
     })
 }
 
-/// Tries to open a socket with a header that is not ours.
+/// Tries to open a socket with a wrong header.
 pub(crate) fn upgrade(
     at: SocketAddr,
     path: &'static str,
@@ -207,7 +207,7 @@ pub(crate) fn upgrade(
     })
 }
 
-/// Why a socket was not opened.
+/// The reply for a socket that was not opened.
 fn not_opened(error: Error) -> Reply {
     let Error::Http(response) = error else { panic!("{error}") };
     let status = response.status().as_u16();

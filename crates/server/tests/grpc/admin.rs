@@ -1,4 +1,4 @@
-//! Locks, leases and keys in full.
+//! Tests the gRPC services for locks, leases and keys.
 
 use tenure_wire::v1;
 use tonic::Code;

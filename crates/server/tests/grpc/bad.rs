@@ -1,4 +1,4 @@
-//! What gets in that is no good call, and what it is told.
+//! Tests that invalid gRPC calls are refused with a reason and change nothing.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use tonic::Code;
 use crate::common::{DEADLINE, Members, soon};
 use crate::{Clients, nothing, refused};
 
-/// The head of the answer to a request of HTTP/1.1, in lower case.
+/// The head of the response to an HTTP/1.1 request, in lower case.
 fn post(to: SocketAddr, path: &str, headers: &[&str], body: &[u8]) -> String {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -83,7 +83,7 @@ async fn a_message_that_is_too_long_is_refused_before_it_is_read() {
     assert_eq!(error.bound, 2 << 20);
     let fits = v1::PutRequest { key: "k".into(), value: vec![0; 40_000].into(), ..nothing() };
     refused(clients.keys.put(fits).await, Code::InvalidArgument, "VALUE_TOO_LONG");
-    // In the middle of a stream, too.
+    // The same in the middle of a stream.
     let names = (0..3).map(|_| v1::WatchRequest { key: "n".repeat(3 << 20), ..nothing() });
     let names: Vec<_> = names.collect();
     let mut stream = clients.lock.watch(tokio_stream::iter(names)).await.unwrap().into_inner();
@@ -96,7 +96,7 @@ async fn without_a_quorum_a_call_waits_for_its_deadline_and_says_whether_it_may_
     let mut members = Members::found(2);
     tokio::task::block_in_place(|| members.stop(1));
     let to = members.one(0).clients;
-    // By hand: a client of the library would give up by its own clock, at the same moment.
+    // Send the request by hand: the library's client would give up by its own clock, at the same moment.
     let headers = ["content-type: application/grpc", "grpc-timeout: 1200m"];
     let path = "/tenure.v1.KeyService/Put";
     let started = os::now_us();
@@ -107,7 +107,7 @@ async fn without_a_quorum_a_call_waits_for_its_deadline_and_says_whether_it_may_
         || head.contains(unknown) && head.contains("tenure-effect: unknown");
     assert!(told && took >= Duration::from_millis(1_100), "{head} after {took:?}");
     let mut clients = Clients::new(&members.connect(0));
-    // What the member has itself it still tells.
+    // The member still answers stale reads from its own state.
     let stale = v1::GetKeyRequest { key: "k".into(), stale: true };
     assert!(clients.keys.get(stale).await.unwrap().into_inner().kv.is_none());
 }

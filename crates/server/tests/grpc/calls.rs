@@ -1,4 +1,4 @@
-//! Locks and leases in the words of the record.
+//! Tests locks and leases through `LockService`.
 
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ async fn a_lease_of_ones_own_number_is_granted_once() {
     let other = v1::LeaseGrantRequest { client_id: "other".into(), ..grant };
     let error = refused(clients.lock.lease_grant(other).await, Code::AlreadyExists, "LEASE_EXISTS");
     assert_eq!(error.lease, 4_711);
-    // One that nobody named is drawn, and not the same twice.
+    // A lease without a number gets a random one, never the same twice.
     assert_ne!(clients.lease("x").await, clients.lease("x").await);
 }
 
@@ -162,7 +162,7 @@ async fn renewals_are_answered_one_by_one_and_a_dead_lease_ends_nothing() {
             assert_eq!(answer.ttl_ms / 1_000, u64::try_from(ttl).unwrap());
             assert_eq!(answer.header.unwrap().member_id, members.id(at));
         }
-        // A loss that its holder did not ask for shows in the next renewal.
+        // A loss that the holder did not request shows in the next renewal.
         let lock = name("lost");
         let token = clients.take(&lock, live).await;
         let force =
@@ -211,7 +211,7 @@ async fn a_wait_ends_with_the_grant_and_one_that_is_given_up_leaves_the_queue() 
         let token = clients.take(&lock, holder).await;
         let ask = v1::LockRequest { name: lock.clone(), lease_id: waiter, ..nothing() };
 
-        // The caller goes away: its task is dropped, and with it the stream.
+        // The caller goes away: its task is dropped, and the stream with it.
         let mut other = clients.clone();
         let asked = ask.clone();
         let gone = tokio::spawn(async move { other.lock.lock(asked).await });
@@ -219,7 +219,7 @@ async fn a_wait_ends_with_the_grant_and_one_that_is_given_up_leaves_the_queue() 
         gone.abort();
         wait_for("it has left", async || (clients.waiting(&lock).await == 0).then_some(())).await;
 
-        // The caller's time is over.
+        // The caller's deadline passes.
         let hurried = clients.lock.lock(within(Duration::from_millis(50), ask.clone())).await;
         match hurried {
             Ok(late) => assert!(!late.into_inner().acquired),
@@ -230,7 +230,7 @@ async fn a_wait_ends_with_the_grant_and_one_that_is_given_up_leaves_the_queue() 
         }
         wait_for("it has left", async || (clients.waiting(&lock).await == 0).then_some(())).await;
 
-        // The lock comes free.
+        // The lock is released.
         let mut other = clients.clone();
         let asked = tokio::spawn(async move { other.lock.lock(Request::new(ask)).await });
         wait_for("it waits", async || (clients.waiting(&lock).await == 1).then_some(())).await;

@@ -1,4 +1,4 @@
-//! Members come, lead, go; limits, levels, hashes and backups; health and reflection.
+//! Tests membership, status, limits, levels, hashes, backups, health and reflection over gRPC.
 
 use std::io::Write as _;
 
@@ -26,7 +26,7 @@ async fn members_are_shown_added_promoted_and_removed_by_any_member() {
     assert_eq!(roles.iter().filter(|role| **role == v1::Role::Leader).count(), 1);
     assert_eq!(roles.iter().filter(|role| **role == v1::Role::Follower).count(), 2);
 
-    // One that was announced from here, and never comes.
+    // A member that is added here and never starts.
     let add = v1::AddMemberRequest {
         member_id: 4_711,
         name: "ghost".into(),
@@ -57,7 +57,7 @@ async fn members_are_shown_added_promoted_and_removed_by_any_member() {
     refused(clients.cluster.promote(promote).await, Code::NotFound, "MEMBER_NOT_FOUND");
     refused(clients.cluster.add(add).await, Code::InvalidArgument, "INVALID_FIELD");
 
-    // One that joins by itself.
+    // A member that joins by itself.
     let new = tokio::task::block_in_place(|| members.join());
     let promote = v1::PromoteMemberRequest { member_id: members.id(new) };
     wait_for("it is promoted", async || clients.cluster.promote(promote).await.ok()).await;
@@ -69,7 +69,7 @@ async fn members_are_shown_added_promoted_and_removed_by_any_member() {
     })
     .await;
 
-    // The leader is asked to leave: it hands over first.
+    // The leader is asked to leave: it hands leadership over first.
     let leader = members.leader();
     let mut leading = Clients::new(&members.connect(leader));
     let left = leading.cluster.leave(v1::LeaveClusterRequest {}).await.unwrap().into_inner();
@@ -130,7 +130,7 @@ async fn status_tells_counts_limits_and_who_is_behind() {
         let known = status.members.iter().filter(|member| member.behind.is_some()).count();
         assert_eq!(known, if at == members.leader() { 3 } else { 1 });
     }
-    // One that is down has failed already: no other may.
+    // A stopped member has failed already, so no other may fail.
     let down = members.follower();
     tokio::task::block_in_place(|| members.stop(down));
     let mut clients = Clients::new(&members.connect(members.leader()));

@@ -1,4 +1,4 @@
-//! Elections: campaigns, values, vacancies.
+//! Tests elections over gRPC: campaigns, values and vacancies.
 
 use tenure_wire::v1;
 use tokio_stream::StreamExt as _;

@@ -1,4 +1,4 @@
-//! Leaders that go away while somebody calls.
+//! Tests calls and streams while leaders stop.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn callers_wait_while_a_new_leader_is_elected() {
     let lock = name("failover");
     let token = clients.take(&lock, lease).await;
 
-    // One that waits for a lock, many that write, all at a member that does not lead.
+    // One client waits for a lock and many write, all at a follower.
     let other = clients.lease("waiter").await;
     let mut waiting = clients.clone();
     let ask = v1::LockRequest { name: lock.clone(), lease_id: other, ..nothing() };

@@ -1,5 +1,4 @@
-//! Every gRPC call through the leader and through a follower: what it does, what it refuses, and how
-//! that is told.
+//! Tests every gRPC call through the leader and through a follower: effects, refusals and error details.
 
 mod admin;
 mod bad;
@@ -52,13 +51,13 @@ impl Clients {
         }
     }
 
-    /// A lease nobody else has, for a minute.
+    /// Grants a lease of its own, for a minute.
     async fn lease(&mut self, client: &str) -> i64 {
         let grant = v1::LeaseGrantRequest { ttl: 60, client_id: client.into(), ..nothing() };
         self.lock.lease_grant(grant).await.unwrap().into_inner().id
     }
 
-    /// Acquires a lock that is free.
+    /// Acquires a free lock.
     async fn take(&mut self, name: &str, lease_id: i64) -> u64 {
         let ask = v1::TryLockRequest { name: name.into(), lease_id, ..nothing() };
         let taken = self.lock.try_lock(ask).await.unwrap().into_inner();
@@ -66,7 +65,7 @@ impl Clients {
         taken.fencing_token
     }
 
-    /// How many wait for a lock.
+    /// The number of waiters of a lock.
     async fn waiting(&mut self, lock: &str) -> u64 {
         let ask = v1::GetLockRequest { lock: lock.into(), ..nothing() };
         self.locks.get(ask).await.unwrap().into_inner().lock.map_or(0, |lock| lock.waiting)
@@ -83,7 +82,7 @@ fn name(what: &str) -> String {
     format!("{what}/{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A request that is given up after a while.
+/// A request with a timeout.
 fn within<T>(time: Duration, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(time);
@@ -97,8 +96,7 @@ fn keyed<T>(key: &str, message: T) -> Request<T> {
     request
 }
 
-/// What a refused call tells: its code, the reason and the effect in the metadata, and all of it in the
-/// details.
+/// Checks a refused call: its code, the reason and the effect in the metadata, and the same in the details.
 #[track_caller]
 fn refused<T: std::fmt::Debug>(
     answer: Result<Response<T>, Status>,
@@ -121,7 +119,7 @@ fn told(status: &Status, code: Code, reason: &str) -> v1::Error {
     error
 }
 
-/// The header that every reply has.
+/// Checks the header that every response has, and returns its revision.
 #[track_caller]
 fn heads(header: Option<&v1::Header>, member: u64) -> i64 {
     let header = header.expect("a header");

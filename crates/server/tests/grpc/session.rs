@@ -1,4 +1,4 @@
-//! Sessions: everything on one stream.
+//! Tests sessions over gRPC.
 
 use tenure_wire::v1;
 use tenure_wire::v1::request::Command;
@@ -12,7 +12,7 @@ use v1::answer::Result as Answered;
 use crate::common::{Members, soon};
 use crate::{name, nothing};
 
-/// A session, and what came that nobody has asked about yet.
+/// A session, and the messages that were received and not yet taken.
 struct Session {
     to: Sender<v1::SessionRequest>,
     from: Streaming<v1::SessionResponse>,
@@ -104,7 +104,7 @@ async fn a_place_outlives_its_session_and_is_found_again_at_another_member() {
     let (holder, waiter) = (session.lease(1).await, session.lease(2).await);
     let (first, second) = (name("session"), name("session"));
 
-    // Several at once: answers carry the ids of their requests, and a grant to a waiter comes unasked.
+    // Several requests at once: answers carry the ids of their requests, and a grant to a waiter arrives unasked.
     let wave = vec![
         (10, acquire(&first, &holder)),
         (11, acquire(&second, &holder)),
@@ -132,7 +132,7 @@ async fn a_place_outlives_its_session_and_is_found_again_at_another_member() {
     assert_eq!((granted.id, &granted.lock, granted.place), (12, &first, places[0]));
     assert!(granted.token > tokens[0]);
 
-    // The connection is gone; at another member the same ask finds the same place.
+    // The connection is gone; at another member the same request finds the same place.
     drop(session);
     let named = v1::LeaseName { lease: waiter.lease, ..nothing() };
     let (mut session, welcome) = Session::open(members.connect(leader), vec![named]).await;
@@ -150,7 +150,7 @@ async fn a_place_outlives_its_session_and_is_found_again_at_another_member() {
     let granted = session.granted().await;
     assert_eq!((&granted.lock, granted.place), (&second, places[1]));
 
-    // What is taken away is told.
+    // The session reports a lock that was taken away.
     let force = v1::ForceRequest {
         lock: second.clone(),
         token: granted.token,

@@ -1,4 +1,4 @@
-//! Watches: from now, from the past, several on one stream.
+//! Tests watches over gRPC: from now, from the past, and several on one stream.
 
 use tenure_wire::shared::WatchFields;
 use tenure_wire::v1;
@@ -68,7 +68,7 @@ async fn events_come_in_order_from_now_or_from_the_past() {
         assert_eq!(causes(&released), [v1::Cause::Released]);
         assert_eq!(released.events[0].r#type(), v1::EventType::Delete);
 
-        // The same again from the past, on the same stream, among everything that begins so.
+        // The same again from the past, on the same stream, for the whole prefix.
         let past = v1::WatchRequest { prefix: true, start_revision: before, ..watch(8, &lock) };
         stream.send(past).await;
         let (id, created) = stream.next().await;
@@ -77,12 +77,12 @@ async fn events_come_in_order_from_now_or_from_the_past() {
         assert_eq!((id, &again.events), (8, &granted.events));
         assert_eq!(stream.next().await.1.events, released.events);
 
-        // How far it is.
+        // Request the progress.
         stream.send(v1::WatchRequest { watch_id: 8, progress: true, ..nothing() }).await;
         let (id, mark) = stream.next().await;
         assert!(id == 8 && mark.progress && mark.revision >= released.revision, "{mark:?}");
 
-        // One ends, the other goes on.
+        // One watch ends, the other goes on.
         stream.send(v1::WatchRequest { watch_id: 8, cancel: true, ..nothing() }).await;
         let (id, canceled) = stream.next().await;
         assert!(id == 8 && canceled.canceled && canceled.error.is_none());

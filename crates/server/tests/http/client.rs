@@ -1,4 +1,4 @@
-//! Somebody who speaks HTTP/1.1, one request per connection.
+//! Sends HTTP/1.1 requests, one per connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ pub(crate) struct Client {
     name: &'static str,
 }
 
-/// An answer.
+/// A response.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
@@ -42,7 +42,7 @@ impl Client {
         Self { at, name }
     }
 
-    /// A name nobody else uses.
+    /// A name that no other client uses.
     pub(crate) fn own(&self, name: &str) -> String {
         format!("{}/{name}", self.name)
     }
@@ -85,7 +85,7 @@ impl Client {
         Reply { status, headers, body }
     }
 
-    /// Sends a request and leaves the answer to whoever wants it.
+    /// Sends a request and returns the stream without reading the response.
     pub(crate) fn send(
         &self,
         verb: &str,
@@ -119,13 +119,13 @@ impl Client {
         Events { from, left: 0 }
     }
 
-    /// A lease of its own.
+    /// Grants a lease of its own.
     pub(crate) fn lease(&self, ttl_ms: u64) -> String {
         let body = serde_json::json!({ "ttl_ms": ttl_ms, "client": self.name });
         self.post("/v1/leases", &body).ok()["lease"].as_str().unwrap().to_owned()
     }
 
-    /// Takes a lock; gives the token.
+    /// Acquires a lock; returns the token.
     pub(crate) fn lock(&self, lock: &str, lease: &str) -> String {
         let body = serde_json::json!({ "lease": lease });
         let held = self.post(&format!("/v1/locks/{lock}"), &body).ok();
@@ -158,7 +158,7 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{}: {text}", self.status))
     }
 
-    /// The body of a success.
+    /// The body of a successful response.
     pub(crate) fn ok(&self) -> Value {
         let value = self.value();
         assert_eq!(self.status, 200, "{value}");
@@ -176,7 +176,7 @@ impl Reply {
 }
 
 impl Events {
-    /// The next event that is no mark of progress.
+    /// The next event other than progress.
     pub(crate) fn next(&mut self) -> Sent {
         loop {
             let sent = self.any();
@@ -204,7 +204,7 @@ impl Events {
         }
     }
 
-    /// A line of the body, which comes in chunks.
+    /// Reads a line of the chunked body.
     fn line(&mut self) -> String {
         let mut line = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! Does the quick start of the guide work as it is written?
+//! Tests that the quick start of the guide works as written.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use crate::members::Members;
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/http.md");
 const MARK: &str = "==== the next command ====";
 
-/// A command of the guide, and what it is said to print.
+/// A command of the guide, and the output it shows.
 struct Step {
     command: String,
     prints: String,
@@ -30,7 +30,7 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether a text is as shown, where `…` stands for anything.
+/// Whether a text matches the shown one, where `…` stands for anything.
 fn is_as_shown(text: &str, shown: &str) -> bool {
     let mut rest = text;
     for (at, part) in shown.split('…').enumerate() {

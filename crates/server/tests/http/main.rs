@@ -1,4 +1,4 @@
-//! Can a program that speaks plain HTTP do everything, and is it refused as the table says?
+//! Tests that an HTTP client can do everything, and is refused as the table says.
 
 mod client;
 #[path = "../common/mod.rs"]
@@ -15,7 +15,7 @@ mod streams;
 use client::Client;
 use members::Members;
 
-/// What has to work on every member, alone, leading or following.
+/// The tests that must pass on every member: alone, leading or following.
 const EVERYWHERE: &[fn(&Client)] = &[
     resources::leases_live_and_end,
     resources::locks_are_taken_looked_at_changed_and_released,

@@ -1,4 +1,4 @@
-//! Members in this process, over real sockets and disks.
+//! Runs members in this process, over real sockets and disks, for HTTP clients.
 
 use crate::client::Client;
 use crate::common;
@@ -22,7 +22,7 @@ impl Members {
         Client::new(self.all.one(at).clients, name)
     }
 
-    /// Ends one of them.
+    /// Stops a member.
     pub(crate) fn stop(&mut self, at: usize) {
         self.all.stop(at);
     }

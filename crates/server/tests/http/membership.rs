@@ -1,4 +1,4 @@
-//! Members are added, promoted, made leader and removed, whichever member is asked.
+//! Tests that members are added, promoted, made leader and removed through any member.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ fn members_come_lead_and_go() {
     let led = (json!(format!("m{next}")), json!("leader"));
     wait("the others know", || roles().contains(&led).then_some(()));
 
-    // One that has no vote does not lead.
+    // A member without a vote does not lead.
     let card = |id: &str, name: &str| {
         let address = "127.0.0.1:1";
         json!({"member_id": id, "name": name, "member_address": address, "client_address": address})

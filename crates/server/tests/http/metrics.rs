@@ -1,4 +1,4 @@
-//! Is everything measured that the reference lists, and does each figure move when its thing happens?
+//! Tests that every metric of the reference exists, and changes when the measured event happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::client::Client;
 use crate::members::{Members, wait};
 
-/// What `/metrics` shows: by name with labels, as it stands in front of the number.
+/// The output of `/metrics`, by name and labels.
 type Shown = BTreeMap<String, f64>;
 
 fn shown(at: &Client) -> Shown {
@@ -22,7 +22,7 @@ fn shown(at: &Client) -> Shown {
         .collect()
 }
 
-/// The sum of all series of a name with these labels.
+/// The sum of all series with this name and these labels.
 fn sum(shown: &Shown, name: &str, labels: &[&str]) -> f64 {
     let of = |series: &str| {
         let (it, rest) = series.split_once('{').unwrap_or((series, ""));
@@ -31,7 +31,7 @@ fn sum(shown: &Shown, name: &str, labels: &[&str]) -> f64 {
     shown.iter().filter(|(series, _)| of(series)).map(|(_, number)| number).sum()
 }
 
-/// The names that the reference lists.
+/// The names in the reference.
 fn documented() -> Vec<String> {
     let page = include_str!("../../../../docs/reference/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `tenure_"));
@@ -95,12 +95,12 @@ fn every_figure_is_listed_and_moves() {
     assert!(explained["usually_held_ms"].is_u64(), "{explained}");
     assert!(explained["lock"]["holders"][0]["renewed_ms"].is_u64(), "{explained}");
 
-    // Nothing is shown that is not listed, and all that is listed is shown.
+    // The shown metrics and the listed ones are the same.
     let families: BTreeSet<String> = after.keys().map(|series| family(series)).collect();
     let listed: BTreeSet<String> = documented().into_iter().collect();
     assert_eq!(families, listed);
 
-    // A follower counts what it applies, and leaves to the leader what is the leader's.
+    // A follower counts what it applies, and leaves the leader's metrics to the leader.
     let follower = wait("the follower has applied it", || {
         let follower = shown(&first);
         (sum(&follower, "tenure_losses_total", &[]) >= 3.0).then_some(follower)
@@ -109,14 +109,14 @@ fn every_figure_is_listed_and_moves() {
     assert_eq!(sum(&follower, "tenure_renewals_total", &[]), 0.0);
 }
 
-/// Everything that moves something.
+/// Causes every measured event.
 fn happen(at: &Client, other: &Client, told: &str) {
     let lease = at.lease(60_000);
     let waiter = at.lease(60_000);
     let ask = |lease: &str| json!({ "lease": lease });
     let lock = |name: &str| format!("/v1/locks/metrics/{name}");
 
-    // Held, refused, waited for, handed over.
+    // A lock is held, refused, waited for and handed over.
     let token = at.lock("metrics/a", &lease);
     at.post(&lock("a"), &ask(&waiter)).refused(423, "HELD");
     std::thread::scope(|scope| {
@@ -127,7 +127,7 @@ fn happen(at: &Client, other: &Client, told: &str) {
         at.delete(&format!("{}?lease={lease}&token={token}", lock("a"))).ok();
         assert_eq!(waits.join().unwrap()["acquired"], true);
     });
-    // In every mode, and waiting in every mode.
+    // Locks are held and waited for in every mode.
     let shared = json!({ "lease": lease, "mode": "shared" });
     at.post(&lock("shared"), &shared).ok();
     at.post(&lock("slots"), &json!({ "lease": lease, "slots": 1 })).ok();
@@ -140,7 +140,7 @@ fn happen(at: &Client, other: &Client, told: &str) {
         let kept = other.post(&format!("{}?wait=1ms&keep=true", lock(name)), &body);
         assert_eq!(kept.status, 202, "{}", kept.value());
     }
-    // Lost in every way. What may be held for so long at most is taken away one ttl before that.
+    // Locks are lost in every way. A lock with a longest hold time is taken away one ttl before that.
     let long = json!({ "lease": at.lease(60_000), "max_hold_ms": 60_001 });
     at.post(&lock("long"), &long).ok();
     let token = at.lock("metrics/forced", &lease);
@@ -188,7 +188,7 @@ fn who_leads_who_is_behind_and_how_often_that_changed_is_shown() {
     });
 }
 
-/// The name that a series is listed under.
+/// The name under which a series is listed.
 fn family(series: &str) -> String {
     let name = series.split('{').next().unwrap_or(series);
     let parts = ["_bucket", "_sum", "_count"];

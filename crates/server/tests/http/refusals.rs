@@ -1,4 +1,4 @@
-//! Whatever cannot be is refused with its reason, and changes nothing.
+//! Tests that invalid requests are refused with their reason and change nothing.
 
 use std::io::Write;
 
@@ -36,7 +36,7 @@ fn table<'a>(lease: &str) -> Vec<Row<'a>> {
         bare("PUT", "/v1/locks/a", 405, "UNKNOWN_VERB"),
         bare("OPTIONS", "/v1/locks/a", 405, "UNKNOWN_VERB"),
         bare("POST", "/v1/watch", 405, "UNKNOWN_VERB"),
-        // What is not known is not skipped.
+        // Unknown parameters are refused, not skipped.
         bare("GET", "/v1/locks?what=1", 400, "MALFORMED"),
         bare("GET", "/v1/locks?limit=1&limit=2", 400, "MALFORMED"),
         bare("GET", "/v1/locks?limit=-1", 400, "MALFORMED"),
@@ -138,7 +138,7 @@ fn table<'a>(lease: &str) -> Vec<Row<'a>> {
         headed("/v1/keys/k?lock=l&token=8", ("Accept", "*/*"), 412, "GUARD_FAILED"),
         ("PUT", "/v1/keys/k".into(), vec![], vec![0; 40_000], 400, "VALUE_TOO_LONG"),
         ("PUT", "/v1/keys/k".into(), vec![], vec![0; 3_000_000], 413, "TOO_LARGE"),
-        // Nobody acts through somebody's browser.
+        // No web page acts through a user's browser.
         headed("/v1/keys/k", ("Host", "evil.example"), 403, "HOST_NOT_ALLOWED"),
         headed("/v1/keys/k", ("Host", ""), 403, "HOST_NOT_ALLOWED"),
         headed("/v1/keys/k", ("Origin", "http://evil.example"), 403, "HOST_NOT_ALLOWED"),

@@ -1,11 +1,11 @@
-//! Every path does what it says, on whichever member.
+//! Tests every HTTP path, on any member.
 
 use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::members::wait;
 
-/// How many wait for a lock.
+/// The number of waiters of a lock.
 fn waiting(at: &Client, lock: &str) -> u64 {
     at.get(&format!("/v1/locks/{lock}")).ok()["lock"]["waiting"].as_u64().unwrap_or(0)
 }
@@ -21,7 +21,7 @@ pub(crate) fn leases_live_and_end(at: &Client) {
     assert!(shown["left_ms"].as_u64().unwrap() <= 60000);
     let renewed = at.ask("POST", &format!("/v1/leases/{lease}/renew"), &[], b"").ok();
     assert_eq!((&renewed["ttl_ms"], &renewed["changed"]), (&json!(60000), &json!("0")));
-    // Several at once: what has ended is told beside what lives.
+    // Several at once: ended leases are reported beside live ones.
     let several = at.post("/v1/leases/renew", &json!({"leases": [lease, "9007199254740991"]})).ok();
     let ttls: Vec<_> = (0..2).map(|at| several["leases"][at]["ttl_ms"].clone()).collect();
     assert_eq!(ttls, [json!(60000), json!(0)]);
@@ -37,7 +37,7 @@ pub(crate) fn leases_live_and_end(at: &Client) {
     at.delete(&format!("/v1/leases/{lease}")).refused(404, "LEASE_NOT_FOUND");
     let renew = format!("/v1/leases/{lease}/renew");
     at.ask("POST", &renew, &[], b"").refused(404, "LEASE_NOT_FOUND");
-    // Somebody else's word: its locks cool.
+    // Another client revokes the lease: its locks cool.
     let lock = at.own("revoked");
     let lease = at.lease(60_000);
     at.lock(&lock, &lease);
@@ -117,12 +117,12 @@ pub(crate) fn long_polls_wait_leave_or_keep_their_place(at: &Client) {
     let (holder, waiter, third) = (at.lease(60_000), at.lease(60_000), at.lease(60_000));
     let token = at.lock(&lock, &holder);
 
-    // It ends unserved, and the place is gone.
+    // The wait times out, and the place is gone.
     let ask = json!({"lease": waiter});
     at.post(&format!("{path}?wait=50ms"), &ask).refused(423, "WAIT_TIMEOUT");
     assert_eq!(waiting(at, &lock), 0);
 
-    // It ends unserved, and the place is kept; asking again resumes it.
+    // The wait times out and the place is kept; repeating the request resumes it.
     let kept = at.post(&format!("{path}?wait=50ms&keep=true"), &ask);
     assert_eq!(kept.status, 202);
     let place = kept.value()["place"].clone();
@@ -137,7 +137,7 @@ pub(crate) fn long_polls_wait_leave_or_keep_their_place(at: &Client) {
     let resumed = at.post(&format!("{path}?wait=1ms&keep=true"), &ask);
     assert_eq!((resumed.status, &resumed.value()["place"]), (202, &place));
 
-    // Somebody who goes away leaves the queue.
+    // A client that goes away leaves the queue.
     let gone = at.lease(60_000);
     let body = json!({"lease": gone}).to_string();
     let json = [("Content-Type", "application/json")];
@@ -150,7 +150,7 @@ pub(crate) fn long_polls_wait_leave_or_keep_their_place(at: &Client) {
     at.delete(&format!("{path}?lease={third}")).ok();
     at.delete(&format!("{path}?lease={third}")).refused(409, "NOT_WAITING");
 
-    // The turn comes.
+    // The lock is granted.
     let polling = {
         let (at, path, ask) = (at.clone(), path.clone(), ask.clone());
         std::thread::spawn(move || at.post(&format!("{path}?wait=30s"), &ask).ok())
@@ -159,7 +159,7 @@ pub(crate) fn long_polls_wait_leave_or_keep_their_place(at: &Client) {
     let held = polling.join().unwrap();
     assert_eq!((&held["acquired"], &held["place"]), (&json!(true), &place));
 
-    // A long poll renews nothing.
+    // A long poll does not renew the lease.
     let short = at.lease(2_000);
     let error = at.post(&format!("{path}?wait=5s"), &json!({"lease": short}));
     let error = error.refused(400, "WAIT_TOO_LONG");
@@ -185,7 +185,7 @@ pub(crate) fn the_same_key_has_the_same_answer(at: &Client) {
     at.ask("PUT", &path, &key, b"2").refused(409, "REQUEST_ID_CONFLICT");
     assert_eq!(at.get(&path).body, b"1");
 
-    // A repeated write is dated as the first was: its mark must not let anybody overwrite what came later.
+    // A repeated write has the revision of the first: its ETag must not let a client overwrite later writes.
     let first = at.ask("PUT", &path, &key, b"1");
     let mark = first.header("etag").unwrap().to_owned();
     assert_eq!(first.ok()["header"]["revision"], put["header"]["revision"]);
@@ -195,7 +195,7 @@ pub(crate) fn the_same_key_has_the_same_answer(at: &Client) {
     at.ask("PUT", &path, &[("If-Match", &mark)], b"lost").refused(412, "COMPARE_FAILED");
     assert_eq!(at.get(&path).body, b"later");
 
-    // An ask that is over is not asked again.
+    // An acquire that is over is not repeated.
     let lock = at.own("once");
     let path = format!("/v1/locks/{lock}");
     let key = [("Idempotency-Key", &*at.own("ask"))];
@@ -218,7 +218,7 @@ pub(crate) fn locks_are_taken_away(at: &Client) {
     assert_eq!(at.get(&format!("/v1/locks/{lock}")).ok().get("lock"), None);
     let renewed = at.ask("POST", &format!("/v1/leases/{lease}/renew"), &[], b"").ok();
     assert_ne!(renewed["changed"], "0");
-    // Who took it away, and why, is in its history; so is who revoked a lease.
+    // The history of a lock records the actor that took it away and the reason, also for a revoked lease.
     let revoked = at.lease(60_000);
     at.lock(&lock, &revoked);
     at.delete(&format!("/v1/leases/{revoked}?by=ops%40host&reason=gone&now=true")).ok();
@@ -273,7 +273,7 @@ pub(crate) fn keys_are_bytes_with_conditions(at: &Client) {
     let page = at.get(&format!("/v1/keys?prefix={prefix}&limit=10")).ok();
     assert_eq!((&page["keys"][0]["value"], page.get("next")), (&json!("2"), None));
 
-    // Guarded by a lock, and bound to a lease.
+    // Writes that are guarded by a lock and bound to a lease.
     let (lock, lease) = (at.own("guard"), at.lease(60_000));
     let token = at.lock(&lock, &lease);
     at.ask("PUT", &format!("{path}?lock={lock}&token=1"), &[], b"3").refused(412, "GUARD_FAILED");
@@ -306,7 +306,7 @@ pub(crate) fn limits_and_members_are_shown(at: &Client) {
     assert!(members.iter().all(|it| it["up"] == true), "{status}");
     let listed = at.get("/v1/cluster/members").ok();
     assert_eq!(listed["members"].as_array().unwrap().len(), members.len());
-    // What the member says of itself is what the cluster says of it, and the level stays where it is.
+    // The member's own view agrees with the cluster's, and the level is unchanged.
     let own = at.get("/v1/member").ok();
     let shown = members.iter().find(|it| it["member_id"] == own["member_id"]).unwrap();
     assert_eq!((&own["name"], &own["role"]), (&shown["name"], &shown["role"]), "{own} {status}");

@@ -1,6 +1,6 @@
-//! Does every answer keep what the description promises, whatever is sent?
+//! Tests that every response matches the OpenAPI description, whatever is sent.
 //!
-//! Schemathesis makes requests from the description, good ones and bad ones, and holds every answer to it.
+//! Schemathesis generates valid and invalid requests from the description, and checks every response against it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,17 +13,17 @@ use crate::common::bounded::output;
 use crate::members::Members;
 
 const VERSION: &str = "schemathesis==4.32.5";
-/// Beside what the tests build: made once, kept until somebody cleans.
+/// The environment is beside the test builds; it is created once and kept until the target directory is cleaned.
 const VENV: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../schemathesis");
-/// Examples for each operation, so that all of it stays below 90 s on two busy cores: 150 took 58 to 86 s.
+/// The examples per operation, so that the whole test stays below 90 s on two busy cores: 150 took 58 to 86 s.
 const EXAMPLES: &str = "100";
 const CHECKS: &str = "status_code_conformance,content_type_conformance,\
                       response_schema_conformance,response_headers_conformance";
 
-/// What a program may take, on two cores that have other things to do.
+/// How long a program may take, on two busy cores.
 const PROGRAM: Duration = Duration::from_secs(400);
 
-/// The program, installed if it is not there; nothing if it cannot be had.
+/// The program, installed if it is missing; none if it cannot be installed.
 fn schemathesis() -> Option<PathBuf> {
     let program = Path::new(VENV).join("bin/st");
     let mark = Path::new(VENV).join(VERSION);
@@ -38,8 +38,8 @@ fn schemathesis() -> Option<PathBuf> {
     made.then(|| std::fs::write(mark, "").unwrap()).map(|()| program)
 }
 
-/// The description without what would end the member or never ends itself, with short waits, and with names
-/// that are often the same: refusals of strangers alone would show little.
+/// The description without operations that would stop the member or never end, with short waits, and with names that
+/// often repeat: refusals of unknown names alone would show little.
 fn tamed(mut described: Value, leases: &[String]) -> Value {
     let paths = described["paths"].as_object_mut().unwrap();
     paths.retain(|path, _| !path.starts_with("/v1/cluster/members") && path != "/v1/watch");
@@ -49,7 +49,7 @@ fn tamed(mut described: Value, leases: &[String]) -> Value {
         for (verb, operation) in item.as_object_mut().unwrap() {
             let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
             let Some(parameters) = parameters else { continue };
-            // Observing an election is a stream without an end.
+            // Observing an election is an endless stream.
             parameters.retain(|it| it["name"] != "view" || !path.contains("elections"));
             for parameter in parameters {
                 match parameter["name"].as_str().unwrap() {
@@ -76,7 +76,7 @@ fn tamed(mut described: Value, leases: &[String]) -> Value {
     described
 }
 
-/// Holds a member to a description: what was said, and whether it kept it.
+/// Checks a member against a description. Returns whether it matches, and the output.
 fn held_to(program: &Path, at: &Client, described: &Value, more: &[&str]) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("openapi.json");
@@ -108,7 +108,7 @@ fn every_answer_is_as_described() {
     let leases = [at.lease(3_600_000), at.lease(3_600_000), "7".to_owned()];
     let described = tamed(at.get("/openapi.json").ok(), &leases);
 
-    // It would notice: an answer that lacks what is promised, and a status that is not.
+    // The program detects a response without a promised field, and an undescribed status.
     let only = ["--include-path", "/v1/limits", "--max-examples", "2"];
     let mut wrong = described.clone();
     wrong["components"]["schemas"]["Limits"]["required"] = json!(["limits", "header", "nothing"]);

@@ -1,4 +1,4 @@
-//! Changes come once, in order, and from wherever the reader was.
+//! Tests that changes are streamed once, in order, and from where the reader was.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ pub(crate) fn changes_are_streamed_and_resumed(at: &Client) {
     assert_eq!(at.post(&format!("{path}?keep=true"), &json!({"lease": other})).status, 202);
     assert_eq!(live.next().data["events"][0]["cause"], "queued");
     at.delete(&format!("{path}?lease={lease}&token={token}")).ok();
-    // One message per revision: the hand-over is not split.
+    // One message per revision: the handover is not split.
     let over = live.next();
     assert_eq!(over.data["events"][0]["cause"], "released");
     assert_eq!(over.data["events"][1]["cause"], "granted");
@@ -94,7 +94,7 @@ fn without_a_quorum_nothing_happens_and_the_member_says_so() {
     let lease = at.lease(600_000);
     members.stop((leader + 1) % 3);
     members.stop((leader + 2) % 3);
-    // Whether it still leads or not, it never says more than it knows.
+    // Whether it still leads or not, it reports no more than it knows.
     let put = at.ask("PUT", "/v1/keys/k?timeout=200ms", &[], b"v");
     let error = put.value()["error"].clone();
     let said = (put.status, error["reason"].as_str().unwrap(), error["effect"].as_str().unwrap());
@@ -103,7 +103,7 @@ fn without_a_quorum_nothing_happens_and_the_member_says_so() {
     let unready = || Some(at.get("/readyz")).filter(|it| it.status == 503);
     assert_ne!(wait("it is not ready", unready).value()["status"], "ok");
     assert_eq!(at.get("/healthz").ok()["status"], "ok");
-    // Nobody leads: nothing is sent anywhere, so nothing can have happened.
+    // There is no leader: nothing is sent anywhere, so nothing can have happened.
     wait("nobody leads", || at.get("/v1/cluster").ok().get("leader").is_none().then_some(()));
     let renew = format!("/v1/leases/{lease}/renew?timeout=300ms");
     at.ask("POST", &renew, &[], b"").refused(503, "NO_LEADER");

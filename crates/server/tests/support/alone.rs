@@ -1,10 +1,10 @@
-//! How does a member come to run on its own for a test, and go with its data?
+//! Runs a single member for a test, and removes its data afterwards.
 
 use std::path::Path;
 
 use tenure_server::{Entrance, Running, Settings, start};
 
-/// A member on its own.
+/// A single member.
 pub(crate) struct Alone {
     pub(crate) running: Running,
     _dir: tempfile::TempDir,
@@ -23,7 +23,7 @@ impl Alone {
     }
 }
 
-/// Settings of a small member on loopback.
+/// Settings for a small member on loopback.
 pub(crate) fn settings(dir: &Path) -> Settings {
     Settings {
         clients: "127.0.0.1:0".into(),

@@ -1,4 +1,4 @@
-//! How long does a test wait, and for what? Nothing here waits for ever: whoever is late is named.
+//! Waits for conditions, members and programs with a time limit, and names what is late.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 #[path = "../../../cli/tests/common/ports.rs"]
@@ -18,7 +18,7 @@ use tenure_server::{Running, Settings, StartError, os, start};
 /// How long anything may take here before the test fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
     let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
     loop {
@@ -30,12 +30,12 @@ pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Where each of so many members will live.
+/// Names and free addresses for this many members.
 pub(crate) fn listed(size: usize) -> Vec<(String, String)> {
     (0..size).map(|at| (format!("m{at}"), format!("127.0.0.1:{}", free_port()))).collect()
 }
 
-/// Starts members that need each other to start; nothing if a port was somebody else's.
+/// Starts members that need each other to start; none if another process had taken a port.
 pub(crate) fn try_start_all(all: Vec<Settings>) -> Option<Vec<Running>> {
     let size = all.len();
     let stop = Arc::new(AtomicBool::new(false));
@@ -44,7 +44,7 @@ pub(crate) fn try_start_all(all: Vec<Settings>) -> Option<Vec<Running>> {
         let (stop, done) = (stop.clone(), done.clone());
         let settings = Settings { stop: stop.clone(), ..settings };
         std::thread::spawn(move || {
-            // One that cannot start is waited for by the others for ever, unless they are told.
+            // If one cannot start, the others would wait for it for ever, so stop them.
             let one = start(settings).inspect_err(|_| stop.store(true, Ordering::Release));
             let _ = done.send((at, one));
         });
@@ -66,17 +66,17 @@ pub(crate) fn try_start_all(all: Vec<Settings>) -> Option<Vec<Running>> {
     running.into_iter().collect()
 }
 
-/// The same, of members whose ports are theirs.
+/// The same for members whose ports are reserved.
 pub(crate) fn start_all(all: Vec<Settings>) -> Vec<Running> {
     try_start_all(all).expect("the ports of this process are nobody else's")
 }
 
-/// Runs a program to its end, which must come in time; whoever is late is ended.
+/// Runs a program to its end; kills it if it takes too long.
 pub(crate) fn output(command: &mut Command, within: Duration) -> io::Result<Output> {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    // Both are read while it runs, or it would wait for that.
+    // Read both pipes while it runs, or it would block on them.
     let (stdout, stderr) = (read(stdout), read(stderr));
     let until_us = os::now_us() + u64::try_from(within.as_micros()).unwrap();
     let status = loop {
@@ -101,7 +101,7 @@ fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<io::Result<Vec<u8>>>
     })
 }
 
-/// Stops a member, in time.
+/// Stops a member; fails if that takes too long.
 pub(crate) fn stop(one: Running) {
     let (done, stopped) = channel();
     std::thread::spawn(move || {

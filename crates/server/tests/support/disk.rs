@@ -1,4 +1,4 @@
-//! A disk on which becoming durable takes as long as a test wants.
+//! Provides a disk whose syncs take as long as a test wants.
 
 use std::io;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tenure_store::{Disk, File};
 
-/// How a file of such a disk becomes durable.
+/// Syncs a file of such a disk, and returns the reported duration.
 pub(crate) type Sync = fn(&dyn File) -> io::Result<Duration>;
 
-/// A disk like the one below it, apart from that.
+/// Wraps a disk and replaces its file syncs.
 #[derive(Debug)]
 pub(crate) struct SyncedBy(pub(crate) Arc<dyn Disk>, pub(crate) Sync);
 

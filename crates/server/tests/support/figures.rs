@@ -1,4 +1,4 @@
-//! What does a member say that it has measured?
+//! Reads the metrics of a member.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// How long a member has to show its figures.
+/// How long a member may take to return its metrics.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// All series that begin so, added up. One that is not shown is a fault, and not zero.
+/// The sum of all series whose lines begin with this text. A missing series is an error, not zero.
 pub(crate) async fn figure(at: SocketAddr, series: &str) -> f64 {
     let found = figure_if_any(at, series).await;
     found.unwrap_or_else(|| panic!("no figure begins with `{series}`"))
 }
 
-/// The same where it is no fault: what a member was never asked for, it does not count.
+/// The same without the error: a member does not show a metric of requests that it never received.
 pub(crate) async fn figure_if_any(at: SocketAddr, series: &str) -> Option<f64> {
     let text = tokio::time::timeout(WITHIN, shown(at)).await.expect("the figures come in time");
     let lines = text.lines().filter(|line| line.starts_with(series));

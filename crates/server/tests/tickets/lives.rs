@@ -1,4 +1,4 @@
-//! What are tickets worth after a restore from a backup?
+//! Tests that tickets from before a restore are refused.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn a_restore_makes_every_ticket_of_before_worthless() {
             cluster: None,
             epoch: tenure_types::Epoch::new(1),
             above: None,
-            // Each beside a ledger of its own, as if nobody knew of the other one.
+            // Each with a ledger of its own, as if neither restore knew of the other.
             ledger: Some(dir.path().join(format!("{name}.ledger"))),
             stopped: tenure_server::restore::Stopped::ForGood,
             names: None,

@@ -1,4 +1,4 @@
-//! Does a ticket prove what it says, to anybody who has the keys of the cluster, and for how long?
+//! Tests that a ticket proves its grant to every holder of the cluster's keys, and how long it does.
 
 #[path = "../http/client.rs"]
 #[allow(dead_code, reason = "shared with the tests of the door")]
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use tenure_fence::ticket::{KeySet, Resource, Tickets};
 use tenure_server::os;
 
-/// A client of one member, under one name wherever it asks.
+/// A client of one member, with the same name at every member.
 fn client(members: &Members, at: usize) -> Client {
     Client::new(members.one(at).clients, "ana")
 }
 
-/// A lock that is held, and what is needed to show it.
+/// A held lock, and what is needed to prove it.
 struct Grant {
     lock: &'static str,
     lease: String,
@@ -39,7 +39,7 @@ impl Grant {
         json!({"lock": self.lock, "lease": self.lease, "token": self.token})
     }
 
-    /// A ticket, by the member that the client speaks to.
+    /// A ticket signed by the member that the client talks to.
     fn ticket(&self, client: &Client) -> String {
         let signed = client.post("/v1/tickets", &self.ask()).ok();
         signed["ticket"].as_str().unwrap().to_owned()
@@ -72,7 +72,7 @@ fn a_ticket_of_any_member_verifies_with_the_keys_that_any_member_serves() {
             assert_eq!(ticket.cluster, members.one(at).cluster);
         }
     }
-    // Whoever has lost the lock is given no ticket by anybody.
+    // No member gives a ticket to a client that has lost the lock.
     let path = format!("/v1/locks/ledger?lease={}&token={}", grant.lease, grant.token);
     client(&members, 1).delete(&path).ok();
     for at in 0..3 {
@@ -128,14 +128,14 @@ fn a_rotated_key_is_believed_for_as_long_as_the_overlap() {
         verifier.check(ticket, &resource).unwrap();
     }
 
-    // At once: also what was still being retired.
+    // At once, also for keys that were already retiring.
     rotate(json!({"overlap_ms": 0}));
     assert_eq!(set(&client).len(), 1);
     verifier.update(set(&client)).unwrap();
     for ticket in [&first, &second] {
         assert_eq!(verifier.check(ticket, &resource).unwrap_err().reason(), "TICKET_KEY_RETIRED");
     }
-    // After a while, although nobody writes anything.
+    // After a while, although there are no writes.
     rotate(json!({"overlap_ms": 1_500}));
     assert_eq!(set(&client).len(), 2);
     wait("the key is retired", || (set(&client).len() == 1).then_some(()));
@@ -151,7 +151,7 @@ fn a_rotated_key_is_believed_for_as_long_as_the_overlap() {
 fn an_overlap_lasts_its_whole_time_after_nobody_wrote_anything_for_a_while() {
     let members = Members::found(1);
     let client = client(&members, 0);
-    // No lease, so nothing is due and the machine's clock stands still.
+    // There is no lease, so nothing is due and the machine's clock stands still.
     assert_eq!(set(&client).len(), 1);
     std::thread::sleep(Duration::from_millis(4_000));
     let rotated_us = os::now_us();
@@ -185,9 +185,9 @@ fn a_member_keeps_its_key_and_one_that_is_removed_has_it_retired() {
     client(&members, leader).delete(&format!("/v1/cluster/members/m{follower}")).ok();
     let left_ms =
         wait("its key is on its way out", || key(leader).unwrap()["retires_in_ms"].as_u64());
-    // A second more than a day: the entry that says so may take that long.
+    // A second more than a day: the entry that retires the key may take that long.
     assert!(left_ms <= 24 * 3_600_000 + 1_000);
-    // Its tickets are good for that long.
+    // Its tickets are valid that long.
     let verifier = Tickets::new(set(&client(&members, leader)));
     verifier.check(&before, &Resource::new("ledger")).unwrap();
 }

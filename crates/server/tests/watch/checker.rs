@@ -1,4 +1,4 @@
-//! Has a watch handed out what it should have?
+//! Checks that a watch delivered exactly what it should have.
 
 use std::time::Duration;
 
@@ -9,22 +9,23 @@ use tokio::time::timeout;
 
 use crate::cluster::DEADLINE;
 
-/// What was seen of a watch.
+/// An item that a watch delivered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
     Batch(Batch),
     Mark(Revision),
 }
 
-/// How often tests want marks.
+/// How often tests request progress marks.
 pub(crate) const MARKS: Duration = Duration::from_millis(20);
 
-/// Takes one step, in time.
+/// Takes one step; fails if it takes too long.
 pub(crate) async fn step(watch: &mut Watch) -> Step {
     timeout(DEADLINE, watch.next()).await.expect("a watch has something to say in time")
 }
 
-/// Writes down what a watch says until it has reached a revision; tells which, or how it ended.
+/// Records the steps of a watch until it has reached a revision. Returns that revision, or the step that ended the
+/// watch.
 pub(crate) async fn follow(
     watch: &mut Watch,
     to: Revision,
@@ -49,7 +50,7 @@ pub(crate) async fn follow(
     }
 }
 
-/// The batches that a filter lets through, from a revision on; previous values left out.
+/// The batches that a filter admits, from a revision on, without previous values.
 pub(crate) fn expected(history: &[Batch], filter: &OwnedFilter, from: Revision) -> Vec<Batch> {
     let admitted = |event: &&Event| match (&event.subject, filter) {
         (_, OwnedFilter::All) => true,
@@ -69,8 +70,8 @@ pub(crate) fn expected(history: &[Batch], filter: &OwnedFilter, from: Revision) 
     batches.filter(|batch| !batch.events.is_empty()).collect()
 }
 
-/// Whether every event from `from` up to `to` was handed out once, in order, by whole revisions, and
-/// each mark after everything before it (W1, W2, W4, W5).
+/// Checks that every event from `from` up to `to` was delivered once, in order, by whole revisions, and each mark after
+/// everything before it (W1, W2, W4, W5).
 pub(crate) fn check(expected: &[Batch], seen: &[Seen], to: Revision) -> Result<(), String> {
     let mut left = expected.iter().peekable();
     for seen in seen {

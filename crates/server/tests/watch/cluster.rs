@@ -1,4 +1,4 @@
-//! What do the tests of watches run on?
+//! Runs the cluster that the watch tests use.
 
 use std::path::Path;
 use std::time::Duration;
@@ -53,13 +53,13 @@ impl Cluster {
         &self.running[self.leader()].member
     }
 
-    /// Starts a member that was stopped, with a new hub.
+    /// Restarts a stopped member, with a new hub.
     pub(crate) fn restart(&mut self, at: usize) {
         self.running[at] = start(settings(self.dir.path(), at, &self.listed)).unwrap();
         self.hubs[at] = self.running[at].hub().clone();
     }
 
-    /// Everything that has happened and is kept.
+    /// The whole history that is kept.
     pub(crate) fn history(&self) -> Vec<Batch> {
         history(self.member())
     }
@@ -87,7 +87,7 @@ pub(crate) fn history(member: &Member) -> Vec<Batch> {
     member.read(DEADLINE, all).unwrap().batches
 }
 
-/// The command in log form.
+/// The command as encoded in the log.
 pub(crate) fn encode(command: Command<'_>) -> Bytes {
     let mut bytes = Vec::new();
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
@@ -98,7 +98,7 @@ pub(crate) fn put(key: &str, value: &[u8]) -> Bytes {
     encode(Command::Put(Put { key, value, lease: None, expect: Expect::Any, guard: None }))
 }
 
-/// Has commands done, and gives the revision of the last.
+/// Runs commands, and returns the revision of the last.
 pub(crate) fn done(member: &Member, commands: Vec<Bytes>) -> Revision {
     let fates = member.submit(commands, Duration::ZERO, DEADLINE);
     let revisions: Vec<_> = fates

@@ -1,4 +1,4 @@
-//! Where a watch starts, and how it ends.
+//! Tests where a watch starts and how it ends.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn what_was_compacted_is_said_and_never_skipped() {
             done(cluster.member(), vec![encode(Command::Compact { keep })]);
             done(cluster.member(), keys(10))
         });
-        // What it had read before is handed out; then it hears that the rest is gone.
+        // What the watch had read before is delivered; then it learns that the rest is gone.
         let end = follow(&mut old, after, &mut seen).await.expect_err("it has ended");
         assert!(matches!(end, Step::Compacted { floor } if floor == keep), "{end:?}");
         assert!(matches!(old.next().await, Step::Compacted { .. }), "and it says so again");
@@ -82,7 +82,7 @@ fn what_was_compacted_is_said_and_never_skipped() {
         let mut below =
             hub.watch(OwnedFilter::Exact("x".into()), Start::From(Revision(7)), marked());
         assert!(matches!(step(&mut below).await, Step::Compacted { floor } if floor == keep));
-        // Whoever was there does not notice.
+        // A live watch is not affected.
         follow(&mut live, after, &mut seen_live).await.expect("it goes on");
         let all = tokio::task::block_in_place(|| cluster.history());
         check(&expected(&all, &OwnedFilter::All, last), &seen_live, after).unwrap();
@@ -130,7 +130,7 @@ fn a_buffer_is_bounded_in_bytes_too() {
         assert!(matches!(mark, Step::Progress(_)), "it is live: {mark:?}");
         let large = vec![7; 8 * 1024];
         tokio::task::block_in_place(|| {
-            // Less than the loop copies in one turn each, more than a buffer holds together.
+            // Each is less than the event loop copies in one turn; together they are more than a buffer holds.
             for _ in 0..5 {
                 done(cluster.member(), (0..40).map(|_| put("large", &large)).collect());
             }

@@ -1,4 +1,4 @@
-//! A member whose state is replaced by a snapshot: the same cursors go on, or hear that they cannot.
+//! Tests that cursors go on, or learn that they cannot, when a snapshot replaces a member's state.
 
 use tenure_core::request::Command;
 use tenure_server::watch::{Options, OwnedFilter, Start, Step};
@@ -30,7 +30,7 @@ fn cursors_go_on_or_are_told_after_a_snapshot_is_installed() {
     cluster.restart(behind);
     let hub = cluster.hubs[behind].clone();
     let options = Options { progress: Some(MARKS), ..Options::default() };
-    // From within what it has, from just after, and from what only the snapshot brings.
+    // From within the member's history, from just after it, and from revisions that only the snapshot brings.
     let starts = [Revision(early.0 - 50), early.next(), middle, Revision(middle.0 + 20)];
     let watches = starts.map(|from| hub.watch(OwnedFilter::All, Start::From(from), options));
     let to = write(&cluster);
@@ -51,7 +51,7 @@ fn cursors_go_on_or_are_told_after_a_snapshot_is_installed() {
     let history = cluster.history();
     for (from, (seen, end)) in ends {
         if from < middle {
-            // What it had before may have been handed out, without a gap; then the truth.
+            // What the member had before may have been delivered, without a gap; then the compaction is reported.
             assert!(matches!(end, Err(Step::Compacted { floor }) if floor == middle), "{end:?}");
             let reached = seen.iter().rev().find_map(|seen| match seen {
                 Seen::Batch(batch) => Some(batch.revision),

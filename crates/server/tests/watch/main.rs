@@ -1,4 +1,4 @@
-//! Members in one process, watched: does everyone hear everything, once and in order?
+//! Tests that every watch of members in one process sees every event, once and in order.
 
 #[path = "../support/bounded.rs"]
 mod bounded;

@@ -1,4 +1,4 @@
-//! Every event once and in order: many watches, many writers, several members.
+//! Tests that many watches see every event once and in order, with many writers and several members.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -10,7 +10,7 @@ use tenure_types::Revision;
 use crate::checker::{MARKS, Seen, check, expected, follow};
 use crate::cluster::{Cluster, done, encode, put};
 
-/// Numbers that follow from a seed.
+/// Pseudo-random numbers from a seed.
 pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
@@ -34,7 +34,7 @@ fn draw_filter(draw: &mut Draw) -> OwnedFilter {
     }
 }
 
-/// Writes for a while; gives the last revision.
+/// Writes for a while; returns the last revision.
 fn write(cluster: &Cluster, seed: u64, acknowledged: &AtomicU64) -> Revision {
     let mut draw = Draw(seed);
     let member = cluster.member();

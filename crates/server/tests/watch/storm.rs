@@ -1,4 +1,4 @@
-//! Ten thousand watches of one key: each hears once, and commits go on.
+//! Tests that ten thousand watches of one key see an event once each while commits go on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ fn ten_thousand_watches_of_a_key_hear_once_each_while_commits_go_on() {
                             heard.fetch_add(1, Ordering::SeqCst);
                             at = Some(batch.revision);
                         }
-                        // Every event up to here was handed out, and there was one.
+                        // Every event up to here was delivered, and there was one.
                         Step::Progress(mark) if at.is_some_and(|at| mark > at) => return at,
                         Step::Progress(_) => {}
                         end => panic!("{end:?}"),
@@ -61,7 +61,7 @@ fn ten_thousand_watches_of_a_key_hear_once_each_while_commits_go_on() {
         let storm = done(cluster.member(), vec![put("storm", b"1")]);
         wait("all have heard", || (heard.load(Ordering::SeqCst) == WATCHES).then_some(()));
         let heard_us = os::now_us() - begun_us;
-        // A commit that the storm holds up counts once it is there.
+        // A commit that the storm delays counts once it is done.
         let commits = committed_at.commits();
         wait("commits go on", || (committed_at.commits() >= commits + 2).then_some(()));
         let gap_us = committed_at.longest();
@@ -82,7 +82,7 @@ fn ten_thousand_watches_of_a_key_hear_once_each_while_commits_go_on() {
     cluster.stop();
 }
 
-/// The longest time between two commits since it was last asked.
+/// The longest time between two commits since the last query.
 #[derive(Default)]
 struct Gap(std::sync::Mutex<(u64, u64, u64)>);
 

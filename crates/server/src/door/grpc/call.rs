@@ -1,7 +1,7 @@
-//! What do all single calls have in common?
+//! Implements what all unary gRPC calls share.
 //!
-//! Who asks, until when (`grpc-timeout`), under which request id (`idempotency-key`); and how outcomes and
-//! failures become replies.
+//! It determines the principal, the deadline (`grpc-timeout`) and the request id (`idempotency-key`) of a call, and
+//! turns outcomes and failures into responses.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::door::decode;
 use crate::door::encode::{self, Told};
 use crate::edge::{Edge, Principal, Turn, WITHIN};
 
-/// Metadata: makes a request safe to repeat.
+/// The metadata key that makes a request safe to repeat.
 const KEY: &str = "idempotency-key";
-/// Metadata: how long the caller waits.
+/// The metadata key for how long the caller waits.
 const TIMEOUT: &str = "grpc-timeout";
-/// However long a caller is willing to wait, a call without a queue takes no longer.
+/// The longest time that a call without a queue takes, however long its caller is willing to wait.
 const WITHIN_MAX: Duration = Duration::from_secs(600);
-/// A wait without a limit: longer than any lease lives unrenewed, and any process.
+/// The duration of a wait without a limit: longer than any unrenewed lease and any process lives.
 const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 
 pub(super) type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -37,7 +37,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Takes a request apart.
+    /// Splits a request into the call and the message.
     pub(super) fn new<T>(edge: &Edge, request: Request<T>) -> Result<(Self, T), Status> {
         let metadata = request.metadata();
         let text = |name: &'static str| match metadata.get(name).map(|value| value.to_str()) {
@@ -56,7 +56,7 @@ impl Call {
         Ok((call, request.into_inner()))
     }
 
-    /// What a call is told that asks this member for its own view: in the caller's time, or not at all.
+    /// Returns this member's own view, or a deadline error once the caller's time is over.
     pub(super) async fn own_view<T>(
         &self,
         view: impl Future<Output = Result<T, Failure>>,
@@ -76,14 +76,14 @@ impl Call {
         self.key.as_deref().map_or(RequestId::None, RequestId::Key)
     }
 
-    /// A lease that is given a number here is given the same when the request comes again.
+    /// Numbers a new lease from the request's idempotency key, so that a repeated request names the same lease.
     pub(super) fn number(&self, new: &mut v1::NewLease) {
         if let Some(key) = &self.key {
             decode::number_lease(new, self.who.name(), key);
         }
     }
 
-    /// Runs a command; the reply is picked from the answer.
+    /// Runs a command; `pick` takes the response from the answer.
     pub(super) async fn run<R>(
         &self,
         command: Result<Command<'_>, Failure>,
@@ -100,7 +100,7 @@ impl Call {
         called.map_err(told)
     }
 
-    /// Acquires locks, waiting for the turn. A caller that goes away, or whose time is over, leaves the
+    /// Acquires locks and waits in their queues. If the caller goes away or its deadline passes, the request leaves the
     /// queue.
     pub(super) async fn acquire(
         &self,
@@ -120,7 +120,7 @@ impl Call {
         }
     }
 
-    /// An outcome as a reply.
+    /// An outcome as a response.
     pub(super) fn reply<R>(
         &self,
         outcome: &Outcome,
@@ -142,7 +142,7 @@ pub(super) fn told(failure: impl Into<v1::Error>) -> Status {
     failure.into().into()
 }
 
-/// A duration as gRPC writes it: up to eight digits and a unit.
+/// Parses a duration in gRPC's form: up to eight digits and a unit.
 fn timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let plain = (1..=8).contains(&digits.len()) && digits.bytes().all(|it| it.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! How is the cluster shown and changed with single calls?
+//! Implements the gRPC cluster service: members, membership changes and status.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use crate::door::decode;
 use crate::edge::{Cluster, Edge};
 use tenure_node::directory::{Card, Names, Preference};
 
-/// A request that was passed on more often has gone in circles.
+/// The most times a request may be forwarded; one with more has gone in circles.
 const HOPS_MAX: u32 = 5;
-/// In place of an address that is not known.
+/// The placeholder for an unknown address.
 const NOWHERE: &str = "-";
 
 pub(super) struct Clusters {
@@ -93,7 +93,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         let before = self.header().await.map_err(told)?;
         let cluster = self.edge.remove(member(it.member_id)?, call.within()).await?;
         Ok(Response::new(v1::RemoveMemberResponse {
-            // One that removed itself has nothing newer to say.
+            // A member that removed itself has no newer header.
             header: self.header().await.unwrap_or(before),
             members: members(&cluster),
         }))
@@ -163,7 +163,7 @@ pub(in crate::door) fn role(cluster: &Cluster, id: MemberId) -> v1::Role {
     }
 }
 
-/// How the cluster is, as far as one member knows: of the others only what it hears from them.
+/// The status of the cluster as one member knows it: of the others it knows only what they report to it.
 pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, Failure> {
     let cluster = edge.view().await?;
     let me = edge.member().id();
@@ -235,7 +235,7 @@ pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, F
     })
 }
 
-/// How many more of those that are up may fail before nothing is agreed on any more. During a change of membership both
+/// How many more of the members that are up may fail before the quorum is lost. During a change of membership both
 /// majorities count.
 fn survives(members: &Membership, is_up: impl Fn(MemberId) -> bool) -> u32 {
     let spare = |voters: &BTreeSet<MemberId>| {

@@ -1,4 +1,4 @@
-//! How is a leader elected and observed with single calls?
+//! Implements the gRPC election service.
 //!
 //! An election is a lock whose metadata is the leader's value.
 
@@ -48,7 +48,7 @@ impl v1::election_service_server::ElectionService for Elections {
             Err(refusal) => return Err(encode::refused(refusal).into()),
         };
         let token = acquired.grants.as_slice().first().map_or(0, |grant| grant.token.get());
-        // The client's name is the lease's. If the leadership is over again already, it has no more.
+        // The client's name comes from the lease. If the leadership has already ended, the response has no name.
         let name = ask.lock.clone();
         let fresh = Fresh::AtLeast(outcome.revision);
         let shown = move |machine: &Machine| leadership(machine, &name);
@@ -133,7 +133,7 @@ impl v1::election_service_server::ElectionService for Elections {
     }
 }
 
-/// Who leads, as the machine has it. Whoever cools or is delayed does not lead any more.
+/// The current leader according to the machine. A holder that is cooling or in its lock-delay does not lead any more.
 fn leadership(machine: &Machine, name: &str) -> Option<v1::Leadership> {
     let view = machine.lock(name)?;
     let holds = |holder: &&HolderView| holder.state == HolderState::Held;
@@ -147,7 +147,7 @@ fn leadership(machine: &Machine, name: &str) -> Option<v1::Leadership> {
     })
 }
 
-/// Somebody who wants to know who leads.
+/// A client that observes an election.
 struct Observer {
     edge: Edge,
     name: String,
@@ -156,7 +156,7 @@ struct Observer {
     over: bool,
 }
 
-/// Who leads, and where the next change is told.
+/// The current leader, and the watch that delivers the next change.
 struct At {
     leader: Option<v1::Leadership>,
     watch: Watch,
@@ -183,7 +183,7 @@ impl Observer {
                     }
                 }
                 Step::Progress(_) => {}
-                // What was missed is history: who leads now is what counts.
+                // Missed changes do not matter: the observer needs the current leader.
                 Step::Compacted { .. } | Step::SlowConsumer { .. } => self.at = None,
                 Step::Closed => {
                     self.over = true;
@@ -193,7 +193,7 @@ impl Observer {
         }
     }
 
-    /// Reads who leads, and watches from there on.
+    /// Reads the current leader, and watches from there on.
     async fn look(&mut self) -> Result<v1::LeaderResponse, Status> {
         let name = self.name.clone();
         let shown = move |machine: &Machine| leadership(machine, &name);
@@ -214,7 +214,7 @@ impl Observer {
     }
 }
 
-/// Who leads after an event.
+/// The leader after an event.
 fn after(leader: Option<v1::Leadership>, event: &Event, name: &str) -> Option<v1::Leadership> {
     if event.subject != tenure_core::event::Subject::Lock(tenure_types::Name::new(name).ok()?) {
         return leader;

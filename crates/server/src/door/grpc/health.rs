@@ -1,4 +1,4 @@
-//! How do load balancers and tools learn whether a member serves, and what?
+//! Reports the health of a member to load balancers, and describes its services to tools.
 
 use tenure_wire::{FILE_DESCRIPTOR_SET, v1};
 use tonic_health::ServingStatus;
@@ -8,7 +8,7 @@ use tonic_reflection::server::Builder;
 
 use crate::edge::Edge;
 
-/// The services of this package, by name.
+/// The names of the services.
 const SERVICES: [&str; 9] = [
     "",
     v1::lock_service_server::SERVICE_NAME,
@@ -21,7 +21,7 @@ const SERVICES: [&str; 9] = [
     v1::session_service_server::SERVICE_NAME,
 ];
 
-/// A service that says whether this member knows a leader: without one it can do nothing for anybody.
+/// The health service. A member is healthy while it knows a leader: without one it can serve no request.
 pub(super) fn health(edge: &Edge) -> HealthServer<impl Health> {
     let (reporter, server) = health_reporter();
     edge.runtime().spawn(report(edge.clone(), reporter));
@@ -42,7 +42,7 @@ async fn report(edge: Edge, reporter: HealthReporter) {
     }
 }
 
-/// What describes the services to tools, once for either version of the protocol.
+/// Describes the services to tools; called once for each version of the reflection protocol.
 pub(super) fn describe<'a>() -> Builder<'a> {
     Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)

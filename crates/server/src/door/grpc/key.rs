@@ -1,4 +1,4 @@
-//! How are keys read and written with single calls?
+//! Implements the gRPC key service.
 
 use tenure_core::request::Command;
 use tenure_wire::v1;

@@ -1,4 +1,4 @@
-//! How are leases looked at and ended with single calls?
+//! Implements the gRPC lease service: queries and revocation.
 
 use tenure_wire::v1;
 use tonic::{Request, Response, Status};

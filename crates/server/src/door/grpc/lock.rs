@@ -1,4 +1,4 @@
-//! How are locks acquired and leases kept with single calls, in the words of the record?
+//! Implements the gRPC lock service: unary locks, leases, keep-alives and watches.
 
 use std::collections::VecDeque;
 
@@ -17,22 +17,22 @@ use crate::door::encode::Told;
 use crate::door::{decode, encode};
 use crate::edge::{Edge, Fresh};
 
-/// Renewals that are proposed in one command, at most.
+/// The most renewals that are proposed in one command.
 const RENEW_MAX: usize = 4_096;
-/// The name of a client that says none.
+/// The name of a client that gives none.
 const UNNAMED: &str = "unnamed";
 
 pub(super) struct LockDoor {
     pub(super) edge: Edge,
 }
 
-/// Whether a lock was acquired; if not, why, how many wait, and who has it.
+/// The result of an acquire: the grant, or the refusal with its reason, the queue length and the holder.
 enum Taken {
     Yes(v1::Header, Acquired),
     No { header: v1::Header, reason: &'static str, position: u64, holder: Option<v1::Holder> },
 }
 
-/// Both responses have the same fields.
+/// Builds either response: both have the same fields.
 macro_rules! taken {
     ($response:ident, $taken:expr, $key:expr) => {
         match $taken {
@@ -86,7 +86,7 @@ impl LockDoor {
         }
     }
 
-    /// Who has a lock, and how many wait, after a wait in vain. If that cannot be told, it is not.
+    /// The number of waiters and the holder of a lock after a wait that timed out. Empty if the read fails.
     async fn in_the_way(
         &self,
         call: &Call,
@@ -232,12 +232,12 @@ impl v1::lock_service_server::LockService for LockDoor {
     }
 }
 
-/// A stream of renewals: whatever has come meanwhile is renewed by one command.
+/// A stream of renewals: one command renews all that have arrived meanwhile.
 struct Renewing {
     call: Call,
     from: Streaming<v1::LeaseKeepAliveRequest>,
     ready: VecDeque<v1::LeaseKeepAliveResponse>,
-    /// What ends the stream once everything is answered.
+    /// The end of the stream, sent once everything is answered.
     end: Option<Option<Status>>,
 }
 
@@ -276,7 +276,7 @@ impl Renewing {
     }
 
     async fn renew(&mut self, ids: &[i64]) -> Result<(), Status> {
-        // What is no id is no lease: answered like one that is gone, so that the others go on.
+        // A number that is no lease id is answered like an ended lease, so that the other renewals go on.
         let leases: Vec<Option<LeaseId>> = ids.iter().map(|id| convert::lease_from(*id)).collect();
         let named: Vec<LeaseRef> = leases.iter().flatten().copied().map(LeaseRef::Id).collect();
         let (revision, renewals) = if named.is_empty() {

@@ -1,4 +1,4 @@
-//! How is everything about locks asked for with single calls?
+//! Implements the gRPC lock admin service: every operation on locks.
 
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{AskLease, Command};
@@ -16,7 +16,8 @@ pub(super) struct Locks {
     pub(super) edge: Edge,
 }
 
-/// An ask whose request id was used before, and which is over: asking again does not bring it back.
+/// Turns the answer to a repeated acquire that is over into a refusal: repeating the request does not bring the lock
+/// back.
 pub(super) fn over(outcome: Outcome) -> Outcome {
     match outcome.result {
         Ok(Answer::Ended) => Outcome { result: Err(Refusal::RequestStale), ..outcome },

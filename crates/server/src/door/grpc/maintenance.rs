@@ -1,4 +1,4 @@
-//! How is a cluster kept well with single calls?
+//! Implements the gRPC maintenance service: backup, compaction, hash, limits and level.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::backup::{self, Backup, TakeError};
 use crate::door::{decode, encode};
 use crate::edge::Edge;
 
-/// Bytes of a backup in one message, and messages on their way.
+/// The bytes of a backup in one message, and the most messages in flight.
 const CHUNK_BYTES: usize = 256 * 1024;
 const CHUNKS: usize = 4;
-/// A backup keeps a copy of what changes meanwhile: a reader that takes nothing for so long loses it.
+/// A backup keeps a copy of everything that changes meanwhile, so a reader that takes nothing for this long loses it.
 const READER: Duration = Duration::from_secs(30);
-/// When another backup is being taken.
+/// The retry delay while another backup is in progress.
 const BUSY_RETRY_MS: u64 = 1_000;
 
 pub(super) struct Maintenance {
@@ -131,7 +131,7 @@ async fn settled(
 
 type Piece = Result<v1::BackupResponse, Status>;
 
-/// Sends a backup piece by piece; runs on a thread that may wait.
+/// Sends a backup piece by piece; runs on a blocking thread.
 fn send(edge: &Edge, backup: &Backup, to: mpsc::Sender<Piece>) {
     let head = backup.head();
     let first = v1::BackupResponse {
@@ -142,7 +142,7 @@ fn send(edge: &Edge, backup: &Backup, to: mpsc::Sender<Piece>) {
     };
     let mut pieces = Pieces { edge, to, buffer: BytesMut::new(), hash: Xxh3::new() };
     let sent = pieces.send(first).and_then(|()| backup.write(&mut pieces));
-    // A reader that went away is no event; one that is cut short misses the checksum.
+    // A reader that goes away is not an error; one that is cut off misses the checksum.
     let _ = sent.and_then(|()| pieces.finish());
 }
 

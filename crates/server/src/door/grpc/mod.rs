@@ -1,7 +1,7 @@
-//! Which gRPC services are there?
+//! Routes gRPC calls to the services, and maps the library's errors to ours.
 //!
-//! One file per service: decode, ask the edge, encode. Whatever the library refuses by itself is given one
-//! of our reasons here, so that a client sees one kind of error.
+//! There is one file per service: it decodes, calls dispatch and encodes. Errors of the library get one of our reasons
+//! here, so that clients see one kind of error.
 
 mod call;
 pub(super) mod cluster;
@@ -39,14 +39,14 @@ use super::MESSAGE_BYTES_MAX;
 use crate::edge::Edge;
 use crate::meter::{Class, Door};
 
-/// What a member runs.
+/// The name and version of the software.
 const SOFTWARE: &str = concat!("tenure ", env!("CARGO_PKG_VERSION"));
-/// What a body of gRPC is called. No web page can send it without asking first.
+/// The content type of gRPC. A web page cannot send it without a preflight request.
 const GRPC: &[u8] = b"application/grpc";
-/// Requests to health and reflection are a few names.
+/// The most bytes of a request to health and reflection: it contains a few names.
 const QUESTION_BYTES_MAX: usize = 16 * 1024;
 
-/// Every service, as routes of the one port.
+/// All services as routes of the one port.
 pub(super) fn routes(edge: &Edge) -> Router {
     let mut routes = RoutesBuilder::from(Router::new());
     macro_rules! add {
@@ -75,17 +75,17 @@ pub(super) fn routes(edge: &Edge) -> Router {
     routes.routes().into_axum_router().layer(middleware::from_fn_with_state(edge.clone(), guard))
 }
 
-/// Answers a call that no route takes; nothing if it is none.
+/// The response to a call without a route; none if the request is not gRPC.
 pub(super) fn unknown(request: &Request) -> Option<Response> {
     is_grpc(request).then(|| refused(Failure::UnknownOperation))
 }
 
-/// A failure as the answer to a call.
+/// A failure as the response to a call.
 pub(super) fn refused(failure: Failure) -> Response {
     call::told(failure).into_http()
 }
 
-/// Lets nothing but gRPC in, and nothing but our errors out.
+/// Rejects requests other than gRPC, replaces errors of the library with ours, and counts the call.
 async fn guard(State(edge): State<Edge>, request: Request, next: Next) -> Response {
     let (began_us, class) = (edge.now_us(), Class::of_call(request.uri().path()));
     let response = pass(request, next).await;
@@ -118,13 +118,13 @@ async fn pass(request: Request, next: Next) -> Response {
     }
 }
 
-/// Whether a request is a call.
+/// Whether a request is a gRPC call.
 pub(super) fn is_grpc<B>(request: &http::Request<B>) -> bool {
     let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], http::HeaderValue::as_bytes);
     kind.strip_prefix(GRPC).is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-/// A status of the library's own in our words; ours are left as they are.
+/// Turns a status of the library into one of ours; ours stay as they are.
 fn plain(refused: Status) -> Status {
     if refused.metadata().contains_key(status::REASON) {
         return refused;

@@ -1,4 +1,4 @@
-//! How does a session run over gRPC?
+//! Implements the gRPC session service.
 
 use std::pin::Pin;
 
@@ -26,7 +26,7 @@ impl v1::session_service_server::SessionService for Sessions {
         let unread = |status| status::error_from(&super::plain(status)).map(Box::new);
         let from = request.into_inner().map(move |it| it.map_err(unread));
         let both = (talk, from);
-        // Whoever wants the next answer makes the session go on: no other task, no queue between.
+        // Polling for the next response drives the session: there is no other task and no queue in between.
         let answers = stream::unfold(both, |(mut talk, mut from)| async move {
             let next = talk.next(&mut from).await?;
             Some((Ok(next), (talk, from)))

@@ -1,4 +1,4 @@
-//! How are tickets asked for with single calls?
+//! Implements the gRPC ticket service.
 
 use tenure_wire::v1;
 use tonic::{Request, Response, Status};

@@ -1,6 +1,6 @@
-//! How long may a call take to say what it wants?
+//! Limits how long a unary call may take to send its message.
 //!
-//! A call that is no stream has its one message to send; the library would wait for it for ever.
+//! The library would wait for the message for ever.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,24 +16,24 @@ use tokio::time::Sleep;
 
 use super::call;
 
-/// From the end of the headers to the end of the message, as over plain HTTP.
+/// The time from the end of the headers to the end of the message, as over plain HTTP.
 const BODY: Duration = Duration::from_secs(10);
-/// Calls whose client may speak whenever it likes.
+/// Calls whose client may send at any time.
 const STREAMS: [&str; 3] = [
     "/tenure.v1.SessionService/Open",
     "/tenure.v1.LockService/LeaseKeepAlive",
     "/tenure.v1.LockService/Watch",
 ];
-/// The same, of the service that describes the others.
+/// The prefix of the reflection service, whose calls are streams too.
 const REFLECTION: &str = "/grpc.reflection.";
 
-/// A body that has to come in time.
+/// A body that must end in time.
 struct Timely {
     body: Body,
     late: Pin<Box<Sleep>>,
 }
 
-/// The body of a call to this path, with its limit.
+/// Adds the time limit to the body of a call to this path, unless it is a stream.
 pub(super) fn timely(path: &str, body: Body) -> Body {
     if STREAMS.contains(&path) || path.starts_with(REFLECTION) {
         return body;

@@ -1,8 +1,8 @@
-//! How do several watches share one stream?
+//! Serves several watches over one gRPC stream.
 //!
-//! Each watch has a task that takes its steps from the hub and hands them to the stream, which takes a few
-//! at a time. A client that does not read makes the tasks wait; what then happens to each watch the hub
-//! decides, and the others go on.
+//! Each watch has a task that takes its steps from the hub and passes them to the stream, which takes a few at a time.
+//! A client that does not read makes the tasks wait. The hub then decides what happens to each watch, and the others go
+//! on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::edge::Edge;
 use crate::meter::Door;
 use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
 
-/// Watches on one stream, at most.
+/// The most watches on one stream.
 const WATCHES_MAX: usize = 256;
-/// Messages of all watches of a stream on their way to its reader.
+/// The most messages in flight from all watches of a stream to its reader.
 const READY_MAX: usize = 64;
-/// A watch that has nothing to say says so, and how far it is.
+/// The time without events after which a watch reports its progress.
 const PROGRESS: Duration = Duration::from_secs(30);
-/// How soon a mark that was asked for is tried again while events are on their way.
+/// The pause before a requested progress mark is tried again while events are in flight.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// Serves the watches of one stream.
@@ -56,7 +56,7 @@ pub(super) fn serve(edge: &Edge, from: Streaming<v1::WatchRequest>) -> Streamed<
 struct Watching {
     edge: Edge,
     from: Streaming<v1::WatchRequest>,
-    /// Whether the client may still ask for something.
+    /// Whether the client may still send requests.
     asking: bool,
     to: mpsc::Sender<Said>,
     ready: mpsc::Receiver<Said>,
@@ -66,14 +66,14 @@ struct Watching {
     over: bool,
 }
 
-/// A watch that runs.
+/// A running watch.
 struct One {
     serial: u64,
     task: AbortHandle,
     mark: Arc<Notify>,
 }
 
-/// What a watch says. Ids may be used again: the serial tells which watch it was.
+/// A message of a watch. Ids may be used again: the serial number identifies the watch.
 struct Said {
     id: i64,
     serial: u64,
@@ -83,7 +83,7 @@ struct Said {
 enum What {
     Started(Revision),
     Step(Step),
-    /// It would start at a revision that nobody knows when to expect.
+    /// It would start at a revision that does not exist yet.
     Future {
         asked: Revision,
         newest: Revision,
@@ -110,7 +110,7 @@ impl Watching {
                 }
             }
             while self.tasks.try_join_next().is_some() {}
-            // Nothing runs, and nothing can be asked for any more.
+            // No watch runs, and the client cannot request another.
             self.over = !self.asking && self.watches.is_empty();
         }
         None
@@ -118,7 +118,7 @@ impl Watching {
 
     fn end(&mut self, status: Status) -> Option<Result<v1::WatchResponse, Status>> {
         self.over = true;
-        // A stream that has begun ends behind the headers, where those who count calls do not look.
+        // A started stream sends its status in the trailers, which the layer that counts calls does not read.
         if let Some(Ok(reason)) = status.metadata().get(REASON).map(|reason| reason.to_str()) {
             self.edge.asked().refused(Door::Grpc, reason);
         }
@@ -223,7 +223,7 @@ impl Watching {
         WatchFields { header: Some(self.edge.header(revision)), ..Default::default() }
     }
 
-    /// The bytes of a batch: encoded by whoever needs them first, the same for everyone.
+    /// The encoded batch. The first stream that needs it encodes it for all.
     fn encoded(&self, batch: &Shared) -> EncodedWatch {
         EncodedWatch::of(batch.form(Form::Proto, |batch| {
             let events = batch.events.iter().map(|it| encode::event(batch.revision, it));
@@ -238,14 +238,14 @@ fn unknown(id: i64) -> Failure {
     decode::invalid("watch_id", &format!("{id} is no watch of this stream"))
 }
 
-/// Why a watch cannot start where it shall, if that is known. While nobody can say how far the cluster is, it waits.
+/// The refusal for a start beyond the next revision. While no member can confirm the newest revision, the watch waits.
 async fn future(edge: &Edge, start: Start) -> Option<What> {
     let Start::From(asked) = start else { return None };
     let newest = ask::beyond(edge, asked).await.ok()??;
     Some(What::Future { asked, newest })
 }
 
-/// Takes the steps of one watch until it ends, or nobody wants them any more.
+/// Sends the steps of one watch until it ends or the stream is gone.
 async fn run<F: Future<Output = bool>>(
     mut watch: Watch,
     mark: Arc<Notify>,

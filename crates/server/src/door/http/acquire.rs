@@ -1,4 +1,4 @@
-//! How does somebody without a stream take locks?
+//! Acquires locks over HTTP and waits in their queues.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub(super) struct Patience {
     pub(super) timeout: Option<Span>,
 }
 
-/// What became of an ask.
+/// The result of an acquire.
 pub(super) enum Became {
     Held(v1::AcquireResponse),
     Waits(v1::Queued),
@@ -54,14 +54,14 @@ impl Patience {
         self.keep.unwrap_or(false)
     }
 
-    /// What the machine is told: a place that is kept has no limit of its own.
+    /// The wait that the machine gets: a place that is kept has no limit of its own.
     fn wait_ms(self) -> Option<u64> {
         (!self.keep()).then(|| self.wait.map_or(0, Span::ms))
     }
 }
 
 impl Http {
-    /// Asks for locks and waits for the turn.
+    /// Requests locks and waits until they are granted.
     pub(super) async fn acquire(
         &self,
         key: Option<&String>,
@@ -83,7 +83,7 @@ impl Http {
         became(&outcome, told).map(|became| (header, became))
     }
 
-    /// A wait renews nothing, so it must not be longer than the lease lives.
+    /// Checks that the wait is not longer than the lease lives: waiting renews nothing.
     async fn outlives(
         &self,
         acquire: &Acquire<'_>,
@@ -116,7 +116,7 @@ fn became(outcome: &Outcome, told: Told) -> Result<Became, Refused> {
         return Err(Refused::from(refusal).next("HELD", "add ?wait=30s to queue"));
     }
     if let Ok(Answer::Ended) = &outcome.result {
-        // The ask of this request id is over, and asking again would not bring it back.
+        // The acquire with this request id is over, and repeating it would not bring it back.
         return Err((&Refusal::RequestStale).into());
     }
     match encode::answer(outcome, told) {
@@ -126,7 +126,7 @@ fn became(outcome: &Outcome, told: Told) -> Result<Became, Refused> {
     }
 }
 
-/// The answer to an ask. `lock` is the one that was asked for, unless they are several.
+/// The response to an acquire. `lock` is the requested lock, unless there are several.
 pub(super) fn answer(lock: Option<String>, header: Header, became: Became) -> Response {
     match became {
         Became::Held(held) => {

@@ -1,4 +1,4 @@
-//! How does an answer look, and how a refusal?
+//! Builds HTTP responses and error responses.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -10,22 +10,22 @@ use tenure_wire::json::error::ErrorBody;
 use tenure_wire::{Failure, v1};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// What a member said a moment ago is no answer to the same question now.
+/// Forbids caching: an old answer of a member is not an answer to the same query now.
 const NEVER_KEPT: HeaderValue = HeaderValue::from_static("no-store");
 
-/// What a path answers.
+/// The result of a handler.
 pub(super) type Answered = Result<Response, Refused>;
 
-/// Anything but success.
+/// An error response.
 #[derive(Debug)]
 pub(super) struct Refused(Box<v1::Error>);
 
-/// The reason of a refusal, kept beside the response for those who count.
+/// The reason of a refusal, attached to the response for the metrics.
 #[derive(Clone, Debug)]
 pub(super) struct Reason(pub(super) String);
 
 impl Refused {
-    /// The same with other advice.
+    /// The same error with other advice, if it has this reason.
     pub(super) fn next(mut self, reason: &str, next: &str) -> Self {
         if self.0.reason == reason {
             next.clone_into(&mut self.0.next);
@@ -68,14 +68,14 @@ impl IntoResponse for Refused {
     }
 }
 
-/// Success.
+/// A response with status 200.
 pub(super) fn json(body: &impl Serialize) -> Answered {
     Ok(json_with(StatusCode::OK, body))
 }
 
 pub(super) fn json_with(status: StatusCode, body: &impl Serialize) -> Response {
     let Ok(bytes) = serde_json::to_vec(body) else {
-        // Plain structs with text keys: nothing in them can fail.
+        // The bodies are plain structs with text keys, whose encoding cannot fail.
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let mut response = Response::new(Body::from(bytes));

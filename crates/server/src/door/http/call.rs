@@ -1,6 +1,6 @@
-//! How is a request taken apart?
+//! Parses HTTP requests: names in paths, queries, headers and bodies.
 //!
-//! Nothing is guessed: what is not known, stands twice or has the wrong type is refused by name.
+//! Nothing is guessed: a parameter that is unknown, repeated or of the wrong type is refused, and the error names it.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ use super::span::Span;
 use crate::door::{MESSAGE_BYTES_MAX, decode};
 use crate::edge::WITHIN;
 
-/// The longest JSON: metadata as long as it may ever be, escaped, and every lock of an ask.
+/// The longest JSON body: metadata of the greatest length, escaped, and every lock of an acquire.
 const JSON_BYTES_MAX: usize = 512 * 1024;
-/// From the end of the headers to the end of the body.
+/// The time from the end of the headers to the end of the body.
 const BODY: Duration = Duration::from_secs(10);
-/// A caller may wait for an outcome so long at most.
+/// The longest time that a caller may wait for an outcome.
 const TIMEOUT_MAX: Duration = Duration::from_secs(300);
 
-/// What a repetition of the same request is recognised by.
+/// The header by which a repeated request is recognised.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// One request.
@@ -65,7 +65,7 @@ impl Call {
         Ok(lease(id.ok_or_else(|| decode::invalid("lease", "is no lease id"))?)?)
     }
 
-    /// What stands behind the question mark.
+    /// Parses the query.
     pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, Refused> {
         decoded(self.parts.uri.query().unwrap_or_default())?;
         match Query::<T>::try_from_uri(&self.parts.uri) {
@@ -78,7 +78,7 @@ impl Call {
         }
     }
 
-    /// How the machine recognises this request if it comes again.
+    /// The idempotency key, by which the machine recognises a repeated request.
     pub(super) fn id(&self) -> Result<Option<String>, Refused> {
         let mut keys = self.parts.headers.get_all(IDEMPOTENCY_KEY).into_iter();
         let Some(key) = keys.next() else { return Ok(None) };
@@ -88,7 +88,7 @@ impl Call {
         }
     }
 
-    /// The body, read as JSON.
+    /// Reads the body as JSON.
     pub(super) async fn json<T: DeserializeOwned>(self) -> Result<T, Refused> {
         if !self.is_json() {
             return Err(Failure::UnsupportedMedia { expected: "application/json" }.into());
@@ -98,12 +98,12 @@ impl Call {
             .map_err(|error| Failure::Malformed { what: format!("body: {error}") }.into())
     }
 
-    /// The body as it is.
+    /// Reads the body unchanged.
     pub(super) async fn bytes(self) -> Result<Bytes, Refused> {
         self.read(MESSAGE_BYTES_MAX).await
     }
 
-    /// There is no body.
+    /// Checks that there is no body.
     pub(super) async fn nothing(self) -> Result<(), Refused> {
         if self.read(JSON_BYTES_MAX).await?.is_empty() {
             return Ok(());
@@ -135,7 +135,7 @@ impl Call {
     }
 }
 
-/// How a repetition is recognised.
+/// The id by which a repeated request is recognised.
 pub(super) fn request_id(key: Option<&String>) -> RequestId<'_> {
     key.map_or(RequestId::None, |key| RequestId::Key(key))
 }
@@ -163,7 +163,7 @@ pub(super) fn token(Decimal(number): Decimal) -> Result<Token, Failure> {
     decode::token(number)
 }
 
-/// Text with `%XX` taken for the bytes they stand for; what is no UTF-8 then is refused, not replaced.
+/// Decodes `%XX` into bytes. A result that is not UTF-8 is refused, not replaced.
 fn decoded(text: &str) -> Result<String, Refused> {
     let malformed = |what: &str| Failure::Malformed { what: format!("path or query: {what}") };
     let mut bytes = Vec::with_capacity(text.len());

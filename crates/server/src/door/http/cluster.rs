@@ -1,4 +1,4 @@
-//! Who belongs to the cluster, how is it, and how is that changed?
+//! Shows the cluster and changes its membership, over HTTP.
 
 use axum::extract::State;
 use tenure_raft::MemberId;
@@ -86,7 +86,7 @@ pub(super) async fn remove(State(http): State<Http>, call: Call) -> Answered {
     let revision = async || http.edge.look(|replica| replica.machine().revision()).await;
     let before = revision().await?;
     let cluster = http.edge.remove(id, within).await?;
-    // One that removed itself has nothing newer to say.
+    // A member that removed itself has no newer revision.
     shown(&http, &cluster, revision().await.unwrap_or(before))
 }
 
@@ -102,7 +102,7 @@ fn shown(http: &Http, cluster: &Cluster, revision: Revision) -> Answered {
 }
 
 impl Http {
-    /// The member of this name or, where no member has it, of this decimal id.
+    /// The member with this name or, if no member has it, with this decimal id.
     async fn member(&self, member: String) -> Result<MemberId, Refused> {
         let cluster = self.edge.view().await?;
         let mut all = cluster.members.all().into_iter();

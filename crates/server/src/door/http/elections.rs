@@ -1,4 +1,4 @@
-//! How is one of several chosen to lead?
+//! Runs and observes elections over HTTP.
 
 use axum::extract::State;
 use serde::Deserialize;
@@ -56,7 +56,7 @@ pub(super) async fn campaign(State(http): State<Http>, call: Call) -> Answered {
         Became::Held(held) => held,
         waits @ Became::Waits(_) => return Ok(answer(Some(name), header, waits)),
     };
-    // The client's name stands in the state; if the leadership is over already, it does not any more.
+    // The client's name comes from the state. If the leadership has already ended, it is not there any more.
     let (of, granted) = (name.clone(), held.token);
     let at = Fresh::AtLeast(Revision(header.revision.0));
     let found = http.read(at, WITHIN, move |machine| {
@@ -142,13 +142,13 @@ struct Observer {
 }
 
 impl Observer {
-    /// The next change of the leader; nothing if the stream is over.
+    /// The next change of the leader; none if the stream is over.
     async fn next(&mut self) -> Option<bytes::Bytes> {
         loop {
             let batch = match self.watch.next().await {
                 Step::Batch(batch) => batch,
                 Step::Progress(revision) => return Some(super::watch::progress(revision)),
-                // Whoever observes wants the present: it begins anew.
+                // An observer needs the current leader, so it starts again.
                 Step::Compacted { .. } | Step::SlowConsumer { .. } | Step::Closed => return None,
             };
             let vacant = batch.events.iter().any(|event| event.cause == Cause::Vacant);
@@ -162,7 +162,7 @@ impl Observer {
             }
             let (at, of) = (Fresh::AtLeast(batch.revision), self.name.clone());
             let read = self.http.read(at, WITHIN, move |machine| leader(machine, &of)).await;
-            // One that is gone again is followed by another event, which says more.
+            // If the leader is gone again, another event follows and reports more.
             if let Ok((header, Some(leader))) = read {
                 return Some(told(&self.name, Some(leader), header));
             }
@@ -232,7 +232,7 @@ pub(super) async fn resign(State(http): State<Http>, call: Call) -> Answered {
     json(&ElectionDone { name, header })
 }
 
-/// Who leads, by the state of a machine.
+/// The current leader according to the machine.
 fn leader(machine: &Machine, name: &str) -> Option<Leadership> {
     let leads = |it: &HolderView| it.purpose == Purpose::Election && it.state == HolderState::Held;
     let leader = machine.lock(name)?.holders.into_iter().find(leads)?;

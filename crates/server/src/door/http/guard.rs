@@ -1,8 +1,8 @@
-//! Is a request for us, or does a web page try to act through somebody's browser?
+//! Checks the `Host` and `Origin` of requests, against web pages that act through a user's browser.
 //!
-//! A page can make a browser send requests to loopback, also under a name of its own that it lets point
-//! there. So the `Host` must be one of ours, and an `Origin`, which browsers send with every request that
-//! could change something, must be the very host that is asked.
+//! A page can make a browser send requests to loopback, also under a name of its own that it resolves to loopback. So
+//! the `Host` must be one of ours. An `Origin`, which browsers send with every request that could change something,
+//! must be the requested host itself.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -11,17 +11,17 @@ use axum::extract::Request;
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 
-/// The hosts a member goes by.
+/// The hosts by which a member is known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts {
     names: BTreeSet<String>,
-    /// It listens on every address of the machine, so any address may be one of its own. Names may not: a page
-    /// can choose where its name points.
+    /// Whether the member listens on every address of the machine, so that any address may be its own. Names are not: a
+    /// page can choose where its name points.
     any_address: bool,
 }
 
 impl Hosts {
-    /// Loopback, the address it listens on, the one it is found at, and names it was given.
+    /// Loopback, the address that the member listens on, its advertised address, and the configured names.
     pub(crate) fn new<'a>(
         listens: SocketAddr,
         advertised: &str,
@@ -37,7 +37,7 @@ impl Hosts {
         }
     }
 
-    /// Whether a request may come in.
+    /// Whether to accept a request.
     pub(super) fn admit(&self, request: &Request) -> bool {
         let Some(asked) = asked(request) else { return false };
         if !self.knows(asked.host()) {
@@ -57,7 +57,7 @@ impl Hosts {
     }
 }
 
-/// Whom a request asks: what stands in `Host`, or before the path.
+/// The requested host: from `Host`, or from the authority before the path.
 fn asked(request: &Request) -> Option<Authority> {
     let mut hosts = request.headers().get_all(HOST).into_iter();
     let host = match hosts.next() {
@@ -78,7 +78,7 @@ fn is_same(origin: &str, asked: &Authority) -> bool {
     host.is_some_and(|host| host.eq_ignore_ascii_case(asked.as_str()))
 }
 
-/// A host in lower case, without brackets or a last dot.
+/// A host in lower case, without brackets or a final dot.
 fn bare(host: &str) -> String {
     let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()

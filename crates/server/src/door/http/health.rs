@@ -1,4 +1,4 @@
-//! Is the member alive, and may clients be sent to it?
+//! Reports over HTTP whether the member is alive and ready.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::Http;
 use super::answer::json_with;
 use crate::edge::Fresh;
 
-/// A quorum that does not answer within this is not there for those who ask.
+/// A quorum that does not answer within this time counts as absent.
 const QUORUM: Duration = Duration::from_secs(2);
-/// So many entries may be agreed on and not applied yet.
+/// The most entries that a ready member may have committed and not applied.
 const LAG_MAX: u64 = 2_000;
 
 /// How a member is.

@@ -1,4 +1,4 @@
-//! How are small values kept beside the locks?
+//! Reads and writes keys over HTTP.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -179,7 +179,7 @@ fn mark(headers: &mut HeaderMap, revision: u64) {
     }
 }
 
-/// How the key must be: `If-Match: "8850"`, or `If-None-Match: *` for one that must not be there.
+/// The condition on the key: `If-Match: "8850"`, or `If-None-Match: *` for one that must not exist.
 fn expect(headers: &HeaderMap) -> Result<Expect<'static>, Refused> {
     match (one(headers, IF_MATCH)?, one(headers, IF_NONE_MATCH)?) {
         (None, None) => Ok(Expect::Any),

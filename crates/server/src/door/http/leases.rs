@@ -1,4 +1,4 @@
-//! What can be done with leases?
+//! Grants, renews, shows and revokes leases over HTTP.
 
 use axum::extract::State;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ use crate::door::{ask, decode, encode, list as lists};
 use crate::edge::WITHIN;
 
 const AT: &str = "/v1/leases/";
-/// Whoever gives no name is called so.
+/// The name of a client that gives none.
 const CLIENT: &str = "http";
 
 /// How long to wait for the outcome.
@@ -207,7 +207,7 @@ pub(super) async fn revoke(State(http): State<Http>, call: Call) -> Answered {
     json(&LeaseRevoked { lease: Decimal(lease.get()), header })
 }
 
-/// The machine answers every command in its own way; anything else is a mistake of ours.
+/// The error for an answer that does not belong to the command: a defect of ours.
 pub(super) fn unexpected() -> Refused {
     Failure::Internal.into()
 }

@@ -1,4 +1,4 @@
-//! By which rules does the cluster decide?
+//! Raises the level of the machine's rules over HTTP.
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};

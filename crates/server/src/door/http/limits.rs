@@ -1,4 +1,4 @@
-//! Which limits are in force?
+//! Shows and sets limits over HTTP.
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What can be done with locks?
+//! Acquires, shows, changes and releases locks over HTTP.
 
 use axum::extract::State;
 use serde::Deserialize;
@@ -303,7 +303,7 @@ pub(super) async fn release(State(http): State<Http>, call: Call) -> Answered {
     };
     let (header, answer) = http.run(request_id(key.as_ref()), command, within).await?;
     if let Answer::AlreadyHeld(grants) = answer {
-        // Its turn came first: there is no place to give up, but a lock to release.
+        // The lock was granted first: there is no place to give up, but a lock to release.
         let lock = grants.as_slice().first().map(|grant| grant.lock.clone());
         return Err(lock.map_or_else(unexpected, |lock| (&Refusal::NotWaiting { lock }).into()));
     }

@@ -1,4 +1,4 @@
-//! How is the member that is asked?
+//! Shows the state of the member that serves the request, over HTTP.
 
 use axum::extract::State;
 use serde::Serialize;

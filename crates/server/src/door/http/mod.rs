@@ -1,7 +1,7 @@
-//! How do programs that speak plain HTTP use a member?
+//! Serves the HTTP/JSON API.
 //!
-//! JSON under `/v1`, one file per resource; `/openapi.json` describes it and is made from the same code.
-//! Every path stands once, in [`table`]: the router is built from it, and a test holds the description to it.
+//! The API is JSON under `/v1`, one file per resource. `/openapi.json` describes it and is generated from the same
+//! code. [`table`] lists every path once: the router is built from it, and a test compares the description with it.
 
 mod acquire;
 mod answer;
@@ -47,7 +47,7 @@ pub(crate) use guard::Hosts;
 pub(crate) use limits::SetLimits;
 use metrics::Metrics;
 
-/// What every path needs. Cheap to clone.
+/// The state that every handler needs. Cheap to clone.
 #[derive(Clone)]
 struct Http {
     edge: Edge,
@@ -55,7 +55,7 @@ struct Http {
     metrics: Arc<Metrics>,
 }
 
-/// Every path, as routes of the one port, and sockets that a browser could open as well.
+/// All paths as routes of the one port, together with the WebSocket routes, which a browser could open as well.
 pub(super) fn routes(edge: &Edge, hosts: Hosts, sockets: Router) -> Router {
     let http =
         Http { edge: edge.clone(), hosts: Arc::new(hosts), metrics: Arc::new(Metrics::new(edge)) };
@@ -71,7 +71,7 @@ pub(super) fn routes(edge: &Edge, hosts: Hosts, sockets: Router) -> Router {
         .layer(middleware::from_fn_with_state(http, enter))
 }
 
-/// Every path and its verbs. Where a name may have slashes, the rest of the path is the name.
+/// Every path with its methods. Where a name may contain slashes, the rest of the path is the name.
 fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
     vec![
         ("/v1/leases", get(leases::list).post(leases::grant)),
@@ -110,7 +110,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
     ]
 }
 
-/// What every request passes first: is it for us, and how long did it take?
+/// Checks the host of every request and measures its duration.
 async fn enter(State(http): State<Http>, request: Request, next: Next) -> Response {
     let began_us = http.edge.now_us();
     let class = metrics::class(request.method(), request.uri().path());
@@ -132,18 +132,18 @@ async fn unknown_path(request: Request) -> Response {
     grpc::unknown(&request).unwrap_or_else(json)
 }
 
-/// Answers a verb that a path does not take.
+/// The response to a method that a path does not accept.
 pub(super) async fn unknown_verb(request: Request) -> Response {
     let verb = request.method().as_str().to_owned();
     Refused::from(Failure::UnknownVerb { verb }).into_response()
 }
 
-/// A failure as an answer.
+/// A failure as a response.
 pub(super) fn refused(failure: Failure) -> Response {
     Refused::from(failure).into_response()
 }
 
-/// Reads what stands behind a question mark as every path would.
+/// Parses the query of a URI as each handler would, for the fuzz targets.
 pub(crate) fn read_queries(uri: http::Uri) {
     let mut request = Request::new(axum::body::Body::empty());
     *request.uri_mut() = uri;
@@ -174,12 +174,12 @@ pub(crate) fn read_queries(uri: http::Uri) {
 }
 
 impl Http {
-    /// Who asks.
+    /// The principal that makes the request.
     fn who(&self) -> Principal {
         Principal::anyone()
     }
 
-    /// Who answers, and when.
+    /// The response header for a revision.
     fn header(&self, revision: Revision) -> Header {
         self.edge.header(revision).into()
     }
@@ -197,7 +197,7 @@ impl Http {
         Ok((self.header(outcome.revision), done))
     }
 
-    /// Asks the machine something.
+    /// Queries the machine.
     async fn read<T: Send + 'static>(
         &self,
         fresh: Fresh,

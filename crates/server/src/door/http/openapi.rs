@@ -1,4 +1,4 @@
-//! How is all of this described to machines?
+//! Generates the OpenAPI description of the HTTP API.
 
 use std::sync::OnceLock;
 
@@ -46,13 +46,13 @@ pub(super) async fn show() -> Response {
     json_with(StatusCode::OK, described())
 }
 
-/// The description, made once.
+/// The description, generated once.
 pub(super) fn described() -> &'static utoipa::openapi::OpenApi {
     static DESCRIBED: OnceLock<utoipa::openapi::OpenApi> = OnceLock::new();
     DESCRIBED.get_or_init(Described::openapi)
 }
 
-/// Every question can be refused with these, and every command with more.
+/// The errors that every query can return, and those that commands can return in addition.
 const QUESTION: &[(&str, &str)] = &[
     ("400", "It cannot be read, or a field cannot be as it is."),
     ("403", "The host or origin is not one of ours, or this may not be done."),
@@ -70,7 +70,7 @@ const COMMAND: &[(&str, &str)] = &[
     ("504", "It may have happened: no outcome came in time."),
     ("507", "There is no room."),
 ];
-/// The history that was asked for is gone.
+/// The error for a revision that is older than the history.
 const HISTORY: &[(&str, &str)] = &[("410", "The history does not reach back so far.")];
 
 struct Refusals;
@@ -126,7 +126,7 @@ mod tests {
         for (path, (_, routed)) in paths.iter().zip(&table) {
             let item = described.paths.paths.get(path);
             let item = item.unwrap_or_else(|| panic!("{path} is not described"));
-            // What a router takes is seen in how it prints itself: there is no other way to ask.
+            // A router shows its methods only in its debug output.
             let shown = format!("{routed:?}");
             for (verb, field) in [
                 ("GET", " get: "),

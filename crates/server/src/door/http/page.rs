@@ -1,4 +1,4 @@
-//! Which part of a list does somebody want to see?
+//! Parses the paging parameters of lists.
 
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -22,7 +22,7 @@ pub(super) struct Named {
     pub(super) stale: Option<bool>,
 }
 
-/// How many records a page has.
+/// The number of records in a page.
 pub(super) fn page(limit: Option<u32>) -> Result<u32, Refused> {
     match limit {
         Some(0) => Err(decode::invalid("limit", "must be 1 or more").into()),
@@ -30,7 +30,7 @@ pub(super) fn page(limit: Option<u32>) -> Result<u32, Refused> {
     }
 }
 
-/// Where a list goes on, if it does.
+/// The position from which a list goes on, if there is more.
 pub(super) fn more(next: String) -> Option<String> {
     (!next.is_empty()).then_some(next)
 }

@@ -1,4 +1,4 @@
-//! How are durations written in a URL?
+//! Parses durations in URLs.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How are server-sent events written?
+//! Encodes server-sent events.
 
 use std::convert::Infallible;
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 pub(super) struct Lines(Body);
 
 impl Lines {
-    /// Events, beginning with one that is there already.
+    /// A stream that begins with an event that is already there.
     pub(super) fn new(first: Bytes, rest: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         let first = futures_util::stream::iter([first]);
         Self(Body::from_stream(first.chain(rest).map(Ok::<_, Infallible>)))
@@ -31,12 +31,12 @@ impl From<Lines> for Response {
     }
 }
 
-/// One event. JSON has no line breaks of its own, so it fits on one line.
+/// Encodes one event. Its JSON contains no line breaks, so it fits on one line.
 pub(super) fn line(event: &str, id: u64, data: &impl Serialize) -> Bytes {
     encoded(event, id, &serde_json::to_vec(data).unwrap_or_default())
 }
 
-/// One event whose data was encoded before.
+/// One event whose data is already encoded.
 pub(super) fn encoded(event: &str, id: u64, data: &[u8]) -> Bytes {
     let mut line = BytesMut::with_capacity(data.len() + 64);
     line.put_slice(format!("id: {id}\nevent: {event}\ndata: ").as_bytes());

@@ -1,4 +1,4 @@
-//! How are tickets and the keys that verify them asked for?
+//! Signs tickets and serves the keys that verify them, over HTTP.
 
 use axum::extract::State;
 use tenure_wire::json::ticket::{AskTicket, KeyRotated, KeySet, RotateKey, TicketSigned};

@@ -1,4 +1,4 @@
-//! How does somebody hear of every change?
+//! Streams changes over HTTP as server-sent events.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::door::{ask, decode, encode};
 use crate::edge::{Edge, Fresh, WITHIN};
 use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
 
-/// A mark of progress whenever nothing was sent for so long; it also shows that both ends are there.
+/// The time without events after which the stream sends its progress; this also shows that both ends are alive.
 pub(super) const PROGRESS: Duration = Duration::from_secs(10);
 
 /// What to watch.
@@ -77,7 +77,7 @@ pub(super) async fn start(State(http): State<Http>, call: Call) -> Answered {
     Ok(Lines::new(first, lines).into())
 }
 
-/// The revision that a watch starts at.
+/// The revision at which a watch starts.
 pub(super) async fn started(edge: &Edge, watch: &mut Watch) -> Result<Revision, Refused> {
     match tokio::time::timeout(WITHIN, watch.started()).await {
         Ok(Some(started)) => Ok(started),
@@ -86,12 +86,12 @@ pub(super) async fn started(edge: &Edge, watch: &mut Watch) -> Result<Revision, 
     }
 }
 
-/// Everything up to a revision was sent.
+/// The event that reports that everything up to a revision was sent.
 pub(super) fn progress(revision: Revision) -> Bytes {
     line("progress", revision.0, &Progress { revision: Decimal(revision.0) })
 }
 
-/// An event, and whether it is the last one; nothing if the member ends.
+/// An event, and whether it is the last one; none if the member ends.
 fn step(step: Step) -> Option<(Bytes, bool)> {
     Some(match step {
         Step::Batch(batch) => {
@@ -100,7 +100,7 @@ fn step(step: Step) -> Option<(Bytes, bool)> {
         }
         Step::Progress(revision) => (progress(revision), false),
         Step::Compacted { floor } => {
-            // No id: whoever resumes after this starts where it was, and is told the floor again.
+            // The event has no id: a client that resumes after it starts where it was, and gets the floor again.
             let data = serde_json::to_string(&Compacted { floor: Decimal(floor.0) });
             (bare("compacted", &data.unwrap_or_default()), true)
         }
@@ -116,7 +116,7 @@ fn bare(event: &str, data: &str) -> Bytes {
     format!("event: {event}\ndata: {data}\n\n").into()
 }
 
-/// The events of one revision as JSON, the same for everybody who watches the same.
+/// The events of one revision as JSON, shared by all watches with the same filter.
 pub(crate) fn change(shared: &Shared) -> Bytes {
     let change = Change::from(encode::batch(shared.revision, &shared.events));
     serde_json::to_vec(&change).unwrap_or_default().into()
@@ -129,7 +129,7 @@ fn last_event(call: &Call) -> Result<Option<Revision>, Refused> {
     Ok(Some(Revision(last.0)))
 }
 
-/// Whether the history reaches back to a revision, and the cluster has come so far.
+/// Checks that the history reaches back to a revision, and that the revision is not in the future.
 async fn reachable(http: &Http, from: Revision) -> Result<(), Refused> {
     let (_, floor) = http.read(Fresh::Stale, WITHIN, Machine::floor).await?;
     if from < floor {

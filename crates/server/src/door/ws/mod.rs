@@ -1,7 +1,7 @@
-//! How does a client speak over a WebSocket?
+//! Serves WebSockets: JSON sessions and the plain lock protocol.
 //!
-//! `/v1/ws` carries the JSON form of a session, `/v1/lock-socket` the plain lock protocol. Every connection is
-//! asked now and then whether it is still there.
+//! `/v1/ws` carries the JSON form of a session, `/v1/lock-socket` the plain lock protocol. Every connection is pinged
+//! regularly.
 
 pub(crate) mod plain;
 mod session;
@@ -23,14 +23,15 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use super::{MESSAGE_BYTES_MAX, Seat, http};
 use crate::edge::Edge;
 
-/// A message of the plain protocol is a few words.
+/// The most bytes of a message of the plain protocol, which has a few words.
 const PLAIN_BYTES_MAX: usize = 16 * 1024;
-/// How patient every socket is.
+/// The ping interval and the silence limit of every socket.
 const PATIENCE: Patience =
     Patience { asked: Duration::from_secs(20), silent: Duration::from_secs(60) };
-/// A client that was told why it is closed has so long to read it before what it still sends resets the connection.
+/// How long a client that was sent the reason of its closing has to read it, before what it still sends resets the
+/// connection.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The close code of what the table closes no socket for: it broke a rule of the protocol.
+/// The close code for reasons to which the table assigns none: a violation of the protocol's rules.
 const RULES: u16 = 1008;
 
 /// The routes of both.
@@ -42,10 +43,10 @@ pub(super) fn routes(edge: &Edge) -> Router {
         .with_state(edge.clone())
 }
 
-/// What a request to one of the paths is, if it wants a socket at all.
+/// A request to one of the paths, if it can be upgraded.
 type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
-/// The seat of the connection that becomes a socket.
+/// The permit of the connection that becomes a socket.
 struct Sat(Option<Seat>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Sat {
@@ -56,7 +57,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Sat {
     }
 }
 
-/// The answer to one that does not.
+/// The response to a request that cannot be upgraded.
 fn no_socket(why: &dyn std::fmt::Display) -> Response {
     http::refused(Failure::Malformed { what: format!("this path opens a WebSocket: {why}") })
 }
@@ -90,14 +91,14 @@ async fn plain_socket(State(edge): State<Edge>, Sat(seat): Sat, upgrade: Upgrade
         .on_upgrade(move |socket| plain::serve(Heard::new(socket, PLAIN_BYTES_MAX), edge, seat))
 }
 
-/// How often a client is asked whether it is there, and how long it may say nothing at all.
+/// How often a client is pinged, and how long it may send nothing at all.
 #[derive(Clone, Copy)]
 struct Patience {
     asked: Duration,
     silent: Duration,
 }
 
-/// A socket that notices when nobody is there any more.
+/// A socket that detects when the client is gone.
 struct Heard {
     socket: WebSocket,
     bytes_max: usize,
@@ -118,7 +119,7 @@ impl Heard {
         Self { socket, bytes_max, silent: patience.silent, asks, heard_at: now }
     }
 
-    /// The next text, or what is wrong with it; nothing when the connection is over. Safe to cancel.
+    /// The next text, or the error in it; none when the connection is over. Safe to cancel.
     async fn next(&mut self) -> Option<Result<String, Failure>> {
         loop {
             tokio::select! {
@@ -146,8 +147,8 @@ impl Heard {
         }
     }
 
-    /// What a client did wrong, if the connection has not simply ended. The library has no better name for it than
-    /// its words; the conformance tests hold it to them.
+    /// The client's error, unless the connection has simply ended. The library identifies the error only by its
+    /// message; the conformance tests check it.
     fn unreadable(&self, error: &axum::Error) -> Option<Failure> {
         let what = error.to_string();
         if what.contains("Space limit exceeded") {
@@ -156,7 +157,7 @@ impl Heard {
         what.contains("UTF-8").then_some(Failure::UnsupportedMedia { expected: "text" })
     }
 
-    /// Closes the connection as the table of reasons says.
+    /// Closes the connection with the code from the table of reasons.
     async fn close(mut self, error: &v1::Error) {
         let code = match reason::row(&error.reason).map(|row| row.socket) {
             Some(
@@ -174,7 +175,7 @@ impl Heard {
         }
     }
 
-    /// Says something; nothing when the connection is over.
+    /// Sends a text; none when the connection is over.
     async fn say(&mut self, text: String) -> Option<()> {
         self.socket.send(Message::Text(text.into())).await.ok()
     }
@@ -193,12 +194,12 @@ mod tests {
     const HANDSHAKE: &str = "GET / HTTP/1.1\r\nHost: here\r\nConnection: Upgrade\r\n\
         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    /// A ping without anything in it, as a server sends it.
+    /// An empty ping, as a server sends it.
     const PING: [u8; 2] = [0x89, 0];
-    /// Its answer, as a client sends it: masked, by zeros.
+    /// The pong, as a client sends it: masked with zeros.
     const PONG: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
 
-    /// A socket of a server that is as patient as this, after its handshake.
+    /// The client's end of a socket whose server has this patience, after the handshake.
     async fn socket(patience: Patience) -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -237,7 +238,7 @@ mod tests {
         let (asked, silent) = (Duration::from_millis(50), Duration::from_secs(5));
         let began = Instant::now();
         let mut socket = socket(Patience { asked, silent }).await;
-        // For longer than one that says nothing has.
+        // Longer than a client that sends nothing is tolerated.
         while began.elapsed() < silent + silent / 2 {
             let mut frame = [0; 2];
             timeout(DEADLINE, socket.read_exact(&mut frame)).await.unwrap().expect("it goes on");

@@ -1,10 +1,10 @@
-//! How does the plain lock protocol work?
+//! Implements the plain lock protocol.
 //!
-//! `{commandType: 0, key, clientID, ttl}` asks for a lock and is answered when it is granted; `commandType: 1`
-//! gives it back and is not answered. The member keeps one lease for each client and key, under a number
-//! that any member finds again. It renews that lease while the client waits on an open connection, and once
-//! at the grant: from then on `ttl` seconds are what the client has. A client that comes back within its ttl
-//! and asks again finds its place in the queue, or its grant.
+//! `{commandType: 0, key, clientID, ttl}` requests a lock and is answered when it is granted; `commandType: 1` releases
+//! it and is not answered. The member keeps one lease for each client and key, under a number that any member can
+//! derive. It renews that lease while the client waits on an open connection, and once at the grant: from then on the
+//! client has `ttl` seconds. A client that reconnects within its ttl and repeats its request gets back its place in the
+//! queue, or its grant.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,16 +25,16 @@ use crate::door::Seat;
 use crate::edge::{Edge, Fresh, Mail, Principal, Turn, WITHIN};
 use crate::meter::{Class, Door};
 
-/// Locks that one connection may wait for or hold through it.
+/// The most locks that one connection may wait for.
 const LOCKS_MAX: usize = 1_024;
-/// Between two attempts while the cluster has no leader.
+/// The pause between two attempts while the cluster has no leader.
 const PAUSE: Duration = Duration::from_millis(200);
-/// As long as anybody waits.
+/// The longest wait, a year: a client ends it earlier by going away.
 const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Speaks with one client until it goes away.
+/// Serves one client until it goes away.
 pub(super) async fn serve(mut socket: Heard, edge: Edge, mut seat: Seat) {
-    // Nothing is asked on it: it hears when the member ends by itself.
+    // No request uses this session: it reports when the member ends by itself.
     let session = edge.session();
     let mut asks: JoinSet<PlainReply> = JoinSet::new();
     let mut waiting: BTreeMap<(String, String), AbortHandle> = BTreeMap::new();
@@ -83,7 +83,7 @@ async fn take(
         edge.asked().served(Door::LockSocket, class, took_us);
     };
     let whose = (line.client_id.clone(), line.key.clone());
-    // Whatever comes now replaces what this connection waited for under the same names.
+    // A new message replaces the pending request of this connection with the same client and key.
     if let Some(ask) = waiting.remove(&whose) {
         ask.abort();
     }
@@ -111,7 +111,7 @@ async fn take(
     None
 }
 
-/// Waits for the lock for as long as the client does.
+/// Waits for the lock as long as the client does.
 async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Error> {
     let (who, lease) = (Principal::anyone(), lease_id(line));
     loop {
@@ -120,7 +120,7 @@ async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Err
             Err(forbidden @ Failure::PermissionDenied { .. }) => {
                 return Err(told(forbidden));
             }
-            // Nobody leads, or the answer was lost: the lease finds its place again.
+            // There is no leader, or the response was lost: the next attempt finds the lease's place again.
             Err(_) => {
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -128,7 +128,7 @@ async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Err
         };
         let acquired = match outcome.result {
             Ok(Answer::Acquired(acquired)) => acquired,
-            // The lease ran out while nobody could renew it: the client waits on, from the end.
+            // The lease expired while no leader could renew it: the client waits on, from the end of the queue.
             Err(Refusal::LeaseNotFound) | Ok(_) => continue,
             Err(refusal) => return Err((&refusal).into()),
         };
@@ -138,7 +138,7 @@ async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Err
             let _ = edge.call(&who, RequestId::None, command, WITHIN).await;
             return Err(told(Failure::TokenTooLarge));
         };
-        // From here on the ttl is the client's.
+        // From here on the ttl counts for the client.
         let renew = Command::Renew(vec![LeaseRef::Handle(acquired.lease.handle)]);
         match edge.call(&who, RequestId::None, renew, WITHIN).await.map(|outcome| outcome.result) {
             Ok(Ok(Answer::Renewed(renewals))) if renewals.iter().all(Option::is_some) => {
@@ -149,7 +149,7 @@ async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Err
     }
 }
 
-/// One lease, one ask, and renewals until the turn comes.
+/// Grants the lease, requests the lock, and renews the lease until the lock is granted.
 async fn attempt(
     edge: &Edge,
     who: &Principal,
@@ -159,7 +159,7 @@ async fn attempt(
     let new = NewLease { id: lease, ttl_ms: ttl_ms(line), client: &line.client_id, metadata: &[] };
     let granted = edge.call(who, RequestId::None, Command::GrantLease(new), WITHIN).await?;
     match &granted.result {
-        // It came back with another ttl: what it has, it has.
+        // The client came back with another ttl: the existing lease stays as it is.
         Err(Refusal::LeaseExists { .. }) if is_theirs(edge, lease, &line.client_id).await? => {}
         Err(_) => return Ok(granted),
         Ok(_) => {}
@@ -174,7 +174,7 @@ async fn attempt(
         purpose: Purpose::Lock,
         independent: false,
     };
-    // Kept when the client goes away: it may come back.
+    // The place is kept when the client goes away: it may come back.
     let turn = Turn { wait: ALWAYS, within: WITHIN, keep: true };
     let turn_comes = edge.acquire(who, RequestId::None, ask, turn);
     tokio::pin!(turn_comes);
@@ -185,7 +185,7 @@ async fn attempt(
             outcome = turn_comes.as_mut() => return outcome,
             _ = beat.tick() => {
                 let renew = Command::Renew(vec![LeaseRef::Id(lease)]);
-                // If this one fails, the next may not; if none does, the ask says so.
+                // If this renewal fails, the next may succeed; if none does, the acquire reports it.
                 let _ = edge.call(who, RequestId::None, renew, WITHIN).await;
             }
         }
@@ -201,7 +201,7 @@ async fn is_theirs(edge: &Edge, lease: LeaseId, client: &str) -> Result<bool, Fa
     edge.read(Fresh::Now, WITHIN, ask).await.map(|(_, theirs)| theirs)
 }
 
-/// The number of the lease of this client and key: the same on every member.
+/// The id of the lease for this client and key: the same on every member.
 fn lease_id(line: &PlainRequest) -> LeaseId {
     let names = format!("{}\0{}", line.client_id, line.key);
     let mut number = xxh3_64(names.as_bytes()) >> 1;

@@ -1,7 +1,7 @@
-//! How does a session run in JSON?
+//! Serves a session in JSON over a WebSocket.
 //!
-//! It is the same session as over gRPC: messages are turned into that form and back. In JSON leases are named
-//! by their ids, so this remembers which handle is which lease.
+//! It is the same session as over gRPC: messages are converted to that form and back. JSON names leases by their ids,
+//! so this file maps handles to leases.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -22,15 +22,15 @@ use crate::door::session::{Names, Talk, Unread};
 use crate::edge::{Edge, Principal};
 use crate::meter::Door;
 
-/// Messages that nobody can read, one behind the other, after which a client is not listened to any more.
+/// The number of consecutive unreadable messages after which the connection is closed.
 const NONSENSE_MAX: u32 = 2;
-/// Messages read and not yet taken by the session.
+/// The most messages read and not yet taken by the session.
 const READ_AHEAD: usize = 4;
 
-/// What was asked, by request id, until it is answered.
+/// Details of requests, by request id, until they are answered.
 type AskedFor = BTreeMap<u64, Asked>;
 
-/// Speaks with one client until it goes away.
+/// Serves one client until it goes away.
 pub(super) async fn serve(mut socket: Heard, edge: Edge) {
     let counted = edge.asked().clone();
     let mut talk = Talk::new(edge, Principal::anyone(), Door::Ws);
@@ -38,7 +38,7 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
     let (to, from) = channel::<v1::SessionRequest>(READ_AHEAD);
     let asked = Arc::new(Mutex::new(AskedFor::new()));
     let mut answers = pin!(answers(talk, from, asked.clone()));
-    // The session says welcome when it is greeted, which a client in a hurry leaves out.
+    // The session answers a hello with a welcome. A client may omit the hello; then one is sent on its behalf.
     let mut greeted = false;
     let mut patience = NONSENSE_MAX;
     loop {
@@ -53,7 +53,7 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
                 Some(Err(failure)) => return socket.close(&(&failure).into()).await,
                 Some(Ok(heard)) => {
                     let said = take(&heard, &to, &asked, &mut greeted, &mut patience).await;
-                    // The session does not hear of what cannot be understood.
+                    // Unreadable messages do not reach the session, so they are counted here.
                     said.inspect(|said| reasons(said).for_each(|it| counted.refused(Door::Ws, it)))
                 }
             },
@@ -69,8 +69,7 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
     }
 }
 
-/// What the session says. A stream of its own, because asking a session for its next message must not be
-/// given up half-way.
+/// The messages of the session. It is a stream of its own, because a session's `next` must not be cancelled half-way.
 fn answers(
     talk: Talk,
     from: Receiver<v1::SessionRequest>,
@@ -87,7 +86,7 @@ fn answers(
     })
 }
 
-/// Takes a message; what cannot be understood is answered at once.
+/// Takes a message; one that cannot be read is answered at once.
 async fn take(
     heard: &str,
     to: &Sender<v1::SessionRequest>,
@@ -124,19 +123,19 @@ async fn take(
         }
     }
     if !requests.is_empty() || hello.is_some() {
-        // There is room for it: the session was asked before the socket.
+        // There is room: the loop reads the socket only if the channel has capacity.
         let _ = to.send(v1::SessionRequest { hello, requests }).await;
     }
     (!answers.is_empty()).then(|| ServerMessage { answers, ..Default::default() })
 }
 
-/// Why something was refused.
+/// The reasons of the refusals in a message.
 fn reasons(said: &ServerMessage) -> impl Iterator<Item = &str> {
     let errors = said.answers.iter().filter_map(|answer| answer.error.as_ref());
     errors.chain(&said.closing).map(|error| error.reason.as_str())
 }
 
-/// What a message that cannot be read is answered: an error without a request, or the end.
+/// The response to an unreadable message: an error without a request, or the end of the session.
 fn nonsense(failure: &Failure, patience: u32) -> ServerMessage {
     let error = v1::Error::from(failure);
     if patience == 0 {
@@ -168,7 +167,7 @@ fn greeting(
     }
 }
 
-/// What the answer will not repeat.
+/// The details of a request that its answer does not repeat.
 fn about(request: &tenure_wire::json::session::Request) -> Asked {
     let leases = request.renew.as_ref().map(|renew| renew.leases.clone()).unwrap_or_default();
     let name = (request.acquire.as_ref().and_then(|it| it.lock.clone()))

@@ -1,7 +1,6 @@
-//! What can be measured?
+//! Serves the metrics of a member for Prometheus.
 //!
-//! What happens is counted where it happens (`meter/`, `figures.rs`); what is true at a moment is read when somebody
-//! asks.
+//! Events are counted where they happen (`meter/`, `figures.rs`); gauges are read when the metrics are requested.
 
 mod walk;
 
@@ -32,7 +31,7 @@ use crate::meter::Class;
 use tenure_node::Lead;
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// How long whoever wants figures waits for the member's loop.
+/// How long a request for metrics waits for the event loop.
 const LOOP: Duration = Duration::from_secs(2);
 
 type Number = Gauge<u64, AtomicU64>;
@@ -48,12 +47,12 @@ struct OfMember {
     member: String,
 }
 
-/// Everything that is measured.
+/// All metrics of a member.
 pub(super) struct Metrics {
     shown: Mutex<Shown>,
 }
 
-/// What is read when somebody asks.
+/// The gauges that are read at each request.
 struct Shown {
     registry: Registry,
     held: Family<Held, Number>,
@@ -77,7 +76,7 @@ struct Shown {
 }
 
 impl Metrics {
-    /// The metrics of a member; changes of the leader are counted from now on.
+    /// The metrics of a member; counts changes of the leader from now on.
     pub(super) fn new(edge: &Edge) -> Self {
         let mut registry = Registry::with_prefix("tenure");
         let member = edge.member();
@@ -168,7 +167,7 @@ impl Shown {
         content_type = "application/openmetrics-text")),
 )]
 pub(super) async fn show(State(http): State<Http>) -> Answered {
-    // One at a time: each puts its own figures into the same cells.
+    // One request at a time: each writes its values into the same cells.
     let shown = http.metrics.shown.lock().await;
     fill(&shown, &http).await;
     let mut text = String::new();
@@ -180,7 +179,7 @@ pub(super) async fn show(State(http): State<Http>) -> Answered {
     Ok(response)
 }
 
-/// What is read from the loop.
+/// The values read from the event loop.
 struct Looked {
     status: Status,
     members: BTreeSet<MemberId>,
@@ -202,7 +201,7 @@ async fn fill(shown: &Shown, http: &Http) {
     shown.watch_lag.set(figures.lag_worst);
     shown.slow.inc_by(figures.slow.saturating_sub(shown.slow.get()));
     http.edge.member().tally().catch_up();
-    // A loop that waits for its disk answers nobody, and that is when the other figures matter most.
+    // An event loop that waits for its disk does not answer, and that is when the other metrics matter most.
     match tokio::time::timeout(LOOP, look(http)).await {
         Ok(Ok((looked, walked))) => shown.look(looked, walked),
         Ok(Err(_)) | Err(_) => {
@@ -254,7 +253,7 @@ impl Shown {
     }
 }
 
-/// What a request is about.
+/// The class of a request, for the metrics.
 pub(super) fn class(verb: &Method, path: &str) -> Class {
     let mut parts = path.strip_prefix("/v1/").unwrap_or_default().splitn(3, '/');
     let resource = parts.next().unwrap_or_default();
@@ -282,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    /// What is agreed on is applied in the same turn: from outside a lag can hardly be caught.
+    /// Committed entries are applied in the same turn, so a test from outside can hardly observe a lag.
     #[test]
     fn entries_that_wait_to_be_applied_are_shown() {
         let shown = Shown::new(Registry::default());

@@ -1,4 +1,4 @@
-//! How many hold and wait, by the first segment of a lock's name?
+//! Counts holders and waiters by the first segment of the lock's name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use crate::door::http::{Http, Refused};
 use crate::edge::{Fresh, WITHIN};
 use crate::meter::{OTHER, PREFIXES_MAX};
 
-/// Locks that are looked at in one go, and for one answer; what is beyond is `other`.
+/// The most locks read at once, and the most pages for one response; the rest counts as `other`.
 const PAGE: usize = 1_000;
 const PAGES_MAX: usize = 100;
-/// Places that are looked at in one go, for how they ask; beyond, they are counted only.
+/// The most places per page that are counted by mode; beyond that only their number is known.
 const PLACES_MAX: usize = 10_000;
-/// How something is held or asked for that was only counted.
+/// The mode of holders and waiters whose mode is not known.
 const ANY: &str = "any";
 
 /// Counts by the first segment of a lock's name.
@@ -47,7 +47,7 @@ impl Walked {
         locks.last().filter(|_| locks.len() == PAGE).map(|last| last.lock.as_str().to_owned())
     }
 
-    /// Counts a queue by how its places ask. A semaphore has one kind; of other locks the queue is gone through.
+    /// Counts a queue by mode. The queue of a semaphore has one mode; other queues are read.
     fn add_waiters(
         &mut self,
         machine: &Machine,
@@ -73,7 +73,7 @@ impl Walked {
     }
 }
 
-/// Goes through the locks, page by page, so that the loop has time for others between them.
+/// Reads the locks page by page, so that the event loop serves others in between.
 pub(super) async fn walk(http: &Http) -> Result<Walked, Refused> {
     let mut walked = Walked::default();
     let mut after = None;
@@ -91,7 +91,7 @@ pub(super) async fn walk(http: &Http) -> Result<Walked, Refused> {
             None => return Ok(walked),
         }
     }
-    // More locks than anybody would go through for a figure: the rest is known only as a sum.
+    // There are more locks than are read for a metric: only the total of the rest is known.
     let sums = |machine: &Machine| (machine.stats().grants, machine.stats().places);
     let (_, (grants, places)) = http.read(Fresh::Stale, WITHIN, sums).await?;
     let rest = grants.saturating_sub(walked.held.values().sum());
