@@ -1,6 +1,6 @@
 //! Tests that the check meant for each bug planted in the store catches it.
 //!
-//! Only a build with `--cfg mutants` contains the bugs:
+//! Only a build with `--cfg mutants` contains them:
 //! `RUSTFLAGS='--cfg mutants' cargo test -p tenure-store --test planted --target-dir target/mutants`.
 
 #![cfg(mutants)]

@@ -66,7 +66,7 @@ pub struct World {
     /// Whether members count what a frame waits in its link.
     pub(super) counts_waiting: bool,
     pub(super) tally: Tally,
-    /// The newest membership that anybody has applied.
+    /// The newest membership that any member has applied.
     pub(super) members: Membership,
     pub(super) members_at: u64,
     pub(super) trace: u64,

@@ -91,7 +91,7 @@ impl SimDisk {
         self.lock().planned.push(fault);
     }
 
-    /// The number of operations so far that change the disk, including failed ones.
+    /// The number of operations that change the disk, without those refused by an outage or while the power is off.
     pub fn operations(&self) -> u64 {
         self.lock().operations
     }
