@@ -90,7 +90,7 @@ impl Node {
         Some(waiting)
     }
 
-    /// A request's moment has come: to try again, or to give up.
+    /// Handles the timer of a request: tries it again or gives it up.
     pub(crate) fn admin_due(&mut self, ticket: Ticket) {
         let Some(waiting) = self.take_admin(ticket) else { return };
         let Origin::Client { admin, request, deadline_us } = waiting.origin else { return };
@@ -104,7 +104,7 @@ impl Node {
         self.staged.push(Output::AdminDone { admin, result });
     }
 
-    /// A leader is known: everything that waits for one goes on its way.
+    /// Sends every waiting request on, now that a leader is known.
     pub(crate) fn retry_admins(&mut self) {
         let waits = self.admins.waiting.iter().filter(|(_, it)| it.at == At::Waiting);
         let tickets: Vec<Ticket> = waits.map(|(ticket, _)| *ticket).collect();
@@ -118,14 +118,14 @@ impl Node {
         }
     }
 
-    /// The replica tells what became of a request.
+    /// Takes the result of a request from the replica.
     pub(crate) fn admin_answered(&mut self, ticket: Ticket, result: Result<(), Failure>) {
         if let Some(waiting) = self.take_admin(ticket) {
             self.settle_admin(waiting.origin, result);
         }
     }
 
-    /// Another member answers what was forwarded to it.
+    /// Takes another member's answer to a forwarded request.
     pub(crate) fn peer_admin_answered(
         &mut self,
         from: MemberId,
@@ -182,13 +182,14 @@ impl Node {
         self.staged.push(Output::Send { to, message });
     }
 
-    /// Another member has a new connection: what it forwarded over the old one is not answered any more.
+    /// Drops the requests that another member forwarded over an earlier connection: their answers can no longer reach
+    /// it.
     pub(crate) fn forget_forwarded_admins(&mut self, by: MemberId) {
         let theirs = |it: &Waiting| matches!(it.origin, Origin::Peer { from, .. } if from == by);
         self.admins.waiting.retain(|_, waiting| !theirs(waiting));
     }
 
-    /// The connection over which requests were forwarded is gone: they may have happened.
+    /// Answers the requests forwarded over a lost connection as unknown: they may have happened.
     pub(crate) fn admins_lost(&mut self, member: MemberId, link: LinkId) {
         let lost = At::Forwarded { to: member, link };
         let there = self.admins.waiting.iter().filter(|(_, it)| it.at == lost);
@@ -198,7 +199,7 @@ impl Node {
         }
     }
 
-    /// The member ends: what waits had no effect, what was proposed or forwarded may have had one.
+    /// Answers every request when the member ends: one that waits had no effect, a proposed or forwarded one may have.
     pub(crate) fn end_admins(&mut self) {
         for (ticket, waiting) in std::mem::take(&mut self.admins.waiting) {
             self.timers.cancel(waiting.due_us, ticket.0);

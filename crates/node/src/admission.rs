@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure_core::request::Command;
 
-/// Commands in flight through one member, at most.
+/// The most commands in flight through one member.
 const COMMANDS_MAX: u64 = 16_384;
 /// Bytes of commands in flight through one member, at most.
 const BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// One part of so many is kept for commands that keep or give back what a client has.
+/// One in this many parts of the budget is reserved for commands that keep or give back what a client has.
 const KEPT: u64 = 4;
 
 /// How much a command matters to clients that already have something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weight {
-    /// It asks for more.
+    /// The command asks for more.
     Asks,
     /// It renews, releases or gives up: refusing it would make things worse.
     Keeps,
@@ -45,7 +45,7 @@ pub struct Permit {
 }
 
 impl Admission {
-    /// Takes one command of so many bytes into the budget; nothing if it has no room for it.
+    /// Counts one command of this size against the budget; `None` if there is no room for it.
     pub fn admit(&self, weight: Weight, bytes: u64) -> Option<Permit> {
         let part = match weight {
             Weight::Asks => KEPT - 1,
@@ -65,12 +65,12 @@ impl Admission {
         fits.then_some(permit)
     }
 
-    /// Commands in flight.
+    /// The number of commands in flight.
     pub fn commands(&self) -> u64 {
         self.used.commands.load(Ordering::Relaxed)
     }
 
-    /// Bytes in flight.
+    /// The number of bytes in flight.
     pub fn bytes(&self) -> u64 {
         self.used.bytes.load(Ordering::Relaxed)
     }
@@ -86,7 +86,7 @@ impl Permit {
         }
     }
 
-    /// Commands that it stands for.
+    /// The number of commands that this permit covers.
     pub fn commands(&self) -> u64 {
         self.commands
     }

@@ -17,7 +17,7 @@ use crate::control::{Control, Me};
 use crate::directory::{Address, Card, cluster_id};
 use crate::join::undiallable;
 
-/// Between the end of one round of questions and the next.
+/// The pause between two rounds of questions.
 const PAUSE_US: u64 = 200_000;
 /// How often a founder that waits says what is missing.
 const SAY_EVERY_US: u64 = 10_000_000;
@@ -34,7 +34,7 @@ pub struct Ask {
 /// The cluster that was founded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Founded {
-    /// Its id.
+    /// The id of the cluster.
     pub cluster: String,
     /// The founders' cards, in the order of their ids: the content of the first state.
     pub founders: Vec<Card>,
@@ -70,7 +70,7 @@ pub enum Refused {
         name: String,
         /// Its address.
         address: Address,
-        /// What is wrong with it.
+        /// The problem with the address.
         why: &'static str,
     },
     /// A listed member belongs to a cluster that was founded without this member.
@@ -98,7 +98,7 @@ pub struct Bootstrap {
     ended: Option<Result<Founded, Refused>>,
 }
 
-/// What one of the others answered.
+/// The answer of another founder.
 #[derive(Debug)]
 enum Answer {
     Founder(Card),
@@ -138,8 +138,8 @@ impl Bootstrap {
         })
     }
 
-    /// The members to be asked now. Every one of them must be followed by one [`Bootstrap::handle`], also if it
-    /// could not be reached.
+    /// The members to ask now. The caller must follow each with one [`Bootstrap::handle`], even if the member could not
+    /// be reached.
     pub fn turn(&mut self, now_us: u64) -> Vec<Ask> {
         if self.ended.is_none() && self.asking && self.answers.len() == self.others.len() {
             self.end_round(now_us);
@@ -182,12 +182,12 @@ impl Bootstrap {
         self.answers.insert(address.to_owned(), answer);
     }
 
-    /// How it ended, once it has.
+    /// The result, once the bootstrap has ended.
     pub fn ended(&self) -> Option<&Result<Founded, Refused>> {
         self.ended.as_ref()
     }
 
-    /// What is missing, to be logged now and then.
+    /// What is missing, from time to time, for the log.
     pub fn missing(&mut self, now_us: u64) -> Option<String> {
         if self.missing.is_empty() || now_us < self.next_words_us || self.ended.is_some() {
             return None;
@@ -222,7 +222,7 @@ impl Bootstrap {
         Ok(Answer::Founder(card))
     }
 
-    /// All others have answered, or will not in this round.
+    /// Ends a round: every other founder has answered, or will not in this round.
     fn end_round(&mut self, now_us: u64) {
         self.asking = false;
         self.next_round_us = now_us.saturating_add(PAUSE_US);

@@ -14,10 +14,10 @@ use tenure_store::{Point, SnapshotId};
 use crate::directory::{self, Card, Names};
 use crate::lineage::Lineage;
 
-/// The longest message, in bytes. The cards of as many members as a cluster takes fit, however long they are.
+/// The longest message, in bytes. It has room for the longest cards of as many members as a cluster can have.
 pub const CONTROL_BYTES_MAX: usize = 256 * 1024;
 
-/// What a member tells about itself.
+/// A member's description of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Me {
     /// The member's line in the directory.
@@ -40,7 +40,7 @@ pub enum Control {
     /// Opens a connection that carries one snapshot. The step that announces it is the next frame. Members that
     /// know level 2 send snapshots over links instead.
     Snapshot(Hello, SnapshotId),
-    /// Answers [`Control::Snapshot`]: so many bytes of it are here already.
+    /// Answers [`Control::Snapshot`] with the number of bytes that are already here.
     Have(u64),
     /// The snapshot arrived whole.
     Done,
@@ -72,7 +72,7 @@ pub struct Hello {
     pub from: MemberId,
     /// The member that the sender means to reach.
     pub to: MemberId,
-    /// Up to which level the sender knows the machine's rules.
+    /// The newest level of the machine's rules that the sender knows.
     pub level: u16,
 }
 
@@ -81,14 +81,14 @@ pub struct Hello {
 pub struct Join {
     /// The sender's card.
     pub card: Card,
-    /// Up to which level the sender knows the machine's rules.
+    /// The newest level of the machine's rules that the sender knows.
     pub level: u16,
-    /// The cluster that it belongs to, if it does.
+    /// The cluster that the sender belongs to, if any.
     pub lineage: Option<Lineage>,
 }
 
 impl Control {
-    /// Writes it.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let lines = match self {
             Control::Who => vec![line("who", 1)],
@@ -128,7 +128,7 @@ impl Control {
         lines.join("\n").into_bytes()
     }
 
-    /// Reads it back. Nothing panics on any bytes.
+    /// Decodes a message. No bytes make it panic.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > CONTROL_BYTES_MAX {
             return None;
@@ -196,7 +196,7 @@ impl Hello {
         })
     }
 
-    /// Why a connection that begins so must be refused by the member `me`; none if it may go on.
+    /// Why the member `me` must refuse a connection that begins so; `None` if it may go on.
     pub fn objection(&self, ours: &Lineage, me: MemberId) -> Option<String> {
         if let Some(why) = ours.objection(&self.lineage) {
             return Some(why);

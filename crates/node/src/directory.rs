@@ -1,7 +1,7 @@
-//! Keeps the member directory: where each member lives, as replicated keys.
+//! Keeps the member directory: the names and addresses of each member, as replicated keys.
 //!
-//! The address book is replicated with everything else: one key per member. The founders of the
-//! cluster stand in a key of their own, because the cluster's id is made from them.
+//! The directory is replicated with everything else: one key per member. The founders of the cluster have a key of
+//! their own, because the cluster's id is made from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,12 +16,12 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// Before every key that the cluster keeps for itself.
 pub const RESERVED: &str = tenure_core::request::OWN_KEYS;
-/// Before each member's key.
+/// The prefix of each member's key.
 pub const PREFIX: &str = "tenure/members/";
 /// The cards of those who founded the cluster, one per line.
 pub const FOUNDERS: &str = "tenure/founders";
 
-/// More members than any cluster should have: what is read beyond is ignored.
+/// More members than any cluster should have; the reader ignores any beyond.
 const MEMBERS_MAX: usize = 1_024;
 /// A name is for people; an address is a host name and a port.
 const WORD_BYTES_MAX: usize = 256;
@@ -29,20 +29,20 @@ const WORD_BYTES_MAX: usize = 256;
 /// A host and a port, as text: resolved whenever it is used.
 pub type Address = String;
 
-/// How a member is found and called.
+/// The name, the addresses and the preference of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Names {
-    /// What people call it.
+    /// The name that people use.
     pub name: String,
-    /// Where other members reach it.
+    /// The address for other members.
     pub members: Address,
-    /// Where clients reach it.
+    /// The address for clients.
     pub clients: Address,
-    /// How much it shall lead.
+    /// How strongly it is preferred as leader.
     pub preference: Preference,
 }
 
-/// How much a member shall lead: from 0, only if nobody else can, to 100.
+/// How strongly a member is preferred as leader: from 0 (only if no other member can lead) to 100.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Preference(u8);
 
@@ -52,7 +52,7 @@ impl Preference {
         (preference <= 100).then_some(Self(preference))
     }
 
-    /// The number.
+    /// The preference as a number.
     pub fn get(self) -> u8 {
         self.0
     }
@@ -65,12 +65,12 @@ impl Default for Preference {
     }
 }
 
-/// A member's line in the address book.
+/// A member's line in the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Card {
-    /// Who.
+    /// The member's id.
     pub id: MemberId,
-    /// Where.
+    /// The member's name, addresses and preference.
     pub names: Names,
 }
 
@@ -80,7 +80,7 @@ impl Names {
         let mut words = text.split(' ');
         let mut next = || words.next().filter(|word| is_word(word)).map(str::to_owned);
         let (name, members, clients) = (next()?, next()?, next()?);
-        // Absent if it is the usual one.
+        // Absent if it is the default.
         let preference = match words.next() {
             None => Preference::default(),
             Some(word) => word.parse().ok().and_then(Preference::new)?,
@@ -114,7 +114,7 @@ impl fmt::Display for Card {
     }
 }
 
-/// A member id as it is shown.
+/// Parses a member id in the form in which it is shown.
 pub fn parse_id(text: &str) -> Option<MemberId> {
     u64::from_str_radix(text, 16).ok().and_then(MemberId::new)
 }
@@ -130,7 +130,7 @@ pub fn key(id: MemberId) -> String {
     format!("{PREFIX}{:016x}", id.get())
 }
 
-/// Everyone in the book.
+/// All members in the directory.
 pub fn read(machine: &Machine) -> BTreeMap<MemberId, Names> {
     let keys = machine.keys(PREFIX, None, MEMBERS_MAX);
     let card = |key: tenure_core::view::KeyView| {
@@ -140,7 +140,7 @@ pub fn read(machine: &Machine) -> BTreeMap<MemberId, Names> {
     keys.into_iter().filter_map(card).collect()
 }
 
-/// Those who founded the cluster.
+/// The members that founded the cluster.
 pub fn founders(machine: &Machine) -> Vec<Card> {
     let Some(key) = machine.key(FOUNDERS) else { return Vec::new() };
     parse_cards(str::from_utf8(&key.value).unwrap_or_default())
@@ -151,7 +151,7 @@ pub fn parse_cards(text: &str) -> Vec<Card> {
     text.lines().filter_map(Card::parse).take(MEMBERS_MAX).collect()
 }
 
-/// One line per card.
+/// Writes cards, one per line.
 pub fn cards_text(cards: &[Card]) -> String {
     cards.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

@@ -17,7 +17,7 @@ pub enum Failure {
         /// The leader, as far as this member knows.
         leader: MemberId,
     },
-    /// The leader did not take it.
+    /// The leader did not accept the request.
     #[error("{0}")]
     Rejected(Why),
     /// The caller's deadline passed before the command was proposed.
@@ -53,7 +53,7 @@ pub enum Effect {
 }
 
 impl Failure {
-    /// What the caller may conclude.
+    /// The conclusion that the caller may draw.
     pub fn effect(self) -> Effect {
         match self {
             Failure::Unknown => Effect::Unknown,
@@ -68,8 +68,8 @@ impl Failure {
         }
     }
 
-    /// Whether the request certainly had no effect only because the wrong member was asked, so that asking
-    /// again may succeed.
+    /// Whether the request certainly had no effect, and only because this member did not lead, so that another attempt
+    /// may succeed.
     pub(crate) fn is_for_want_of_a_leader(self) -> bool {
         matches!(
             self,

@@ -1,8 +1,8 @@
 //! Brings commands to the leader, here or over a link, and their answers back.
 //!
-//! A batch is proposed if this member leads, forwarded if another one does, and waits within its deadline while
-//! none does. A member that is sent commands and does not lead says so. It never sends them on, so there are no
-//! loops. When a link breaks, what was sent over it and not answered may have happened.
+//! A member that leads proposes a batch; any other forwards it to the leader, or keeps it within its deadline while
+//! there is none. A member that gets forwarded commands and does not lead says so. It never sends them on, so there are
+//! no loops. When a link breaks, commands that were sent over it and not answered may have happened.
 
 use bytes::Bytes;
 use tenure_core::codec::decode_request;
@@ -20,8 +20,8 @@ use crate::principal::authorise;
 
 /// Before something that failed for want of a leader is tried again, unless the leader changes first.
 const PAUSE_US: u64 = 10_000;
-/// A definite "not applied" may come a little after the deadline. Until then the outcome is not reported as
-/// unknown.
+/// Added to the deadline, so that a definite "not applied" that comes a little late arrives before the outcome is
+/// reported as unknown.
 pub(crate) const LAST_WORD_US: u64 = 100_000;
 /// How long commands that a member of an older version forwards may wait.
 const FORWARDED_US: u64 = 10_000_000;
@@ -35,7 +35,7 @@ pub(crate) struct Forwarded {
 }
 
 impl Node {
-    /// Sends a client's batch on its way.
+    /// Starts a client's batch.
     pub(crate) fn submit(&mut self, batch: Batch, observer: &mut impl Observer) {
         let expired = self.now_us >= batch.deadline_us;
         let flight = Flight::new(batch, self.config.command_bytes_max);
@@ -114,7 +114,7 @@ impl Node {
         Some(attempt)
     }
 
-    /// An attempt's moment has come: to try again, or to give up.
+    /// Handles the timer of an attempt: tries again or gives up.
     pub(crate) fn attempt_due(&mut self, ticket: Ticket) {
         let Some(attempt) = self.remove(ticket) else { return };
         let at = attempt.at;
@@ -134,7 +134,7 @@ impl Node {
         }
     }
 
-    /// A leader is known: everything that waits for one goes on its way.
+    /// Sends every waiting attempt on, now that a leader is known.
     pub(crate) fn retry_all(&mut self) {
         for ticket in self.in_flight.those(|at| at == At::Waiting) {
             let Some(attempt) = self.remove(ticket) else { continue };
@@ -145,7 +145,7 @@ impl Node {
         self.retry_admins();
     }
 
-    /// The replica tells what became of commands, in part or in whole.
+    /// Takes the replica's result for some or all commands of an attempt.
     pub(crate) fn answered(&mut self, ticket: Ticket, fate: Fate, observer: &mut impl Observer) {
         let now_us = self.now_us;
         let Some(attempt) = self.in_flight.get_mut(ticket) else { return };
@@ -170,7 +170,7 @@ impl Node {
         }
     }
 
-    /// Another member answers what was forwarded to it.
+    /// Takes another member's answer to forwarded commands.
     pub(crate) fn peer_answered(&mut self, from: MemberId, number: u64, outcomes: Outcomes) {
         if mutant!("forwarded_answer_dropped") {
             return;
@@ -202,19 +202,19 @@ impl Node {
         }
     }
 
-    /// Another member has a new connection. What it forwarded over the old one is not answered any more: it may have
-    /// started again since, and counts its numbers anew.
+    /// Drops the commands that another member forwarded over an earlier connection. Their answers must not be sent: the
+    /// member may have restarted since, and then counts its numbers anew.
     pub(crate) fn forget_forwarded(&mut self, by: MemberId) {
         if mutant!("answer_to_an_earlier_start") {
             return;
         }
         for ticket in self.in_flight.forwarded_by(by) {
-            // Its part of the budget is given back.
+            // Dropping the attempt returns its permit to the budget.
             drop(self.remove(ticket));
         }
     }
 
-    /// An attempt is over: tells the caller, or tries again what may be.
+    /// Ends an attempt: answers the caller, or repeats the commands that may be repeated.
     fn settle(&mut self, origin: Origin, outcomes: Outcomes) {
         match origin {
             Origin::Client(mut flight) => {

@@ -1,8 +1,8 @@
-//! Keeps batches of commands that are in flight, and decides what is tried again.
+//! Keeps batches of commands that are in flight, and decides which commands are tried again.
 //!
-//! A command that certainly had no effect, for want of a leader, is tried again until its deadline. One that may
-//! have had an effect is tried again only if applying it twice does no harm. Once a command may have happened, not
-//! having happened the second time proves nothing: its outcome stays unknown until an answer comes.
+//! The member tries a command again until its deadline if it certainly had no effect for want of a leader. It tries a
+//! command that may have had an effect again only if applying it twice does no harm. Once a command may have happened,
+//! a second attempt without effect proves nothing: its outcome stays unknown until an answer comes.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::admission::Permit;
 use crate::failure::{Effect, Failure};
 use crate::io::{Batch, LinkId, Outcomes, ReplyTo};
 
-/// A client's batch and what is known of it.
+/// A client's batch and its results so far.
 pub(crate) struct Flight {
     batch: Batch,
     /// What became of each command, as far as it is known; empty before the first attempt ended.
@@ -32,11 +32,11 @@ pub(crate) enum At {
     Waiting,
     /// This member's replica has it.
     Proposed,
-    /// Another member was sent it.
+    /// The commands were sent to another member.
     Forwarded { to: MemberId, link: LinkId },
 }
 
-/// Whose commands an attempt carries.
+/// The source of an attempt's commands.
 pub(crate) enum Origin {
     /// A client of this member.
     Client(Flight),
@@ -48,15 +48,15 @@ pub(crate) enum Origin {
 pub(crate) struct Attempt {
     pub(crate) origin: Origin,
     pub(crate) at: At,
-    /// When it is looked at again, by the member's clock.
+    /// The time at which the attempt is handled again, by the member's clock.
     pub(crate) due_us: u64,
-    /// Commands not answered yet.
+    /// The number of commands not answered yet.
     left: usize,
     collected: Outcomes,
 }
 
-/// All attempts of a member, by the number that the replica and other members know them by. Each attempt has a
-/// number of its own, so a late answer to an earlier one is never taken for the answer to a later one.
+/// All attempts of a member, by the number under which the replica and other members know them. Each attempt has its
+/// own number, so a late answer to an earlier one is never taken for the answer to a later one.
 #[derive(Default)]
 pub(crate) struct InFlight {
     newest: u64,
@@ -103,7 +103,7 @@ impl InFlight {
         self.attempts.len()
     }
 
-    /// Commands that the permits of all attempts stand for.
+    /// The number of commands covered by the permits of all attempts.
     pub(crate) fn held_commands(&self) -> u64 {
         let held = |attempt: &Attempt| match &attempt.origin {
             Origin::Client(flight) => flight.batch.permit.commands(),
@@ -137,7 +137,7 @@ impl Attempt {
         self.left == 0
     }
 
-    /// Ends it: whose it was, and what became of its commands. What has no answer gets this failure.
+    /// Ends the attempt: returns its origin and the result of its commands. Those without an answer get this failure.
     pub(crate) fn end(mut self, rest: Failure) -> (Origin, Outcomes) {
         self.collected.extend((0..self.left).map(|_| Err(rest)));
         (self.origin, self.collected)
@@ -181,12 +181,12 @@ impl Flight {
         }
     }
 
-    /// How many commands the next attempt has.
+    /// The number of commands in the next attempt.
     pub(crate) fn commands(&self) -> usize {
         self.part.as_ref().map_or(self.batch.requests.len(), Vec::len)
     }
 
-    /// Notes what became of an attempt; tells whether anything is left to try.
+    /// Records the results of an attempt, and returns whether anything is left to try.
     pub(crate) fn note(&mut self, outcomes: Outcomes, now_us: u64) -> bool {
         let late = now_us >= self.batch.deadline_us;
         let requests = &self.batch.requests;
@@ -215,8 +215,8 @@ impl Flight {
         !self.is_over()
     }
 
-    /// Ends it: who is told, and what. A command without an answer gets this failure. The flight's part of the
-    /// budget is given back.
+    /// Ends the batch: returns its reply address and its outcomes. A command without an answer gets this failure.
+    /// Returns the permit to the budget.
     pub(crate) fn finish(self, rest: Failure) -> (ReplyTo, Outcomes) {
         let Batch { requests, reply, permit, .. } = self.batch;
         if mutant!("admission_leaked") && rest != Failure::Unknown {

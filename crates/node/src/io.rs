@@ -47,7 +47,7 @@ pub struct LinkId(pub u64);
 /// What became of each command of a batch, in order.
 pub type Outcomes = Vec<Result<Outcome, Failure>>;
 
-/// Who is told what became of a batch.
+/// The receiver of a batch's results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplyTo {
     /// A session, which numbers its batches.
@@ -69,9 +69,9 @@ pub struct Batch {
     pub patience_us: u64,
     /// When they reached this member, by its clock.
     pub asked_at_us: u64,
-    /// When the caller gives up, by the member's clock. A command that waits longer is not proposed.
+    /// The time at which the caller gives up, by the member's clock. The member does not propose a command after it.
     pub deadline_us: u64,
-    /// Who is told.
+    /// The receiver of the results.
     pub reply: ReplyTo,
     /// The part of the member's budget that the batch takes. It is given back with the answer.
     pub permit: Permit,
@@ -94,16 +94,16 @@ pub enum Input {
     Peer {
         /// The member at the other end of the link.
         from: MemberId,
-        /// What it says.
+        /// The message.
         message: PeerMessage,
     },
-    /// From now on messages reach this member.
+    /// A new connection carries messages to this member from now on.
     Linked {
         /// The member.
         member: MemberId,
         /// The connection.
         link: LinkId,
-        /// Up to which level that member knows the machine's rules.
+        /// The newest level of the machine's rules that the other member knows.
         level: u16,
     },
     /// A connection is gone: nothing that was sent over it and not answered will be.
@@ -124,7 +124,7 @@ pub enum Input {
     Read {
         /// The read.
         read: ReadId,
-        /// Who reads.
+        /// The caller.
         principal: Principal,
         /// How fresh the state must be.
         fresh: Fresh,
@@ -135,21 +135,21 @@ pub enum Input {
     Admin {
         /// The request.
         admin: AdminId,
-        /// Who asks.
+        /// The caller.
         principal: Principal,
-        /// What is wanted.
+        /// The change that the operator wants.
         request: AdminRequest,
         /// When the caller gives up, by the member's clock.
         deadline_us: u64,
     },
     /// Everything up to this [`Persist`] is durable.
     Persisted {
-        /// Its number.
+        /// The number of the [`Persist`].
         number: u64,
     },
-    /// A snapshot that was asked for is durable, or will never be.
+    /// A requested snapshot is durable, or never will be.
     SnapshotSaved {
-        /// Where.
+        /// The last entry that it includes.
         point: Point,
         /// Whether it is durable.
         saved: Saved,
@@ -176,7 +176,7 @@ pub enum Input {
     Join {
         /// The request.
         join: JoinId,
-        /// What it says.
+        /// The content of the request.
         request: Join,
         /// What the connection proves of its other end.
         peer_name: PeerName,
@@ -218,16 +218,16 @@ pub enum Input {
     TransferFailed {
         /// The transfer.
         number: u64,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
-    /// How much this member's disk can still take.
+    /// The space left on this member's disk.
     Space(Space),
     /// The member shall hand leadership over and end. Answered by [`Output::MayEnd`].
     Leave,
 }
 
-/// Something that has to happen outside. Outputs are to be taken in order.
+/// Something that has to happen outside. The driver must take outputs in order.
 pub enum Output {
     /// Send a message. It may be lost, delayed or doubled.
     Send {
@@ -246,9 +246,9 @@ pub enum Output {
     },
     /// Write this to the log. Report with [`Input::Persisted`] once it is durable.
     Persist(Persist),
-    /// What became of a batch.
+    /// The results of a batch.
     Answer {
-        /// Who is told.
+        /// The receiver of the results.
         to: ReplyTo,
         /// Each command's outcome, in order.
         outcomes: Outcomes,
@@ -258,19 +258,19 @@ pub enum Output {
     /// The machine has jumped to a snapshot, so notices of what happened in between are lost. End every session:
     /// each client comes back and asks what became of its asks.
     Skipped,
-    /// The machine may be asked now, before anything else happens.
+    /// The driver may query the machine now, before anything else happens.
     ReadReady {
         /// The read.
         read: ReadId,
     },
-    /// The machine may not be asked.
+    /// The driver may not query the machine for this read.
     ReadFailed {
         /// The read.
         read: ReadId,
-        /// Why not.
+        /// The reason.
         failure: Failure,
     },
-    /// What became of an admin request.
+    /// The result of an admin request.
     AdminDone {
         /// The request.
         admin: AdminId,
@@ -314,13 +314,13 @@ pub enum Output {
         id: SnapshotId,
         /// The first byte.
         offset: u64,
-        /// How many bytes.
+        /// The number of bytes.
         len: u64,
     },
-    /// Open what there is of an incoming snapshot, and forget every other incoming one. If the snapshot is complete
-    /// already, all of it is there. Report with [`Input::ChunkWritten`] or [`Input::TransferFailed`]. What follows
-    /// for the same transfer is to be done in order; what follows for one that has failed, or is not the newest that
-    /// was opened, is to be left undone and needs no report.
+    /// Open what there is of an incoming snapshot, and drop every other incoming one. If the snapshot is already
+    /// complete, all of it is there. Report with [`Input::ChunkWritten`] or [`Input::TransferFailed`]. Execute later
+    /// outputs for the same transfer in order. Skip outputs for a transfer that has failed or is not the newest opened,
+    /// without a report.
     OpenTransfer {
         /// The transfer.
         number: u64,
@@ -333,7 +333,7 @@ pub enum Output {
         number: u64,
         /// The snapshot.
         id: SnapshotId,
-        /// Where the bytes belong: after those that are there.
+        /// The offset of the bytes: after those already written.
         offset: u64,
         /// The bytes.
         bytes: Bytes,
@@ -350,7 +350,7 @@ pub enum Output {
         /// The step that announces it.
         step: Step,
     },
-    /// A snapshot has reached another member, or did not: for the log. The replica knows.
+    /// The transfer of a snapshot to another member has ended, for the log. The replica already knows.
     TransferEnded {
         /// The member.
         to: MemberId,
@@ -376,13 +376,13 @@ pub enum Output {
         /// The question.
         question: Control,
     },
-    /// Another leader, or none.
+    /// The leader or the term has changed.
     Led(Lead),
     /// The members or their addresses have changed: keep links to these.
     Directory {
-        /// Where members are.
+        /// The names and addresses of all members.
         directory: BTreeMap<MemberId, Names>,
-        /// Which of them belong to the cluster.
+        /// The members that belong to the cluster.
         members: Membership,
         /// Others that a member vouches for: this one may have been away when they were added.
         vouched: BTreeSet<MemberId>,
@@ -393,16 +393,16 @@ pub enum Output {
     Stop(Stop),
 }
 
-/// Who leads, as this member knows it.
+/// The leader as this member knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lead {
-    /// In which term.
+    /// The term.
     pub term: Term,
-    /// The leader; none while there is an election.
+    /// The leader; `None` during an election.
     pub by: Option<MemberId>,
 }
 
-/// Told what the node does, for metrics. It decides nothing.
+/// Receives what the node does, for metrics. It decides nothing.
 pub trait Observer {
     /// A leader has taken commands.
     fn took(&mut self, commands: usize);

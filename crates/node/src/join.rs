@@ -15,7 +15,7 @@ use crate::control::{Control, Join};
 use crate::directory::{Address, Card};
 use crate::lineage::Lineage;
 
-/// From a seed to the leader over at most so many members.
+/// The most members asked on the way from a seed to the leader.
 const HOPS_MAX: usize = 5;
 /// How long a member tries before it says why it cannot join.
 const ENTER_US: u64 = 30_000_000;
@@ -24,14 +24,14 @@ const PAUSE_US: u64 = 500_000;
 /// The longest host name that can be resolved.
 const HOST_BYTES_MAX: usize = 253;
 
-/// Who a member is, and where it belongs: for its dealings with other members.
+/// The member's identity in its dealings with other members.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// Its id, name and addresses, as they are since this start.
     pub card: Card,
     /// Its cluster.
     pub lineage: Lineage,
-    /// Up to which level it knows the machine's rules.
+    /// The newest level of the machine's rules that it knows.
     pub level_known: u16,
     /// Cards that it was given when it joined. They count while its own state has no directory.
     pub given: Vec<Card>,
@@ -52,7 +52,7 @@ pub enum NotEntered {
     /// No member added it in time.
     #[error("no member of the cluster added this member: {tried}")]
     Unreachable {
-        /// What each seed said.
+        /// The answer of each seed.
         tried: String,
     },
     /// The cluster has removed this id. The data directory must be emptied, which draws a new one.
@@ -77,7 +77,7 @@ enum At {
     Seed(usize),
     /// The member at this address was asked, as the so manieth after a seed.
     Asked { seed: usize, address: Address, hops: usize },
-    /// The member at this address leads, another one said.
+    /// Another member has named the member at this address as leader.
     Next { seed: usize, address: Address, hops: usize },
     /// All seeds were asked.
     Paused { until_us: u64 },
@@ -160,7 +160,7 @@ impl Entering {
         self.at = At::Seed(seed + 1);
     }
 
-    /// How it ended, once it has.
+    /// The result, once the attempt to join has ended.
     pub fn ended(&self) -> Option<&Result<Entered, NotEntered>> {
         self.ended.as_ref()
     }

@@ -10,9 +10,9 @@ use tenure_raft::{Input as RaftInput, Ticket};
 use crate::directory;
 use crate::node::Node;
 
-/// Between two attempts, while a member has not said what it knows or knows less.
+/// The pause between two attempts, while a member has not reported its level or knows a lower one.
 const PAUSE_US: u64 = 200_000;
-/// The proposal id of the command; its answer is not waited for.
+/// The proposal id of the command; no caller waits for its answer.
 const NO_CALLER: Ticket = Ticket(0);
 
 impl Node {

@@ -1,9 +1,9 @@
-//! One member of a cluster above the replicated log, as one deterministic machine.
+//! Implements one member of a cluster above the replicated log, as one deterministic machine.
 //!
-//! A [`Node`] decides everything that one member decides: which commands it proposes, forwards or holds back,
-//! what is tried again, who is told what became of a command, whose messages count, who shall lead. It has no
-//! thread, clock, socket, file or randomness of its own. A driver hands it inputs, ends its turn with the time,
-//! and does what the outputs say:
+//! A [`Node`] makes every decision of one member: which commands it proposes, forwards or holds back, which it tries
+//! again, which caller gets which result, which messages it accepts, and which member should lead. It has no thread,
+//! clock, socket, file or randomness of its own. A driver hands it inputs, ends its turn with the time, and executes
+//! the outputs:
 //!
 //! ```text
 //! loop {

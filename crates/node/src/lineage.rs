@@ -1,21 +1,21 @@
-//! Tells one life of a cluster from another.
+//! Distinguishes a cluster from its restored copies.
 //!
-//! A cluster keeps its id when it is restored from a backup, so the id alone does not tell its lives
-//! apart: the epoch counts them, and the incarnation tells two restores of one backup from each
-//! other. Members of different lives must never meet: they have different histories.
+//! A cluster keeps its id when it is restored from a backup, so the id alone does not distinguish its histories. The
+//! epoch counts the restores, and the incarnation distinguishes two restores of one backup. Members with different
+//! lineages must never connect: they have different histories.
 
 use std::fmt;
 
 use tenure_types::Epoch;
 
-/// One life of one cluster.
+/// One history of one cluster: founded, or restored from a backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lineage {
-    /// The cluster's id, for ever.
+    /// The cluster's id, which never changes.
     pub cluster: String,
-    /// How often it was restored: leads every token and revision.
+    /// The number of restores. Every token and revision begins with it.
     pub epoch: Epoch,
-    /// Which restore made it.
+    /// The restore that made it.
     pub incarnation: Incarnation,
 }
 
@@ -24,11 +24,11 @@ pub struct Lineage {
 pub struct Incarnation(pub u64);
 
 impl Lineage {
-    /// Why somebody who says to be of this life is not one of ours; nothing if they are.
+    /// Why a peer with this lineage does not belong to this cluster; `None` if it does.
     pub fn objection(&self, theirs: &Lineage) -> Option<String> {
         let Self { cluster, epoch, incarnation } = self;
         if theirs.cluster != *cluster {
-            // A stranger may ask: the id of this cluster is not told.
+            // The peer may be a stranger, so the message does not contain the id of this cluster.
             return Some(format!("this member is of another cluster than {}", theirs.cluster));
         }
         if theirs.epoch != *epoch {
@@ -45,7 +45,7 @@ impl Lineage {
         })
     }
 
-    /// As lines of the members' protocol.
+    /// Encodes the lineage as lines of the members' protocol.
     pub fn lines(&self) -> [String; 3] {
         let (cluster, epoch) = (&self.cluster, self.epoch.get());
         let incarnation = self.incarnation;
@@ -56,7 +56,7 @@ impl Lineage {
         ]
     }
 
-    /// From such lines, by name.
+    /// Decodes the lineage from such lines, by name.
     pub fn parse<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
         Some(Self {
             cluster: field("cluster")?.to_owned(),
@@ -76,7 +76,7 @@ impl Incarnation {
         }
     }
 
-    /// Reads it as it is shown.
+    /// Parses an incarnation in the form in which it is shown.
     pub fn parse(text: &str) -> Option<Self> {
         let hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         u64::from_str_radix(text, 16).ok().filter(|_| hex).map(Self)

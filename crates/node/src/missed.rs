@@ -1,8 +1,8 @@
-//! Finds what a member's own machine has said too early for the session that asked.
+//! Finds the notices that this member's machine issued before the session that asked could receive them.
 //!
-//! A member applies the same log as its leader, perhaps before the leader's answer to a forwarded command arrives.
-//! Then the notice of a grant, a loss or an end has passed before the answer that it belongs after: the session was
-//! not attached to the lease yet, or its client did not know what the notice was about. It is told again.
+//! A member applies the same log as its leader, perhaps before the leader's answer to a forwarded command arrives. Then
+//! the notice of a grant, a loss or an end has passed before the answer that it belongs after: the session was not
+//! attached to the lease yet, or its client did not know what the notice was about. The session gets that notice again.
 
 use tenure_core::event::Cause;
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Notice, Outcome};
@@ -12,7 +12,7 @@ use tenure_types::{Revision, Token};
 
 use crate::io::Outcomes;
 
-/// Revisions that are looked at for the cause of a loss, at most.
+/// The most revisions searched for the cause of a loss.
 const LOOK_MAX: usize = 1_024;
 
 /// The notices that a session must hear after these outcomes.
@@ -53,7 +53,7 @@ pub(crate) fn missed(machine: &Machine, outcomes: &Outcomes) -> Vec<Notice> {
     missed
 }
 
-/// Adds what was granted and is lost by now.
+/// Adds a notice for each grant that is lost by now.
 fn lost(machine: &Machine, acquired: &Acquired, since: Revision, missed: &mut Vec<Notice>) {
     if mutant!("early_loss_not_told") {
         return;

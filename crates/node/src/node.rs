@@ -1,4 +1,4 @@
-//! Drives one member: takes inputs, ends turns, and hands out what has to happen outside.
+//! Drives one member: takes inputs, ends turns, and returns what has to happen outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +27,8 @@ use crate::transfer::drive::Transfers;
 /// How long requests wait for a leader when none is known: longer than an election with a split vote. Without a
 /// leader for so long, a member answers at once that none is there.
 pub const PATIENCE_US: u64 = 3_000_000;
-/// A learner that gets a vote is at most so many entries behind: until it has caught up, the majority would have
-/// one member less than it seems.
+/// The most entries that a learner may lack when it gets a vote: until it has caught up, the majority would have one
+/// member less than it seems.
 const BEHIND_MAX: u64 = 1_000;
 /// How often the directory is read again while the state changes.
 const DIRECTORY_US: u64 = 500_000;
@@ -37,7 +37,7 @@ const HAND_OVER_US: u64 = 2_000_000;
 /// The proposal id of requests whose result no caller waits for; others count from 1.
 pub(crate) const NO_CALLER: Ticket = Ticket(0);
 
-/// What a node is told at its start.
+/// The settings of a node.
 pub struct Config {
     /// The largest command that the log takes, in bytes.
     pub command_bytes_max: usize,
@@ -53,7 +53,7 @@ pub struct Node {
     pub(crate) replica: Replica,
     pub(crate) now_us: u64,
     pub(crate) lead: Lead,
-    /// Since when no leader is known.
+    /// The time since which no leader is known.
     pub(crate) leaderless_us: Option<u64>,
     pub(crate) links: BTreeMap<MemberId, Linked>,
     /// Inputs that need the time of their turn.
@@ -83,7 +83,7 @@ pub struct Node {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Linked {
     pub(crate) link: LinkId,
-    /// Up to which level the other member knows the machine's rules.
+    /// The newest level of the machine's rules that the other member knows.
     pub(crate) level: u16,
 }
 
@@ -94,7 +94,7 @@ enum Waiting {
     Other(Input),
 }
 
-/// The members and addresses that were last told.
+/// The members and addresses that were last sent out.
 #[derive(Default)]
 struct Known {
     told: bool,
@@ -140,22 +140,22 @@ impl Node {
         }
     }
 
-    /// The replica, to be looked at.
+    /// The replica, for inspection.
     pub fn replica(&self) -> &Replica {
         &self.replica
     }
 
-    /// The machine, to be asked whatever does not change it.
+    /// The machine, for queries.
     pub fn machine(&self) -> &Machine {
         self.replica.machine()
     }
 
-    /// The state as it is, to be written while the machine goes on.
+    /// A frozen copy of the state, to be written while the machine goes on.
     pub fn freeze(&mut self) -> (tenure_store::Point, u16, Revision, tenure_core::Frozen) {
         self.replica.freeze()
     }
 
-    /// Who leads, as this member knows it.
+    /// The leader as this member knows it.
     pub fn lead(&self) -> Lead {
         self.lead
     }
@@ -175,7 +175,7 @@ impl Node {
         self.in_flight.len()
     }
 
-    /// Commands whose part of the budget is held by attempts that are not answered yet.
+    /// The number of commands covered by the permits of unanswered attempts.
     pub fn held_commands(&self) -> u64 {
         self.in_flight.held_commands()
     }
@@ -189,7 +189,7 @@ impl Node {
         self.replica.id()
     }
 
-    /// Takes an input. What follows from it comes out of the next [`Node::turn`].
+    /// Takes an input. Its consequences come out of the next [`Node::turn`].
     pub fn handle(&mut self, input: Input) {
         let input = match input {
             Input::Peer { from, message: PeerMessage::Raft(message) } => {
@@ -236,7 +236,7 @@ impl Node {
     /// Ends a turn: does everything that the inputs taken so far call for. `now_us` is the member's monotonic
     /// clock, read after the last of them was taken.
     ///
-    /// Returns when the next turn is due at the latest, by the same clock.
+    /// Returns the latest time at which the next turn is due, by the same clock.
     pub fn turn(
         &mut self,
         now_us: u64,
@@ -283,7 +283,7 @@ impl Node {
         self.timers.next_us().map_or(wake_us, |next_us| wake_us.min(next_us)).max(self.now_us)
     }
 
-    /// The member ends: every caller that still waits is told what that means for it.
+    /// Ends the member: answers every caller that still waits.
     pub fn end(&mut self, out: &mut Vec<Output>) {
         self.end_attempts();
         self.end_reads();
@@ -351,7 +351,7 @@ impl Node {
         }
     }
 
-    /// Does with an output of the replica what this member has to, and passes on the rest.
+    /// Handles an output of the replica as far as it concerns this member, and passes on the rest.
     fn pass_on(&mut self, output: RaftOutput, out: &mut Vec<Output>, observer: &mut impl Observer) {
         let output = match output {
             RaftOutput::Send { to, message } => {
@@ -472,7 +472,7 @@ impl Node {
         }
     }
 
-    /// Tells the links who the members are and where they live.
+    /// Sends out the members and their addresses, for the links.
     fn tell_directory(&mut self, out: &mut Vec<Output>) {
         let (members, machine) = (self.replica.members(), self.replica.machine());
         let known = &self.directory;

@@ -1,4 +1,4 @@
-//! Encodes and decodes what members say to each other over a link.
+//! Encodes and decodes the messages of members over a link.
 //!
 //! Messages of the replicated log begin with the version of their own format. Everything else begins with one
 //! byte from 0xc0 on that names its kind.
@@ -25,7 +25,7 @@ const ANNOUNCE: u8 = 0xca;
 /// The level from which on members read [`COMMANDS_WITHIN`] and all kinds of failures.
 pub(crate) const WITHIN_LEVEL: u16 = 2;
 
-/// What one member tells another.
+/// A message from one member to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PeerMessage {
     /// A message of the replicated log.
@@ -41,7 +41,7 @@ pub enum PeerMessage {
         /// The commands, in the form of the log.
         requests: Vec<Bytes>,
     },
-    /// What became of them.
+    /// The results of forwarded commands.
     Answers {
         /// The receiver's number for them.
         number: u64,
@@ -52,10 +52,10 @@ pub enum PeerMessage {
     Admin {
         /// The sender's number for it.
         number: u64,
-        /// What is wanted.
+        /// The requested change.
         request: AdminRequest,
     },
-    /// What became of it.
+    /// The result of a forwarded admin request.
     AdminAnswer {
         /// The receiver's number for it.
         number: u64,
@@ -72,7 +72,7 @@ pub enum PeerMessage {
 }
 
 impl PeerMessage {
-    /// Writes it.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             PeerMessage::Raft(message) => message.encode(),
@@ -89,7 +89,7 @@ impl PeerMessage {
         }
     }
 
-    /// Reads it back. Nothing panics on any bytes, and nothing is allocated beyond a small multiple of them.
+    /// Decodes a message. No bytes make it panic, and it allocates at most a small multiple of their length.
     pub fn decode(bytes: &Bytes) -> Option<Self> {
         match bytes.first() {
             Some(&(COMMANDS | COMMANDS_WITHIN)) => decode_commands(bytes.clone()),
@@ -290,8 +290,8 @@ fn get_failure(kind: u8, bytes: &mut Bytes) -> Option<Failure> {
     })
 }
 
-/// The failure in the words of a member that knows the rules up to this level. None of them claims an effect that
-/// the other does not.
+/// The failure as a member that knows the rules up to this level can decode it. No translation claims an effect that
+/// the original does not.
 pub(crate) fn failure_for(level: u16, failure: Failure) -> Failure {
     if level >= WITHIN_LEVEL {
         return failure;

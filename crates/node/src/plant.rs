@@ -1,4 +1,4 @@
-//! Lists the bugs that can be planted in a node, to show that the checks would find them.
+//! Lists the bugs that a test can plant in a node, to show that the checks would find them.
 //!
 //! Only a build with `--cfg mutants` contains them, all at once; one is chosen at run time. In every
 //! other build `mutant!` is the constant `false`.

@@ -1,10 +1,10 @@
 //! Decides to which member a leader hands over, by the members' preferences.
 //!
-//! Each member has a preference in the address book. A leader hands over to the voter with the
-//! highest preference above its own, and only when nothing speaks against it: it has led for a while,
-//! the other one has answered and been nearly caught up all that time, no members change, and the
-//! last attempt is long ago. Elections stay as they are, so this can cost a cluster a pause and never
-//! its leader: whoever cannot take over, does not.
+//! Each member has a preference in the directory. A leader hands over to the voter with the highest preference above
+//! its own, and only under these conditions: the leader has led for a while, the other member has answered and been
+//! nearly caught up all that time, no change of members is in progress, and the last attempt was long ago. Elections
+//! are unaffected. So a hand-over can cost a cluster a pause but never its leader: a member that cannot take over does
+//! not.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use tenure_raft::{MemberId, Membership, Status};
 
 use crate::directory::{Names, Preference};
 
-/// How often a leader looks.
+/// The interval at which a leader considers a hand-over.
 const LOOK_US: u64 = 250_000;
 /// How long a leader has led, and the other one has kept up, before it hands over.
 const STEADY_US: u64 = 3_000_000;
-/// Between two attempts of one member, so that two that disagree do not play ball.
+/// The pause between two attempts of one member, so that two that disagree do not hand leadership back and forth.
 const PAUSE_US: u64 = 10_000_000;
-/// Whoever did not answer for so long, six heartbeats, does not keep up.
+/// A member that has not answered for this long, six heartbeats, does not keep up.
 const SILENT_US: u64 = 300_000;
-/// Whoever lacks more entries does not keep up. Under load a few are always on their way.
+/// A member that lacks more entries does not keep up. Under load a few are always on their way.
 const BEHIND_MAX: u64 = 64;
 
-/// What one member remembers about it.
+/// The hand-over state of one member.
 #[derive(Debug, Default)]
 pub struct Chooser {
     looked_at_us: Option<u64>,
@@ -40,7 +40,7 @@ impl Chooser {
         self.looked_at_us.is_none_or(|at_us| now_us >= at_us.saturating_add(LOOK_US))
     }
 
-    /// To whom leadership shall go now; nearly always to nobody.
+    /// The member that leadership should go to now; `None` nearly always.
     pub fn look(
         &mut self,
         now_us: u64,
@@ -77,7 +77,7 @@ impl Chooser {
     }
 }
 
-/// To whom a leader that leaves hands over: one that keeps up, the most preferred, the nearest.
+/// The member to which a leader that leaves hands over: one that keeps up, the most preferred, the nearest.
 pub fn successor(
     status: &Status,
     book: &BTreeMap<MemberId, Names>,
@@ -156,7 +156,7 @@ mod tests {
             names.preference = Preference::new(preference).unwrap();
         }
 
-        /// Looks for so long, as often as a loop does; says to whom it handed over, and when.
+        /// Looks for this long, as often as the event loop does. Returns each hand-over: to which member, and when.
         fn run(&mut self, ms: u64) -> Vec<(u64, u64)> {
             let begun_us = self.now_us;
             let mut chosen = Vec::new();

@@ -7,13 +7,13 @@ use tenure_core::request::Command;
 use crate::directory;
 use crate::failure::Failure;
 
-/// Who asks, as the API or the link that took the request knows it.
+/// The caller, as the API or the link that took the request knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Principal {
     name: Arc<str>,
 }
 
-/// What members themselves are called. No client can have this name.
+/// The name of the members themselves. No client can have it.
 const MEMBER: &str = "tenure/member";
 
 impl Principal {

@@ -1,4 +1,4 @@
-//! Keeps reads until the machine may be asked, and gives them up in time.
+//! Keeps reads until the machine may be queried, and gives them up in time.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct Read {
     read: ReadId,
     fresh: Fresh,
     deadline_us: u64,
-    /// When it is looked at again.
+    /// The time at which the read is handled again.
     due_us: u64,
     /// Whether the replica was asked and has not answered.
     asked: bool,
@@ -88,7 +88,7 @@ impl Node {
         }
     }
 
-    /// No quorum has confirmed the leader: tries again after a pause.
+    /// Schedules another attempt after a pause: no quorum has confirmed the leader.
     pub(crate) fn read_failed(&mut self, ticket: Ticket) {
         let Some(mut read) = self.take_read(ticket) else { return };
         read.asked = false;
@@ -98,7 +98,7 @@ impl Node {
         self.reads.waiting.insert(ticket, read);
     }
 
-    /// A read's moment has come: to try again, or to give up.
+    /// Handles the timer of a read: tries again or gives up.
     pub(crate) fn read_due(&mut self, ticket: Ticket) {
         let Some(read) = self.take_read(ticket) else { return };
         let late = self.now_us >= read.deadline_us;
@@ -125,7 +125,7 @@ impl Node {
         }
     }
 
-    /// The member ends: no read is served any more.
+    /// Fails every read when the member ends.
     pub(crate) fn end_reads(&mut self) {
         for (ticket, read) in std::mem::take(&mut self.reads.waiting) {
             self.timers.cancel(read.due_us, ticket.0);

@@ -1,7 +1,7 @@
 //! Routes answers and notices to the sessions that wait for them.
 //!
-//! Deliveries come in the order in which things became true. A lease is attached to a session by the very answer
-//! that names it, so no later notice about that lease can pass the session by.
+//! Deliveries arrive in the order in which things happened. The answer that names a lease also attaches the lease to
+//! the session, so no later notice about that lease can miss the session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,12 @@ use tenure_types::Handle;
 use crate::failure::Failure;
 use crate::io::{Outcomes, SessionId};
 
-/// How much of a reason is told with a loss, in bytes; the history has all of it. One revision can end thousands
-/// of leases.
+/// The most bytes of a reason sent with a loss; the history has all of it. One revision can end thousands of leases.
 const REASON_MAX: usize = 256;
-/// Routes are swept of leases that have ended when so many were added since the last sweep, at least.
+/// The least number of leases added since the last sweep before the next sweep drops routes of ended leases.
 const SWEEP_MIN: usize = 1_024;
 
-/// What a session is told.
+/// A message to a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mail {
     /// What became of the commands of one batch, in order.
@@ -31,7 +30,7 @@ pub enum Mail {
     Notice(Notice),
 }
 
-/// Knows which session wants to hear of which lease.
+/// Maps leases to the sessions that want their notices.
 #[derive(Default)]
 pub struct Router {
     /// Sessions and the leases that they are attached to.
@@ -64,7 +63,7 @@ impl Router {
         std::mem::take(&mut self.sessions).into_keys().collect()
     }
 
-    /// From now on the session hears of this lease.
+    /// Attaches a session to this lease: from now on the session gets its notices.
     pub fn attach(&mut self, session: SessionId, lease: Handle) {
         let Some(attached) = self.sessions.get_mut(&session) else { return };
         if mutant!("notice_lost_on_reconnect") && self.leases.contains_key(&lease) {
@@ -78,7 +77,7 @@ impl Router {
         }
     }
 
-    /// Routes what became of a batch.
+    /// Routes the results of a batch.
     pub fn answer(
         &mut self,
         session: SessionId,
@@ -121,7 +120,7 @@ impl Router {
         }
     }
 
-    /// A lease has ended: no session hears of it any more.
+    /// Drops the routes of a lease that has ended.
     pub fn forget(&mut self, lease: Handle) {
         for session in self.leases.remove(&lease).into_iter().flatten() {
             if let Some(attached) = self.sessions.get_mut(&session) {
@@ -140,12 +139,12 @@ impl Router {
         Some(self.leases.keys().copied().collect())
     }
 
-    /// Sessions that are open.
+    /// The open sessions.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.sessions.keys().copied()
     }
 
-    /// Leases that some session wants to hear of.
+    /// The number of leases that some session is attached to.
     pub fn attached(&self) -> usize {
         self.leases.len()
     }

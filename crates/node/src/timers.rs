@@ -1,4 +1,4 @@
-//! Keeps what is due at which moment, in the order of the moments.
+//! Keeps timers in the order of the times at which they are due.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ impl Timers {
         Some(first.1)
     }
 
-    /// When the next is due.
+    /// The time at which the next is due.
     pub(crate) fn next_us(&self) -> Option<u64> {
         self.due.first().map(|(at_us, _)| *at_us)
     }

@@ -1,4 +1,4 @@
-//! Members that found a cluster together begin with the same state, whatever happens while they do.
+//! Tests that members that found a cluster together begin with the same state, whatever happens meanwhile.
 //!
 //! Drives several founders from a seed: answers are lost or late, members restart at other addresses, and members
 //! lose their disks. Founders with the same cluster id must have the same first state at any time. Once the faults
@@ -36,7 +36,7 @@ impl Rng {
 struct Founder {
     card: Card,
     bootstrap: Option<Bootstrap>,
-    /// What its disk has.
+    /// The decision on its disk.
     founded: Option<Founded>,
     refused: Option<Refused>,
     /// It has decided, and its disk has not written it yet.
@@ -147,7 +147,7 @@ impl World {
         let founder = &mut self.founders[at];
         match founder.bootstrap.as_ref().and_then(Bootstrap::ended).cloned() {
             None => {}
-            // It is told to others only once the disk has it, which a restart may prevent.
+            // The founder tells others only once the disk has the decision, which a restart may prevent.
             Some(Ok(_)) if !founder.writing => founder.writing = true,
             Some(Ok(founded)) => {
                 let state = first_state(&founded.founders, Epoch::default()).encode();
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// A member restarts, perhaps elsewhere, perhaps with an empty disk.
+    /// Restarts a member, perhaps at another address, perhaps with an empty disk.
     fn restart(&mut self, at: usize) {
         let clients = format!("c:{}", 1 + self.rng.below(60_000));
         let wiped = self.rng.chance(5);

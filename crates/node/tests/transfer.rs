@@ -1,4 +1,4 @@
-//! A snapshot arrives whole, whatever the network, the disks and the processes at both ends do.
+//! Tests that a snapshot arrives whole, whatever the network, the disks and the processes at both ends do.
 //!
 //! Drives a sender and a receiver from a seed over a channel that loses, doubles, reorders and damages messages,
 //! with crashes at both ends, lost links, damaged snapshots and failing disks. After a while the faults stop, and
@@ -14,7 +14,7 @@ use tenure_raft::{Kind, MemberId, Membership, SnapshotHead, Step};
 use tenure_store::{Point, SnapshotId};
 
 const SECOND: u64 = 1_000_000;
-/// Until then there are faults.
+/// The time until which there are faults.
 const FAULTS_US: u64 = 60 * SECOND;
 /// By then everything has arrived: a transfer that began just before the faults stopped may have to stall first.
 const END_US: u64 = FAULTS_US + 400 * SECOND;
@@ -40,7 +40,7 @@ impl Rng {
     }
 }
 
-/// The ends, by number.
+/// The members at the two ends.
 const SENDER: u64 = 1;
 const RECEIVER: u64 = 2;
 
@@ -287,7 +287,7 @@ impl World {
                 self.after(delay_us, Event::Disk { boot: self.sender_boot, action });
             }
             Action::Open { .. } | Action::Write { .. } | Action::Finish { .. } => {
-                // One disk, in order.
+                // There is one disk, which works in order.
                 let begin_us = self.receiver_busy_us.max(self.now_us);
                 self.receiver_busy_us = begin_us + 1 + self.rng.below(20_000);
                 let delay_us = self.receiver_busy_us - self.now_us;

@@ -1,4 +1,4 @@
-//! How do many sequences run on all cores, and stop at the first that fails?
+//! Runs many sequences on all cores, and stops at the first that fails.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,35 +6,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::coverage::Coverage;
 use crate::run::{self, Failure};
 
-/// Which sequences to run.
+/// The sequences to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The first seed.
     pub from: u64,
-    /// How many seeds.
+    /// The number of seeds.
     pub sequences: u64,
-    /// About how many commands each has at most.
+    /// The approximate maximum of commands per sequence.
     pub commands: usize,
-    /// On how many threads.
+    /// The number of threads.
     pub threads: usize,
 }
 
-/// What a campaign found.
+/// The results of a campaign.
 pub struct Report {
-    /// How many sequences ran.
+    /// The number of sequences that ran.
     pub sequences: u64,
-    /// How many commands they had.
+    /// The number of commands in them.
     pub commands: u64,
-    /// What was seen.
+    /// What the sequences covered.
     pub coverage: Coverage,
     /// The failure with the smallest seed.
     pub failure: Option<(u64, Failure)>,
 }
 
-/// Runs the plan; `progress` hears of each sequence that is over.
+/// Runs the plan; calls `progress` after each sequence.
 ///
-/// Seeds are handed out in order and every one handed out is finished, so the smallest failing seed is
-/// the same on any number of threads.
+/// The campaign hands out seeds in order and finishes every seed handed out, so the smallest failing seed is the same
+/// on any number of threads.
 pub fn run(plan: Plan, progress: &(dyn Fn() + Sync)) -> Report {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);

@@ -1,7 +1,7 @@
-//! Where do machine and model differ, and which invariant is that about?
+//! Compares the machine with the model, and names the invariant that a difference violates.
 //!
-//! The model knows all rules, so every difference is a violation. The number it is reported under
-//! helps the reader: most differences can be told apart by what kind of thing differs.
+//! The model knows all rules, so every difference is a violation. The invariant in the report helps the reader: in most
+//! cases the kind of difference determines it.
 
 use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Effects, LeaseGrant, Notice, Outcome};
@@ -12,10 +12,10 @@ use tenure_types::{Handle, HolderState, Refusal, Revision};
 use crate::invariant::{Check, Violation};
 use crate::observe::View;
 
-/// What the model shows in place of every handle.
+/// The handle that the model shows in place of every handle.
 const NO_HANDLE: Handle = Handle { slot: 0, generation: 0 };
 
-/// The answers of both, with the machine's handles left out.
+/// Compares the answers of both, without the machine's handles.
 pub fn outcomes(
     requests: &[Option<Request<'_>>],
     machine: &Effects,
@@ -39,7 +39,7 @@ pub fn outcomes(
     Ok(())
 }
 
-/// The notices of both.
+/// Compares the notices of both.
 pub fn notices(machine: &Effects, model: &Effects) -> Check {
     let same = machine.notices.len() == model.notices.len()
         && machine
@@ -50,7 +50,7 @@ pub fn notices(machine: &Effects, model: &Effects) -> Check {
     if same { Ok(()) } else { differ("model", "notices", &machine.notices, &model.notices) }
 }
 
-/// The new events of both.
+/// Compares the new events of both.
 pub fn events(machine: &[Batch], model: &[Batch]) -> Check {
     if machine == model {
         return Ok(());
@@ -73,7 +73,7 @@ pub fn events(machine: &[Batch], model: &[Batch]) -> Check {
     differ(invariant, "batches", &left, &right)
 }
 
-/// Everything the views show.
+/// Compares everything in the views.
 pub fn views(machine: &View, model: &View) -> Check {
     same("T1", "clock", &machine.clock, &model.clock)?;
     same("model", "level", &machine.level, &model.level)?;
@@ -139,7 +139,7 @@ fn outcome_invariant(
     }
     match (&machine.result, &model.result) {
         (Err(Refusal::Deadlock { .. }), _) | (_, Err(Refusal::Deadlock { .. })) => "Q4",
-        // One of them takes a lease for live that the other takes for ended.
+        // One of them considers a lease live that the other considers ended.
         (Err(Refusal::LeaseNotFound), _) | (_, Err(Refusal::LeaseNotFound)) => "S5",
         (Ok(Answer::Acquired(left)), Ok(Answer::Acquired(right)))
             if left.grants != right.grants =>
@@ -159,9 +159,9 @@ fn outcome_invariant(
         (Ok(Answer::Forced { .. }), Ok(Answer::Forced { .. })) => "T2",
         (Ok(Answer::Renewed(_)), Ok(Answer::Renewed(_))) => "T1",
         (Ok(Answer::Compacted { .. }), Ok(Answer::Compacted { .. })) => "W3",
-        // They see another ask of the lease, or one of them sees none.
+        // They see different asks of the lease, or only one of them sees one.
         (Err(Refusal::Overlap { .. }), _) | (_, Err(Refusal::Overlap { .. })) => "Q3",
-        // The machine went on, to an answer or to a later refusal, where the token was not the one.
+        // The machine continued, to an answer or to a later refusal, although the token did not match.
         (
             _,
             Err(

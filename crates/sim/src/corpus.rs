@@ -1,7 +1,7 @@
-//! Which inputs do the fuzz targets start from?
+//! Writes the inputs from which the fuzz targets start.
 //!
-//! Sequences of the generator, written in the forms that the targets read: they already reach deep,
-//! so a fuzzer goes on from there instead of finding the formats by chance.
+//! The inputs are sequences of the generator in the formats that the targets read. They already reach deep, so a fuzzer
+//! continues from there instead of finding the formats by chance.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,7 +49,7 @@ pub fn write(folder: &Path, inputs: usize) -> Result<()> {
 
 #[derive(Default)]
 struct Corpus {
-    /// By the word for the command, so that no kind is missing.
+    /// The requests by command name, so that no kind is missing.
     requests: BTreeMap<String, Vec<Vec<u8>>>,
     logs: Vec<Vec<u8>>,
     snapshots: Vec<Vec<u8>>,
@@ -60,7 +60,7 @@ impl Corpus {
         self.logs.len() >= inputs && self.snapshots.len() >= inputs
     }
 
-    /// Runs one short sequence and keeps what it wrote.
+    /// Runs one short sequence and keeps the bytes that it wrote.
     fn add(&mut self, seed: u64, inputs: usize) {
         let mut generator = Generator::new(seed, 24);
         let mut machine = Machine::new(Epoch::default());
@@ -110,7 +110,7 @@ impl Corpus {
     }
 }
 
-/// One message of each kind, plain and with everything a message can carry.
+/// One message of each kind: once plain and once with everything that a message can carry.
 fn messages() -> Vec<Vec<u8>> {
     let point = Point { index: 40, term: 3 };
     let members = Membership::of_voters((1..=3).filter_map(MemberId::new));

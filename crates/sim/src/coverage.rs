@@ -1,4 +1,4 @@
-//! Was everything that can happen seen to happen?
+//! Counts which answers, refusals and events have occurred, and reports those that have not.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use tenure_core::event::{Batch, Cause};
 use tenure_core::outcome::{Answer, Effects, Notice};
 use tenure_types::{Limit, Refusal};
 
-/// What no sequence can reach, and why.
+/// The cases that no sequence can reach, with the reasons.
 const UNREACHABLE: [(&str, &str); 2] = [
     ("refusal TokensExhausted", "it takes 2^48 grants"),
     ("refusal WaitTimeout", "said by a door to one who waits, never by the machine"),
@@ -68,7 +68,7 @@ const REFUSALS: [&str; 29] = [
 
 const NOTICES: [&str; 4] = ["Granted", "Lost", "WaitEnded", "LeaseEnded"];
 
-/// How often each thing was seen.
+/// How often each case has occurred.
 #[derive(Clone, Default)]
 pub struct Coverage {
     answers: BTreeMap<&'static str, u64>,
@@ -79,7 +79,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Counts what a step gave back.
+    /// Counts the effects of a step.
     pub fn count(&mut self, effects: &Effects, batches: &[Batch]) {
         for outcome in &effects.outcomes {
             match &outcome.result {
@@ -100,7 +100,7 @@ impl Coverage {
         }
     }
 
-    /// Adds what another thread saw.
+    /// Adds the counts of another thread.
     pub fn add(&mut self, other: &Coverage) {
         add(&mut self.answers, &other.answers);
         add(&mut self.refusals, &other.refusals);
@@ -121,7 +121,7 @@ impl Coverage {
         line
     }
 
-    /// What can be reached and was not.
+    /// The reachable cases that have not occurred.
     pub fn missing(&self) -> Vec<String> {
         self.all()
             .into_iter()
@@ -131,7 +131,7 @@ impl Coverage {
             .collect()
     }
 
-    /// What cannot be reached, with the reasons.
+    /// The unreachable cases, with the reasons.
     pub fn unreachable() -> impl Iterator<Item = (&'static str, &'static str)> {
         UNREACHABLE.into_iter()
     }

@@ -1,8 +1,8 @@
-//! Does the machine do what its rules say, whatever comes?
+//! Tests the machine against a model and the numbered invariants, and whole clusters under faults.
 //!
-//! Random commands go to the machine, to a twin of it, to a copy read back from its own snapshot,
-//! and to a naive model. After every step all of them are compared, and what was seen is checked
-//! against the numbered invariants without asking the model.
+//! Random commands go to the machine, to a twin of it, to a copy read back from its own snapshot, and to a naive model.
+//! After every step all of them are compared, and the observations are checked against the numbered invariants
+//! independently of the model.
 
 pub mod campaign;
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! Runs one of the proofs.
+//! Runs one of the proofs from the command line.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use tenure_sim::coverage::Coverage;
 use tenure_sim::run::{self, Failure};
 use tenure_sim::shrink;
 
-/// From so many sequences on, everything that can be seen must have been.
+/// From this many sequences on, every reachable case must have occurred.
 const COVERAGE_FROM: u64 = 1_000;
 
 /// Tries to prove the machine wrong.
@@ -161,7 +161,7 @@ fn many(args: &ModelArgs) -> bool {
     clean
 }
 
-/// One line that names the broken promise, one that replays it, then the shortest way there.
+/// Prints one line with the broken promise, one with the command that replays it, then the shortest sequence found.
 fn report(seed: u64, commands: usize, failure: &Failure) {
     let violation = &failure.violation;
     println!(
@@ -170,7 +170,7 @@ fn report(seed: u64, commands: usize, failure: &Failure) {
         failure.step,
         violation.detail.replace('\n', " ")
     );
-    // The number of commands takes part in drawing the sequence: another one is another sequence.
+    // The number of commands takes part in drawing the sequence: another number gives another sequence.
     let length = if commands == 200 { String::new() } else { format!(" --commands {commands}") };
     println!("replay: cargo xtask model --seed {seed}{length}");
     let shortest = shrink::shrink(failure);

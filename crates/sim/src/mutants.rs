@@ -1,14 +1,14 @@
-//! Runs every planted bug, and tells whether a check caught it that names it rightly.
+//! Runs every planted bug, and reports whether one of the expected invariants caught it.
 
 use tenure_core::mutants;
 
 use crate::campaign::{self, Plan};
 use crate::cluster;
 
-/// How many sequences the machine without a planted bug must survive first.
+/// The number of sequences that the machine without a planted bug must survive first.
 const CLEAN: u64 = 200;
 
-/// Runs all planted bugs; whether each was caught as expected.
+/// Runs all planted bugs, and returns whether each was caught as expected.
 pub fn run(plan: Plan) -> bool {
     mutants::select(0);
     let clean = campaign::run(Plan { sequences: CLEAN, ..plan }, &|| {});
@@ -44,10 +44,10 @@ pub fn run(plan: Plan) -> bool {
     caught == mutants::ALL.len()
 }
 
-/// How many seeds clusters without a planted bug must survive first.
+/// The number of seeds that clusters without a planted bug must survive first.
 const CLEAN_SEEDS: u64 = 20;
 
-/// Bugs planted in the machine that a cluster must show too, and what may catch them there.
+/// Bugs planted in the machine that a cluster must show too, and the invariants that may catch them there.
 const OF_THE_MACHINE: &[(&str, &[&str])] = &[
     ("clock_base_not_in_snapshot", &["S9", "S10"]),
     ("clock_not_in_snapshot", &["S9", "S10"]),
@@ -89,7 +89,7 @@ fn planted_in_clusters() -> Vec<Planted> {
         .collect()
 }
 
-/// Runs all bugs that clusters must show, or those whose name has `only` in it; whether each was caught as expected.
+/// Runs all bugs that clusters must show and whose name contains `only`. Returns whether each was caught as expected.
 pub fn run_clusters(plan: cluster::campaign::Plan, only: &str) -> bool {
     let clean = cluster::campaign::Plan { seeds: CLEAN_SEEDS, ..plan };
     if let Some((seed, violation)) = cluster::campaign::run(clean, &|| {}).failure {

@@ -1,4 +1,4 @@
-//! What can be seen of a machine after a step, and what changed by it?
+//! Captures what is visible of a machine after a step, and what the step changed.
 
 use tenure_core::Machine;
 use tenure_core::event::{Batch, Cause, Event, Subject};
@@ -9,10 +9,10 @@ use tenure_types::{Epoch, Limits, PlaceNumber, Revision};
 
 use crate::model::Model;
 
-/// More than any sequence makes of anything, and small enough to reserve.
+/// More than any sequence creates of anything, and small enough to reserve.
 pub const ALL: usize = 1_000;
 
-/// Everything the views show.
+/// Everything in the views of a machine.
 #[derive(Clone, Debug)]
 pub struct View {
     /// The clock.
@@ -21,11 +21,11 @@ pub struct View {
     pub level: u16,
     /// The newest revision.
     pub revision: Revision,
-    /// The oldest revision that can be asked for.
+    /// The oldest revision that can be read.
     pub floor: Revision,
     /// The earliest deadline.
     pub next_due: Option<u64>,
-    /// The weight.
+    /// The weight of the state.
     pub state_bytes: u64,
     /// The limits.
     pub limits: Limits,
@@ -40,7 +40,7 @@ pub struct View {
 }
 
 impl View {
-    /// What the machine shows.
+    /// The view of the machine.
     pub fn of_machine(machine: &Machine) -> Self {
         let locks = machine.locks("", None, ALL);
         Self {
@@ -58,7 +58,7 @@ impl View {
         }
     }
 
-    /// What the model shows.
+    /// The view of the model.
     pub fn of_model(model: &Model) -> Self {
         let locks = model.locks();
         Self {
@@ -76,51 +76,51 @@ impl View {
         }
     }
 
-    /// Whether something is due already and waits for its slice.
+    /// Whether something is already due and waits for its slice.
     pub fn backlog(&self) -> bool {
         self.next_due.is_some_and(|due| due <= self.clock)
     }
 
-    /// Whether this place stands in any queue.
+    /// Whether this place is in any queue.
     pub fn waits(&self, place: PlaceNumber) -> bool {
         self.queues.iter().flatten().any(|waiter| waiter.place == place)
     }
 }
 
-/// What one step was seen to do.
+/// The observed effects of one step.
 pub struct Seen<'a> {
-    /// The machine before it.
+    /// The machine before the step.
     pub before: &'a View,
-    /// The machine after it.
+    /// The machine after the step.
     pub after: &'a View,
-    /// The epoch after it.
+    /// The epoch after the step.
     pub epoch: Epoch,
-    /// Its requests; `None` for one that cannot be read.
+    /// The requests of the step; `None` for one that cannot be read.
     pub requests: &'a [Option<Request<'a>>],
-    /// What the machine gave back.
+    /// The effects that the machine returned.
     pub effects: &'a Effects,
     /// The new part of the history.
     pub batches: &'a [Batch],
-    /// Whether that is every event of the step: a small history may have dropped some already.
+    /// Whether `batches` has every event of the step: a small history may have dropped some already.
     pub whole: bool,
     /// Whether the entry was refused as a whole because it named another term.
     pub foreign: bool,
 }
 
-/// One command of an entry, or what was due before the first of them.
+/// One command of an entry, or what was due before the first command.
 pub struct Part<'a> {
     /// The command with its outcome; `None` for what was due.
     pub command: Option<(&'a Request<'a>, &'a Outcome)>,
-    /// Whether it moved the revision.
+    /// Whether this part advanced the revision.
     pub moved: bool,
-    /// The revision after it.
+    /// The revision after this part.
     pub revision: Revision,
-    /// Its events.
+    /// The events of this part.
     pub events: &'a [Event],
 }
 
 impl<'a> Seen<'a> {
-    /// The step, taken apart. Commands that cannot be read are left out: they have no events.
+    /// Splits the step into its parts. Leaves out commands that cannot be read: they have no events.
     pub fn parts(&self) -> Vec<Part<'a>> {
         let mut parts = Vec::with_capacity(self.effects.outcomes.len() + 1);
         let mut revision = self.before.revision;
@@ -129,7 +129,7 @@ impl<'a> Seen<'a> {
             parts.push(self.part(None, true, revision));
         }
         for (request, outcome) in self.requests.iter().zip(&self.effects.outcomes) {
-            // A repeated answer has the date of the first.
+            // A repeated answer has the revision of the first.
             let moved = outcome.revision > revision;
             revision = revision.max(outcome.revision);
             if let Some(request) = request {
@@ -157,8 +157,8 @@ impl<'a> Seen<'a> {
         match first.0.saturating_sub(self.before.revision.0) {
             0 => false,
             1 if newer.is_some() => {
-                // Anything due ends with an event of its own, except the quiet period, which shows
-                // only in the grants to those who waited.
+                // Anything due ends with an event of its own, except the quiet period, whose end shows only in the
+                // grants to the waiters.
                 let due = self.before.next_due.is_some_and(|due| due <= self.after.clock);
                 let batch = self.batches.iter().find(|batch| batch.revision == first);
                 due && batch.is_none_or(|batch| self.is_due(&batch.events))

@@ -1,8 +1,8 @@
-//! How does one sequence run?
+//! Runs one sequence against the machine, its copies and the model, and checks every step.
 //!
-//! Each step goes to the machine, to a twin, to machines read back from snapshots and to the model.
-//! Then the checks: first those on what was seen, because they name the broken promise best, then
-//! the machine's own, then the comparison with the model.
+//! Each step goes to the machine, to a twin, to machines read back from snapshots and to the model. Then the runner
+//! makes its checks: first those on the observations, because they name the broken promise best, then the machine's
+//! own, then the comparison with the model.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,28 +20,28 @@ use crate::invariant::{Check, Checks, Handles, Violation};
 use crate::model::{Model, ModelEntry};
 use crate::observe::{ALL, Seen, View};
 
-/// How often the hash of the whole state is compared: it encodes everything.
+/// The interval, in steps, at which the hash of the whole state is compared: it encodes everything.
 const FULL_HASH_EVERY: u64 = 8;
 
-/// How many machines read back from snapshots go on at most; each costs as much as the first.
+/// The most machines read back from snapshots that keep running; each costs as much as the first.
 const DECODED_MAX: usize = 2;
 
 /// A sequence that broke a promise.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Which promise.
+    /// The broken promise.
     pub violation: Violation,
-    /// At which step, counted from 0.
+    /// The index of the step, counted from 0.
     pub step: usize,
     /// All steps up to that one.
     pub steps: Vec<Step>,
 }
 
-/// What a sequence did.
+/// The results of a sequence.
 pub struct Ran {
-    /// How many commands it had.
+    /// The number of commands.
     pub commands: u64,
-    /// What went wrong, if anything.
+    /// The failure, if any.
     pub failure: Option<Failure>,
 }
 
@@ -75,7 +75,7 @@ pub fn sequence(seed: u64, commands: usize, coverage: &mut Coverage, trace: bool
     Ran { commands, failure }
 }
 
-/// Runs steps as they are: the violation and the index of the step, if there is one.
+/// Runs given steps. Returns the first violation and the index of its step, if any.
 pub fn replay(steps: &[Step]) -> Option<(Violation, usize)> {
     let mut at = 0;
     let mut coverage = Coverage::default();
@@ -94,7 +94,7 @@ thread_local! {
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Lets panics of the machine be reports instead of noise. Once per process.
+/// Reports panics of the machine as violations instead of printing them. Call it once per process.
 pub fn silence_panics() {
     std::panic::set_hook(Box::new(|info| {
         let text = info
@@ -109,7 +109,7 @@ pub fn silence_panics() {
 }
 
 fn guarded(run: impl FnOnce() -> Check) -> Check {
-    // Nothing of a runner that panicked is looked at again; only the list of steps is.
+    // After a panic only the list of steps is used, and nothing else of the runner.
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result,
         Err(payload) => {
@@ -125,7 +125,7 @@ fn guarded(run: impl FnOnce() -> Check) -> Check {
     }
 }
 
-/// An assertion that begins with the number of an invariant speaks for it.
+/// The violation for a panic: the invariant whose number begins the message of the assertion, if one does.
 fn panic_violation(text: &str) -> Violation {
     if let Some((id, rest)) = text.split_once(':') {
         let mut letters = id.chars();
@@ -138,7 +138,7 @@ fn panic_violation(text: &str) -> Violation {
     Violation::new("panic", text)
 }
 
-/// Everything that takes part in one sequence.
+/// The machine, its copies, the model and the checks of one sequence.
 pub struct Runner {
     machine: Machine,
     twin: Machine,
@@ -159,7 +159,7 @@ impl Default for Runner {
 }
 
 impl Runner {
-    /// A new cluster, several times over.
+    /// A new cluster in every copy.
     pub fn new() -> Self {
         let epoch = Epoch::default();
         let machine = Machine::new(epoch);
@@ -177,12 +177,12 @@ impl Runner {
         }
     }
 
-    /// The machine as it was seen last.
+    /// The view after the last step.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// What the last step gave back.
+    /// The effects of the last step.
     pub fn effects(&self) -> &Effects {
         &self.effects
     }
@@ -196,8 +196,7 @@ impl Runner {
                 let bytes: Vec<Vec<u8>> = items.iter().map(Item::bytes).collect();
                 let sealed = bytes.iter().map(Vec::as_slice);
                 let payload = codec::seal_entry(Term(*payload_term), *count_ms, sealed);
-                // What the machine will read is what the model is given: random bytes may be a
-                // request after all.
+                // The model gets what the machine will decode: random bytes may be a valid request after all.
                 let requests: Vec<Option<Request<'_>>> =
                     bytes.iter().map(|bytes| codec::decode_request(bytes).ok()).collect();
                 for (item, request) in items.iter().zip(&requests) {
@@ -224,7 +223,7 @@ impl Runner {
         }
     }
 
-    /// Prints what the last step did.
+    /// Prints the effects of the last step.
     pub fn print(&self) {
         for outcome in &self.effects.outcomes {
             println!("    {outcome:?}");
@@ -277,7 +276,7 @@ impl Runner {
         compare::views(&self.view, &View::of_model(&self.model))
     }
 
-    /// The others apply the same entry and must do the same.
+    /// Applies the same entry to the copies, which must do the same.
     fn follow(&mut self, log_term: Term, payload: Option<&[u8]>) -> Check {
         let full = self.steps.is_multiple_of(FULL_HASH_EVERY);
         let hash = if full { self.machine.full_hash() } else { 0 };
@@ -299,7 +298,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The events since a revision, and whether none is missing.
+    /// The events since a revision, and whether they are complete.
     fn new_batches(&self, old: Revision) -> Result<(Vec<Batch>, bool), Violation> {
         if self.view.revision == old {
             return Ok((Vec::new(), true));
@@ -326,7 +325,7 @@ impl Runner {
             return Err(Violation::new("S10", "a snapshot read back has another hash"));
         }
         compare_machines(&self.view, &View::of_machine(&decoded))?;
-        // The first one goes on to the end; later ones take turns.
+        // The first decoded machine runs to the end; a newer one replaces each later one.
         self.decoded.truncate(DECODED_MAX - 1);
         self.decoded.push(decoded);
         Ok(())

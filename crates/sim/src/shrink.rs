@@ -1,14 +1,14 @@
-//! What is the shortest sequence that still breaks the same promise?
+//! Shrinks a failing sequence to a short one that violates the same invariant.
 
 use std::time::{Duration, Instant};
 
 use crate::generate::Step;
 use crate::run::{self, Failure};
 
-/// Long enough to get rid of most steps, short enough to wait for.
+/// Long enough to remove most steps, short enough to wait for.
 const TIME: Duration = Duration::from_secs(2);
 
-/// Leaves out steps, then commands, as long as the same invariant fails.
+/// Removes steps, then commands, as long as the same invariant fails.
 #[allow(clippy::disallowed_methods, reason = "bounds how long we try, decides nothing else")]
 pub fn shrink(failure: &Failure) -> Failure {
     let end = Instant::now() + TIME;
@@ -54,7 +54,7 @@ fn shrink_entry(best: &mut Failure, index: usize, late: &dyn Fn() -> bool) {
     }
 }
 
-/// Takes the steps if they fail in the same way.
+/// Keeps these steps if they fail in the same way.
 fn try_steps(best: &mut Failure, mut steps: Vec<Step>) -> bool {
     match run::replay(&steps) {
         Some((violation, step)) if violation.invariant == best.violation.invariant => {

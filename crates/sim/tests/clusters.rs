@@ -1,4 +1,4 @@
-//! A few clusters, so that the ordinary tests notice when something is badly wrong.
+//! Tests that a few clusters keep their promises, so that the ordinary tests detect gross errors.
 
 use tenure_sim::cluster;
 

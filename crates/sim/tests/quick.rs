@@ -1,4 +1,4 @@
-//! Do machine and model agree over a few hundred sequences?
+//! Tests that machine and model agree over a few hundred sequences.
 
 use tenure_sim::campaign::{self, Plan};
 

@@ -1,4 +1,4 @@
-//! Is this directory ours to use, and only ours?
+//! Opens a member's data directory, creates it if needed, and locks it against other processes.
 //!
 //! ```text
 //! identity.toml   cluster, member, format        log/         segments
@@ -21,7 +21,7 @@ use crate::{Disk, RealDisk};
 
 const IN_USE: &str = "in-use";
 
-/// A pid is a few digits; more than this is not one.
+/// A pid has at most a few digits; a longer text is not a pid.
 const PID_BYTES_MAX: u64 = 20;
 
 /// The data directory of one member, locked against other processes until it is dropped.
@@ -37,16 +37,16 @@ pub struct DataDir {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// Others on this machine can read or change the data.
+    /// Other users of this machine can read or change the data.
     Open {
         /// The data directory.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
-    /// Others on this machine can rename or replace the whole directory.
+    /// Other users of this machine can rename or replace the whole directory.
     ParentWritable {
-        /// The directory above it.
+        /// The parent of the data directory.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
@@ -57,27 +57,27 @@ pub enum Warning {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataDirError {
-    /// Another process has it.
+    /// Another process has locked the directory.
     #[error("data directory {path:?} is in use{}", by(.pid))]
     InUse {
         /// The data directory.
         path: PathBuf,
-        /// The process, if it said so.
+        /// The id of that process, if its lock file holds a readable one.
         pid: Option<u32>,
     },
-    /// There is something else by that name.
+    /// The path exists and is not a directory.
     #[error("data directory {path:?} is not a directory")]
     NotADirectory {
         /// The path given.
         path: PathBuf,
     },
-    /// The file system does not let anyone write.
+    /// The file system is mounted read-only.
     #[error("data directory {path:?} is on a read-only file system")]
     ReadOnly {
         /// The data directory.
         path: PathBuf,
     },
-    /// This process may not.
+    /// This process lacks the permission.
     #[error("no permission to use data directory {path:?}")]
     Permission {
         /// The data directory.
@@ -89,21 +89,21 @@ pub enum DataDirError {
         /// The data directory.
         path: PathBuf,
     },
-    /// Something else failed.
+    /// Another operation failed.
     #[error("cannot {doing} data directory {path:?}")]
     Io {
-        /// What was being done.
+        /// The operation that failed, for the message.
         doing: &'static str,
         /// The data directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
 }
 
 impl DataDir {
-    /// Makes the directory if it is not there, readable by its owner alone, and locks it.
+    /// Locks the directory. Creates it first if it is absent, readable by its owner alone.
     pub fn open_or_create(path: impl Into<PathBuf>) -> Result<(Self, Vec<Warning>), DataDirError> {
         let path = path.into();
         create(&path).map_err(|error| explain(&path, "create", error))?;
@@ -117,22 +117,21 @@ impl DataDir {
         Ok((Self { path, disk, _lock: lock }, warnings))
     }
 
-    /// Keeps every process out of a directory that none uses, until the result is dropped, without
-    /// changing anything in it.
+    /// Locks a directory that no process uses, until the result is dropped, without changing anything in it.
     pub fn keep_out(path: &Path) -> Result<Option<fs::File>, DataDirError> {
         let found = fs::metadata(path).map_err(|error| explain(path, "inspect", error))?;
         if !found.is_dir() {
             return Err(DataDirError::NotADirectory { path: path.to_owned() });
         }
         match fs::File::open(path.join(IN_USE)) {
-            // Nobody has ever used it.
+            // No process has ever used the directory.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(explain(path, "lock", error)),
             Ok(mut file) => take_lock(path, &mut file).map(|()| Some(file)),
         }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -206,7 +205,7 @@ fn lock(path: &Path) -> Result<fs::File, DataDirError> {
         .and_then(|()| file.rewind())
         .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
     match written {
-        // A full disk must not keep a member from starting: it may be there to free space.
+        // A full disk must not keep a member from starting: the member frees space once it runs.
         Err(error) if error.kind() != io::ErrorKind::StorageFull => Err(failed(error)),
         _ => Ok(file),
     }
@@ -217,7 +216,7 @@ fn take_lock(path: &Path, file: &mut fs::File) -> Result<(), DataDirError> {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = String::new();
-            // Who has it is a courtesy; that someone has it is certain.
+            // Another process certainly has the lock; reading its pid is best effort.
             let _ = file.take(PID_BYTES_MAX).read_to_string(&mut text);
             let pid = text.trim().parse().ok();
             Err(DataDirError::InUse { path: path.to_owned(), pid })

@@ -1,8 +1,8 @@
-//! What does the store need from a disk?
+//! Defines the operations that the store needs from a disk.
 //!
-//! Every byte this crate reads or writes goes through [`Disk`] and [`File`]. [`RealDisk`] is the one
-//! that ships; `sim::SimDisk` (feature `sim`) loses, tears and spoils what a real disk may lose, tear and spoil. The
-//! code above cannot tell them apart.
+//! Every byte this crate reads or writes goes through [`Disk`] and [`File`]. [`RealDisk`] is the one that ships;
+//! `sim::SimDisk` (feature `sim`) loses, tears and spoils what a real disk may lose, tear and spoil. The code above
+//! cannot tell them apart.
 //!
 //! Names are relative to the data directory, with `/` between directory and file.
 //!
@@ -15,7 +15,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Makes a directory, or does nothing if it is there. Lasts after `sync_dir` of its parent.
     fn make_dir(&self, dir: &str) -> io::Result<()>;
 
-    /// The names of the files in a directory, without the directory, in no order.
+    /// The names of the files in a directory, without the directory, in no particular order.
     fn list(&self, dir: &str) -> io::Result<Vec<String>>;
 
     /// Opens a file that exists, for reading and writing.
@@ -24,7 +24,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Creates a file that must not exist. Its name lasts after `sync_dir`.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
 
-    /// Renames a file over whatever had the new name. Lasts after `sync_dir`.
+    /// Renames a file and replaces any file that had the new name. Lasts after `sync_dir`.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file. Lasts after `sync_dir`.
@@ -33,7 +33,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Makes every earlier create, rename and remove in this directory last.
     fn sync_dir(&self, dir: &str) -> io::Result<()>;
 
-    /// Bytes that can still be allocated by this process.
+    /// The number of bytes that this process can still allocate.
     fn free_bytes(&self) -> io::Result<u64>;
 }
 
@@ -52,21 +52,21 @@ pub trait File: fmt::Debug + Send + Sync {
     /// inside it later neither needs space nor changes its metadata.
     fn fill_with_zeros(&self, size: u64) -> io::Result<()>;
 
-    /// Makes every earlier write to this file last, and tells how long that took.
+    /// Makes every earlier write to this file last, and returns how long that took.
     ///
     /// After an error nothing is known about what lasted, and a second call proves nothing: the
     /// kernel may have forgotten the pages that failed.
     fn sync(&self) -> io::Result<Duration>;
 }
 
-/// Whether an error says that the disk, or this process's share of it, is full.
+/// Whether an error means that the disk, or this process's share of it, is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Overwrites a range with zeros in bounded steps.
 pub(crate) fn write_zeros(file: &dyn File, offset: u64, bytes: u64) -> io::Result<()> {
-    /// Large enough to make system calls rare, small enough to be a constant.
+    /// Large enough to keep system calls rare, small enough for a constant buffer.
     const STEP: usize = 64 * 1024;
     static ZEROS: [u8; STEP] = [0; STEP];
     let mut done = 0;

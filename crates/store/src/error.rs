@@ -1,24 +1,24 @@
-//! What can go wrong, and what may the caller conclude?
+//! Defines the errors of the log, and what the caller may conclude from each.
 
 use std::io;
 
-/// Why a log could not be opened. Nothing was changed that an open would not change again.
+/// Why a log could not be opened. A failed open changes nothing that the next open would not change again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The disk failed while it was being read or prepared. Trying again may help.
+    /// The disk failed while the log was being read or prepared. Trying again may help.
     #[error("cannot {doing} `{name}`")]
     Io {
-        /// What was being done.
+        /// The operation that failed, for the message.
         doing: &'static str,
         /// The file or directory.
         name: String,
-        /// What the disk said.
+        /// The error of the disk.
         #[source]
         source: io::Error,
     },
-    /// Something that was durable is not what it was. The member must not serve from this disk:
-    /// cutting the log here could drop what it has promised to others.
+    /// Something that was durable has changed. The member must not serve from this disk: cutting the log here could
+    /// drop what it has promised to others.
     #[error("log is corrupt at segment {segment}, offset {offset}, index {index}: {damage}")]
     Corrupt {
         /// The segment that is damaged or missing.
@@ -30,15 +30,15 @@ pub enum OpenError {
         /// What is wrong there.
         damage: Damage,
     },
-    /// Segments were written by a version of this program that this one does not know.
+    /// An unknown version of this program wrote the segments.
     #[error("segment {segment} has format {found}, this program knows format 1")]
     Format {
         /// The segment.
         segment: u64,
-        /// The version it names.
+        /// The version that the segment names.
         found: u32,
     },
-    /// The caller said that a log must exist, and there is none.
+    /// The caller required an existing log, and there is none.
     #[error("the log is missing")]
     Absent,
     /// A setting is outside its bounds.
@@ -60,47 +60,47 @@ pub enum Damage {
     /// The header of a segment does not match its checksum.
     #[error("bad segment header")]
     Header,
-    /// A segment is shorter or longer than it was made.
+    /// A segment is shorter or longer than its header says.
     #[error("wrong segment size")]
     Size,
-    /// A segment has the name of another.
+    /// A segment carries the name of another segment.
     #[error("segment is a copy of segment {0}")]
     Copy(u64),
     /// A file in the log's directory is named almost like a segment.
     #[error("misnamed segment file")]
     Name,
-    /// A segment is not there, though others show that it was.
+    /// A segment is absent, though others prove that it existed.
     #[error("missing segment")]
     Missing,
-    /// A record cannot be read, and a later one shows that it was durable.
+    /// A record cannot be read, and a later record proves that it was durable.
     #[error("bad record before the durable mark")]
     Record,
-    /// A record reads well and says what no correct member writes.
+    /// A record is readable, and its content is one that no correct member writes.
     #[error("impossible record")]
     Impossible,
-    /// Entries between the start of the log and the first one found are not there.
+    /// Entries between the start of the log and the first one found are absent.
     #[error("missing entries")]
     Gap,
 }
 
-/// The disk failed and nobody knows what lasted. **The process must stop at once.**
+/// The disk failed, and it is unknown which writes lasted. **The process must stop at once.**
 ///
-/// Nothing may be retried or answered: after a failed sync the kernel may call pages clean that were
-/// never written, so a second sync that succeeds proves nothing. The log refuses every further call.
-/// On the next start recovery reads what is really there, and makes it durable before it is trusted.
+/// The caller must neither retry nor answer anything: after a failed sync the kernel may call pages clean that were
+/// never written, so a second sync that succeeds proves nothing. The log refuses every further call. On the next start
+/// recovery reads what is really on the disk, and makes it durable before trusting it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fatal {
     /// This call met the failure.
     #[error("disk failed to {doing}; the process must stop")]
     Disk {
-        /// What was being done.
+        /// The operation that failed, for the message.
         doing: &'static str,
-        /// What the disk said.
+        /// The error of the disk.
         #[source]
         source: io::Error,
     },
-    /// An earlier call met it.
+    /// An earlier call met the failure.
     #[error("disk failed earlier; the process must stop")]
     Stopped,
 }
@@ -112,8 +112,8 @@ pub enum WriteError {
     /// The batch breaks a rule of the log. Nothing was written; the caller has a bug.
     #[error("batch breaks a rule of the log")]
     Rejected(#[source] Rejection),
-    /// There is no space. Nothing was written and the log is as it was: this failure is definite,
-    /// and a smaller batch, or the same one once there is room, may be written.
+    /// There is no space. Nothing was written and the log is unchanged: this failure is definite. A smaller batch may
+    /// succeed, and so may the same one once there is room.
     #[error("no space left on the disk")]
     NoSpace,
     /// The process must stop.
@@ -121,11 +121,11 @@ pub enum WriteError {
     Fatal(#[from] Fatal),
 }
 
-/// Which rule a batch breaks.
+/// The rule that a batch breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// Indexes have a hole.
+    /// The indexes have a hole.
     #[error("entry {found} where {expected} was expected")]
     Gap {
         /// The index that would continue the log.
@@ -197,7 +197,7 @@ pub enum Rejection {
         /// The commit index.
         commit: u64,
     },
-    /// The entry was dropped before.
+    /// The entry has already been dropped.
     #[error("index {index} is below the start of the log at {base}")]
     Compacted {
         /// The index given.
@@ -208,9 +208,9 @@ pub enum Rejection {
     /// A batch must fit in a segment.
     #[error("batch needs {bytes} bytes, a segment takes {max}")]
     TooLarge {
-        /// What the batch needs on disk.
+        /// The bytes that the batch needs on disk.
         bytes: u64,
-        /// What a segment takes.
+        /// The bytes that fit in a segment.
         max: u64,
     },
 }
@@ -219,33 +219,33 @@ pub enum Rejection {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The first entry asked for has been dropped.
+    /// The first requested entry has been dropped.
     #[error("entries up to {base} were compacted")]
     Compacted {
         /// The point the log starts after.
         base: u64,
     },
-    /// The log does not reach that far.
+    /// The requested range reaches beyond the end of the log.
     #[error("the log ends at {last}")]
     Beyond {
         /// The last index.
         last: u64,
     },
-    /// The disk failed to read; it may succeed later.
+    /// The disk failed to read. A later attempt may succeed.
     #[error("cannot read segment {segment}")]
     Io {
         /// The segment.
         segment: u64,
-        /// What the disk said.
+        /// The error of the disk.
         #[source]
         source: io::Error,
     },
-    /// An entry is not what was written. The member must stop serving from this disk.
+    /// An entry differs from what was written. The member must stop serving from this disk.
     #[error("entry {index} is corrupt at segment {segment}, offset {offset}")]
     Corrupt {
         /// The segment.
         segment: u64,
-        /// Where in the segment.
+        /// The offset of the entry in the segment.
         offset: u64,
         /// The entry's index.
         index: u64,

@@ -1,10 +1,9 @@
-//! Is there still room to grow?
+//! Decides from the free disk space whether the state may grow.
 //!
-//! Growth ends before the reserve is touched: while less than a further segment fits beside it. It
-//! goes on when two segments fit, so that a disk that hovers around the limit does not change its
-//! answer at every look.
+//! Growth stops before the log needs the reserve: as soon as less than one further segment fits beside it. Growth
+//! resumes when two segments fit, so that a disk near the limit does not change the answer at every look.
 
-/// Tells from the free space whether the state may grow.
+/// Decides from the free space whether the state may grow.
 #[derive(Debug, Clone, Copy)]
 pub struct Gauge {
     segment_bytes: u64,
@@ -14,23 +13,23 @@ pub struct Gauge {
     refused: bool,
 }
 
-/// What is known of a disk at one moment.
+/// The free space of a disk at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Free {
     /// Bytes that can still be allocated.
     pub bytes: u64,
-    /// Whether the reserve is held, besides them.
+    /// Whether the reserve is held in addition to the free bytes.
     pub reserve_held: bool,
 }
 
 impl Gauge {
-    /// A gauge for a log of segments of this size with a reserve of that size.
+    /// A gauge for a log with segments and a reserve of these sizes.
     pub fn new(segment_bytes: u32, reserve_bytes: u64) -> Self {
         let segment_bytes = u64::from(segment_bytes);
         Self { segment_bytes, reserve_bytes, short: false, refused: false }
     }
 
-    /// A write found no space. Until the reserve is held again, there is none.
+    /// Records that a write found no space. The disk counts as short of space until the reserve is held again.
     pub fn refuse(&mut self) {
         self.refused = true;
     }

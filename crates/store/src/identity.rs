@@ -1,8 +1,8 @@
-//! Whose data is this?
+//! Reads and writes the identity of a data directory.
 //!
-//! `identity.toml` names the cluster and the member that a data directory belongs to. It is read
-//! before anything else and refused if it is not understood: a directory of another cluster, or of
-//! a later version, must not be touched.
+//! `identity.toml` names the cluster and the member that a data directory belongs to. The member reads it before
+//! anything else and refuses the directory if it does not understand the file: it must not touch a directory of another
+//! cluster or of a later version.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::disk::{Disk, replace};
 const NAME: &str = "identity.toml";
 const FORMAT: u64 = 1;
 
-/// Our own file is a few lines; anything longer is not ours.
+/// Our own file has a few lines; anything longer is not ours.
 const BYTES_MAX: u64 = 4096;
 
 /// A cluster id is a hash in text; this leaves room for a longer one.
@@ -22,14 +22,13 @@ const CLUSTER_BYTES_MAX: usize = 128;
 pub struct Identity {
     /// The cluster, once the member belongs to one: letters, digits, `-` and `_`.
     pub cluster: Option<String>,
-    /// The member, drawn at its first start and never used again by another.
+    /// The member's id, drawn at its first start and never used by another member.
     pub member: u64,
     /// How many times the member has been started.
     pub starts: u64,
     /// How many times the cluster has been restored from a backup.
     pub epoch: u64,
-    /// Which of all clusters that were ever restored at that epoch: drawn by the restore, 0 for a
-    /// cluster that was founded.
+    /// Distinguishes the clusters restored at that epoch: the restore draws it; 0 for a cluster that was founded.
     pub incarnation: u64,
 }
 
@@ -40,41 +39,41 @@ pub enum IdentityError {
     /// The disk failed.
     #[error("cannot {doing} `identity.toml`")]
     Io {
-        /// What was being done.
+        /// The operation that failed, for the message.
         doing: &'static str,
-        /// What the disk said.
+        /// The error of the disk.
         #[source]
         source: io::Error,
     },
-    /// A line is not what this program writes.
+    /// A line that this program does not write.
     #[error("`identity.toml` line {line}: {problem}")]
     Malformed {
-        /// The line, from 1; the one after the last if something is missing.
+        /// The number of the line, from 1; the one after the last if a line is missing.
         line: usize,
-        /// What is wrong with it.
+        /// The problem with the line.
         problem: &'static str,
     },
-    /// A later version wrote it.
+    /// A later version wrote the file.
     #[error("data directory has format {found}, this program knows format {FORMAT}")]
     Format {
-        /// The version it names.
+        /// The version that the file names.
         found: u64,
     },
     /// The directory belongs to another cluster.
     #[error("data directory belongs to cluster `{found}`, not `{expected}`")]
     OtherCluster {
-        /// The cluster it belongs to.
+        /// The cluster that the directory belongs to.
         found: String,
-        /// The cluster it was opened for.
+        /// The cluster that it was opened for.
         expected: String,
     },
-    /// The cluster id has characters or a length that it must not have.
+    /// The cluster id has an invalid character or length.
     #[error("cluster id `{0}` is not made of letters, digits, `-` and `_`")]
     ClusterId(String),
 }
 
 impl Identity {
-    /// Reads the identity; nothing if the directory is new.
+    /// Reads the identity; `None` if the directory is new.
     pub fn read(disk: &dyn Disk) -> Result<Option<Self>, IdentityError> {
         let io = |source| IdentityError::Io { doing: "read", source };
         let file = match disk.open(NAME) {
@@ -92,7 +91,7 @@ impl Identity {
         parse(str::from_utf8(&bytes).map_err(|_| not_text)?).map(Some)
     }
 
-    /// Replaces the identity. A crash leaves the old one or this one.
+    /// Replaces the identity. A crash leaves the old one or the new one.
     pub fn write(&self, disk: &dyn Disk) -> Result<(), IdentityError> {
         if let Some(cluster) = self.cluster.as_ref().filter(|cluster| !is_cluster_id(cluster)) {
             return Err(IdentityError::ClusterId(cluster.clone()));
@@ -101,7 +100,7 @@ impl Identity {
             .map_err(|source| IdentityError::Io { doing: "write", source })
     }
 
-    /// Refuses the directory if it belongs to a cluster other than this one.
+    /// Refuses the directory if it belongs to another cluster.
     pub fn check_cluster(&self, expected: &str) -> Result<(), IdentityError> {
         match &self.cluster {
             Some(found) if found != expected => {
@@ -150,7 +149,7 @@ fn parse(text: &str) -> Result<Identity, IdentityError> {
         match key {
             "format" => {
                 let found = number()?;
-                // Say this before any other complaint: later versions may have other lines.
+                // Check the version before anything else: later versions may have other lines.
                 if found != FORMAT {
                     return Err(IdentityError::Format { found });
                 }

@@ -1,9 +1,9 @@
-//! How does one member keep what it must not forget?
+//! Keeps the durable data of one member on its disk: log, snapshots and identity.
 //!
-//! A member of the cluster promises others that an entry, a vote or a term will not be lost. This
-//! crate keeps those promises on one disk: [`Log`] holds entries and hard state, [`Snapshots`] the
-//! whole state at a point, [`Reserve`] some space for the day the disk is full, and [`DataDir`] the
-//! directory they live in. It knows bytes, checksums and syncs; what the bytes mean is for others.
+//! A member of the cluster promises others that it will not lose an entry, a vote or a term. This crate keeps those
+//! promises on one disk: [`Log`] holds entries and hard state, [`Snapshots`] the whole state at a point, [`Reserve`]
+//! some space for a full disk, and [`DataDir`] the directory that contains them. The crate knows bytes, checksums and
+//! syncs; the crates above give the bytes their meaning.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -17,7 +17,7 @@
 //! let entries = [Entry { index: 1, term: 1, kind: 0, payload: "hello".into() }];
 //! let hard_state = Some(HardState { term: 1, vote: Some(3), commit: 0 });
 //! log.write(&Batch { entries: &entries, hard_state, ..Batch::default() })?;
-//! log.sync()?; // From here on, and not before, others may be told.
+//! log.sync()?; // Only from here on may the member acknowledge the batch.
 //! # Ok(())
 //! # }
 //! ```
@@ -26,9 +26,9 @@
 //! [`Batch`] with `snapshot` and [`Log::sync`], then [`Log::compact_to`]. A crash between any two
 //! leaves a log that some durable snapshot continues into.
 //!
-//! Nothing here reads a clock or draws a random number, except that the real disk reports how long
-//! a sync took. There is no thread: work that may be slow is handed out ([`SyncJob`],
-//! [`Preparation`]) for the caller to run where it likes.
+//! Nothing here reads a clock or draws a random number, except that the real disk reports how long a sync took. The
+//! crate starts no thread: it hands out slow work ([`SyncJob`], [`Preparation`]) for the caller to run on a thread of
+//! its choice.
 
 #[macro_use]
 mod plant;
@@ -57,7 +57,7 @@ pub use log::{
 };
 #[cfg(mutants)]
 pub mod mutants {
-    //! Planted bugs, to show that the checks would find them.
+    //! Planted bugs, which show that the checks would find them.
     pub use crate::plant::{ALL, IN_TESTS, select};
 }
 pub use real::RealDisk;

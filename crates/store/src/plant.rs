@@ -1,7 +1,7 @@
-//! Lists the bugs that can be planted, to show that the checks find them.
+//! Lists the bugs that a test can plant to show that the checks find them.
 //!
-//! Only a build with `--cfg mutants` contains them; one is chosen at run time. In every other build
-//! `mutant!` is the constant `false`.
+//! Only a build with `--cfg mutants` contains them; the test selects one at run time. In every other build `mutant!` is
+//! the constant `false`.
 
 #[cfg(mutants)]
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[cfg(mutants)]
 static CHOSEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Name and the invariants that may catch each planted bug, by number from 1.
+/// The name of each planted bug and the invariants that may catch it, by number from 1.
 #[cfg(mutants)]
 pub const ALL: &[(&str, &[&str])] = &[("log_truncated_in_the_middle", &["S8"])];
 
-/// Name of each planted bug that the tests of this crate catch and clusters need not, numbered after
-/// those of [`ALL`]. `tests/planted.rs` names the check that catches each.
+/// The name of each planted bug that the tests of this crate must catch and cluster runs need not. They are numbered
+/// after those of [`ALL`]. `tests/planted.rs` names the check that catches each.
 #[cfg(mutants)]
 pub const IN_TESTS: &[&str] = &[
     "cut_batch_not_said",
@@ -26,13 +26,13 @@ pub const IN_TESTS: &[&str] = &[
     "resumed_part_not_rewritten",
 ];
 
-/// Chooses a planted bug by number; 0 for none.
+/// Selects a planted bug by number; 0 selects none.
 #[cfg(mutants)]
 pub fn select(number: usize) {
     CHOSEN.store(number, Ordering::Relaxed);
 }
 
-/// Whether the planted bug of this name is chosen.
+/// Whether the planted bug with this name is selected.
 #[cfg(mutants)]
 pub(crate) fn chosen(name: &str) -> bool {
     let number = CHOSEN.load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ pub(crate) fn chosen(name: &str) -> bool {
     number > 0 && names.nth(number - 1) == Some(name)
 }
 
-/// Whether the planted bug of this name is chosen; `false` in every ordinary build.
+/// Whether the planted bug with this name is selected; `false` in every ordinary build.
 macro_rules! mutant {
     ($name:literal) => {{
         #[cfg(mutants)]

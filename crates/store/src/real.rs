@@ -1,4 +1,4 @@
-//! How does the store reach the disk of this machine?
+//! Implements [`Disk`] with the files of this machine.
 
 use std::{
     fs,
@@ -45,7 +45,7 @@ impl Disk for RealDisk {
         let mut names = Vec::new();
         for found in fs::read_dir(self.path(dir))? {
             let found = found?;
-            // A name that is not UTF-8 is not one of ours; neither is a directory.
+            // A name that is not UTF-8 is not one of ours, and neither is a directory.
             if let (Ok(name), false) =
                 (found.file_name().into_string(), found.file_type()?.is_dir())
             {
@@ -99,8 +99,8 @@ impl File for RealFile {
     }
 
     fn fill_with_zeros(&self, size: u64) -> io::Result<()> {
-        // Ask for the whole range first: a full disk then says so before anything is written, and
-        // the blocks lie together. Some file systems cannot; the zeros below are what counts.
+        // Allocate the whole range first: a full disk then fails before anything is written, and the blocks lie
+        // together. Some file systems cannot allocate; the zeros below suffice.
         match fallocate(&self.0, FallocateFlags::empty(), 0, size) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
             Err(error) => return Err(error.into()),

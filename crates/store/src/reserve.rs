@@ -1,8 +1,8 @@
-//! What is left to write with when the disk is full?
+//! Holds disk space in reserve for the time when the disk is full.
 //!
-//! A file of zeros holds space that nobody else can take. When the disk is full it is given back, so
-//! that the log can still make the segment in which leases are renewed, locks released and old
-//! entries dropped, while requests that make the state grow are refused.
+//! A file of zeros holds space that no other process can take. When the disk is full, the member gives the space back.
+//! The log can then still create the segment in which leases are renewed, locks released and old entries dropped, while
+//! the member refuses requests that make the state grow.
 
 use std::{
     io::{self, ErrorKind},
@@ -11,11 +11,11 @@ use std::{
 
 use crate::disk::{Disk, is_full};
 
-/// The space held unless told otherwise: one segment of the default size.
+/// The default size of the reserve: one segment of the default size.
 pub const RESERVE_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 
-/// The reserve is taken again only when this many times its size is free, so that a disk that
-/// hovers around full does not have it taken and given back at every turn.
+/// The member takes the reserve again only when this many times its size is free, so that a disk near full does not
+/// have it taken and given back again and again.
 const FREE_BEFORE_RESTORE: u64 = 2;
 
 const NAME: &str = "reserve";
@@ -30,7 +30,7 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Looks whether the reserve of this size is there; one of another size is given back.
+    /// Checks whether the reserve exists with this size; gives back one of another size.
     pub fn open(disk: Arc<dyn Disk>, bytes: u64) -> io::Result<Self> {
         remove(&*disk, TEMPORARY)?;
         let held = match disk.open(NAME) {
@@ -49,7 +49,7 @@ impl Reserve {
         self.held
     }
 
-    /// The space held, or to be held.
+    /// The size of the reserve, held or not.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -61,12 +61,12 @@ impl Reserve {
         self.disk.sync_dir("")
     }
 
-    /// Whether it is not held and could be, with so many bytes free.
+    /// Whether the reserve is not held and could be, given this many free bytes.
     pub fn is_due(&self, free_bytes: u64) -> bool {
         !self.held && free_bytes >= self.bytes.saturating_mul(FREE_BEFORE_RESTORE)
     }
 
-    /// Takes the space if there is room for it, and tells whether it is held.
+    /// Takes the space if there is room for it, and returns whether it is held.
     pub fn restore(&mut self) -> io::Result<bool> {
         if self.held || !self.is_due(self.disk.free_bytes()?) {
             return Ok(self.held);

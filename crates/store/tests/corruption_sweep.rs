@@ -1,8 +1,8 @@
-//! Is damage to what was durable always seen, and never mistaken for a torn tail?
+//! Tests that recovery always detects damage to durable data and never mistakes it for a torn tail.
 //!
-//! Every byte of a log, then every sector and every segment, is damaged in turn. Opening must say
-//! that the log is corrupt, or find exactly what was there: then the byte lay in padding that means
-//! nothing. A wrong entry or a shorter log would be a promise broken.
+//! The tests damage every byte of a log in turn, then every sector and every segment. Opening must report that the log
+//! is corrupt, or find exactly what was there: then the byte lay in padding without meaning. A wrong entry or a shorter
+//! log would break a promise.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -27,7 +27,7 @@ fn segments(disk: &SimDisk) -> Vec<String> {
     disk.files().into_iter().filter(|name| name.ends_with(".seg")).collect()
 }
 
-/// Where the bytes of a segment that mean something end.
+/// The offset at which the meaningful bytes of a segment end.
 fn meaning_ends(disk: &SimDisk, name: &str, marked: Position) -> u64 {
     if *name == format!("log/{:016x}.seg", marked.segment) {
         return u64::from(marked.offset);
@@ -91,7 +91,7 @@ fn a_sector_that_is_lost_or_written_to_the_wrong_place_is_refused() {
                     }
                     let damaged = disk.fork(rng.next());
                     damaged.open(name).unwrap().write_at(start as u64, sector).unwrap();
-                    // The last sector that means something also holds the mark after it.
+                    // The last meaningful sector also holds the mark after it.
                     let meant = (end as usize).saturating_sub(start).min(SECTOR_BYTES);
                     let matters = sector[..meant] != old[..meant];
                     let what = format!("seed {seed}, {name}, sector at {start}");
@@ -119,7 +119,7 @@ fn a_segment_that_is_missing_cut_copied_or_misnamed_is_refused() {
     };
     for (at, name) in names.iter().enumerate() {
         let found = damage(&|disk| disk.erase(name));
-        // Without its first segment the log lacks entries; without its last, what a seal promised.
+        // Without its first segment the log lacks entries; without a later one it lacks the segment that a seal names.
         let expected = if at == 0 { Damage::Gap } else { Damage::Missing };
         assert_eq!(found, expected, "without segment {at}");
 

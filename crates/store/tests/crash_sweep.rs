@@ -1,8 +1,8 @@
-//! Does everything promised survive a crash at every point, and nothing else appear?
+//! Tests that everything promised survives a crash at every point, and that nothing else appears.
 //!
-//! A random run is repeated once for each of its disk operations, with the power cut during that
-//! operation. Each time the process restarts in several ways, recovers, and is compared with the
-//! model; and each recovery is itself cut at every one of its operations.
+//! The test repeats a random run once for each of its disk operations and cuts the power during that operation. Each
+//! time the process restarts in several ways, recovers, and is compared with the model. The test also cuts each
+//! recovery at every one of its operations.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -40,7 +40,7 @@ impl Tally {
     }
 }
 
-/// Recovers and tells which state of the run was found: one no older than what was promised.
+/// Recovers and returns the state of the run that was found: one no older than what was promised.
 fn recover(disk: &SimDisk, run: &Run, tally: &mut Tally) -> State {
     let (log, recovered) = open(disk).unwrap_or_else(|error| panic!("cannot open: {error:?}"));
     let found = State::of(&log);
@@ -61,7 +61,7 @@ fn recover(disk: &SimDisk, run: &Run, tally: &mut Tally) -> State {
     found
 }
 
-/// What was recovered lasts, is found again unchanged, and can be continued.
+/// Checks that the recovered state lasts, is found again unchanged, and can be continued.
 fn check_after(disk: &SimDisk, found: State, rng: &mut Rng) {
     disk.restart(Restart::PowerLostAll);
     let (mut log, recovered) = open(disk).expect("a recovered log opens");
@@ -91,7 +91,7 @@ fn check_crash(crashed: &SimDisk, run: &Run, seed: u64, tally: &mut Tally) {
         let recovery = disk.operations() - before;
         check_after(&disk, found, &mut rng);
         tally.add_faults(&disk);
-        // The recovery itself may be cut short.
+        // Also cut the power during the recovery itself.
         for point in 0..recovery {
             let disk = restarted.fork(rng.next());
             disk.power_off_after(Some(point));

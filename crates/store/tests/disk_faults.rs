@@ -1,5 +1,4 @@
-//! Checks what the log does when the disk fails in each of its ways: it never returns wrong data, and says what is
-//! missing.
+//! Tests the log under each kind of disk failure: it never returns wrong data, and reports what is missing.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -207,7 +206,7 @@ fn a_sync_that_lies_loses_its_batches_and_nothing_earlier() {
         let all = disk.fork(seed);
         all.restart(Restart::PowerLostAll);
         let (log, recovered) = open(&all).unwrap();
-        // The control: no store can notice this. Other members remember what this one acknowledged.
+        // The control: no store can notice this. Only other members remember what this one acknowledged.
         assert_eq!((State::of(&log), recovered.cut), (honest.clone(), None));
         disk.restart(Restart::PowerLostSome);
         let (log, recovered) = open(&disk).unwrap();

@@ -1,4 +1,4 @@
-//! Does a full or failing disk leave a log that tells the truth?
+//! Tests that a full or failing disk leaves a log that reports its state correctly.
 
 mod support;
 
@@ -98,7 +98,7 @@ fn a_batch_refused_for_lack_of_space_never_appears_and_the_next_one_does() {
     assert!(refused > 100);
 }
 
-/// Every call to a log that has met a failure is refused.
+/// Asserts that a log that has met a failure refuses every call.
 fn assert_stopped(log: &mut Log) {
     assert!(matches!(append(log, 1), Err(WriteError::Fatal(Fatal::Stopped))));
     assert!(matches!(log.sync(), Err(Fatal::Stopped)));

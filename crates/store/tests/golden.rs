@@ -1,7 +1,7 @@
-//! Do bytes written by every released version still read?
+//! Tests that this version still reads the bytes written by every released version.
 //!
-//! The files under `golden/` were written by the version they are named after and never change. A
-//! new format adds files beside them; `TENURE_WRITE_GOLDEN=1` writes those that are missing.
+//! The version that a file under `golden/` is named after wrote that file, and the file never changes. A new format
+//! adds files beside them; `TENURE_WRITE_GOLDEN=1` writes those that are missing.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn golden(name: &str, written_now: &[u8]) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"))
 }
 
-/// One record of every kind that a single segment can hold.
+/// Writes one record of every kind that a single segment can hold.
 fn write_log(disk: &SimDisk) -> State {
     let (mut log, _) = Log::open(Arc::new(disk.clone()), options()).unwrap();
     let entry = |index, term, kind, payload: &'static str| Entry {

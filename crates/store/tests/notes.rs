@@ -1,4 +1,4 @@
-//! Checks that notes outlive restarts, and the segments that they were written to.
+//! Tests that notes outlive restarts and the segments that they were written to.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Shows that each bug planted in the store is caught by the check that it was planted for.
+//! Tests that the check meant for each bug planted in the store catches it.
 //!
 //! Only a build with `--cfg mutants` contains them:
 //! `RUSTFLAGS='--cfg mutants' cargo test -p tenure-store --test planted --target-dir target/mutants`.
@@ -84,7 +84,7 @@ const CAUGHT_BY: &[(&str, &[(&str, fn())])] = &[
     ("log_truncated_in_the_middle", &[("random_programs", random_programs)]),
 ];
 
-// One test, because the chosen bug belongs to the whole process.
+// One test, because the selected bug applies to the whole process.
 #[test]
 fn every_planted_bug_is_caught() {
     let names: Vec<&str> =

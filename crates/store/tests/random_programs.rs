@@ -1,5 +1,5 @@
-//! Checks that no random program of writes, syncs, roll-overs, compactions, crashes and disk faults ever reads
-//! what was not written, or loses what was durable without a word.
+//! Tests that no random program of writes, syncs, roll-overs, compactions, crashes and disk faults ever reads what was
+//! not written, or loses durable data silently.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use support::program::{CLASSES, Class, Tally, run_program};
 use tenure_store::sim::Fault;
 
-/// Programs of each class.
+/// The number of programs of each class.
 const PROGRAMS: u64 = 1500;
 
 #[test]

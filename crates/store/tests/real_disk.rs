@@ -1,4 +1,4 @@
-//! Does the same log work on the disk of this machine, and with its slow work on other threads?
+//! Tests the log on the disk of this machine, with its slow work on other threads.
 
 mod support;
 
@@ -45,7 +45,7 @@ fn syncs_and_preparations_run_on_other_threads_while_the_log_is_written() {
             log.adopt(prepared).unwrap();
         }
         if index == 100 {
-            // One that comes after its segment was made by the log itself is put away.
+            // The log removes a prepared segment that arrives after it has created that segment itself.
             let stale = late.take().unwrap();
             log.adopt(stale.run().unwrap()).unwrap();
         }
@@ -68,7 +68,7 @@ fn a_whole_data_directory_is_used_closed_and_used_again() {
         let disk = data.disk();
         let known = Identity::read(&*disk).unwrap();
         assert_eq!(known.is_some(), start > 1);
-        // The identity is written once the log exists, and from then on the log must exist.
+        // The identity is written once the log exists. From then on the log must exist.
         let presence = if known.is_some() { Presence::MustExist } else { Presence::MayBeNew };
         let opened = Log::open(disk.clone(), tenure_store::Options { presence, ..options() });
         let (mut log, recovered) = opened.unwrap();

@@ -1,4 +1,4 @@
-//! Checks that snapshots are whole, found, kept, and received in pieces.
+//! Tests that snapshots are whole, found, kept, and received in pieces.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -30,7 +30,7 @@ fn read(snapshots: &Snapshots, id: SnapshotId) -> Result<Vec<u8>, SnapshotError>
     Ok(data)
 }
 
-/// A sender's snapshot of several chunks.
+/// A sender's snapshot with several chunks.
 fn large(disk: &SimDisk) -> (Vec<u8>, RawSnapshot) {
     let snapshots = snapshots(disk);
     let mut rng = Rng::new(9);
@@ -150,7 +150,7 @@ fn a_stream_that_breaks_and_a_process_that_dies_go_on_where_they_were() {
             assert_eq!(done, id);
             break;
         }
-        // Only a power loss can take away what was received.
+        // Only a power loss can remove what was received.
         disk.restart([Restart::ProcessKilled, Restart::PowerLostSome][rng.below(2) as usize]);
         assert_eq!(snapshots(&disk).latest().unwrap(), None, "half a snapshot is none");
     }
@@ -161,7 +161,7 @@ fn a_stream_that_breaks_and_a_process_that_dies_go_on_where_they_were() {
     assert_eq!(read(&snapshots(&disk), id).unwrap(), data);
 }
 
-/// Receives until it is complete, or until the stream breaks.
+/// Receives until the snapshot is complete or the stream breaks.
 fn feed(mut receiver: SnapshotReceiver, raw: &RawSnapshot, rng: &mut Rng) -> Option<SnapshotId> {
     while receiver.have() < raw.id().bytes {
         if rng.below(8) == 0 {

@@ -37,7 +37,7 @@ const GAP_US: u64 = 5_000_000;
 /// What the connection that carries a join proves of its other end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PeerName {
-    /// Nothing: it is not encrypted.
+    /// The connection proves nothing: it is not encrypted.
     Plain,
     /// Its certificate, signed by the members' authority, is for these names.
     Certified(Vec<String>),
@@ -220,7 +220,7 @@ impl Node {
         Some(current)
     }
 
-    /// The replica tells what became of the card.
+    /// Takes the replica's result for the card.
     pub(crate) fn join_written(&mut self, ticket: Ticket, fate: Fate) {
         let Some(current) = self.take_join(ticket) else { return };
         let why = match fate {
@@ -235,7 +235,7 @@ impl Node {
         self.answer_join(current.join, Control::Refused(why));
     }
 
-    /// The replica tells what became of the change of members.
+    /// Takes the replica's result for the change of members.
     pub(crate) fn join_changed(&mut self, ticket: Ticket, result: Result<(), Why>) {
         let Some(current) = self.take_join(ticket) else { return };
         let id = current.card.id;
@@ -255,8 +255,8 @@ impl Node {
         }
     }
 
-    /// Takes a card out of the directory whose member was not added. It stays if this member does not lead any
-    /// more; the next attempt of the joiner writes it again.
+    /// Removes the card of a member that was not added. The card stays if this member no longer leads; the next attempt
+    /// of the joiner writes it again.
     fn remove_card(&mut self, id: MemberId) {
         let key = directory::key(id);
         let command = Command::Delete { key: &key, expect: Expect::Any, guard: None };
@@ -287,7 +287,7 @@ impl Node {
         let (machine, members) = (self.replica.machine(), self.replica.members());
         let mut known = directory::read(machine);
         known.retain(|id, _| members.contains(*id));
-        // The leader's own card may not be in the directory yet, and the joiner must know whom to hear.
+        // The leader's own card may not be in the directory yet, and the joiner must know it to accept its messages.
         known.insert(identity.card.id, identity.card.names.clone());
         let book = known.into_iter().map(|(id, names)| Card { id, names });
         let (lineage, level) = (identity.lineage.clone(), machine.level());
@@ -299,7 +299,8 @@ impl Node {
         self.staged.push(Output::JoinAnswer { join, answer });
     }
 
-    /// The cluster has not agreed in time. The member may be added later nevertheless, and asks again.
+    /// Gives up a join on which the cluster has not agreed in time. The member may still be added later, and asks
+    /// again.
     pub(crate) fn join_due(&mut self, ticket: Ticket) {
         if let Some(current) = self.take_join(ticket) {
             let why = "the cluster has not agreed in time: try again";
@@ -324,7 +325,7 @@ fn may_change(id: MemberId, before: Option<&Names>, peer: &PeerName, absent_lear
     }
     match (peer, before) {
         (PeerName::Plain, _) => absent_learner,
-        // A member that an operator added by hand is called by its id until it tells its name.
+        // The name of a member that an operator added by hand is its id until it announces a name.
         (PeerName::Certified(_), Some(before)) if before.name == id.to_string() => absent_learner,
         (PeerName::Certified(_), Some(before)) => peer.proves(&before.name),
         (PeerName::Certified(_), None) => absent_learner,

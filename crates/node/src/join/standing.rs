@@ -1,4 +1,4 @@
-//! Keeps this member's card in the directory true, and notices that the member was removed.
+//! Keeps this member's card in the directory up to date, and detects that the member was removed.
 //!
 //! A member that starts at a new address, or with a new name or preference, announces its card over its link to the
 //! leader until the directory has it. The link is what proves that the card is the member's own. A member reaches
@@ -15,14 +15,14 @@ use crate::io::Output;
 use crate::node::{NO_CALLER, Node};
 use crate::peer::{PeerMessage, WITHIN_LEVEL};
 
-/// How often a member that is not in the directory as it is announces its card.
+/// The interval at which a member announces a card that differs from the directory.
 const ANNOUNCE_US: u64 = 500_000;
 /// How long a member hears of no leader before it asks whether it was removed: an election is over by then.
 const ALONE_US: u64 = 3_000_000;
 /// Between two such questions.
 const ASK_US: u64 = 1_000_000;
 
-/// When the member looks next, and whom it asked last.
+/// The times of the next checks, and the member that was asked last.
 #[derive(Default)]
 pub(crate) struct Standing {
     announce_us: u64,
@@ -32,12 +32,12 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// Another member has answered whether this one was removed.
+    /// Takes another member's answer to the question whether this one was removed.
     pub(crate) fn answered(&mut self, answer: &Control) {
         self.removed |= *answer == Control::Retired;
     }
 
-    /// Whether another member said so since the last time this was asked.
+    /// Whether another member has confirmed the removal since the last call.
     pub(crate) fn take_removed(&mut self) -> bool {
         std::mem::take(&mut self.removed)
     }
@@ -91,7 +91,7 @@ impl Node {
         self.check_card(*id, names, &directory::read(self.replica.machine())).err()
     }
 
-    /// Writes the card of a member that it has announced itself. One that cannot stand in the directory is left out.
+    /// Writes the card that a member has announced over its link. Ignores a card that is not valid in the directory.
     pub(crate) fn take_announcement(&mut self, from: MemberId, names: &Names) {
         let known = directory::read(self.replica.machine());
         let may = self.replica.status().serving && known.get(&from) != Some(names);

@@ -1,4 +1,4 @@
-//! Drives whole members in memory: joins, announcements, removals, and the snapshot that a joiner gets.
+//! Tests joins, announcements, removals, and the snapshot that a joiner gets, with whole members in memory.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -320,7 +320,7 @@ fn a_stranger_cannot_take_over_a_voters_address() {
     let before = cluster.names(2);
     let answer = cluster.join_plain(moved(2, "evil:1"));
     assert!(is_refused(&answer, "is in the cluster"), "{answer:?}");
-    // Also under a certificate of the members' authority, if it is for another name.
+    // A certificate of the members' authority for another name does not suffice either.
     let mut thief = moved(2, "evil:1");
     thief.names.name = "other".into();
     let leader = cluster.leader();

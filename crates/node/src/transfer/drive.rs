@@ -17,7 +17,7 @@ pub(crate) struct Transfers {
 }
 
 impl Node {
-    /// The replica wants a snapshot sent. A member of an older version is sent it over a connection of its own.
+    /// Sends a snapshot for the replica. A member of an older version gets it over a separate connection.
     pub(crate) fn send_snapshot(&mut self, to: MemberId, step: Step) {
         let mut actions = Vec::new();
         match self.links.get(&to) {
@@ -100,7 +100,7 @@ impl Node {
         self.act(actions);
     }
 
-    /// Ends what is over time, and everything that this member sends in a term in which it does not lead.
+    /// Ends transfers that have timed out, and every transfer of a term in which this member does not lead.
     pub(crate) fn turn_transfers(&mut self) {
         if self.transfers.outgoing.is_idle() {
             return;

@@ -10,7 +10,7 @@ use super::{Action, WINDOW_BYTES};
 /// How long the replica may take to install a snapshot before an offer of the same one counts as new.
 const INSTALL_US: u64 = 1_000_000;
 
-/// What the receiver knows of its replica.
+/// The state of the replica, as the receiver needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct View {
     /// The replica's term.
@@ -36,9 +36,9 @@ struct Receiving {
     step: Box<Step>,
     attempt: u64,
     phase: Phase,
-    /// Everything before this was handed to the disk.
+    /// The offset before which everything was handed to the disk.
     taken: u64,
-    /// Everything before this is written.
+    /// The offset before which everything is written.
     written: u64,
 }
 
@@ -49,7 +49,7 @@ enum Phase {
     Finishing,
 }
 
-/// An offer, as it came.
+/// An offer as received.
 struct Offer {
     from: MemberId,
     attempt: u64,
@@ -141,7 +141,7 @@ impl Incoming {
         out.push(Action::Open { number, id });
     }
 
-    /// A part counts only if it comes next: all others are doubled, or will be sent again.
+    /// Takes a chunk if it is the next one: any other is a duplicate, or will be sent again.
     fn chunk(
         &mut self,
         from: MemberId,
@@ -166,7 +166,7 @@ impl Incoming {
         out.push(Action::Write { number, id, offset, bytes });
     }
 
-    /// The disk has everything before `have`: after it was opened, and after every write.
+    /// Takes the disk's report, after the file was opened and after every write: everything before `have` is written.
     pub fn written(&mut self, number: u64, have: u64, out: &mut Vec<Action>) {
         let Some(current) = self.receiving.as_mut().filter(|it| it.number == number) else {
             return;
@@ -189,7 +189,7 @@ impl Incoming {
         }
     }
 
-    /// The disk cannot take it, or the whole cannot be used.
+    /// Ends the transfer: the disk cannot take it, or the whole snapshot cannot be used.
     pub fn failed(&mut self, number: u64, reason: Reason, out: &mut Vec<Action>) {
         if let Some(current) = self.receiving.take_if(|it| it.number == number) {
             let Receiving { from, attempt, id, .. } = current;
@@ -198,7 +198,7 @@ impl Incoming {
         }
     }
 
-    /// The whole was verified and handed to the replica.
+    /// Completes the transfer: the whole was verified and handed to the replica.
     pub fn received(&mut self, id: SnapshotId, now_us: u64, out: &mut Vec<Action>) {
         let finishing = |it: &mut Receiving| it.id == id && it.phase == Phase::Finishing;
         if let Some(current) = self.receiving.take_if(finishing) {
@@ -214,10 +214,10 @@ impl Incoming {
 }
 
 impl Receiving {
-    /// Tells the sender how much is written.
+    /// Sends the offset before which everything is written to the sender.
     fn tell(&self, out: &mut Vec<Action>) {
         let offset = match self.phase {
-            // It is told once the file is open.
+            // It is sent once the file is open.
             Phase::Opening => return,
             Phase::Taking => self.written,
             Phase::Finishing => self.id.bytes,

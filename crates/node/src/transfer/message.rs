@@ -11,11 +11,11 @@ pub(crate) const CHUNK: u8 = 0xc7;
 pub(crate) const DONE: u8 = 0xc8;
 pub(crate) const REFUSED: u8 = 0xc9;
 
-/// What the two ends of a transfer say.
+/// A message between the two ends of a transfer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Transfer {
-    /// The sender has this snapshot for the receiver. Repeated as a new attempt whenever the sender wants to know
-    /// where the receiver is.
+    /// The sender has this snapshot for the receiver. The sender repeats the offer as a new attempt whenever it needs
+    /// the receiver's offset.
     Offer {
         /// The sender's number for the attempt. Later ones are larger.
         attempt: u64,
@@ -37,7 +37,7 @@ pub enum Transfer {
     Chunk {
         /// The snapshot.
         id: SnapshotId,
-        /// Where the bytes belong.
+        /// The offset of the bytes.
         offset: u64,
         /// The bytes.
         bytes: Bytes,
@@ -63,7 +63,7 @@ pub enum Transfer {
 /// Why a receiver refuses a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Reason {
-    /// The sender does not lead any more.
+    /// The sender no longer leads.
     #[error("a newer leader is known")]
     Stale,
     /// Another snapshot is arriving.
@@ -75,7 +75,7 @@ pub enum Reason {
     /// The receiver's disk failed or is full.
     #[error("its disk cannot take it")]
     Disk,
-    /// The whole is not what its checksums promise.
+    /// The whole snapshot does not match its checksums.
     #[error("it is damaged")]
     Damaged,
     /// The state in it is of a level that the receiver does not know.
@@ -90,7 +90,7 @@ impl Transfer {
         Transfer::Chunk { id, offset, bytes, checksum }
     }
 
-    /// Whether bytes are those that the checksum was made from.
+    /// Whether the bytes match the checksum.
     pub(super) fn is_whole(bytes: &[u8], checksum: u64) -> bool {
         xxh3_64(bytes) == checksum
     }
@@ -137,7 +137,8 @@ impl Transfer {
             CHUNK => {
                 let offset = bytes.try_get_u64_le().ok()?;
                 let checksum = bytes.try_get_u64_le().ok()?;
-                // The length follows from the message, so a part of one must not pass for a shorter one.
+                // The length is not encoded, so the checksum must prevent a part of a chunk from passing for a shorter
+                // one.
                 let whole = Self::is_whole(&bytes, checksum);
                 return whole.then_some(Transfer::Chunk { id, offset, bytes, checksum });
             }

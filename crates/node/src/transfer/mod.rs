@@ -10,9 +10,9 @@
 //!                                     <-     Done, or Refused
 //! ```
 //!
-//! An offer is also how the two ends agree again where they are: the sender repeats it, as a new attempt, after a
-//! reconnect and when nothing has moved for a while. The receiver answers each with the offset that it has on its
-//! disk. So messages may be lost, doubled or reordered, and either end may restart.
+//! Offers also resynchronise the two ends: the sender repeats its offer, as a new attempt, after a reconnect and when
+//! nothing has moved for a while. The receiver answers each offer with the offset that it has on its disk. So messages
+//! may be lost, duplicated or reordered, and either end may restart.
 //!
 //! Every transfer ends in exactly one report to the sender's replica. A newer request for the same receiver takes
 //! the place of the older one, and the report is that of the newer.
@@ -62,7 +62,7 @@ pub enum Action {
         id: SnapshotId,
         /// The first byte.
         offset: u64,
-        /// How many bytes.
+        /// The number of bytes.
         len: u64,
     },
     /// Tell the replica how a transfer ended.
@@ -87,7 +87,7 @@ pub enum Action {
         number: u64,
         /// The snapshot.
         id: SnapshotId,
-        /// Where the bytes belong: after those that are there.
+        /// The offset of the bytes: after those already written.
         offset: u64,
         /// The bytes.
         bytes: Bytes,
@@ -120,7 +120,7 @@ pub enum Ending {
     /// This member's disk failed to read it.
     #[error("the snapshot cannot be read")]
     Unreadable,
-    /// The receiver was not heard of for too long.
+    /// The receiver has sent nothing for too long.
     #[error("the receiver does not answer")]
     Silent,
     /// The receiver answers, but the transfer does not move.
@@ -135,7 +135,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// What the replica is told.
+    /// The result for the replica.
     pub fn saved(self) -> Saved {
         match self {
             Ending::Arrived => Saved::Yes,
@@ -143,7 +143,7 @@ impl Ending {
         }
     }
 
-    /// Whether the snapshot on this member's disk is to be replaced by a new one.
+    /// Whether a new snapshot must replace the one on this member's disk.
     pub fn is_damage(self) -> bool {
         matches!(self, Ending::Damaged | Ending::Refused(Reason::Damaged))
     }
@@ -152,9 +152,9 @@ impl Ending {
 /// Why a part of a snapshot could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreadable {
-    /// The disk's bytes are not what was written, or the file is gone.
+    /// The bytes on the disk differ from what was written, or the file is gone.
     Damaged,
-    /// The disk failed for now.
+    /// The disk failed this time; a later read may succeed.
     Failed,
 }
 

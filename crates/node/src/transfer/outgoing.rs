@@ -32,9 +32,9 @@ struct Sending {
     phase: Phase,
     linked: bool,
     attempt: u64,
-    /// The receiver has everything before this.
+    /// The offset before which the receiver has everything.
     acked: u64,
-    /// Everything before this was read or is being read.
+    /// The offset before which everything was read or is being read.
     next: u64,
     reading: BTreeSet<u64>,
     heard_us: u64,
@@ -45,7 +45,7 @@ struct Sending {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// The snapshot is looked for.
+    /// The disk is looking for the snapshot.
     Finding,
     /// The receiver was asked where it is.
     Offered(SnapshotId),
@@ -90,7 +90,7 @@ impl Outgoing {
         out.push(Action::Find { to, point });
     }
 
-    /// The disk has looked for a snapshot.
+    /// Takes the disk's answer to [`Action::Find`].
     pub fn found(
         &mut self,
         to: MemberId,
@@ -112,7 +112,7 @@ impl Outgoing {
         }
     }
 
-    /// The disk has read a part, or could not.
+    /// Takes a part that the disk has read, or the reason why it could not.
     pub fn read(
         &mut self,
         to: MemberId,
@@ -163,7 +163,7 @@ impl Outgoing {
         }
     }
 
-    /// There is a new link to this member.
+    /// Resumes a transfer over a new link to this member.
     pub fn linked(&mut self, member: MemberId, now_us: u64, out: &mut Vec<Action>) {
         if let Some(sending) = self.sends.get_mut(&member) {
             sending.linked = true;
@@ -172,14 +172,14 @@ impl Outgoing {
         }
     }
 
-    /// There is no link to this member. The transfer goes on if there is one again in time.
+    /// Suspends a transfer whose link is gone. It continues if there is a new link in time.
     pub fn unlinked(&mut self, member: MemberId) {
         if let Some(sending) = self.sends.get_mut(&member) {
             sending.linked = false;
         }
     }
 
-    /// This member does not lead in the term of these transfers: ends those of other terms than `term`, or all.
+    /// Ends the transfers of other terms than `term`, or all: this member does not lead in their terms.
     pub fn end_others(&mut self, term: Option<u64>, out: &mut Vec<Action>) {
         let ended = |sending: &Sending| term != Some(sending.step.term);
         let others = self.sends.iter().filter(|(_, sending)| ended(sending));
@@ -189,7 +189,7 @@ impl Outgoing {
         }
     }
 
-    /// Does what is due.
+    /// Executes what is due.
     pub fn turn(&mut self, now_us: u64, out: &mut Vec<Action>) {
         let members: Vec<MemberId> = self.sends.keys().copied().collect();
         for to in members {
@@ -205,7 +205,7 @@ impl Outgoing {
         }
     }
 
-    /// When the next turn is due at the latest.
+    /// The latest time at which the next turn is due.
     pub fn wake_us(&self) -> u64 {
         let wake_us = |sending: &Sending| {
             let ends_us = (sending.heard_us.saturating_add(SILENCE_US))

@@ -1,4 +1,4 @@
-//! The rules of a transfer, one by one. `tests/transfer.rs` drives both ends from seeds.
+//! Tests the rules of a transfer one by one. `tests/transfer.rs` drives both ends from seeds.
 
 use bytes::Bytes;
 use tenure_raft::{Kind, MemberId, Membership, SnapshotHead, Step};
@@ -155,7 +155,7 @@ fn a_failure_is_told_with_its_reason() {
     assert_eq!(out, [refused(1, 1, id, Reason::Disk)]);
 }
 
-/// A sender of snapshot 9 to member 2 that was told where the receiver is.
+/// A sender of snapshot 9 to member 2 that got the receiver's offset.
 fn sender(offset: u64) -> (Outgoing, Vec<Action>) {
     let (mut outgoing, mut out, id) = (Outgoing::default(), Vec::new(), snapshot(9));
     outgoing.start(member(2), step(5, id), 0, &mut out);

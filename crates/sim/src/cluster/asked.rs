@@ -1,7 +1,7 @@
-//! Keeps what clients asked for, and compares it with what became of it: S7 and S13.
+//! Records what clients asked for, and compares it with the results: S7 and S13.
 //!
-//! Every command names the number of its ask as its principal. One ask may be submitted several times, by its client
-//! or on its way: then all submissions carry the same bytes.
+//! Every command names the number of its ask as its principal. The client, or a member on the way, may submit one ask
+//! several times: then all submissions carry the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(super) struct Asked {
 struct Ask {
     repeats: Repeats,
     submissions: usize,
-    /// Submissions that were not called undone.
+    /// Submissions that were not reported as having no effect.
     open: BTreeSet<u64>,
     applied: Vec<(u64, Outcome)>,
     /// Submissions that were open when it was first applied, and were not called undone since.
@@ -38,7 +38,7 @@ struct Ask {
 }
 
 impl Asked {
-    /// A client submits an ask.
+    /// Records that a client submits an ask.
     pub(super) fn submit(&mut self, ask: u64, submission: u64, repeats: Repeats) {
         let found = self.asks.entry(ask).or_insert_with(|| Ask {
             repeats,
@@ -78,7 +78,7 @@ impl Asked {
         Ok(())
     }
 
-    /// A client is told what became of an ask; says where it was applied.
+    /// Checks the result that a client gets for an ask, and returns the index at which it was applied.
     pub(super) fn answered(&self, ask: u64, outcome: &Outcome) -> Result<u64, Violation> {
         let found = self.asks.get(&ask);
         let applied = found.and_then(|ask| ask.applied.iter().find(|(_, told)| told == outcome));
@@ -88,7 +88,7 @@ impl Asked {
         })
     }
 
-    /// A client is told that a submission had no effect.
+    /// Records that a client is told that a submission had no effect.
     pub(super) fn undone(&mut self, ask: u64, submission: u64) -> Check {
         let Some(found) = self.asks.get_mut(&ask) else { return Ok(()) };
         found.open.remove(&submission);
@@ -102,12 +102,12 @@ impl Asked {
 /// Whether an outcome may follow the first one of the same request id.
 fn is_repetition(first: &Outcome, again: &Outcome) -> bool {
     match (&first.result, &again.result) {
-        // An ask is answered as it stands.
+        // A repeated ask is answered with its present state.
         (Ok(Answer::Acquired(one)), Ok(Answer::Acquired(two))) => one.place == two.place,
         (Ok(Answer::Queued(one)), Ok(Answer::Acquired(two))) => one.place == two.place,
         (Ok(Answer::Queued(one)), Ok(Answer::Queued(two))) => one.place == two.place,
         (Ok(Answer::Acquired(_) | Answer::Queued(_)), Ok(Answer::Ended)) => true,
-        // Its lease has ended, or it was given up.
+        // The lease of the ask has ended, or the ask was given up.
         (_, Err(_)) => true,
         (Err(_), Ok(_)) => false,
         (one, two) => one == two,

@@ -1,4 +1,4 @@
-//! Decides what clients do next: connect, ask, repeat, renew, give back, read.
+//! Decides what clients do next: connect, ask, repeat, renew, release, read.
 
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
@@ -18,7 +18,7 @@ use super::world::World;
 use super::{MS, S};
 use crate::invariant::Check;
 
-/// How long a client leaves its commands, at least.
+/// The least time that a client allows for its commands.
 const TRY_US: u64 = 500 * MS;
 
 impl World {
@@ -31,7 +31,7 @@ impl World {
             return Ok(());
         }
         if one.lease.is_some() && !one.is_valid(self.now_us) {
-            // Lost, for ever: whatever arrives later does not revive it.
+            // The lease is lost for ever: a later answer does not revive it.
             one.forget_lease();
             self.tally.count("lease_lost");
         }
@@ -57,7 +57,7 @@ impl World {
         Ok(())
     }
 
-    /// Gives up what was not answered in time, and the session with it at times.
+    /// Gives up requests that were not answered in time, and sometimes the session with them.
     fn give_up(&mut self, client: usize) {
         let now_us = self.now_us;
         let one = &mut self.clients[client];
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// Commands went without an answer: those with an id are sent again, most of them.
+    /// Handles commands without an answer: mostly sends those with a request id again.
     fn abandon(&mut self, client: usize, ops: Vec<Op>) {
         for op in ops {
             let again = op.repeats == Repeats::Recognised && self.rng.u8(0..4) > 0;
@@ -108,7 +108,7 @@ impl World {
         self.queue.push(self.now_us + late_us, Event::Said { stream, said });
     }
 
-    /// A member has ended: its clients notice sooner or later.
+    /// Ends the sessions at a member that has ended; each client notices sooner or later.
     pub(super) fn sessions_lost(&mut self, node: usize) {
         for client in 0..self.clients.len() {
             let session = self.clients[client].session.as_ref();
@@ -155,7 +155,7 @@ impl World {
         if session.mute {
             return;
         }
-        // A stream: what was said first arrives first.
+        // A session is a stream: messages arrive in the order in which they were sent.
         session.newest_said_us = session.newest_said_us.max(self.now_us + delay_us);
         let stream = session.stream;
         self.queue.push(session.newest_said_us, Event::Said { stream, said });
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// What the client wants now.
+    /// Adds what the client wants to do now.
     fn want(&mut self, client: usize, ops: &mut Vec<Op>) {
         let one = &self.clients[client];
         let local_us = one.local_us(self.now_us);
@@ -269,7 +269,7 @@ impl World {
         self.op(what, Command::Acquire(acquire), id, client)
     }
 
-    /// Gives a lock back. The work has stopped before.
+    /// Releases a lock. The client has stopped its work before.
     pub(super) fn release(&mut self, client: usize) {
         let one = &mut self.clients[client];
         let (Some(held), Some(lease)) = (one.hold.take(), one.lease) else { return };
@@ -290,7 +290,7 @@ impl World {
             _ => Id::None,
         };
         let value = self.numbers.to_string();
-        // Sometimes more than the log takes.
+        // Sometimes the value is larger than the log accepts.
         let large = self.rng.u8(0..100) == 0;
         let value = if large { value.repeat(1_000) } else { value };
         self.tally.count_by("too_large", u64::from(large));

@@ -9,29 +9,29 @@ use crate::invariant::Violation;
 /// Which seeds to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The first.
+    /// The first seed.
     pub from: u64,
-    /// How many.
+    /// The number of seeds.
     pub seeds: u64,
-    /// On how many threads.
+    /// The number of threads.
     pub threads: usize,
 }
 
-/// What was found.
+/// The results of a campaign.
 #[derive(Default)]
 pub struct Report {
-    /// How many seeds ran.
+    /// The number of seeds that ran.
     pub seeds: u64,
-    /// Simulated time of whole clusters.
+    /// The simulated time of all clusters together.
     pub sim_us: u64,
-    /// What happened.
+    /// The faults and events that occurred.
     pub tally: Tally,
     /// The failure with the smallest seed.
     pub failure: Option<(u64, Violation)>,
 }
 
 impl Report {
-    /// Simulated hours of whole clusters.
+    /// The simulated time of all clusters together, in hours.
     pub fn sim_hours(&self) -> f64 {
         self.sim_us as f64 / S as f64 / 3600.0
     }

@@ -1,4 +1,4 @@
-//! Plays clients: what they ask for, and when they believe that they hold a lock.
+//! Simulates clients: what they ask for, and when they believe that they hold a lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(super) const LOCKS: [&str; 3] = ["alpha", "beta", "gamma"];
 pub(super) struct Client {
     pub(super) rate_ppm: i64,
     pub(super) ttl_ms: u64,
-    /// It does nothing before this.
+    /// The time before which it does nothing.
     pub(super) asleep_until_us: u64,
     pub(super) session: Option<Session>,
     pub(super) lease: Option<Lease>,
@@ -30,9 +30,9 @@ pub(super) struct Client {
     /// The newest token of each lock that it has given back, as far as it knows.
     pub(super) released: [Option<Token>; LOCKS.len()],
     pub(super) attempts: BTreeMap<u64, Attempt>,
-    /// To be sent again.
+    /// Commands to be sent again.
     pub(super) again: Vec<Op>,
-    /// The ask of the lock or lease that it waits to hear of.
+    /// The ask for a lock or lease whose answer it waits for.
     pub(super) asking: Option<u64>,
     pub(super) renewing: Option<u64>,
     /// The read that it waits for, and until when.
@@ -40,24 +40,24 @@ pub(super) struct Client {
     pub(super) seq: u64,
     /// Numbers of requests of its lease that are not answered or given up.
     pub(super) open: BTreeSet<u64>,
-    /// The newest revision that it was told of.
+    /// The newest revision in the answers that it got.
     pub(super) revision: Revision,
-    /// Whether something was granted since everything healed.
+    /// Whether something was granted since the faults ended.
     served: bool,
 }
 
 /// A connection to one member.
 pub(super) struct Session {
     pub(super) stream: Stream,
-    /// What the member says does not arrive.
+    /// Whether messages of the member are lost.
     pub(super) deaf: bool,
-    /// What the client says does not arrive.
+    /// Whether messages of the client are lost.
     pub(super) mute: bool,
-    /// Mail that is on its way.
+    /// The number of messages on their way to the client.
     pub(super) mail: u32,
     pub(super) newest_us: u64,
     pub(super) newest_said_us: u64,
-    /// The newest revision told of each lease.
+    /// The newest revision that the client got for each lease.
     told: BTreeMap<Handle, Revision>,
 }
 
@@ -70,13 +70,13 @@ pub(super) struct Lease {
     pub(super) c0_us: u64,
 }
 
-/// A lock that it holds, as it believes.
+/// A lock that it believes it holds.
 #[derive(Clone, Copy)]
 pub(super) struct Held {
     pub(super) lock: usize,
     pub(super) token: Token,
     pub(super) revision: Revision,
-    /// By its own clock: when it must have stopped, for the ask's own limit.
+    /// The time at which it must have stopped because of the ask's own limit, by its own clock.
     until_us: u64,
     /// The session in which it hears of a loss.
     pub(super) hears: Option<SessionId>,
@@ -100,7 +100,7 @@ pub(super) struct Op {
     pub(super) request: Bytes,
     pub(super) repeats: Repeats,
     pub(super) seq: Option<u64>,
-    /// By the client's clock: when it was sent first.
+    /// The time at which it was first sent, by the client's clock.
     pub(super) first_us: Option<u64>,
 }
 
@@ -187,7 +187,7 @@ impl Client {
         self.seq = 0;
     }
 
-    /// An ask is over, whatever became of it.
+    /// Ends an ask, whatever its result.
     pub(super) fn close(&mut self, op: &Op) {
         self.asking.take_if(|ask| *ask == op.ask);
         self.renewing.take_if(|ask| *ask == op.ask);
@@ -205,7 +205,7 @@ impl Session {
 }
 
 impl World {
-    /// Mail reaches its client.
+    /// Delivers mail to its client.
     pub(super) fn client_hears(&mut self, stream: Stream, mail: Mail) -> Check {
         let asleep_us = self.clients[stream.client].asleep_until_us;
         let now_us = self.now_us;
@@ -253,7 +253,7 @@ impl World {
         Ok(())
     }
 
-    /// A command has no outcome: it is sent again if it may be, or given up.
+    /// Handles a command without an outcome: sends it again if that is allowed, or gives it up.
     fn hear_failure(&mut self, client: usize, op: Op) {
         let again = op.repeats == Repeats::Recognised && self.rng.u8(0..4) > 0;
         let one = &mut self.clients[client];
@@ -270,7 +270,7 @@ impl World {
         let one = &mut self.clients[client];
         one.revision = one.revision.max(outcome.revision);
         let asked = one.asking == Some(op.ask) || one.renewing == Some(op.ask);
-        // A place is asked for again in each session.
+        // A client asks for its place again in each session.
         let waits = one.waiting.as_ref().is_some_and(|waiting| waiting.op.ask == op.ask);
         one.close(&op);
         if !asked && !waits {
@@ -316,7 +316,7 @@ impl World {
         Ok(())
     }
 
-    /// A lock is granted, by an answer or by a notice.
+    /// Handles the grant of a lock, by an answer or by a notice.
     fn granted(&mut self, stream: Stream, op: &Op, grants: &Grants, revision: Revision) -> Check {
         let now_us = self.now_us;
         let one = &mut self.clients[stream.client];

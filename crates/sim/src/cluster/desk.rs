@@ -1,5 +1,5 @@
-//! Serves the sessions of one member: takes what clients say, hands answers and notices to the member's router, and
-//! checks N1, N2, N3 and N5 on the way.
+//! Serves the sessions of one member: takes the messages of clients, hands answers and notices to the member's router,
+//! and checks N1, N2, N3 and N5 on the way.
 //!
 //! The router runs on a thread of its own, so it has a schedule of its own: what the loop leaves for it waits in a
 //! queue, which is taken at later moments.
@@ -32,14 +32,14 @@ pub(super) struct Desk {
     router: Router,
     queue: VecDeque<Routed>,
     routing: bool,
-    /// The router's thread does not run before this.
+    /// The time before which the router's thread does not run.
     pub(super) stalled_until_us: u64,
-    /// What the router should know, kept a second time.
+    /// A second copy of what the router should know.
     sessions: BTreeMap<SessionId, (Stream, BTreeSet<Handle>)>,
     /// Batches that were submitted and not answered.
     pub(super) batches: BTreeMap<u64, Pending>,
     pub(super) reads: BTreeMap<u64, Reading>,
-    /// When admin requests must be answered.
+    /// The times by which admin requests must be answered.
     pub(super) admins: BTreeMap<u64, u64>,
 }
 
@@ -85,14 +85,14 @@ impl Desk {
 }
 
 impl World {
-    /// What a client said has reached its member.
+    /// Takes a message of a client at its member.
     pub(super) fn hear_client(&mut self, stream: Stream, said: Said) -> Check {
         let target = &self.nodes[stream.node];
         if target.boot != stream.boot || !target.is_up() {
             return Ok(());
         }
         if target.paused_until_us > self.now_us {
-            // The whole process stands still.
+            // The whole process is paused.
             self.queue.push(target.paused_until_us, Event::Said { stream, said });
             return Ok(());
         }
@@ -180,7 +180,7 @@ impl World {
         Ok(())
     }
 
-    /// N1, N3, S13: the node says what became of a batch.
+    /// N1, N3, S13: checks the results that the node returns for a batch.
     pub(super) fn answer(&mut self, node: usize, to: ReplyTo, outcomes: Outcomes) -> Check {
         let process = self.nodes[node].process.as_mut().expect("it has just turned");
         let (number, session) = match to {
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// The router's thread runs.
+    /// Runs the router's thread.
     pub(super) fn route(&mut self, node: usize, boot: u64) -> Check {
         if self.nodes[node].boot != boot || !self.nodes[node].is_up() {
             return Ok(());
@@ -312,7 +312,7 @@ impl World {
             Routed::Attach(stream, lease) => {
                 desk.router.attach(stream.id, lease);
                 if let Some((_, leases)) = desk.sessions.get_mut(&stream.id) {
-                    // A lease that has ended is told of no more.
+                    // A session gets no more notices of a lease that has ended.
                     leases.insert(lease);
                 }
                 // From here on it hears of what it holds, if it still does.
@@ -384,7 +384,7 @@ impl World {
         self.queue.push(session.newest_us, Event::Cut { stream });
     }
 
-    /// N5: when everything is told, no client waits for what was granted, or believes in what it lost.
+    /// N5: once every notice is delivered, no client waits for what was granted, or believes in what it lost.
     fn check_notices(&mut self, node: usize) -> Check {
         let boot = self.nodes[node].boot;
         let Some(process) = &self.nodes[node].process else { return Ok(()) };
@@ -460,7 +460,7 @@ fn lease_named(notice: &Notice) -> Handle {
 }
 
 impl super::client::Held {
-    /// The hold, as the machine knows it.
+    /// The hold in the machine's types.
     pub(super) fn hold(&self, lease: tenure_types::LeaseId) -> Hold<'static> {
         Hold { lease: LeaseRef::Id(lease), lock: LOCKS[self.lock], token: self.token }
     }

@@ -1,4 +1,4 @@
-//! Keeps what happens next, in order.
+//! Keeps the future events of the simulation in order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -14,15 +14,15 @@ pub(super) enum Event {
     Turn { node: usize, boot: u64 },
     /// A packet arrives.
     Arrive { from: usize, to: usize, packet: Packet },
-    /// The thread that syncs has told the disk to make the log durable, and the disk has.
+    /// The sync thread has told the disk to make the log durable, and the disk has done so.
     Sync { node: usize, boot: u64 },
-    /// The loop learns that it is.
+    /// The event loop learns that the log is durable.
     Synced { node: usize, boot: u64 },
     /// A thread makes the next segment of the log.
     Prepare { node: usize, boot: u64 },
     /// A snapshot is written.
     Save { node: usize, boot: u64 },
-    /// A member learns what became of a snapshot that it sent.
+    /// A member learns the result of sending a snapshot.
     Sent { node: usize, boot: u64, to: MemberId, saved: Saved },
     /// A member starts.
     Start { node: usize },
@@ -34,11 +34,11 @@ pub(super) enum Event {
     Unlinked { node: usize, boot: u64, member: MemberId, link: LinkId },
     /// A member's router takes what the loop has left for it.
     Route { node: usize, boot: u64 },
-    /// What a client said arrives.
+    /// A message of a client arrives.
     Said { stream: Stream, said: Said },
-    /// What a client is told arrives.
+    /// A message to a client arrives.
     Mail { stream: Stream, mail: Mail },
-    /// A client learns what became of its read.
+    /// A client learns the result of its read.
     Read { client: usize, read: u64 },
     /// A client learns that its session is gone.
     Cut { stream: Stream },
@@ -52,7 +52,7 @@ pub(super) enum Event {
     RollBack { node: usize },
 }
 
-/// Events in the order of their moments, and of their making at the same moment.
+/// Events in the order of their times; events of the same time in the order in which they were added.
 #[derive(Default)]
 pub(super) struct Queue {
     order: BinaryHeap<Reverse<(u64, u64)>>,

@@ -1,5 +1,4 @@
-//! Forges messages: from ids that are no members, from members that were removed, and with terms that
-//! cannot be. None of them may have any effect.
+//! Forges messages from unknown ids, from removed members, and with impossible terms. None of them may have any effect.
 
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;

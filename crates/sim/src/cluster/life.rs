@@ -1,4 +1,4 @@
-//! Starts a member, has its log written and synced, and ends it.
+//! Starts a member, writes and syncs its log, and ends it.
 
 use tenure_core::Machine;
 use tenure_node::Input;
@@ -26,7 +26,7 @@ impl World {
             ..Config::new(self.nodes[node].id)
         };
         let entropy = self.rng.u64(..);
-        // Whoever starts a member that joins names those it belongs to.
+        // The operator that starts a joining member names the members of its cluster.
         let given = self.members.all();
         if let Err(error) = self.nodes[node].start(config, given, entropy) {
             self.nodes[node].process = None;
@@ -53,7 +53,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends a member of an older build for good that was given a state of newer rules; tells whether it was.
+    /// Ends for good a member of an older build that got a state of newer rules. Returns whether that was the error.
     pub(super) fn outgrown(&mut self, node: usize, error: &anyhow::Error) -> bool {
         let error = error.downcast_ref::<tenure_raft::LoadError>();
         let outgrown = error.is_some_and(tenure_raft::LoadError::is_outgrown);
@@ -67,7 +67,7 @@ impl World {
         false
     }
 
-    /// Writes what a turn wants kept; tells whether the process goes on.
+    /// Writes what a turn wants persisted, and returns whether the process continues.
     pub(super) fn write(&mut self, node: usize, persist: &Persist) -> Result<bool, Violation> {
         let Some(process) = &mut self.nodes[node].process else { return Ok(false) };
         match process.pen.write(persist) {
@@ -115,7 +115,7 @@ impl World {
                 };
                 self.tally.count_by("slow_sync", u64::from(slow));
                 if stalled_us == 0 && delay_us == 0 {
-                    // In the loop, which waits.
+                    // Sync in the event loop, which waits.
                     self.sync(node, boot);
                     return self.synced(node, boot);
                 }
@@ -126,7 +126,7 @@ impl World {
         Ok(())
     }
 
-    /// The thread that syncs does its work, whatever the loop does meanwhile.
+    /// Runs the sync thread, whatever the event loop does meanwhile.
     pub(super) fn sync(&mut self, node: usize, boot: u64) {
         let target = &mut self.nodes[node];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else { return };
@@ -135,7 +135,7 @@ impl World {
         self.queue.push(at_us, Event::Synced { node, boot });
     }
 
-    /// The loop takes note of a sync, and begins the next.
+    /// Hands the result of a sync to the event loop, and begins the next sync.
     pub(super) fn synced(&mut self, node: usize, boot: u64) -> Check {
         let target = &mut self.nodes[node];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else {
@@ -179,7 +179,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends a process, to be started again soon.
+    /// Ends a process and schedules its restart.
     pub(super) fn crash(&mut self, node: usize, how: Restart) {
         self.say(|| format!("{node} crashes: {how:?}"));
         self.end(node, how);

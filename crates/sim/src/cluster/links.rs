@@ -1,4 +1,4 @@
-//! Connects members and breaks their connections: each pair has at most one connection, with a number of its own.
+//! Connects members and breaks their connections: each pair has at most one connection, with its own number.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) struct Links {
 #[derive(Clone, Copy, Default)]
 struct Pair {
     link: Option<u64>,
-    /// Messages find no room before this.
+    /// The time before which messages find no room.
     full_until_us: u64,
     dialling: bool,
 }
@@ -48,7 +48,7 @@ impl Links {
 }
 
 impl World {
-    /// Has a member look for connections to all others.
+    /// Makes a member dial all others.
     pub(super) fn dial_all(&mut self, node: usize) {
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             self.dial_later(node, other);
@@ -73,7 +73,7 @@ impl World {
             self.nodes[node].is_up() && self.nodes[node].paused_until_us <= self.now_us
         };
         if !self.nodes[one].is_up() || !self.nodes[other].is_up() {
-            // The one that starts dials.
+            // The member that starts will dial.
             return;
         }
         let cut = self.network.is_cut(one, other) || self.network.is_cut(other, one);
@@ -104,14 +104,14 @@ impl World {
         true
     }
 
-    /// A member has ended: all its connections are gone.
+    /// Breaks all connections of a member that has ended.
     pub(super) fn break_all(&mut self, node: usize) {
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             self.break_link(node, other);
         }
     }
 
-    /// After a cut: connections that carry nothing are given up after some seconds.
+    /// Schedules, after a cut, the time at which members give up connections that carry nothing.
     pub(super) fn watch_links(&mut self) {
         let links: Vec<_> =
             self.links.pairs.iter().filter_map(|(at, pair)| Some((*at, pair.link?))).collect();

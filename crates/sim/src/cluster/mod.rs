@@ -1,9 +1,9 @@
-//! Runs whole clusters while everything fails, and checks their promises.
+//! Runs whole clusters under all kinds of faults, and checks their promises.
 //!
-//! Three or five members, their disks, the network between them, their clocks and their clients run
-//! on one thread from one seed: the members are the code that ships, everything around them is
-//! simulated. Faults come at random; after every step the promises are checked against an oracle that
-//! applies each entry once. Then everything heals, and the cluster must work again.
+//! Three or five members, their disks, the network between them, their clocks and their clients run on one thread from
+//! one seed. The members are the code that ships; everything around them is simulated. Faults occur at random. After
+//! every step the checks compare the members with an oracle that applies each entry once. Then all faults end, and the
+//! cluster must work again.
 //!
 //! Start reading at [`World::run`].
 

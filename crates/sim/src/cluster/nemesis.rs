@@ -1,4 +1,4 @@
-//! Lets things go wrong at random, and heals some of them.
+//! Injects faults at random, and heals some of them.
 
 use fastrand::Rng;
 use tenure_node::{AdminId, Input, Principal};
@@ -11,13 +11,12 @@ use super::world::World;
 use super::{MS, S};
 use crate::invariant::Check;
 
-/// What may be asked for in one run. Not everything goes wrong in every run, so that each fault also
-/// meets calm surroundings.
+/// The kinds of faults in one run. No run has all of them, so that each fault also occurs in calm surroundings.
 pub(super) struct Nemesis {
     kinds: Vec<Kind>,
     pause_us: u64,
     pub(super) healed: bool,
-    /// Nothing else fails before this.
+    /// The time before which no other fault occurs.
     quiet_until_us: u64,
 }
 
@@ -88,7 +87,7 @@ impl Nemesis {
         Self { kinds, pause_us: rng.u64(200..3000) * MS, healed: false, quiet_until_us: 0 }
     }
 
-    /// Nothing else fails before this.
+    /// Sets a time before which no other fault occurs.
     pub(super) fn quiet_until(&mut self, at_us: u64) {
         self.quiet_until_us = self.quiet_until_us.max(at_us);
     }
@@ -100,8 +99,8 @@ impl Nemesis {
         Self { kinds, pause_us: 800 * MS, healed: false, quiet_until_us: 0 }
     }
 
-    /// Disks that go back, of leaders and followers, between elections and crashes; new members take
-    /// the place of those that are lost by it.
+    /// Disks of leaders and followers that return to an earlier state, between elections and crashes; new members
+    /// replace those that are lost by it.
     pub(super) fn forgetful() -> Self {
         let mut kinds = vec![Kind::RollBack; 8];
         kinds.extend([Kind::LoseNewest, Kind::Kill, Kind::CrashLeader, Kind::Transfer]);
@@ -185,7 +184,7 @@ impl World {
         Ok(())
     }
 
-    /// Who leads, as far as one can tell.
+    /// The leader, as far as the simulation can tell.
     pub(super) fn leader(&self) -> Option<usize> {
         let leads = |node: &&super::node::Member| {
             node.process.as_ref().is_some_and(|process| process.replica().status().leading)
@@ -296,7 +295,7 @@ impl World {
         }
     }
 
-    /// An operator asks a member, which need not lead.
+    /// Sends an operator's request to a member, which need not lead.
     pub(super) fn wish(&mut self, wish: Wish) -> bool {
         let up: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].is_up()).collect();
         if up.is_empty() {
@@ -357,7 +356,7 @@ impl World {
         }
     }
 
-    /// One learner comes in and one voter goes out, in one step.
+    /// Adds one learner as a voter and removes one voter, in one step.
     fn replace(&mut self) {
         let Some(new) = self.members.learners.first().copied() else { return self.add() };
         let Some(old) = self.needless() else { return };

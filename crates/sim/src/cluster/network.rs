@@ -6,14 +6,14 @@ use fastrand::Rng;
 
 use super::{MS, Tally};
 
-/// How bad the network is, apart from what is cut.
+/// The quality of the network, apart from cuts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weather {
     /// Chances out of 1000.
     pub(super) drop: u64,
     pub(super) duplicate: u64,
     pub(super) spike: u64,
-    /// The usual delay, at least and at most.
+    /// The least and the largest usual delay.
     pub(super) delay_us: (u64, u64),
 }
 
@@ -46,7 +46,7 @@ impl Network {
         self.cut.contains(&(from, to))
     }
 
-    /// The usual delay.
+    /// A random usual delay.
     pub(super) fn delay_us(&self, rng: &mut Rng) -> u64 {
         rng.u64(self.weather.delay_us.0..=self.weather.delay_us.1)
     }

@@ -25,13 +25,13 @@ pub(super) const SEGMENT_BYTES: u32 = 32 * 1024;
 /// The largest command that a member takes.
 pub(super) const COMMAND_BYTES_MAX: usize = 1024;
 
-/// Said of a log that was cut where it was known to be durable.
+/// The beginning of the error for a log that was cut where it was known to be durable.
 pub(super) const CUT_SHORT: &str = "the log was cut in the middle, after";
 
 /// One member: its disk, its clock, and the process if it runs.
 pub(super) struct Member {
     pub(super) id: MemberId,
-    /// Up to which level its build knows the machine's rules.
+    /// The newest level of the machine's rules that its build knows.
     pub(super) level: u16,
     pub(super) disk: SimDisk,
     pub(super) process: Option<Process>,
@@ -40,26 +40,26 @@ pub(super) struct Member {
     offset_us: u64,
     /// How long its clock stood still because the machine slept.
     pub(super) asleep_us: u64,
-    /// The loop does not run before this.
+    /// The time before which the event loop does not run.
     pub(super) paused_until_us: u64,
-    /// The thread that syncs does not run before this.
+    /// The time before which the sync thread does not run.
     pub(super) sync_stalled_until_us: u64,
     pub(super) turn_at_us: Option<u64>,
     pub(super) stalled: Stalled,
     /// It will never run again.
     pub(super) dead: bool,
-    /// Its log was damaged behind its back.
+    /// Whether its log was damaged without the process noticing.
     pub(super) damaged: bool,
-    /// What even a damaged log proves: durable before the last sync, and so marked by what that made
-    /// durable.
+    /// The last index that even a damaged log proves: it was durable before the last sync, and that sync made a mark of
+    /// it durable.
     proven: u64,
-    /// What its disk was like some time ago.
+    /// A copy of its disk from some time ago.
     pub(super) old_disk: Option<OldDisk>,
-    /// Its disk is about to be put back.
+    /// The plan to restore that copy.
     pub(super) going_back: Option<GoingBack>,
     /// Its newest batch was damaged: it may have lost what it acknowledged.
     pub(super) may_forget: bool,
-    /// It was started from an old disk, and must notice by then.
+    /// The time by which it must stop, if it was started from an old disk.
     pub(super) must_stop: Option<u64>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Process {
     /// A part of the budget that other clients take.
     pub(super) hog: Option<Permit>,
     pub(super) saving: Option<(Point, Vec<u8>, Box<Frozen>)>,
-    /// Applied up to here, as far as the oracle has seen.
+    /// The last entry applied, as far as the oracle has seen.
     pub(super) seen: Point,
 }
 
@@ -114,14 +114,14 @@ impl Member {
         self.offset_us + u64::try_from(local).unwrap_or(0)
     }
 
-    /// The moment at which that clock shows this.
+    /// The simulated time at which that clock shows this value.
     pub(super) fn real_us(&self, local_us: u64) -> u64 {
         let local = i128::from(local_us.saturating_sub(self.offset_us));
         let real = local * 1_000_000 / i128::from(1_000_000 + self.rate_ppm);
         u64::try_from(real).unwrap_or(0) + self.asleep_us + 2
     }
 
-    /// Lays down the first state of the cluster.
+    /// Writes the first state of the cluster to the disk.
     pub(super) fn found(&self, members: &Membership) -> Result<()> {
         let (mut log, snapshots, _) = self.open(0)?;
         tenure_raft::found(&mut log, &snapshots, &first_state(), members)?;
@@ -167,7 +167,7 @@ impl Member {
         Ok(())
     }
 
-    /// Who it is among others.
+    /// The identity of the member among others.
     fn identity(&self) -> Identity {
         Identity {
             card: Card { id: self.id, names: names(self.id) },
@@ -177,7 +177,7 @@ impl Member {
         }
     }
 
-    /// Ends the process, and does to the disk what follows from that.
+    /// Ends the process, and applies the consequences to the disk.
     pub(super) fn crash(&mut self, how: Restart) {
         if let Some(process) = self.process.take() {
             self.proven = process.pen.proven;
@@ -206,7 +206,7 @@ impl Member {
     }
 }
 
-/// What a member is called, and where it lives.
+/// The name and the addresses of a member.
 pub(super) fn names(id: MemberId) -> Names {
     Names {
         name: format!("m{id}"),
@@ -227,7 +227,7 @@ impl Process {
         self.node.replica()
     }
 
-    /// Writes the snapshot that was asked for.
+    /// Writes the requested snapshot.
     pub(super) fn save(&mut self) -> Option<(Point, Vec<u8>, Result<()>)> {
         let (point, meta, frozen) = self.saving.take()?;
         let mut bytes = Vec::new();

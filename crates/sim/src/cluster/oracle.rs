@@ -1,4 +1,4 @@
-//! Knows what the cluster has agreed on, and checks that every member keeps to it.
+//! Knows what the cluster has agreed on, and checks that every member agrees with it.
 //!
 //! The oracle applies each entry once, when the first member does. Every other application of that
 //! index, on any member, at any time, must be of the same entry and lead to the same state.
@@ -25,10 +25,10 @@ pub(super) const RATE_PPM: i64 = 10_000;
 const ROUNDING_US: i128 = 1_000;
 /// A leader stamps once a second; a transfer of leadership may hold that back for an election.
 const STAMP_GAP_MS: u64 = 1_000 + 1_000;
-/// What a leader may count of a stall: the sleep it had asked for, and its grace.
+/// The part of a stall that a leader may count: the sleep that it had asked for, and its grace.
 const STALL_MS: u64 = 100;
 
-/// Revisions that are kept.
+/// The number of revisions kept.
 const HISTORY: u64 = 200;
 
 /// One entry, and the state after it.
@@ -59,7 +59,7 @@ impl Mark {
     }
 }
 
-/// When and by whom an entry was sealed.
+/// When and by which leader an entry was sealed.
 #[derive(Clone, Copy, Debug)]
 struct Sealed {
     at_us: u64,
@@ -93,15 +93,15 @@ pub(super) struct Oracle {
     /// The least of clock − (1 + ε) × real time over all entries.
     pace_us: Option<i128>,
     stamp: Option<Stamp>,
-    /// What clients asked for, and what became of it.
+    /// The requests of clients, and their results.
     pub(super) asked: Asked,
     leaders: BTreeMap<u64, usize>,
     votes: BTreeMap<(usize, u64), u64>,
     newest_token: u64,
     revision_seen: Revision,
-    /// Everything that has happened, also what history has given up.
+    /// All events so far, including those that the history has dropped.
     happened: Vec<Batch>,
-    /// The highest index that somebody was told about.
+    /// The highest index that a member has acknowledged to a client.
     pub(super) acknowledged: u64,
 }
 
@@ -146,7 +146,7 @@ impl Oracle {
         self.machine.floor()
     }
 
-    /// What happened from a revision to before another.
+    /// The events from a revision up to, but not including, another.
     pub(super) fn happened(&self, from: Revision, to: Revision) -> impl Iterator<Item = &Batch> {
         let start = self.happened.partition_point(|batch| batch.revision < from);
         self.happened[start..].iter().take_while(move |batch| batch.revision < to)
@@ -156,26 +156,26 @@ impl Oracle {
         self.leaders.len()
     }
 
-    /// A member says that it leads.
+    /// Records that a member claims to lead.
     pub(super) fn leads(&mut self, node: usize, term: u64) -> Check {
         let leader = *self.leaders.entry(term).or_insert(node);
         ensure(leader == node, "S12", || format!("{leader} and {node} both lead term {term}"))
     }
 
-    /// A member has granted a vote, and let it be known.
+    /// Records that a member has granted a vote and sent it.
     pub(super) fn votes(&mut self, node: usize, term: u64, to: u64) -> Check {
         let first = *self.votes.entry((node, term)).or_insert(to);
         ensure(first == to, "S12", || format!("{node} voted for {first} and {to} in term {term}"))
     }
 
-    /// A leader has sealed an entry.
+    /// Records that a leader has sealed an entry.
     pub(super) fn seals(&mut self, entry: &Entry, at_us: u64, stalled: Stalled) {
         // A member that is alone may lead the same term twice, if its disk never knew of the first
         // time. What it sealed then was never heard of.
         self.sealed.insert((entry.index, entry.term), Sealed { at_us, stalled });
     }
 
-    /// A leader has sent entries.
+    /// Records that a leader has sent entries.
     pub(super) fn sends(&mut self, node: usize, entries: &[Entry]) -> Check {
         for entry in entries {
             let at = (entry.index, entry.term);
@@ -187,7 +187,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A member has applied an entry.
+    /// Records that a member has applied an entry.
     pub(super) fn applies(&mut self, node: usize, entry: &Entry) -> Check {
         if entry.index <= self.last() {
             let at = entry.index.checked_sub(FIRST.index + 1);
@@ -313,8 +313,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// S7 and S13: what became of each command fits what clients asked for. N6: nothing that a stranger said is
-    /// ever agreed on.
+    /// S7 and S13: the result of each command fits what clients asked for. N6: the cluster never agrees on anything
+    /// that a stranger sent.
     fn note_outcomes(&mut self, entry: &Entry, effects: &Effects) -> Check {
         let Ok(opened) = open_entry(&entry.payload) else { return Ok(()) };
         for (request, outcome) in opened.zip(&effects.outcomes) {
@@ -332,7 +332,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// S2: tokens only grow. What has happened is kept for those who watch.
+    /// S2: tokens only grow. Also keeps all events for the watchers.
     fn check_tokens(&mut self) -> Check {
         let from = self.revision_seen.next();
         self.revision_seen = self.machine.revision();
@@ -351,7 +351,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A client is told what became of an ask.
+    /// Records that a client gets the result of an ask.
     pub(super) fn answers(&mut self, ask: u64, outcome: &Outcome) -> Check {
         let index = self.asked.answered(ask, outcome)?;
         self.acknowledged = self.acknowledged.max(index);
@@ -359,7 +359,7 @@ impl Oracle {
     }
 }
 
-/// The state that a cluster begins with. History is short, so that it is given up in every run.
+/// The first state of a cluster. Its history is short, so that every run drops a part of it.
 pub(super) fn first_state() -> Machine {
     let command = Command::SetLimits(vec![(Limit::HistoryRevisions, HISTORY)]);
     let mut request = Vec::new();

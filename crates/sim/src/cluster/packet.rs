@@ -1,4 +1,4 @@
-//! Says what travels between members, and between clients and the member that serves them.
+//! Defines the messages between members, and between clients and the member that serves them.
 
 use bytes::Bytes;
 use tenure_node::{Fresh, SessionId};
@@ -27,21 +27,21 @@ impl Packet {
     }
 }
 
-/// What a client sends over its session.
+/// A message of a client over its session.
 pub(super) enum Said {
-    /// The first word.
+    /// Opens the session.
     Open,
-    /// It wants to hear of a lease.
+    /// Asks for the notices of a lease.
     Attach(Handle),
-    /// Commands, to be answered within so long.
+    /// Submits commands that must be answered within this time.
     Submit { batch: u64, ops: Vec<Op>, patience_us: u64, within_us: u64 },
-    /// It wants to read.
+    /// Asks for a read.
     Read { read: u64, fresh: Fresh, within_us: u64 },
-    /// The last word.
+    /// Closes the session.
     Close,
 }
 
-/// One client's stream at one member, as both ends know it.
+/// One client's stream at one member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stream {
     pub(super) id: SessionId,

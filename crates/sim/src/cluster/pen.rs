@@ -1,4 +1,5 @@
-//! Writes a member's log as the server does: each sync is a job that runs while the loop writes, rolls and compacts.
+//! Writes a member's log as the server does: each sync is a job that runs while the event loop writes, rolls and
+//! compacts.
 
 use anyhow::{Context, Result};
 use tenure_raft::{Persist, Space};
@@ -7,19 +8,19 @@ use tenure_store::{Free, Gauge, Log, Preparation, Reserve, SyncJob, SyncReport, 
 use super::S;
 use super::node::SEGMENT_BYTES;
 
-/// What a member keeps for the day its disk is full.
+/// The size of the reserve for a full disk.
 pub(super) const RESERVE_BYTES: u64 = SEGMENT_BYTES as u64;
-/// How often it looks at its disk.
+/// The interval at which the member looks at its disk.
 const LOOK_US: u64 = S;
 
-/// The log, and the space that is left for the day the disk is full.
+/// The log, and the reserve for a full disk.
 pub(super) struct Pen {
     pub(super) log: Log,
     reserve: Reserve,
     gauge: Gauge,
     pub(super) space: Space,
     looked_at_us: Option<u64>,
-    /// Written and not yet handed to a sync.
+    /// Whether something was written that no sync covers yet.
     unsynced: bool,
     /// The number of the last write.
     newest: u64,
@@ -28,11 +29,11 @@ pub(super) struct Pen {
     pub(super) report: Option<SyncReport>,
     pub(super) preparation: Option<Preparation>,
     preparing: bool,
-    /// The last index that is durable.
+    /// The last durable index.
     pub(super) durable: u64,
-    /// The last index that even a damaged log proves: what is durable says that it is.
+    /// The last index that even a damaged log proves: a durable record marks it as durable.
     pub(super) proven: u64,
-    /// What the newest write says that it is.
+    /// The last index that the newest write marks as durable.
     said: u64,
 }
 
@@ -43,7 +44,7 @@ struct UnderWay {
     said: u64,
 }
 
-/// How writing went.
+/// The result of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wrote {
     Done,
@@ -51,13 +52,13 @@ pub(super) enum Wrote {
     Stop,
 }
 
-/// What a wish to sync led to.
+/// The result of an attempt to begin a sync.
 pub(super) enum Syncing {
-    /// Nothing to do, or one is under way.
+    /// There is nothing to sync, or a sync is under way.
     Nothing,
     /// Everything up to this write is durable.
     Durable(u64),
-    /// A job waits to be run.
+    /// There is a job to run.
     Job,
 }
 
@@ -102,7 +103,7 @@ impl Pen {
             persist.snapshot.map(|at| at.index),
         ];
         for kept in kept.into_iter().flatten() {
-            // What comes after is replaced, and what replaces it is not durable yet.
+            // The write replaces what comes after `kept`, and the replacement is not durable yet.
             self.durable = self.durable.min(kept);
             self.proven = self.proven.min(kept);
             if let Some(under_way) = &mut self.under_way {
@@ -142,7 +143,7 @@ impl Pen {
         Ok(self.settle().map_or(Syncing::Nothing, Syncing::Durable))
     }
 
-    /// Takes note of a sync; tells up to which write everything is durable.
+    /// Takes in the result of a sync, and returns the write up to which everything is durable.
     pub(super) fn finish(
         &mut self,
         report: SyncReport,
@@ -172,7 +173,7 @@ impl Pen {
         (std::mem::replace(&mut self.space, space) != space).then_some(space)
     }
 
-    /// Has the next segment made, unless it is ready or being made; tells whether there is work.
+    /// Schedules the preparation of the next segment, unless it is ready or being made. Returns whether there is work.
     pub(super) fn prepare(&mut self) -> bool {
         if self.preparing {
             return false;
@@ -185,7 +186,7 @@ impl Pen {
     /// Makes the next segment and takes it into use.
     pub(super) fn prepared(&mut self) -> Wrote {
         let Some(prepared) = self.preparation.take().and_then(|work| work.run().ok()) else {
-            // The log makes its own when it must.
+            // The log makes its own segment when it needs one.
             return Wrote::Done;
         };
         self.preparing = false;

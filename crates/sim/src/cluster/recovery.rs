@@ -1,4 +1,4 @@
-//! Ends every fault, and checks that everything works again.
+//! Ends every fault, and checks that the cluster works again.
 
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Request, RequestId};
@@ -30,7 +30,7 @@ impl World {
         for client in 0..self.clients.len() {
             let session = self.clients[client].session.as_ref();
             if session.is_some_and(|session| session.deaf || session.mute) {
-                // What was lost on it stays lost.
+                // The messages that were lost on it stay lost.
                 self.cut_session(client);
             }
         }
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// L1: one leader, everybody at the same place, and somebody has written since.
+    /// L1: there is one leader, all members are at the same index, and some client has written since.
     pub(super) fn has_recovered(&self) -> bool {
         let Some(leader) = self.leader() else { return false };
         let Some(process) = &self.nodes[leader].process else { return false };
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// A call was answered.
+    /// Records that a call was answered.
     pub(super) fn probed(&mut self, number: u64, outcomes: &Outcomes) {
         if outcomes.iter().all(Result::is_ok) {
             self.probes.remove(&number);

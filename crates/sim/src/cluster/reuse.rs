@@ -1,4 +1,4 @@
-//! Asks for a member under the id of one that was removed, which no leader may allow.
+//! Asks for a member under the id of a removed one, which no leader may allow.
 
 use tenure_raft::{Change, Wish};
 

@@ -1,10 +1,9 @@
-//! Puts disks back to what they were, and checks that their members notice.
+//! Restores disks to an earlier state, and checks that their members notice.
 //!
-//! A copy of a disk is taken, the cluster goes on, and later the member is started from the copy. It has
-//! then forgotten promises, and must stop. That can be asked of it only if a member that remembers is
-//! up and can be reached when it starts, so the fault comes in two steps: first the network calms down,
-//! and the others have time to hear of the newest promises; then the disk goes back. What cannot be
-//! noticed is listed in `docs/internals/rollback.md`.
+//! The simulation copies a disk, the cluster goes on, and later the member is started from the copy. The member has
+//! then forgotten promises, and must stop. The check can require that only if a member that remembers is up and
+//! reachable when it starts. So the fault comes in two steps: first the network calms down, and the others have time to
+//! learn of the newest promises; then the disk goes back. `docs/internals/rollback.md` lists what cannot be noticed.
 
 use tenure_raft::MemberId;
 use tenure_store::sim::{Restart, SimDisk};

@@ -1,4 +1,4 @@
-//! Turns a member's loop, and does what its node says.
+//! Runs a member's event loop, and executes the outputs of its node.
 
 use bytes::Bytes;
 use tenure_core::codec::{decode_request, open_entry};
@@ -40,7 +40,7 @@ impl World {
         let wake_us = process.node.turn(local_us, &mut outputs, &mut ());
         let wake_us = target.real_us(wake_us).max(self.now_us + 1);
         self.wake(node, wake_us);
-        // The oracle learns what was applied before anybody hears of it.
+        // The oracle learns what was applied before any client or member does.
         self.applied(node)?;
         let mut compact = None;
         for output in outputs.drain(..) {
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// S14 and N4: what a leader proposes may be proposed.
+    /// S14 and N4: checks that a leader may propose what it proposes.
     fn seals(&mut self, node: usize, persist: &Persist) -> Check {
         let target = &self.nodes[node];
         let Some(process) = &target.process else { return Ok(()) };
@@ -205,7 +205,7 @@ impl World {
         ensure(expected, invariant, || format!("{node} stopped: {reason}"))
     }
 
-    /// A member has applied entries, or a snapshot.
+    /// Hands the entries, or the snapshot, that a member has applied to the oracle.
     pub(super) fn applied(&mut self, node: usize) -> Check {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         let applied = process.replica().status().applied;

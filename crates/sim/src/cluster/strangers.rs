@@ -1,4 +1,4 @@
-//! Has strangers and removed members say everything that members say to each other: N6.
+//! Sends every kind of peer message from strangers and removed members: N6.
 
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
@@ -15,7 +15,7 @@ use crate::invariant::Check;
 
 /// The principal of forged commands.
 const NAME: &str = "stranger";
-/// A member that never was one.
+/// The id of a process that never was a member.
 const STRANGER: u64 = 0xdead;
 
 /// Whether this gives a stranger's card to a member.
@@ -24,7 +24,7 @@ pub(super) fn takes_over(request: &Request<'_>) -> bool {
         if put.key.starts_with(directory::PREFIX) && put.value.starts_with(NAME.as_bytes()))
 }
 
-/// Whether a stranger has said this.
+/// Whether a stranger sent this request.
 pub(super) fn is_forged(request: &Request<'_>) -> bool {
     let theirs = directory::key(stranger());
     let is_card = matches!(&request.command, Command::Put(put) if put.key == theirs);
@@ -44,14 +44,14 @@ fn put(principal: &str, key: &str) -> Bytes {
 }
 
 impl World {
-    /// One that is no member says something to a member, most often to the leader.
+    /// Sends a message from a non-member to a member, most often to the leader.
     pub(super) fn forge(&mut self, node: usize) {
         let leader = self.leader().filter(|_| self.rng.bool());
         let node = leader.unwrap_or(node);
         let Some(process) = &self.nodes[node].process else { return };
         let members = process.replica().members();
         if members.voters.is_empty() {
-            // It waits to be told who the members are, and has nothing that could be changed.
+            // This member still waits for the list of members, and has nothing that could be changed.
             return;
         }
         let retired: Vec<MemberId> =

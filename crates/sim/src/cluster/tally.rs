@@ -1,4 +1,4 @@
-//! Counts which faults have happened, and how often.
+//! Counts how often each kind of fault has occurred.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ const KINDS: &[&str] = &[
     "overload",
     "overloaded",
     "leave",
-    // Strangers and changes of who is who.
+    // Strangers, and changes of identities.
     "stranger_frame",
     "removed_member_frame",
     "forged_commands",
@@ -97,7 +97,7 @@ const KINDS: &[&str] = &[
     "join_answered",
     "rename",
     "wiped",
-    // What the checks need to have seen.
+    // Events that the checks depend on.
     "forwarded",
     "snapshot_chunk",
     "snapshot_resumed",
@@ -137,14 +137,14 @@ impl Tally {
         }
     }
 
-    /// Adds another run's.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         for (kind, times) in &other.counts {
             *self.counts.entry(kind).or_default() += times;
         }
     }
 
-    /// How many kinds there are, and which were never seen.
+    /// The number of kinds, and those that never occurred.
     pub fn missing(&self) -> (usize, Vec<&'static str>) {
         let missing = KINDS.iter().filter(|kind| !self.counts.contains_key(*kind));
         (KINDS.len(), missing.copied().collect())

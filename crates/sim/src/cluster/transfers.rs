@@ -1,4 +1,4 @@
-//! Reads and writes snapshots in parts, as the server's threads beside the loop do: N8.
+//! Reads and writes snapshots in chunks, as the server's threads beside the event loop do: N8.
 
 use tenure_node::transfer::{Reason, Unreadable};
 use tenure_node::{Input, Output};

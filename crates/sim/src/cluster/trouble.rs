@@ -1,4 +1,4 @@
-//! Makes trouble above the log: for links, sessions, single threads, clocks, budgets and names.
+//! Injects faults above the log: in links, sessions, single threads, clocks, budgets and names.
 
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
@@ -71,14 +71,14 @@ impl World {
             Trouble::ClientSleeps => {
                 let until_us = self.now_us + self.rng.u64(S..10 * S);
                 let one = &mut self.clients[client];
-                // One sleep after the other, so that its mail stays in order.
+                // Sleeps follow one another, so that the client's mail stays in order.
                 if one.asleep_until_us < self.now_us {
                     one.asleep_until_us = until_us;
                     self.tally.count("client_sleeps");
                 }
             }
             Trouble::BreakLink => {
-                // The link that carries most: to the leader.
+                // Use the busiest link, the one to the leader.
                 let other = self.leader().unwrap_or(0);
                 if node != other && self.break_link(node, other) {
                     self.tally.count("link_break");
@@ -112,7 +112,7 @@ impl World {
                 self.give(node, boot, Input::Leave);
             }
             Trouble::RaiseLevel => self.raise_level(node),
-            // Other faults of disks that need nothing but a plan come in here.
+            // Further disk faults that need only a plan can be added here.
             Trouble::ReadError => self.nodes[node].disk.plan(Fault::ReadError),
             Trouble::Outage => {
                 let outage = [Outage::ReadOnly, Outage::Device][self.rng.usize(0..2)];
@@ -162,7 +162,7 @@ impl World {
         self.call(node, boot, 0, bytes, deadline_us);
     }
 
-    /// An operator wants the newest rules. Members of an older build are in the way.
+    /// Asks for the newest rules, as an operator would. Members of an older build prevent it.
     fn raise_level(&mut self, node: usize) {
         let boot = self.nodes[node].boot;
         let command = Command::RaiseLevel { level: tenure_core::LEVEL_MAX };
@@ -219,7 +219,7 @@ impl World {
         number
     }
 
-    /// Whether this member is one that the cluster can lose: a majority keeps a good disk.
+    /// Whether the cluster can lose this member: a majority keeps a good disk.
     fn may_be_lost(&self, node: usize) -> bool {
         let lost = |other: &super::node::Member| other.dead || other.damaged;
         self.members.voters.contains(&self.nodes[node].id)

@@ -1,9 +1,9 @@
-//! Checks that a cursor which hops between members sees every event once, or hears that it cannot.
+//! Checks that a cursor which hops between members sees every event once, or is told that it cannot.
 //!
-//! A watcher asks any member that runs, however far behind it is, for a part of the history from its
-//! cursor on, and compares it with what the oracle saw happen. W1, W2 and W4: what it is given is all
-//! that matches between its old and its new cursor, by whole revisions. W3: if not, it is told, and
-//! truly. W5: its new cursor is a mark, so it never passes what the member has.
+//! A watcher asks any running member, however far behind, for a part of the history from its cursor on, and compares it
+//! with the events that the oracle saw. W1, W2 and W4: it gets everything that matches between its old and its new
+//! cursor, by whole revisions. W3: if not, it gets an error, and the error is true. W5: its new cursor is a mark, so it
+//! never passes what the member has.
 
 use fastrand::Rng;
 use tenure_core::event::{Batch, Event as Change, Subject};
@@ -18,7 +18,7 @@ use crate::invariant::Check;
 
 /// One cursor.
 pub(super) struct Watcher {
-    /// Its own, so that watching changes nothing of what happens.
+    /// A separate generator, so that watching changes nothing else in the run.
     rng: Rng,
     filter: Filter<'static>,
     next: Revision,

@@ -1,4 +1,4 @@
-//! Carries what members say to each other over their connections.
+//! Carries the messages of members over their connections.
 
 use bytes::Bytes;
 use tenure_node::transfer::Transfer;
@@ -61,7 +61,7 @@ impl World {
             } = message
                 && self.counts_waiting
             {
-                // This sender counts what a frame waits in its link against the time that is left.
+                // This sender subtracts the time that a frame waits in its link from the time left.
                 let within_us = Some(within_us.saturating_sub(at_us - self.now_us));
                 self.tally.count_by("forward_expired", u64::from(within_us == Some(0)));
                 let (number, patience_us) = (*number, *patience_us);
@@ -143,7 +143,7 @@ impl World {
         Ok(())
     }
 
-    /// Every snapshot that was sent ends in a report, also when its stream dies on the way.
+    /// Reports the end of a snapshot whose stream broke: every snapshot sent ends in a report.
     fn snapshot_lost(&mut self, from: usize, to: usize, packet: &Packet) {
         if let Packet::Snapshot { .. } = packet {
             let (boot, to) = (self.nodes[from].boot, self.nodes[to].id);
@@ -185,7 +185,7 @@ fn is_old(message: &PeerMessage, bytes: &Bytes) -> bool {
             outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(old)
         }
         PeerMessage::AdminAnswer { result, .. } => result.as_ref().err().is_none_or(old),
-        // It began the transfer itself.
+        // The older member began the transfer itself.
         PeerMessage::Transfer(part) => {
             !matches!(part, Transfer::Offer { .. } | Transfer::Chunk { .. })
         }

@@ -21,16 +21,16 @@ use super::watcher::Watcher;
 use super::{MS, S, Tally};
 use crate::invariant::{Check, Violation};
 
-/// Cursors that hop between members.
+/// The number of cursors that hop between members.
 const WATCHERS: u64 = 4;
 
-/// What came of one seed.
+/// The result of one seed.
 pub struct Ran {
     /// The broken promise, if one was.
     pub failure: Option<Violation>,
     /// Simulated time.
     pub sim_us: u64,
-    /// What happened.
+    /// The faults and events that occurred.
     pub tally: Tally,
     /// Over everything that was sent, in order.
     pub trace: u64,
@@ -42,7 +42,7 @@ impl Ran {
     }
 }
 
-/// A cluster, its clients, and what goes wrong.
+/// A cluster, its clients, and its faults.
 pub struct World {
     pub(super) rng: Rng,
     pub(super) now_us: u64,
@@ -54,10 +54,10 @@ pub struct World {
     pub(super) oracle: Oracle,
     pub(super) nemesis: Nemesis,
     pub(super) links: Links,
-    /// Asks, batches, reads and admin requests that were made.
+    /// The counter for asks, batches, reads and admin requests.
     pub(super) numbers: u64,
     pub(super) sessions_made: u64,
-    /// Parts of snapshots that were read to be sent.
+    /// Chunks of snapshots that were read for sending.
     pub(super) chunks: BTreeMap<(SnapshotId, u64), Bytes>,
     /// Calls that a healed cluster must answer, and where they were made.
     pub(super) probes: BTreeMap<u64, usize>,
@@ -66,12 +66,12 @@ pub struct World {
     /// Whether members count what a frame waits in its link.
     pub(super) counts_waiting: bool,
     pub(super) tally: Tally,
-    /// The newest membership that anybody has applied.
+    /// The newest membership that any member has applied.
     pub(super) members: Membership,
     pub(super) members_at: u64,
     pub(super) trace: u64,
     pub(super) newest_arrival: BTreeMap<(usize, usize), u64>,
-    /// Whether a cut link loses what is on its way.
+    /// Whether a cut link loses the messages on their way.
     pub(super) in_flight_lost: bool,
     pub(super) slow_sync: u64,
     pub(super) snapshot_entries: u64,
@@ -147,7 +147,7 @@ impl World {
         world
     }
 
-    /// Prints what happens.
+    /// Prints the events of the run.
     pub fn verbose(mut self) -> Self {
         self.verbose = true;
         self

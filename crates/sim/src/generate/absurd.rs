@@ -1,4 +1,4 @@
-//! What would no well-meaning client send?
+//! Generates requests that no well-meaning client would send.
 
 use tenure_core::request::{LeaseRef, Purpose, Urgency, Wait};
 use tenure_types::{Handle, LeaseId, Limit, Mode, Revision, Token};
@@ -9,7 +9,7 @@ use super::step::{
 use super::{Generator, Kind, command};
 use crate::observe::View;
 
-/// Bytes: random ones, or those of a request with something broken.
+/// Random bytes, or the bytes of a request with something broken.
 pub(super) fn raw(made: &mut Generator, view: &View) -> Item {
     if made.rng.bool() {
         let len = made.rng.usize(..24);
@@ -29,7 +29,7 @@ pub(super) fn raw(made: &mut Generator, view: &View) -> Item {
     Item::Raw(bytes)
 }
 
-/// A command with a value that is out of every range.
+/// A command with a value outside every valid range.
 pub(super) fn request(made: &mut Generator, view: &View) -> OwnedRequest {
     let lease = command::lease_ref(made, view);
     let name = bad_name(made);
@@ -79,7 +79,7 @@ pub(super) fn request(made: &mut Generator, view: &View) -> OwnedRequest {
         8 => OwnedCommand::Renew(vec![lease; if made.rng.u32(..40) == 0 { 4_097 } else { 0 }]),
         9 => OwnedCommand::Leave { lease, lock: name },
         10 => {
-            // Either the lock cannot be, or who takes it away.
+            // Either the name of the lock is invalid, or the name of the caller that takes it away.
             let (lock, by) = match made.rng.bool() {
                 true => (name, String::new()),
                 false => ("a".to_owned(), name),
@@ -113,7 +113,7 @@ pub(super) fn request(made: &mut Generator, view: &View) -> OwnedRequest {
             level: *[0, 3, u16::MAX].get(made.rng.usize(..3)).unwrap_or(&0),
         },
         _ => {
-            // Too long a reason, or nobody who could be.
+            // The reason is too long, or the name of the caller is invalid.
             let reason = "r".repeat(if name.is_empty() { 4_097 } else { 4 });
             OwnedCommand::Revoke { lease, other: Some((name, reason, Urgency::Cooling)) }
         }

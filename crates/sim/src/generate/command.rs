@@ -1,6 +1,6 @@
-//! Which command, about which lease, lock and token?
+//! Generates commands, and chooses their leases, locks and tokens.
 //!
-//! Most commands are about what is there now; a share of them is late, and names what was there.
+//! Most commands are about the present state; some are late and name something of the past.
 
 use tenure_core::request::{LeaseRef, Purpose, Urgency, Wait};
 use tenure_types::{HolderState, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
@@ -13,7 +13,7 @@ use super::step::{
 use super::{Generator, Kind, absurd};
 use crate::observe::View;
 
-/// Few ttls, so that several things are due at the same moment.
+/// Few ttls, so that several things are due at the same time.
 const TTLS: [u64; 5] = [1_000, 1_500, 2_000, 3_000, 5_000];
 
 /// A request of this kind.
@@ -34,11 +34,11 @@ pub(super) fn request(made: &mut Generator, view: &View, kind: Kind) -> OwnedReq
         && let Some(past) = made.memory.asks.iter().find(|it| it.place == *place && it.id == *ask)
     {
         request.principal = past.principal.clone();
-        // Mostly without an id: one that has been taken back once is taken back once more.
+        // Mostly without a request id, so that an ask that was taken back can be taken back once more.
         if made.rng.u32(..6) > 0 {
             return request;
         }
-        // A number of the lease leaves the principal as it is.
+        // A request numbered by its lease keeps the principal.
         let principal = std::mem::take(&mut request.principal);
         identify(made, view, &mut request);
         if !matches!(request.id, OwnedId::Key(_)) {
@@ -96,7 +96,7 @@ fn command(made: &mut Generator, view: &View, kind: Kind) -> OwnedCommand {
     }
 }
 
-/// An ask taken back: mostly one that was answered, sometimes with a part of another one.
+/// Takes an ask back: mostly one that was answered, sometimes combined with a part of another one.
 fn abandon(made: &mut Generator, view: &View) -> OwnedCommand {
     let past = pick(&mut made.rng, &made.memory.asks).cloned();
     let Some(past) = past else {
@@ -116,7 +116,7 @@ fn abandon(made: &mut Generator, view: &View) -> OwnedCommand {
     OwnedCommand::Abandon { ask, lease, place }
 }
 
-/// An earlier request again: as it was, or with something changed.
+/// Repeats an earlier request, unchanged or with a change.
 fn retry(made: &mut Generator, view: &View) -> Option<OwnedRequest> {
     let mut request = pick(&mut made.rng, &made.memory.requests)?.clone();
     match made.rng.u32(..8) {
@@ -153,13 +153,13 @@ fn identify(made: &mut Generator, view: &View, request: &mut OwnedRequest) {
     request.id = OwnedId::Seq { lease: reference, seq, done };
 }
 
-/// A lease to be granted: mostly one of few ids, so that ids are used again.
+/// A lease to be granted, mostly with one of few ids, so that ids are used again.
 pub(super) fn new_lease(made: &mut Generator) -> OwnedLease {
     let client = made.rng.usize(..made.swarm.clients);
     let number = client as u64 + 1 + if made.rng.u32(..4) == 0 { 10 } else { 0 };
     OwnedLease {
         id: LeaseId::new(number).expect("small and positive"),
-        // One ttl per client, mostly: a lease asked for twice must be the same to be answered.
+        // Mostly one ttl per client: a lease that is asked for twice must be the same to be answered.
         ttl_ms: if made.rng.u32(..5) == 0 {
             TTLS[made.rng.usize(..TTLS.len())]
         } else {
@@ -170,7 +170,7 @@ pub(super) fn new_lease(made: &mut Generator) -> OwnedLease {
     }
 }
 
-/// A lease by id or handle, mostly a live one.
+/// A reference to a lease by id or handle, mostly to a live one.
 pub(super) fn lease_ref(made: &mut Generator, view: &View) -> LeaseRef {
     let by_handle = made.rng.u32(..100) < made.swarm.handles;
     let stale = made.rng.u32(..100) < made.swarm.stale;
@@ -186,7 +186,7 @@ pub(super) fn lease_ref(made: &mut Generator, view: &View) -> LeaseRef {
     }
 }
 
-/// A lease by id, or by its handle if it still lives.
+/// A reference to a lease by id, or by its handle if it is still live.
 fn reference(made: &mut Generator, view: &View, lease: LeaseId, created: Revision) -> LeaseRef {
     if made.rng.u32(..100) < made.swarm.handles {
         let known = &made.memory.leases;
@@ -235,7 +235,7 @@ fn hold(made: &mut Generator, view: &View) -> OwnedHold {
     let grant = grant(made, view);
     let mut lease = reference(made, view, grant.lease, grant.created);
     let mut lock = grant.lock;
-    // The right token from the wrong lease, or for the wrong lock.
+    // Use the right token with the wrong lease, or for the wrong lock.
     match made.rng.u32(..25) {
         0 => lease = lease_ref(made, view),
         1 => lock = any_lock(made),
@@ -336,7 +336,7 @@ fn acquire(made: &mut Generator, view: &View) -> OwnedAcquire {
 }
 
 fn put(made: &mut Generator, view: &View) -> OwnedCommand {
-    // Now and then a large value: the only way to a full state in few commands.
+    // Sometimes use a large value: the only way to a full state in few commands.
     let value = if made.rng.u32(..12) == 0 { vec![b'v'; 20_000] } else { metadata(made) };
     OwnedCommand::Put {
         key: key(made),
@@ -383,7 +383,7 @@ fn reason(made: &mut Generator) -> String {
     ["", "stuck", "deploy"][made.rng.usize(..3)].to_owned()
 }
 
-/// Who gives such a reason: somebody without any, somebody without a name, somebody with both.
+/// The name that goes with a reason, so that there are callers without a reason, without a name, and with both.
 fn who(reason: &str) -> &'static str {
     match reason {
         "" => "ana",
@@ -407,7 +407,7 @@ fn some_limits(made: &mut Generator, view: &View) -> Vec<(Limit, u64)> {
     (0..many)
         .map(|_| {
             let (limit, value) = one_limit(made, view);
-            // Back to the default as often, or everything ends up refused.
+            // Return to the default half of the time, or everything ends up refused.
             (limit, if made.rng.bool() { limit.default_value() } else { value })
         })
         .collect()
@@ -415,7 +415,7 @@ fn some_limits(made: &mut Generator, view: &View) -> Vec<(Limit, u64)> {
 
 fn one_limit(made: &mut Generator, view: &View) -> (Limit, u64) {
     let rng = &mut made.rng;
-    // History bytes stay at their default: how they are counted is the machine's own affair.
+    // History bytes stay at their default: the machine alone defines how they are counted.
     match rng.u32(..17) {
         0 => (Limit::WaitersPerLock, rng.u64(0..=3)),
         1 => (Limit::Leases, rng.u64(1..=4)),

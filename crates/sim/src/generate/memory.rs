@@ -1,4 +1,4 @@
-//! What does the generator remember of what the machine answered?
+//! Remembers what the machine answered, for use in later commands.
 //!
 //! Tokens, leases and handles of the past make the interesting commands: those that come late.
 
@@ -9,36 +9,36 @@ use tenure_types::{Handle, LeaseId, PlaceNumber, Revision, Token};
 use super::step::{Item, OwnedId, OwnedRequest, Step};
 use crate::observe::View;
 
-/// How much of the past is kept: enough to be late, little enough to meet the present.
+/// How many past items are kept: enough for late commands, few enough that they meet the present state.
 const KEPT: usize = 24;
 
-/// A grant that was seen.
+/// A past grant.
 #[derive(Clone, Debug)]
 pub(super) struct PastGrant {
-    /// Of which lock.
+    /// The name of the lock.
     pub lock: String,
-    /// Under which token.
+    /// The token of the grant.
     pub token: Token,
-    /// To which lease.
+    /// The id of the lease.
     pub lease: LeaseId,
-    /// Created then.
+    /// The revision that created the lease.
     pub created: Revision,
 }
 
 /// An ask that was granted or queued.
 #[derive(Clone, Debug)]
 pub(super) struct PastAsk {
-    /// Who asked.
+    /// The principal that asked.
     pub principal: String,
-    /// With which request id.
+    /// The request id.
     pub id: OwnedId,
-    /// For which lease.
+    /// The lease and its handle.
     pub lease: (LeaseId, Handle),
-    /// Where.
+    /// The place number.
     pub place: PlaceNumber,
 }
 
-/// What the generator remembers.
+/// The generator's memory.
 #[derive(Default)]
 pub(super) struct Memory {
     /// Grants, the newest last.
@@ -47,7 +47,7 @@ pub(super) struct Memory {
     pub leases: Vec<(LeaseId, Revision, Handle)>,
     /// Requests worth repeating: those with an id, and asks.
     pub requests: Vec<OwnedRequest>,
-    /// Asks, the newest last; one that was answered twice stands here twice.
+    /// Asks, the newest last; an ask that was answered twice appears twice.
     pub asks: Vec<PastAsk>,
     /// For each lease, the next number of its requests.
     pub seqs: Vec<(LeaseId, Revision, u64)>,
@@ -56,7 +56,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Learns from a step.
+    /// Records the effects of a step.
     pub(super) fn learn(&mut self, step: &Step, effects: &Effects, after: &View) {
         if let Step::Entry { items, .. } = step {
             for item in items {
@@ -120,7 +120,7 @@ impl Memory {
         }
     }
 
-    /// The next number of a lease's requests.
+    /// The next request number of a lease.
     pub(super) fn next_seq(&mut self, lease: LeaseId, created: Revision) -> u64 {
         let found = self.seqs.iter_mut().find(|(id, since, _)| (*id, *since) == (lease, created));
         if let Some((_, _, next)) = found {
@@ -131,13 +131,13 @@ impl Memory {
         1
     }
 
-    /// Some grant of the past.
+    /// A random past grant.
     pub(super) fn grant(&self, rng: &mut Rng) -> Option<&PastGrant> {
         pick(rng, &self.grants)
     }
 }
 
-/// One of them.
+/// A random element.
 pub(super) fn pick<'a, T>(rng: &mut Rng, all: &'a [T]) -> Option<&'a T> {
     if all.is_empty() { None } else { all.get(rng.usize(..all.len())) }
 }

@@ -1,7 +1,7 @@
-//! Which step comes next?
+//! Generates the steps of a sequence.
 //!
-//! Everything is drawn from one seed. Steps are made one at a time, so that they can use what the
-//! machine answered; once made they are concrete and run again without the generator.
+//! Everything is drawn from one seed. The generator makes steps one at a time, so that they can use the machine's
+//! answers. A step once made is concrete and can be run again without the generator.
 
 mod absurd;
 mod command;
@@ -26,11 +26,11 @@ pub struct Generator {
     swarm: Swarm,
     memory: Memory,
     term: u64,
-    /// The clock when the present term began, as the rules have it.
+    /// The clock at the beginning of the present term, as the rules compute it.
     base: u64,
     count: u64,
     epoch: u16,
-    /// How many commands are still to come.
+    /// The number of commands still to come.
     left: usize,
     first: bool,
 }
@@ -40,7 +40,7 @@ impl Generator {
     pub fn new(seed: u64, commands: usize) -> Self {
         let mut rng = Rng::with_seed(seed);
         let swarm = Swarm::draw(&mut rng);
-        // Lengths differ: short sequences are cheap and find what is shallow.
+        // Lengths differ: short sequences are cheap and find shallow bugs.
         let left = rng.usize(commands.div_ceil(4)..=commands.max(1));
         Self {
             rng,
@@ -91,14 +91,14 @@ impl Generator {
         }
         self.advance(view);
         let many = self.rng.usize(1..=self.swarm.batch).min(self.left);
-        // Sometimes time passes and nobody asks for anything.
+        // Sometimes time passes without any command.
         let many = if self.rng.u32(..20) == 0 { 0 } else { many };
         self.left -= many.max(1);
         let items = (0..many).map(|_| self.item(view)).collect();
         Some(self.entry(items))
     }
 
-    /// Learns what a step did.
+    /// Records the effects of a step.
     pub fn learn(&mut self, step: &Step, effects: &Effects, after: &View) {
         self.memory.learn(step, effects, after);
         if let Step::Restore { epoch, .. } = step {
@@ -107,8 +107,8 @@ impl Generator {
     }
 
     fn entry(&mut self, items: Vec<Item>) -> Step {
-        // An entry sealed under one term and logged under another happens when a leader changes
-        // in between; none of its commands may happen.
+        // An entry sealed under one term and logged under another occurs when the leader changes in between. None of
+        // its commands may take effect.
         let payload_term = match self.rng.u32(..60) {
             0 => self.term + 1,
             1 => self.term.saturating_sub(1),
@@ -128,9 +128,9 @@ impl Generator {
         self.base = view.clock;
         self.count = 0;
         self.term += 1;
-        // Now and then an epoch that is not above the present one, which changes nothing.
+        // Sometimes use an epoch that is not above the present one, which changes nothing.
         let epoch = if self.rng.u32(..6) == 0 { self.epoch } else { self.epoch + 1 };
-        // The whole quiet period is longer than most sequences: mostly its end is near.
+        // The whole quiet period is longer than most sequences, so mostly its end is near.
         let limits = [Limit::TtlMaxMs, Limit::LockDelayMs].map(|limit| view.limits.get(limit));
         let stopped = match self.rng.u32(..4) {
             0 => Stopped::ForGood,
@@ -143,7 +143,7 @@ impl Generator {
         Step::Restore { epoch, stopped }
     }
 
-    /// Moves the leader's count.
+    /// Advances the leader's count.
     fn advance(&mut self, view: &View) {
         let roll = self.rng.u32(..100);
         let (leaps, edges) = (self.swarm.leaps, self.swarm.leaps + self.swarm.edges);
@@ -155,13 +155,13 @@ impl Generator {
         } else if roll < leaps {
             self.count = self.count.saturating_add(self.rng.u64(900..7_000));
         } else if let Some(due) = view.next_due.filter(|_| roll < edges) {
-            // One before, exactly at, or one after: where off-by-one mistakes live.
+            // One before, exactly at, or one after the deadline, where off-by-one errors show.
             let target = (due + self.rng.u64(0..=2)).saturating_sub(1);
             self.count = self.count.max(target.saturating_sub(self.base));
         } else if self.rng.bool() {
             self.count = self.count.saturating_add(self.rng.u64(1..300));
         } else if self.rng.u32(..40) == 0 {
-            // A count that went back: the clock must not.
+            // A count that went back: the clock must not follow.
             self.count = self.count.saturating_sub(self.rng.u64(1..2_000));
         }
     }

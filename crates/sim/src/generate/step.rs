@@ -1,7 +1,7 @@
-//! What is one step of a sequence, in a form that can be kept and run again?
+//! Defines one step of a sequence, in a form that can be kept and run again.
 //!
-//! Requests borrow from the bytes they were read from; these own theirs, so that a failing sequence
-//! can be run again with some of its steps left out.
+//! Requests borrow from the bytes that they were decoded from. The types here own their data, so that a failing
+//! sequence can be run again with some of its steps left out.
 
 use tenure_core::Stopped;
 use tenure_core::codec;
@@ -16,11 +16,11 @@ use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 pub enum Step {
     /// An entry with a payload.
     Entry {
-        /// The term the log has for it.
+        /// The term of the entry in the log.
         log_term: u64,
         /// The term inside the payload.
         payload_term: u64,
-        /// How long the leader had counted.
+        /// The leader's count.
         count_ms: u64,
         /// Its commands.
         items: Vec<Item>,
@@ -37,19 +37,19 @@ pub enum Step {
         /// The bytes: too few for any frame.
         payload: Vec<u8>,
     },
-    /// Read back what the machine writes, and let both go on.
+    /// Decode a snapshot of the machine, and let both continue.
     Snapshot,
     /// Turn the state into the first one of a new incarnation.
     Restore {
-        /// Of this epoch.
+        /// The new epoch.
         epoch: u16,
-        /// How long the clients before it are known to have stopped.
+        /// How long the earlier clients are known to have stopped.
         stopped: Stopped,
     },
 }
 
 impl Step {
-    /// How many commands it has.
+    /// The number of commands in the step.
     pub fn commands(&self) -> usize {
         match self {
             Step::Entry { items, .. } => items.len(),
@@ -63,12 +63,12 @@ impl Step {
 pub enum Item {
     /// A request.
     Request(Box<OwnedRequest>),
-    /// Bytes that may or may not be one.
+    /// Bytes that may or may not be a request.
     Raw(Vec<u8>),
 }
 
 impl Item {
-    /// Its log form.
+    /// The command in the form of the log.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Item::Request(request) => {
@@ -84,11 +84,11 @@ impl Item {
 /// A request that owns its parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwnedRequest {
-    /// Who asks.
+    /// The principal.
     pub principal: String,
-    /// How a repetition is recognised.
+    /// The id by which a repetition is recognised.
     pub id: OwnedId,
-    /// What is asked.
+    /// The command.
     pub command: OwnedCommand,
 }
 
@@ -96,11 +96,11 @@ pub struct OwnedRequest {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are those of the borrowed type")]
 pub enum OwnedId {
-    /// None.
+    /// No id.
     None,
-    /// A number of a lease.
+    /// A request number of a lease.
     Seq { lease: LeaseRef, seq: u64, done: u64 },
-    /// A key of the principal.
+    /// A request key of the principal.
     Key(String),
 }
 
@@ -117,9 +117,9 @@ pub struct OwnedLease {
 /// [`AskLease`], owned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OwnedAskLease {
-    /// One that exists.
+    /// A lease that exists.
     Existing(LeaseRef),
-    /// A new one.
+    /// A new lease.
     New(OwnedLease),
 }
 
@@ -155,13 +155,13 @@ impl OwnedHold {
 /// [`Expect`], owned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OwnedExpect {
-    /// Anything.
+    /// No condition.
     Any,
-    /// No key.
+    /// The key is absent.
     Absent,
-    /// Last changed then.
+    /// The key was last changed at this revision.
     Modified(Revision),
-    /// This value.
+    /// The key has this value.
     Value(Vec<u8>),
 }
 
@@ -187,7 +187,7 @@ pub enum OwnedCommand {
     Renew(Vec<LeaseRef>),
     Revoke {
         lease: LeaseRef,
-        /// Who and why; `None` for the holder's own word.
+        /// The name and the reason of another caller; `None` for the holder itself.
         other: Option<(String, String, Urgency)>,
     },
     Acquire(OwnedAcquire),
@@ -246,7 +246,7 @@ impl OwnedRequest {
         Self { principal: String::new(), id: OwnedId::None, command }
     }
 
-    /// The request as the machine knows it.
+    /// The request in the machine's types.
     pub fn lend(&self) -> Request<'_> {
         Request {
             principal: &self.principal,
@@ -334,7 +334,7 @@ fn lend_acquire(acquire: &OwnedAcquire) -> Acquire<'_> {
             OwnedAskLease::Existing(lease) => AskLease::Existing(*lease),
             OwnedAskLease::New(lease) => AskLease::New(lend_lease(lease)),
         },
-        // One lock has one form only, or equal commands would not have equal bytes.
+        // A single lock has only one form, so that equal commands have equal bytes.
         locks: match acquire.locks.as_slice() {
             [(lock, mode)] => Asks::One(Ask { lock, mode: *mode }),
             many => Asks::Many(many.iter().map(|(lock, mode)| Ask { lock, mode: *mode }).collect()),

@@ -1,8 +1,7 @@
-//! What is this sequence mostly about?
+//! Draws the character of a sequence: which features it uses, and how often.
 //!
-//! Each sequence draws its own weights and leaves some features out. A sequence in which everything
-//! happens a little never gets deep into anything: queues stay short when every second command
-//! is a revocation.
+//! Each sequence draws its own weights and leaves some features out. A sequence in which everything happens a little
+//! never gets deep into anything: queues stay short when every second command is a revocation.
 
 use fastrand::Rng;
 
@@ -26,11 +25,11 @@ pub(super) enum Kind {
     Compact,
     RaiseLevel,
     Abandon,
-    /// An earlier request again.
+    /// A repetition of an earlier request.
     Retry,
-    /// Something no client would send.
+    /// A request that no client would send.
     Absurd,
-    /// Bytes.
+    /// Arbitrary bytes.
     Raw,
 }
 
@@ -61,57 +60,57 @@ const KINDS: [(Kind, u32); 19] = [
 pub(super) struct Swarm {
     weights: Vec<(Kind, u32)>,
     total: u32,
-    /// How many clients take part.
+    /// The number of clients.
     pub clients: usize,
-    /// The locks, each with the slots it mostly has.
+    /// The locks, each with its usual number of slots.
     pub locks: Vec<(String, Option<u32>)>,
     /// The keys.
     pub keys: Vec<String>,
-    /// Of 100 asks, how many are for several locks.
+    /// The percentage of asks for several locks.
     pub multi: u32,
-    /// Of 100 asks, how many are shared.
+    /// The percentage of asks in shared mode.
     pub shared: u32,
-    /// Of 100 asks, how many do not wait.
+    /// The percentage of asks that do not wait.
     pub tries: u32,
-    /// Of 100 waits, how many have a limit.
+    /// The percentage of waits with a limit.
     pub limited: u32,
-    /// Of 100 asks, how many are independent.
+    /// The percentage of independent asks.
     pub independent: u32,
-    /// Of 100 asks, how many are candidacies.
+    /// The percentage of asks that are candidacies.
     pub elections: u32,
-    /// Of 100 asks, how many have a `max_hold`.
+    /// The percentage of asks with a `max_hold`.
     pub max_hold: u32,
-    /// Of 100 asks, how many have a lock-delay.
+    /// The percentage of asks with a lock-delay.
     pub delay: u32,
-    /// Of 100 asks, how many bring their own lease.
+    /// The percentage of asks that bring their own lease.
     pub new_lease: u32,
-    /// Of 100 names of a lease, how many are handles.
+    /// The percentage of lease references by handle.
     pub handles: u32,
-    /// Of 100 requests, how many have an id.
+    /// The percentage of requests with an id.
     pub ids: u32,
-    /// Of 100 writes, how many are guarded.
+    /// The percentage of guarded writes.
     pub guards: u32,
-    /// Of 100 names of a lease or token, how many are of the past.
+    /// The percentage of leases and tokens taken from the past.
     pub stale: u32,
-    /// Of 100 entries, how many move the clock far.
+    /// The percentage of entries that move the clock far.
     pub leaps: u32,
-    /// Of 100 entries, how many move the clock to the edge of something due.
+    /// The percentage of entries that move the clock to the edge of something due.
     pub edges: u32,
-    /// Of 1,000 steps, how many change the leader.
+    /// The number of leader changes in 1,000 steps.
     pub leaders: u32,
-    /// Of 1,000 steps, how many are snapshots.
+    /// The number of snapshots in 1,000 steps.
     pub snapshots: u32,
-    /// Of 1,000 steps, how many restore.
+    /// The number of restores in 1,000 steps.
     pub restores: u32,
     /// The most commands in one entry.
     pub batch: usize,
-    /// Whether the first entry sets limits that are soon hit.
+    /// Whether the first entry sets limits that are soon reached.
     pub tight: bool,
     /// Whether the cluster is raised to the newest level at its beginning.
     pub newest: bool,
-    /// Whether a count may be the largest there is, which ends all time.
+    /// Whether a count may be the largest possible, after which the clock never advances.
     pub end_of_time: bool,
-    /// Whether long silences happen, after which keys of requests are forgotten.
+    /// Whether long silences occur, after which the machine forgets request keys.
     pub silences: bool,
 }
 
@@ -127,7 +126,7 @@ const LOCKS: [&str; 7] = [
 ];
 
 impl Swarm {
-    /// Draws a character.
+    /// Draws the character of a sequence.
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let mut weights: Vec<(Kind, u32)> = Vec::with_capacity(KINDS.len());
         for (kind, weight) in KINDS {
@@ -137,7 +136,7 @@ impl Swarm {
                 weights.push((kind, weight * rng.u32(1..=4)));
             }
         }
-        // Now and then a sequence is about two or three commands only.
+        // Sometimes a sequence uses two or three commands only.
         if rng.u32(..8) == 0 {
             let needed = |kind: Kind| matches!(kind, Kind::Acquire | Kind::GrantLease);
             let mut others: Vec<(Kind, u32)> =
@@ -161,7 +160,7 @@ impl Swarm {
                 ((*name).to_owned(), slots)
             })
             .collect();
-        // Keys may be called like locks: a watch by name sees both.
+        // A key may have the name of a lock: a watch by name sees both.
         let mut keys = vec!["k".to_owned(), "k/1".to_owned()];
         keys.push(locks[0].0.clone());
         Self {
@@ -196,7 +195,7 @@ impl Swarm {
         }
     }
 
-    /// A kind of command, by the weights.
+    /// Draws a kind of command by the weights.
     pub(super) fn kind(&self, rng: &mut Rng) -> Kind {
         let mut left = rng.u32(..self.total.max(1));
         for (kind, weight) in &self.weights {
@@ -209,7 +208,7 @@ impl Swarm {
     }
 }
 
-/// A share up to `most`, and in every third sequence none.
+/// A percentage up to `most`, and zero in every third sequence.
 fn often(rng: &mut Rng, most: u32) -> u32 {
     if rng.u32(..3) == 0 { 0 } else { rng.u32(1..=most) }
 }

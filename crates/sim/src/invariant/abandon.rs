@@ -10,12 +10,12 @@ use tenure_types::PlaceNumber;
 use super::{Check, Violation};
 use crate::observe::{Part, Seen};
 
-/// For each place, how many asks were told of it and not taken back since.
+/// For each place, the number of asks that were answered with it and not taken back since.
 #[derive(Default)]
 pub(super) struct Asks(BTreeMap<PlaceNumber, i64>);
 
 impl Asks {
-    /// Looks at one command with its events.
+    /// Checks one command with its events.
     pub(super) fn command(&mut self, part: &Part<'_>) -> Check {
         let Some((request, outcome)) = part.command else { return Ok(()) };
         self.count(request, outcome);
@@ -31,7 +31,7 @@ impl Asks {
         }
     }
 
-    /// Counts the commands of an entry whose events are not all known.
+    /// Counts the commands of an entry of which some events are unknown.
     pub(super) fn catch_up(&mut self, seen: &Seen<'_>) {
         for (request, outcome) in seen.requests.iter().zip(&seen.effects.outcomes) {
             if let Some(request) = request {
@@ -44,8 +44,8 @@ impl Asks {
         let (place, change) = match (&request.command, &outcome.result) {
             (Command::Acquire(_), Ok(Answer::Acquired(acquired))) => (acquired.place, 1),
             (Command::Acquire(_), Ok(Answer::Queued(queued))) => (queued.place, 1),
-            // A repeated one takes nothing off, but cannot be told from one that ran. Taking off too
-            // much hides a fault now and then and never invents one.
+            // A repeated abandon takes nothing off, but looks the same as one that ran. Taking off too much may hide a
+            // fault but never invents one.
             (Command::Abandon(abandon), Ok(Answer::Abandoned { .. })) => (abandon.place, -1),
             _ => return,
         };
@@ -53,7 +53,7 @@ impl Asks {
     }
 }
 
-/// Whether a place or a lock was given up on its lease's own word.
+/// Whether the lease itself gave up a place or a lock.
 fn gives_up(event: &Event) -> bool {
     matches!(event.cause, Cause::Released | Cause::Left)
 }

@@ -1,4 +1,4 @@
-//! Can two clients believe they hold this lock? (S1)
+//! Checks that no two clients can believe that they hold the same lock (S1).
 
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_types::Mode;
@@ -7,7 +7,7 @@ use super::ledger::Standing;
 use super::{Check, Ledger, Violation};
 use crate::observe::View;
 
-/// Holders, also cooling and delayed ones, admit each other.
+/// Checks that all grants of a lock, including cooling and delayed ones, are compatible.
 pub(super) fn views(view: &View) -> Check {
     for lock in &view.locks {
         let fail = |what: &str| {
@@ -37,8 +37,8 @@ pub(super) fn views(view: &View) -> Check {
     Ok(())
 }
 
-/// A grant is compatible with every grant in force at that moment. One that keeps others out only
-/// because it cools or is delayed is a matter of T2.
+/// Checks that a grant is compatible with every grant in force. Grants that keep others out only because they cool or
+/// are delayed are the subject of T2.
 pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
     let (Cause::Granted, Subject::Lock(lock)) = (event.cause, &event.subject) else {
         return Ok(());

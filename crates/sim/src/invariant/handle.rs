@@ -1,4 +1,4 @@
-//! Which lease was each handle given to? (S5: to one, for ever)
+//! Records to which lease each handle was given, and checks that it is only ever one (S5).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tenure_types::{Handle, LeaseId, Revision};
 use super::{Check, Ledger, Violation};
 use crate::observe::View;
 
-/// A lease itself: its number and the revision that created it.
+/// The identity of a lease: its id and the revision that created it.
 pub(super) type LeaseKey = (LeaseId, Revision);
 
 /// The handles given so far.
@@ -20,7 +20,7 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// Learns from answers. Must come before anything is asked about the same entry.
+    /// Records the handles in answers. The caller must do this before it asks anything about the same entry.
     pub fn learn(&mut self, effects: &Effects) -> Check {
         for outcome in &effects.outcomes {
             match &outcome.result {
@@ -33,7 +33,7 @@ impl Handles {
         Ok(())
     }
 
-    /// Learns from views.
+    /// Records the handles in views.
     pub fn learn_view(&mut self, view: &View) -> Check {
         for lease in &view.leases {
             self.learn_one((lease.id, lease.created), lease.handle)?;
@@ -41,12 +41,12 @@ impl Handles {
         Ok(())
     }
 
-    /// The lease a handle was given to.
+    /// The lease that a handle was given to.
     pub fn lease_of(&self, handle: Handle) -> Option<LeaseKey> {
         self.leases.get(&handle).copied()
     }
 
-    /// The lease that a command means: by handle the one it was given to, by id the present one.
+    /// The lease that a command names: by handle the one that it was given to, by id the present one.
     pub fn resolve(&self, ledger: &Ledger, reference: LeaseRef) -> Option<LeaseKey> {
         match reference {
             LeaseRef::Handle(handle) => self.lease_of(handle),

@@ -1,4 +1,4 @@
-//! Can every change since the floor be read, in order, without a gap? (W3)
+//! Checks that every change since the floor can be read, in order, without a gap (W3).
 
 use tenure_core::event::{Batch, Event, Subject};
 use tenure_core::{Filter, Machine};
@@ -7,13 +7,13 @@ use tenure_types::Revision;
 use super::{Check, Violation};
 use crate::observe::{ALL, Seen};
 
-/// How often the whole history is read: it costs more than everything else.
+/// The interval, in steps, at which the whole history is read: it costs more than everything else.
 const EVERY: u64 = 16;
 
-/// Names and beginnings of names that are asked for.
+/// The names and prefixes to read.
 const NAMES: [&str; 4] = ["a", "a/b", "db/", "k"];
 
-/// Checks the new part, and from time to time the whole.
+/// Checks the new part, and at intervals the whole history.
 pub(super) fn check(machine: &Machine, seen: &Seen<'_>, steps: u64) -> Check {
     let (floor, revision) = (seen.after.floor, seen.after.revision);
     if floor.0 > revision.0 + 1 {

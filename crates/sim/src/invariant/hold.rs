@@ -1,4 +1,4 @@
-//! Does a command about a grant succeed only with the token of that very grant? (S4)
+//! Checks that a command about a grant succeeds only with the token of that grant (S4).
 
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, Guard, Hold, Request, RequestId};
@@ -7,7 +7,7 @@ use tenure_types::{LeaseId, Token};
 use super::ledger::{KnownGrant, Standing};
 use super::{Check, Handles, Ledger, Violation};
 
-/// Looks at how the grants stood when the command came.
+/// Checks a command against the grants at the time when it came.
 pub(super) fn before_command(
     ledger: &Ledger,
     handles: &Handles,
@@ -15,7 +15,7 @@ pub(super) fn before_command(
     outcome: &Outcome,
     moved: bool,
 ) -> Check {
-    // A repeated answer says what was true once.
+    // A repeated answer describes an earlier state.
     if outcome.result.is_err() || (request.id != RequestId::None && !moved) {
         return Ok(());
     }

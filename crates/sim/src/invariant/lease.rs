@@ -1,4 +1,4 @@
-//! Does only a live lease get locks (S3), and does an ended one stay ended (S5)?
+//! Checks that only live leases get locks (S3), and that an ended lease stays ended (S5).
 
 use tenure_core::event::{Cause, Event};
 use tenure_core::outcome::{Answer, Outcome};
@@ -9,15 +9,15 @@ use super::ledger::CLOCK_MAX;
 use super::{Check, Handles, Ledger, Violation};
 use crate::observe::Seen;
 
-/// Every grant goes to a lease that is live at that moment.
+/// Checks that every grant goes to a lease that is live at that time.
 pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
     if event.cause != Cause::Granted {
         return Ok(());
     }
     match event.lease {
         Some(lease) if ledger.live(lease) => Ok(()),
-        // At the end of time a lease is due in the moment it is granted, together with its locks.
-        // Nobody can tell the difference any more; the model still says what must come of it.
+        // At the largest clock a lease is due as soon as it is granted, together with its locks, and the difference is
+        // not observable. The comparison with the model still covers this case.
         Some(_) if ledger.clock == CLOCK_MAX => Ok(()),
         lease => {
             let known = lease.and_then(|lease| ledger.leases.get(&lease));
@@ -27,7 +27,7 @@ pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
     }
 }
 
-/// A command in the name of a lease does something only while that lease is live.
+/// Checks that a command in the name of a lease has an effect only while that lease is live.
 pub(super) fn before_command(
     ledger: &Ledger,
     handles: &Handles,
@@ -39,7 +39,7 @@ pub(super) fn before_command(
     if let RequestId::Seq { lease, .. } = request.id {
         must_live(ledger, handles, lease, "numbers a request")?;
     }
-    // A repeated answer may be older than the end of the lease it speaks of.
+    // A repeated answer may be older than the end of its lease.
     if request.id != RequestId::None && !moved {
         return Ok(());
     }
@@ -68,7 +68,7 @@ pub(super) fn before_command(
     }
 }
 
-/// Nothing that is shown belongs to a lease that has ended, except what cools or is delayed.
+/// Checks that nothing in the views belongs to an ended lease, except grants that cool or are delayed.
 pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
     for lease in &seen.after.leases {
         if ledger.ended.contains(&(lease.id, lease.created)) {
@@ -92,7 +92,7 @@ fn must_live(ledger: &Ledger, handles: &Handles, lease: LeaseRef, what: &str) ->
     if key.is_some_and(|key| ledger.live_key(key)) {
         return Ok(());
     }
-    // Due but not ended yet is a matter of time; ended, or never there, one of identity.
+    // A lease that is due and has not ended violates T1; one that has ended or never existed violates S5.
     let due = key.is_some_and(|(id, created)| {
         ledger.leases.get(&id).is_some_and(|known| known.created == created)
     });

@@ -1,8 +1,7 @@
-//! What does somebody know who reads only answers and events?
+//! Keeps the state that can be derived from answers and events alone.
 //!
-//! Within an entry the ledger moves event by event, so that a check can ask how things stood when
-//! a command came. After each step it is set right from the views; that the two agree is for the
-//! comparison with the model to say.
+//! Within an entry the ledger advances event by event, so that a check can see the state at the time when a command
+//! came. After each step it is corrected from the views; the comparison with the model checks that the two agree.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,31 +15,31 @@ use super::Handles;
 use super::handle::LeaseKey;
 use crate::observe::{Part, Seen};
 
-/// The end of time, by the rules.
+/// The largest clock, by the rules.
 pub(super) const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The level from which on a promised time lasts a millisecond of the clock longer.
 const LEVEL_ROUNDED_UP: u16 = 2;
 
-/// A lease that has not ended as far as is known.
+/// A lease that is not known to have ended.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownLease {
     /// The revision that created it.
     pub created: Revision,
     /// Its ttl.
     pub ttl: u64,
-    /// When it is due.
+    /// Its deadline.
     pub deadline: u64,
 }
 
-/// How a grant stands.
+/// The state of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
     /// Held.
     Held,
-    /// Cooling until then.
+    /// Cooling until this time.
     Cooling(u64),
-    /// Delayed until then.
+    /// Delayed until this time.
     Delayed(u64),
 }
 
@@ -55,13 +54,13 @@ pub struct KnownGrant {
     pub mode: Mode,
     /// Its slot.
     pub slot: Option<u32>,
-    /// How it stands.
+    /// Its state.
     pub standing: Standing,
-    /// Its lock-delay, if it was ever seen: a grant made in this very entry shows it later.
+    /// Its lock-delay, if it was ever seen: a grant made in this entry shows it later.
     pub delay: Option<u64>,
 }
 
-/// The books.
+/// The state derived so far.
 #[derive(Default)]
 pub struct Ledger {
     /// The clock of the entry.
@@ -72,20 +71,20 @@ pub struct Ledger {
     level_before: u16,
     /// Leases that have not ended: live ones, and those that are due and wait for their slice.
     pub leases: BTreeMap<LeaseId, KnownLease>,
-    /// Leases that have.
+    /// Leases that have ended.
     pub ended: BTreeSet<LeaseKey>,
     /// Grants in force.
     pub grants: BTreeMap<Token, KnownGrant>,
     /// Queues.
     pub queues: BTreeMap<Name, VecDeque<(PlaceNumber, LeaseId)>>,
-    /// Until when nothing may be granted after a restore; too long rather than too short.
+    /// An upper bound of the time until which nothing may be granted after a restore.
     pub quiet_until: u64,
-    /// Until when nothing may be granted after a restore; too short rather than too long.
+    /// A lower bound of the time until which nothing may be granted after a restore.
     pub quiet_least: u64,
-    /// Leases that a renewal with a request id named in this entry: it renewed them, or it was a
-    /// repetition and did not.
+    /// Leases that a renewal with a request id named in this entry. The renewal took effect, or it was a repetition and
+    /// did not.
     pub maybe_renewed: BTreeSet<LeaseId>,
-    /// The largest ttl of a lease of which it is not known whether it ended.
+    /// The largest ttl of the leases that may or may not have ended.
     doubtful_ttl: u64,
 }
 
@@ -98,25 +97,25 @@ impl Ledger {
         self.maybe_renewed.clear();
     }
 
-    /// When something that was promised for so long from now is due.
+    /// The deadline of something promised for this long from now.
     pub fn deadline(&self, ms: u64) -> u64 {
         deadline(self.clock, promised(self.level, ms))
     }
 
-    /// Whether a lease with this ttl that was renewed by this entry, before or after a command of it
-    /// raised the level, has so much left.
+    /// Whether a lease with this ttl has this much left after a renewal in this entry, made before or after a command
+    /// of the entry raised the level.
     pub fn renewed_left(&self, ttl: u64, left: u64) -> bool {
         [self.level_before, self.level].iter().any(|level| {
             self.clock.saturating_add(left) == deadline(self.clock, promised(*level, ttl))
         })
     }
 
-    /// The most that a lease with this ttl can have left.
+    /// The most time that a lease with this ttl can have left.
     pub fn longest(&self, ttl: u64) -> u64 {
         promised(self.level, ttl)
     }
 
-    /// Whether some lease may be due that is not in the books.
+    /// Whether some lease may be due that is not in the ledger.
     pub fn doubtful(&self) -> bool {
         self.doubtful_ttl > 0
     }
@@ -126,12 +125,12 @@ impl Ledger {
         self.leases.get(&lease).is_some_and(|known| known.deadline > self.clock)
     }
 
-    /// Whether this very lease is live now.
+    /// Whether the lease with this id and creation revision is live now.
     pub fn live_key(&self, (id, created): LeaseKey) -> bool {
         self.live(id) && self.leases.get(&id).is_some_and(|known| known.created == created)
     }
 
-    /// Writes down an event.
+    /// Records an event.
     pub fn event(&mut self, part: &Part<'_>, event: &Event) {
         match &event.subject {
             Subject::Lease(id) => self.lease_event(part, *id, event.cause),
@@ -150,14 +149,14 @@ impl Ledger {
         }
     }
 
-    /// Writes down an answer: renewals have no event.
+    /// Records an answer: renewals have no event.
     pub fn answered(&mut self, handles: &Handles, request: &Request<'_>, outcome: &Outcome) {
         let (Command::Renew(leases), Ok(Answer::Renewed(renewals))) =
             (&request.command, &outcome.result)
         else {
             return;
         };
-        // A repeated answer is an old one and renews nothing: only what the views say counts then.
+        // A repeated answer is an old one and renews nothing, so only the views can tell.
         if request.id != RequestId::None {
             let named = leases.iter().filter_map(|lease| handles.resolve(self, *lease));
             let named: Vec<LeaseId> = named.map(|(id, _)| id).collect();
@@ -175,7 +174,7 @@ impl Ledger {
         }
     }
 
-    /// Sets the books right from the views.
+    /// Corrects the ledger from the views.
     pub fn settle(&mut self, seen: &Seen<'_>) {
         self.clock = seen.after.clock;
         self.level = seen.after.level;
@@ -220,14 +219,15 @@ impl Ledger {
     pub fn restored(&mut self, seen: &Seen<'_>, stopped: Stopped) {
         self.restored_least(seen, stopped);
         let longest = self.leases.values().map(|lease| lease.ttl).max().unwrap_or(0);
-        // A grant that keeps others out does so through a restore, and so does an earlier restore.
+        // A grant that keeps others out still does so after a restore, and so does the quiet period of an earlier
+        // restore.
         let kept_out = seen.before.locks.iter().flat_map(|lock| &lock.holders);
         let kept_out = kept_out.map(|holder| match holder.state {
             HolderState::Held => 0,
             HolderState::Cooling { left_ms } | HolderState::Delayed { left_ms } => left_ms,
         });
         let longest = kept_out.fold(longest.max(self.doubtful_ttl), u64::max);
-        // Whatever the delay of a grant was, it is not longer than any lock-delay can be.
+        // The delay of a grant is unknown, but at most the largest lock-delay allowed.
         let delay = *Limit::LockDelayMs.range().end();
         let unknown = seen.before.limits.get(Limit::TtlMaxMs);
         // A ttl and a lock-delay may each last a millisecond longer.
@@ -245,8 +245,7 @@ impl Ledger {
         self.queues.clear();
     }
 
-    /// Until when nothing may be granted at the least: a lease that nobody here knows of may be as
-    /// long as the limits allowed.
+    /// Computes the lower bound: a lease that the ledger does not know may be as long as the limits allowed.
     fn restored_least(&mut self, seen: &Seen<'_>, stopped: Stopped) {
         let clock = seen.after.clock;
         let limits = &seen.before.limits;
@@ -259,7 +258,7 @@ impl Ledger {
         };
     }
 
-    /// After events were lost: what is not shown has ended, unless it may only be due.
+    /// Corrects the ledger after events were lost: what the views do not show has ended, unless it may only be due.
     fn settle_doubtful(&mut self, seen: &Seen<'_>) {
         let shown: BTreeSet<LeaseKey> =
             seen.after.leases.iter().map(|lease| (lease.id, lease.created)).collect();
@@ -319,7 +318,7 @@ impl Ledger {
         }
     }
 
-    /// Whether an end of this cause leaves the grant cooling rather than delayed.
+    /// Whether an end for this cause leaves the grant cooling rather than delayed.
     pub fn cools(&self, part: &Part<'_>, cause: Cause, token: Token) -> bool {
         if !matches!(cause, Cause::Forced | Cause::Revoked | Cause::MaxHold) {
             return false;
@@ -366,8 +365,8 @@ impl Ledger {
     }
 }
 
-/// By how much the clock must grow before so long has surely passed, for one who knows the counts of
-/// entries only in whole milliseconds, rounded down.
+/// How far the clock must advance before this much time has surely passed, given that the counts of entries are whole
+/// milliseconds, rounded down.
 fn promised(level: u16, ms: u64) -> u64 {
     if level >= LEVEL_ROUNDED_UP && ms > 0 { ms.saturating_add(1) } else { ms }
 }

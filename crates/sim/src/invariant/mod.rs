@@ -1,7 +1,7 @@
-//! Which promises hold for what was seen, whatever the model says?
+//! Checks the numbered invariants on what was observed, independently of the model.
 //!
-//! Each file checks one group of the numbered invariants. They share a [`Ledger`]: the state as
-//! anybody could keep it who reads only answers and events.
+//! Each file checks one group of the numbered invariants. They share a [`Ledger`], which derives the state from answers
+//! and events alone.
 
 mod abandon;
 mod exclusion;
@@ -23,26 +23,26 @@ pub use ledger::Ledger;
 
 use crate::observe::Seen;
 
-/// A promise that was broken.
+/// A broken promise.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Which, by the number it has in the architecture, or a word for what has none.
+    /// The number of the invariant in the architecture, or a word for what has none.
     pub invariant: String,
-    /// What was seen.
+    /// What was observed.
     pub detail: String,
 }
 
 impl Violation {
-    /// A violation.
+    /// A violation of this invariant.
     pub fn new(invariant: &str, detail: impl Into<String>) -> Self {
         Self { invariant: invariant.to_owned(), detail: detail.into() }
     }
 }
 
-/// Whether a promise holds.
+/// The result of a check: `Ok` if the promise holds.
 pub type Check = Result<(), Violation>;
 
-/// All checks, and what they remember from step to step.
+/// All checks, and their state from step to step.
 #[derive(Default)]
 pub struct Checks {
     ledger: Ledger,
@@ -69,7 +69,7 @@ impl Checks {
         self.views(machine, seen)
     }
 
-    /// Checks what a restore made of the state. It has no events.
+    /// Checks the result of a restore. It has no events.
     pub fn restored(&mut self, machine: &Machine, seen: &Seen<'_>, stopped: Stopped) -> Check {
         self.steps += 1;
         self.ledger.restored(seen, stopped);
@@ -79,7 +79,7 @@ impl Checks {
         self.views(machine, seen)
     }
 
-    /// The commands of an entry in order, each before and after its events.
+    /// Checks the commands of an entry in order, each before and after its events.
     fn walk(&mut self, seen: &Seen<'_>, handles: &Handles) -> Check {
         for part in seen.parts() {
             if let Some((request, outcome)) = part.command {

@@ -1,4 +1,4 @@
-//! Does each notice reach the lease it is about?
+//! Checks that each notice reaches the lease that it is about.
 
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Notice, Word};
@@ -7,7 +7,7 @@ use tenure_types::{Handle, LeaseId, Revision};
 use super::{Check, Handles, Violation};
 use crate::observe::Seen;
 
-/// Every notice has an event of its revision that says the same of the same lease.
+/// Checks that every notice has a matching event of the same revision and lease.
 pub(super) fn check(seen: &Seen<'_>, handles: &Handles) -> Check {
     for notice in &seen.effects.notices {
         let good = match notice {
@@ -42,7 +42,7 @@ pub(super) fn check(seen: &Seen<'_>, handles: &Handles) -> Check {
     Ok(())
 }
 
-/// Whether an event names the same person and reason.
+/// Whether an event has the same name and reason.
 fn says(event: &Event, word: Option<&Word>) -> bool {
     let by = word.and_then(|word| word.by.as_ref());
     let reason = word.and_then(|word| word.reason.as_ref());

@@ -1,4 +1,4 @@
-//! Does a request take effect at most once, however often it comes? (S7)
+//! Checks that a request takes effect at most once, however often it comes (S7).
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::handle::LeaseKey;
 use super::{Check, Handles, Ledger, Violation};
 use crate::observe::Seen;
 
-/// For how long a key of a request is remembered, by the rules.
+/// How long a request key is remembered, by the rules.
 const REMEMBERED_MS: u64 = 600_000;
 
-/// Which requests have taken effect.
+/// The requests that have taken effect.
 #[derive(Default)]
 pub(super) struct Once {
     seqs: BTreeMap<(LeaseKey, u64), u64>,
@@ -19,7 +19,7 @@ pub(super) struct Once {
 }
 
 impl Once {
-    /// Counts a command that moved the revision.
+    /// Counts a command that advanced the revision.
     pub(super) fn command(
         &mut self,
         ledger: &Ledger,
@@ -58,7 +58,7 @@ impl Once {
         }
     }
 
-    /// Looks for asks taken back in an entry whose events are not all known.
+    /// Looks for abandoned asks in an entry of which some events are unknown.
     pub(super) fn catch_up(&mut self, ledger: &Ledger, handles: &Handles, seen: &Seen<'_>) {
         for request in seen.requests.iter().flatten() {
             if let Command::Abandon(abandon) = &request.command {
@@ -67,7 +67,7 @@ impl Once {
         }
     }
 
-    /// An ask that was taken back may run again.
+    /// Forgets an ask that was taken back: it may run again.
     fn forget(
         &mut self,
         ledger: &Ledger,

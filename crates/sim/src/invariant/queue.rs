@@ -1,4 +1,4 @@
-//! Is the queue fair (Q1), never idle (Q2), and is there one place per ask (Q3)?
+//! Checks that queues are fair (Q1) and never idle (Q2), and that each ask has one place (Q3).
 
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Outcome};
@@ -9,7 +9,7 @@ use tenure_types::{HolderState, Mode, Name};
 use super::{Check, Handles, Ledger, Violation};
 use crate::observe::{Seen, View};
 
-/// Who waits already and asks again keeps the place.
+/// Checks that a lease that already waits and asks again keeps its place.
 pub(super) fn before_command(
     ledger: &Ledger,
     handles: &Handles,
@@ -38,7 +38,7 @@ pub(super) fn before_command(
     Ok(())
 }
 
-/// A grant goes to the first of the queue; a new place goes to its end.
+/// Checks that a grant goes to the first place of the queue, and that a new place goes to its end.
 pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
     let (Subject::Lock(lock), Some(place)) = (&event.subject, event.place) else {
         return Ok(());
@@ -68,7 +68,7 @@ pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
     }
 }
 
-/// Nobody waits for nothing, twice, or after the end of the lease.
+/// Checks that no place waits for nothing, twice, or after the end of its lease.
 pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
     let view = seen.after;
     for (lock, queue) in view.locks.iter().zip(&view.queues) {
@@ -125,7 +125,7 @@ fn waits_rightly(ledger: &Ledger, view: &View, lock: &LockView, waiter: &WaiterV
     Ok(())
 }
 
-/// Whether a place is first everywhere and every lock admits it, as the views show it.
+/// Whether a place is first in all its queues and every lock admits it, by the views.
 fn grantable(view: &View, waiter: &WaiterView) -> bool {
     let live = view.leases.iter().any(|lease| lease.id == waiter.lease);
     live && waiter.locks.iter().all(|name| {

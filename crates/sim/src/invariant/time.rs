@@ -1,4 +1,4 @@
-//! Does a lease live exactly as long as it may (T1), and a pause last as long as it must (T2)?
+//! Checks that a lease lives exactly as long as it may (T1), and that a pause lasts as long as it must (T2).
 
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Outcome};
@@ -9,7 +9,7 @@ use super::ledger::{KnownGrant, Standing};
 use super::{Check, Handles, Ledger, Violation};
 use crate::observe::{Part, Seen};
 
-/// Ends come neither too early nor without their pause.
+/// Checks that ends come neither too early nor without their pause.
 pub(super) fn event(ledger: &Ledger, part: &Part<'_>, event: &Event) -> Check {
     if event.cause == Cause::Granted && ledger.clock < ledger.quiet_least {
         let until = ledger.quiet_least;
@@ -32,7 +32,7 @@ pub(super) fn event(ledger: &Ledger, part: &Part<'_>, event: &Event) -> Check {
     }
 }
 
-/// A renewal counts the whole ttl anew and never shortens.
+/// Checks that a renewal restarts the whole ttl and never shortens a lease.
 pub(super) fn renewal(
     ledger: &Ledger,
     handles: &Handles,
@@ -64,7 +64,7 @@ pub(super) fn renewal(
     Ok(())
 }
 
-/// What is left, as shown, is what is known to be left.
+/// Checks that the remaining times in the views match the ledger.
 pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
     let clock = seen.after.clock;
     if clock < seen.before.clock {
@@ -75,8 +75,8 @@ pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
             return Err(Violation::new("T1", format!("{lease:?} cannot have so long to live")));
         }
         let Some(known) = ledger.leases.get(&lease.id).filter(|_| seen.whole) else { continue };
-        // Renewals with a request id are not in the books, so a lease may live longer than they
-        // say, up to a ttl from now; never shorter.
+        // Renewals with a request id are not in the ledger, so a lease may live longer than the ledger says, up to a
+        // ttl from now; never shorter.
         if clock + lease.left_ms < known.deadline {
             let detail = format!("{lease:?} has less left than {known:?} at {clock}");
             return Err(Violation::new("T1", detail));
@@ -153,7 +153,7 @@ fn grant_event(
                 fail("cools for another time")
             };
         }
-        // On the holder's own word nothing cools and nothing is delayed.
+        // When the holder itself revokes, nothing cools and nothing is delayed.
         Cause::Revoked if own_word(part) => return Ok(()),
         Cause::Expired | Cause::Forced | Cause::Revoked | Cause::MaxHold => {}
         _ => return Ok(()),
@@ -161,7 +161,7 @@ fn grant_event(
     match grant.delay {
         Some(0) if event.left_ms.is_some() => fail("delayed without a lock-delay"),
         Some(delay) if delay > 0 => {
-            // Where time itself ends the delay is cut short.
+            // At the largest clock the delay is cut short.
             let left = ledger.deadline(delay).saturating_sub(ledger.clock);
             if event.left_ms.unwrap_or(0) == left {
                 Ok(())
@@ -180,7 +180,7 @@ fn own_word(part: &Part<'_>) -> bool {
     })
 }
 
-/// Whether this command ends a cooling before its time.
+/// Whether this command ends a cooling early.
 fn ends_cooling(part: &Part<'_>, token: Token) -> bool {
     match part.command.map(|(request, _)| &request.command) {
         Some(Command::Stopped { token: named, .. }) => *named == token,

@@ -1,4 +1,4 @@
-//! Does every grant get a larger token than all before it? (S2)
+//! Checks that every grant gets a larger token than all before it (S2).
 
 use tenure_core::event::{Cause, Event};
 use tenure_types::Epoch;
@@ -13,7 +13,7 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// A grant, or what a downgrade makes of one.
+    /// Checks a grant, or a downgrade, which also gets a new token.
     pub(super) fn event(&mut self, event: &Event, epoch: Epoch) -> Check {
         if !matches!(event.cause, Cause::Granted | Cause::Downgraded) {
             return Ok(());
@@ -32,7 +32,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// After events were lost, what is in force says how far the tokens have come at least.
+    /// Raises the largest token from the grants in force, after events were lost.
     pub(super) fn catch_up(&mut self, seen: &Seen<'_>) {
         for holder in seen.after.locks.iter().flat_map(|lock| &lock.holders) {
             self.highest = self.highest.max(holder.token.get());

@@ -1,4 +1,4 @@
-//! Counts asks, and takes back one whose answer reached no caller.
+//! Counts asks, and takes back an ask whose answer reached no caller.
 
 use tenure_core::event::Cause;
 use tenure_core::outcome::{Acquired, Answer, Queued};
@@ -10,12 +10,12 @@ use super::once::Record;
 use super::{HandleOf, LEVEL_COUNTED, Model, Verdict};
 
 impl Model {
-    /// The count of a new ask.
+    /// The initial count of a new ask.
     pub(super) fn first_ask(&self) -> Option<u64> {
         (self.level >= LEVEL_COUNTED).then_some(1)
     }
 
-    /// One more ask relies on a place, or on what was granted to it.
+    /// Counts one more ask that relies on a place, or on what was granted to it.
     pub(super) fn count_ask(&mut self, number: PlaceNumber) {
         if let Some(place) = self.places.get_mut(&number) {
             place.asks = place.asks.map(|asks| asks + 1);
@@ -49,7 +49,7 @@ impl Model {
             }
         }
         for (lock, mut grant) in self.held_of_place(lease, number) {
-            // A place that was just removed has no grants, so nothing is taken off twice.
+            // A place that was just removed has no grants, so the count is not reduced twice.
             grant.asks = grant.asks.map(|asks| asks - 1);
             if grant.asks == Some(0) {
                 released = true;
@@ -64,7 +64,7 @@ impl Model {
         Ok(Answer::Abandoned { released })
     }
 
-    /// One ask less that came with a request id; without any, the request is forgotten.
+    /// Counts one ask less for the request id. Forgets the request when none is left.
     fn abandon_record(&mut self, principal: &str, abandon: &Abandon<'_>, handle_of: HandleOf<'_>) {
         let place = abandon.place;
         match abandon.ask {
@@ -86,7 +86,7 @@ impl Model {
     }
 }
 
-/// Takes one ask off a record of this place; whether it was the last.
+/// Takes one ask off a record of this place, and returns whether it was the last.
 fn is_last(record: &mut Record, number: PlaceNumber) -> bool {
     if record.place() != Some(number) {
         return false;

@@ -1,4 +1,4 @@
-//! What does an ask for locks come to: the locks, a place, or a refusal?
+//! Decides an ask for locks: grants the locks, queues the ask, or refuses it.
 
 use tenure_core::event::Cause;
 use tenure_core::outcome::{Acquired, Answer, Grants, Queued};
@@ -10,7 +10,7 @@ use super::pass::show;
 use super::state::later;
 use super::{HandleOf, Model, Place, Verdict};
 
-/// How long an ask is willing to wait, as a moment.
+/// How long an ask is willing to wait, as a deadline.
 #[derive(Clone, Copy)]
 enum Patience {
     None,
@@ -42,7 +42,7 @@ impl Model {
         }
         self.check_room(lease, &locks)?;
 
-        // Whoever is due may still stand in these queues, and must not be in anybody's way.
+        // Expired places may still be in these queues and must not block others.
         let queued = locks.iter().map(|(lock, _)| lock.clone());
         let queued: Vec<Name> = queued.filter(|lock| !self.queue_of(lock).is_empty()).collect();
         self.grant_pass(queued);
@@ -67,7 +67,7 @@ impl Model {
         };
         let blocking = self.first_blocking(&place);
         if blocking.is_none() && !self.is_quiet() {
-            // The pass just made may have used the last tokens.
+            // The pass above may have used the last tokens.
             if self.tokens_left() < place.locks.len() as u64 {
                 return Err(Refusal::TokensExhausted);
             }
@@ -82,7 +82,7 @@ impl Model {
         self.enqueue(place, ask)
     }
 
-    /// The locks asked for, in the order of names.
+    /// The requested locks, in the order of names.
     fn check_asks(&self, ask: &Acquire<'_>) -> Result<Vec<(Name, Mode)>, Refusal> {
         let asks = ask.locks.as_slice();
         let asked = asks.len() as u64;
@@ -117,13 +117,13 @@ impl Model {
         self.within(Limit::MaxHoldMs, ask.max_hold_ms.unwrap_or(0))
     }
 
-    /// What an ask needs to know of a lease that exists.
+    /// The properties of an existing lease that an ask needs.
     fn known(&self, id: LeaseId) -> (LeaseId, u64, Name) {
         let lease = &self.leases[&id];
         (id, lease.ttl_ms, lease.client.clone())
     }
 
-    /// The answer to an ask that was made before, or overlaps with one.
+    /// The answer to an ask that repeats an earlier one or overlaps with one.
     fn present_standing(
         &mut self,
         lease: LeaseId,
@@ -158,7 +158,7 @@ impl Model {
         None
     }
 
-    /// The grants of one place that are held, in the order of names.
+    /// The held grants of one place, in the order of names.
     pub(super) fn held_of_place(
         &self,
         lease: LeaseId,
@@ -167,7 +167,7 @@ impl Model {
         self.held_by(lease).into_iter().filter(|(_, grant)| grant.place == number).collect()
     }
 
-    /// How an earlier ask of a live lease stands now.
+    /// The present state of an earlier ask of a live lease.
     pub(super) fn standing(&self, lease: LeaseId, number: PlaceNumber) -> Answer {
         if self.places.contains_key(&number) {
             return Answer::Queued(self.queued(number));
@@ -180,7 +180,7 @@ impl Model {
         Answer::Acquired(Acquired { lease: self.lease_grant(lease), place: number, grants })
     }
 
-    /// A place as its lease is told of it.
+    /// A queued place in the form of the answer to its lease.
     fn queued(&self, number: PlaceNumber) -> Queued {
         let place = &self.places[&number];
         let before = |lock: &Name| {
@@ -190,7 +190,7 @@ impl Model {
         Queued { lease: self.lease_grant(place.lease), place: number, ahead }
     }
 
-    /// The last refusals that do not depend on who holds and waits.
+    /// Makes the last checks that do not depend on the present holders and waiters.
     fn check_room(&self, lease: LeaseId, locks: &[(Name, Mode)]) -> Result<(), Refusal> {
         for (name, mode) in locks {
             if let Some(lock) = self.locks.get(name)
@@ -227,7 +227,7 @@ impl Model {
         Refusal::Held(Box::new(Held { lock, holder, ahead }))
     }
 
-    /// Lets an ask wait, unless a queue is full or the wait would never end.
+    /// Queues an ask, unless a queue is full or the wait would never end.
     fn enqueue(&mut self, place: Place, ask: &Acquire<'_>) -> Verdict {
         for (lock, _) in &place.locks {
             let bound = self.limits.get(Limit::WaitersPerLock);
@@ -250,7 +250,7 @@ impl Model {
         Ok(Answer::Queued(self.queued(place.number)))
     }
 
-    /// Uses up the place number, now that the ask is not refused, and grants the lease it came with.
+    /// Uses up the place number, now that the ask is not refused, and grants the lease that came with it.
     fn take_number(&mut self, ask: &Acquire<'_>) {
         self.next_place += 1;
         if let AskLease::New(new) = &ask.lease

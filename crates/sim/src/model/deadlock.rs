@@ -1,4 +1,4 @@
-//! Would this wait ever end, if everybody gave back what they hold once they have what they wait for?
+//! Detects whether a wait would never end, even if every lease released its locks once it has what it waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,27 +7,27 @@ use tenure_types::{LeaseId, Mode, Name, PlaceNumber, RingLink, Token};
 use super::pass::admits_beside;
 use super::{Model, Place};
 
-/// Beyond so many places a wait is let be rather than looked through.
+/// A wait that reaches more places than this is allowed without a search.
 const REACH_MAX: usize = 10_000;
 
-/// Somebody who has a lock, in truth or in the supposition.
+/// A lease that has a lock, in the present state or in the supposition.
 #[derive(Clone)]
 struct Having {
     lock: Name,
     lease: LeaseId,
     mode: Mode,
-    /// True grants come before supposed ones, those by token, these by place number.
+    /// Real grants come before supposed ones: real ones by token, supposed ones by place number.
     order: (Option<PlaceNumber>, Option<Token>),
 }
 
-/// What is supposed so far.
+/// The supposed state.
 struct Supposition {
     waiting: BTreeMap<PlaceNumber, Place>,
     having: Vec<Having>,
 }
 
 impl Supposition {
-    /// A lease keeps what it has while it waits for something that is not independent.
+    /// The place for whose locks a lease keeps what it has: one that waits and is not independent.
     fn next_of(&self, lease: LeaseId) -> Option<&Place> {
         self.waiting.values().find(|place| place.lease == lease && !place.independent)
     }
@@ -53,7 +53,7 @@ impl Supposition {
         locks.find(|(lock, mode)| self.blocks(place, lock, *mode)).map(|(lock, _)| lock.clone())
     }
 
-    /// One round of giving back and granting; `false` when nothing changed.
+    /// Makes one round of releases and grants; `false` when nothing changed.
     fn go_on(&mut self) -> bool {
         let before = (self.waiting.len(), self.having.len());
         let kept = self.having.clone().into_iter();
@@ -74,7 +74,7 @@ impl Supposition {
 }
 
 impl Model {
-    /// The ring that this place, already in its queues, would close; `None` if it can be granted.
+    /// The ring that this place, already in its queues, would close; `None` if the place can be granted.
     pub(super) fn deadlock(&self, asker: &Place) -> Option<Vec<RingLink>> {
         if asker.independent || !self.is_awaited(asker.lease) {
             return None;
@@ -102,7 +102,7 @@ impl Model {
         supposed.waiting.contains_key(&asker.number).then(|| walk(&supposed, asker))
     }
 
-    /// Whether anybody waits for what a lease holds, or behind one of its places.
+    /// Whether any place waits for what a lease holds, or behind one of its places.
     fn is_awaited(&self, lease: LeaseId) -> bool {
         let held = self.held_by(lease);
         let for_held = held.iter().any(|(lock, _)| !self.queue_of(lock).is_empty());
@@ -113,7 +113,7 @@ impl Model {
         for_held || places.iter().any(|place| place.names().iter().any(|lock| behind(place, lock)))
     }
 
-    /// Every place that has a say in when this one is granted.
+    /// Every place that can affect when this one is granted.
     fn reachable(&self, asker: &Place) -> BTreeMap<PlaceNumber, Place> {
         let mut places = BTreeMap::new();
         let mut todo = vec![asker.clone()];
@@ -137,7 +137,7 @@ impl Model {
     }
 }
 
-/// From the asker over what blocks it, until a lease comes again.
+/// Follows what blocks each place, from the asker on, until a lease repeats.
 fn walk(supposed: &Supposition, asker: &Place) -> Vec<RingLink> {
     let mut ring: Vec<RingLink> = Vec::new();
     let mut place = asker;

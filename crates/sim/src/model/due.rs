@@ -1,4 +1,4 @@
-//! What ends because its time has come, and in which order?
+//! Ends what is due, in the order of the rules.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use tenure_types::{LeaseId, Limit, Name, PlaceNumber, Token};
 use super::lease::End;
 use super::{GrantState, Model, NO_HANDLE};
 
-/// Something that will be due.
+/// Something with a deadline.
 #[derive(Clone)]
 pub(super) struct Item {
     pub(super) deadline_ms: u64,
@@ -28,7 +28,7 @@ enum What {
 }
 
 impl Item {
-    /// Deadline, kind, id.
+    /// The sort key: deadline, kind, id.
     fn order(&self) -> (u64, u8, u64) {
         let (kind, id) = match &self.what {
             What::WaitLimit(place) => (0, place.0),
@@ -77,7 +77,7 @@ impl Model {
         items
     }
 
-    /// Ends what is due, as much of it as one entry may.
+    /// Ends what is due, up to the limit for one entry.
     pub(super) fn end_due(&mut self) {
         let taken = self.take_due();
         let mut touched = BTreeSet::new();
@@ -119,7 +119,7 @@ impl Model {
     }
 
     fn end_wait(&mut self, number: PlaceNumber) -> Vec<Name> {
-        // The place may have gone a moment ago, with its lease.
+        // The place may just have been removed with its lease.
         if !self.places.contains_key(&number) {
             return Vec::new();
         }
@@ -128,13 +128,13 @@ impl Model {
         self.remove_place(number, Cause::WaitTimeout)
     }
 
-    /// Ends anything but a place. Says which locks this touched.
+    /// Ends anything but a place. Returns the locks that this touched.
     fn end_item(&mut self, what: What) -> BTreeSet<Name> {
         match what {
             What::WaitLimit(_) => BTreeSet::new(),
             What::Lease(lease) => self.end_lease(lease, End::Expired),
             What::MaxHold(lock, token) => {
-                // The lease may have ended a moment ago, and the grant with it.
+                // The lease may just have ended, and the grant with it.
                 if self.grant(&lock, token).is_none_or(|grant| !grant.is_held()) {
                     return BTreeSet::new();
                 }

@@ -1,4 +1,4 @@
-//! Which fields does an event have?
+//! Builds events with the fields that the rules prescribe.
 
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::Word;
@@ -6,7 +6,7 @@ use tenure_types::{Mode, Name};
 
 use super::{Grant, Lease, Place};
 
-/// An event with nothing in it yet.
+/// An event without any optional fields.
 pub(super) fn blank(cause: Cause, subject: Subject) -> Event {
     Event {
         cause,
@@ -36,7 +36,7 @@ pub(super) fn place_event(cause: Cause, place: &Place, lock: &Name, mode: Mode) 
     }
 }
 
-/// An event about a grant, with what most of them have.
+/// An event about a grant, with the fields that most of them have.
 pub(super) fn held_event(cause: Cause, lock: &Name, grant: &Grant) -> Event {
     Event {
         lease: Some(grant.lease),
@@ -57,14 +57,14 @@ pub(super) fn lease_event(cause: Cause, lease: &Lease) -> Event {
     }
 }
 
-/// Who took something away, and why, for the one who lost it; nothing if nothing was said.
+/// The name and reason given for taking something away, for the notice to the lease; `None` if neither was given.
 pub(super) fn word((by, reason): (&str, &str)) -> Option<Box<Word>> {
     let by = (!by.is_empty()).then(|| Name::new(by).expect("the name was looked at"));
     let reason = (!reason.is_empty()).then(|| reason.into());
     (by.is_some() || reason.is_some()).then(|| Box::new(Word { by, reason }))
 }
 
-/// The same for an event.
+/// The same in the form of an event.
 pub(super) fn said(word: Option<&Word>) -> (Option<Name>, Option<Box<str>>) {
     word.map_or((None, None), |word| (word.by.clone(), word.reason.clone()))
 }

@@ -1,4 +1,4 @@
-//! How are keys written and deleted, and under which conditions?
+//! Writes and deletes keys, under the conditions of the rules.
 
 use tenure_core::event::{Cause, Event, Previous, Subject};
 use tenure_core::outcome::{Answer, KeyWritten};

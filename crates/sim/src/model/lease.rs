@@ -1,4 +1,4 @@
-//! How is a lease granted, renewed and ended, and what ends with it?
+//! Grants, renews and ends leases, with everything that ends with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use super::event::{blank, held_event, lease_event, said, word};
 use super::state::later;
 use super::{HandleOf, Lease, Model, NO_HANDLE, Verdict};
 
-/// Leases that one command may renew.
+/// The most leases that one command may renew.
 const RENEWALS_PER_COMMAND: usize = 4_096;
 
 /// Why a lease ends.
 #[derive(Clone, Copy)]
 pub(super) enum End<'a> {
-    /// It was not renewed in time.
+    /// The lease was not renewed in time.
     Expired,
-    /// On the holder's own word.
+    /// The holder revoked it.
     ByHolder,
-    /// On somebody else's.
+    /// Another caller revoked it.
     ByOther {
-        /// Who, and why.
+        /// The name of the caller, and the reason.
         said: (&'a str, &'a str),
         /// Whether its locks cool first.
         urgency: Urgency,
@@ -48,7 +48,7 @@ impl Model {
         Ok(Answer::LeaseGranted(self.lease_grant(id)))
     }
 
-    /// Whether the lease can be granted. Says which one it is, if it exists already.
+    /// Checks whether the lease can be granted. Returns its id if it already exists.
     pub(super) fn check_new_lease(&self, new: &NewLease<'_>) -> Result<Option<LeaseId>, Refusal> {
         let client = self.name(new.client)?;
         self.within(Limit::MetadataBytes, new.metadata.len() as u64)?;
@@ -72,7 +72,7 @@ impl Model {
         Ok(None)
     }
 
-    /// Grants a lease that was found to be really new.
+    /// Grants a lease that is known to be new.
     pub(super) fn add_lease(&mut self, new: &NewLease<'_>) -> LeaseId {
         let lease = Lease {
             id: new.id,
@@ -133,7 +133,7 @@ impl Model {
         Ok(Answer::Revoked)
     }
 
-    /// Removes every place of a lease that ends. Says which locks they waited for.
+    /// Removes every place of a lease that ends. Returns the locks that they waited for.
     pub(super) fn remove_places_of(&mut self, id: LeaseId, cause: Cause) -> BTreeSet<Name> {
         let mut touched = BTreeSet::new();
         for place in self.places_of(id) {
@@ -142,7 +142,7 @@ impl Model {
         touched
     }
 
-    /// Ends a lease whose places are gone: its grants, its keys, itself. Says which locks it held.
+    /// Ends a lease whose places are gone: its grants, its keys, itself. Returns the locks that it held.
     pub(super) fn end_lease(&mut self, id: LeaseId, end: End<'_>) -> BTreeSet<Name> {
         let mut held = self.held_by(id);
         held.sort_by_key(|(_, grant)| grant.token);

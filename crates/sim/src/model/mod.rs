@@ -1,9 +1,8 @@
-//! What do the rules say, in the plainest code?
+//! Implements the rules a second time, in the plainest code.
 //!
-//! This is the second implementation of the rules page. It keeps everything in ordered maps and
-//! vectors, clones freely and computes every derived number from scratch, so that a reader can hold
-//! it beside the page and compare sentence by sentence. It shares nothing with the real machine but
-//! the public types: a mistake would have to be made twice to stay hidden.
+//! The model keeps everything in ordered maps and vectors, clones freely and computes every derived number from
+//! scratch, so that a reader can hold it beside the page of rules and compare sentence by sentence. It shares nothing
+//! with the real machine but the public types: a mistake would have to be made twice to stay hidden.
 
 mod abandon;
 mod ask;
@@ -37,25 +36,25 @@ use state::later;
 /// The clock never goes beyond this, so that sums of two times never overflow.
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
-/// The highest level the rules know.
+/// The highest level that the rules define.
 const LEVEL_MAX: u16 = 2;
 
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
 
-/// The level from which on a promised time lasts a millisecond more, because counts are rounded down.
+/// The level from which on a promised time lasts a millisecond longer, because counts are rounded down.
 const LEVEL_WHOLE: u16 = 2;
 
-/// Limits that may be set by one command.
+/// The most limits that one command may set.
 const LIMITS_PER_COMMAND: usize = 32;
 
-/// Handles are the real machine's own business; the model always shows this one.
+/// Only the real machine has handles; the model always shows this one.
 const NO_HANDLE: Handle = Handle { slot: 0, generation: 0 };
 
-/// What a command comes to.
+/// The result of a command.
 type Verdict = Result<Answer, Refusal>;
 
-/// Tells which lease, by id and creation revision, a handle was given to.
+/// Maps a handle to its lease, by id and creation revision.
 type HandleOf<'a> = &'a dyn Fn(Handle) -> Option<(LeaseId, Revision)>;
 
 /// One entry of the log as the model sees it.
@@ -63,9 +62,9 @@ type HandleOf<'a> = &'a dyn Fn(Handle) -> Option<(LeaseId, Revision)>;
 pub struct ModelEntry<'a> {
     /// The term of the leader that sealed it.
     pub term: Term,
-    /// How long that leader had counted.
+    /// The leader's count.
     pub count_ms: u64,
-    /// `None` for a request that cannot be read.
+    /// The requests; `None` for one that cannot be read.
     pub requests: &'a [Option<Request<'a>>],
 }
 
@@ -73,7 +72,7 @@ pub struct ModelEntry<'a> {
 #[derive(Clone)]
 pub struct Model {
     epoch: Epoch,
-    /// Tokens given in this epoch.
+    /// The number of tokens given in this epoch.
     tokens_used: u64,
     clock_ms: u64,
     clock_term: Term,
@@ -83,27 +82,27 @@ pub struct Model {
     history: Vec<Batch>,
     limits: Limits,
     level: u16,
-    /// The number the next place gets.
+    /// The number of the next place.
     next_place: u64,
-    /// Until when nothing is granted; gone when `end_due` has taken note that it is over.
+    /// The time until which nothing is granted; `None` once `end_due` has ended the quiet period.
     quiet_until_ms: Option<u64>,
     leases: BTreeMap<LeaseId, Lease>,
     locks: BTreeMap<Name, Lock>,
-    /// The queue of a lock is whoever of these waits for it: all queues share one order.
+    /// All places. Those that wait for a lock are its queue: all queues share one order.
     places: BTreeMap<PlaceNumber, Place>,
     keys: BTreeMap<Name, Key>,
     key_records: Vec<once::KeyRecord>,
-    /// Events of the present command, or the present `end_due`.
+    /// The events of the present command, or of the present `end_due`.
     events: Vec<Event>,
-    /// Locks of which the present command ended or took away an election's grant.
+    /// The locks of which the present command ended or took away an election's grant.
     vacated: BTreeSet<Name>,
-    /// Notices of the present entry.
+    /// The notices of the present entry.
     notices: Vec<Notice>,
-    /// When the answer that the present command repeats was made.
+    /// The revision of the answer that the present command repeats.
     repeated: Option<Revision>,
 }
 
-/// A lease; it is live while its deadline is ahead.
+/// A lease. It is live while its deadline is in the future.
 #[derive(Clone)]
 struct Lease {
     id: LeaseId,
@@ -117,7 +116,7 @@ struct Lease {
     records: BTreeMap<u64, once::Record>,
 }
 
-/// A lock; it exists while it has a grant or somebody waits for it.
+/// A lock. It exists while it has a grant or a waiter.
 #[derive(Clone)]
 struct Lock {
     slots: Option<u32>,
@@ -127,7 +126,7 @@ struct Lock {
     grants: Vec<Grant>,
 }
 
-/// One grant, also when it only cools or is delayed.
+/// One grant: held, cooling or delayed.
 #[derive(Clone)]
 struct Grant {
     token: Token,
@@ -144,11 +143,11 @@ struct Grant {
     lock_delay_ms: u64,
     max_hold_ms: Option<u64>,
     max_hold_due_ms: Option<u64>,
-    /// How many asks rely on it; `None` if they were not counted when it was asked for.
+    /// The number of asks that rely on it; `None` if asks were not counted when it was asked for.
     asks: Option<u64>,
 }
 
-/// Whether a grant is its holder's.
+/// Whether the holder still has the grant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GrantState {
     Held,
@@ -162,7 +161,7 @@ struct Place {
     number: PlaceNumber,
     lease: LeaseId,
     client: Name,
-    /// In the order of names.
+    /// The locks, in the order of names.
     locks: Vec<(Name, Mode)>,
     metadata: Vec<u8>,
     lock_delay_ms: u64,
@@ -172,7 +171,7 @@ struct Place {
     wait_until_ms: Option<u64>,
     created: Revision,
     since_ms: u64,
-    /// How many asks rely on it; `None` if they were not counted when it was asked for.
+    /// The number of asks that rely on it; `None` if asks were not counted when it was asked for.
     asks: Option<u64>,
 }
 
@@ -217,9 +216,8 @@ impl Model {
 
     /// Applies one entry.
     ///
-    /// In its answers every lease handle is `Handle { slot: 0, generation: 0 }`; commands that name
-    /// a lease by handle are given to the model with `handle_of` telling which lease (id, creation
-    /// revision) each handle was given to.
+    /// In its answers every lease handle is `Handle { slot: 0, generation: 0 }`. For commands that name a lease by
+    /// handle, the caller passes `handle_of`, which maps each handle to its lease (id, creation revision).
     pub fn apply(
         &mut self,
         log_term: Term,
@@ -260,7 +258,7 @@ impl Model {
         effects
     }
 
-    /// What a restore makes of the state; `false`, and no change, unless the epoch is a newer one.
+    /// Restores the state under a new epoch. Returns `false`, without a change, unless the epoch is newer.
     pub fn restore(&mut self, epoch: Epoch, stopped: Stopped) -> bool {
         if epoch <= self.epoch {
             return false;
@@ -285,7 +283,7 @@ impl Model {
         true
     }
 
-    /// For how long somebody of the former incarnation may keep others out.
+    /// How long a client of the former incarnation may keep others out.
     fn longest_unsure_ms(&self) -> u64 {
         let mut ttl_ms = self.limits.get(Limit::TtlMaxMs);
         let mut delay_ms = self.limits.get(Limit::LockDelayMs);
@@ -318,7 +316,7 @@ impl Model {
         self.revision
     }
 
-    /// The oldest revision that can be asked for.
+    /// The oldest revision that can be read.
     pub fn floor(&self) -> Revision {
         self.floor
     }
@@ -442,7 +440,7 @@ impl Model {
         Ok(Answer::LevelRaised)
     }
 
-    /// Ends one command, or one `end_due`: the vacancies, the revision, the history.
+    /// Ends one command, or one `end_due`: records vacancies, the revision and the history.
     fn finish_step(&mut self) {
         for name in std::mem::take(&mut self.vacated) {
             if self.held_grants(&name).is_empty() {

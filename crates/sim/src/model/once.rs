@@ -1,4 +1,4 @@
-//! Was this request made before, and what is the answer then?
+//! Recognises repeated requests and repeats their answers.
 
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Queued};
 use tenure_core::request::{Asks, Command, LeaseRef, Request, RequestId};
@@ -9,22 +9,22 @@ use super::{HandleOf, Model, Verdict};
 /// How far the requests of a lease may run ahead of the oldest unanswered one.
 const WINDOW: u64 = 256;
 
-/// How long a request that came with a key is remembered.
+/// How long a request with a key is remembered.
 const REMEMBERED_MS: u64 = 600_000;
 
-/// What is remembered of a request.
+/// The record of a request.
 #[derive(Clone)]
 pub(super) struct Record {
     /// The command as text; the model compares commands where the machine compares hashes.
     command: String,
     pub(super) result: Verdict,
-    /// The revision after it.
+    /// The revision after the request.
     revision: Revision,
-    /// How many asks came with this id; `None` if they were not counted then.
+    /// The number of asks with this id; `None` if asks were not counted then.
     pub(super) asks: Option<u64>,
 }
 
-/// A request that came with a key.
+/// A request with a key.
 #[derive(Clone)]
 pub(super) struct KeyRecord {
     pub(super) principal: String,
@@ -40,7 +40,7 @@ impl KeyRecord {
 }
 
 impl Record {
-    /// The bytes of all names in what is remembered.
+    /// The total length of all names in the record.
     pub(super) fn names_len(&self) -> usize {
         let mut names: Vec<&Name> = Vec::new();
         match &self.result {
@@ -176,9 +176,9 @@ impl Model {
         result
     }
 
-    /// Counts a repeated ask that was told how it stands; whether it was.
+    /// Counts a repeated ask that was answered with its present state. Returns whether it was one.
     fn count_repeated(&mut self, verdict: &Verdict) -> bool {
-        // Only asks are answered so.
+        // Only asks have such an answer.
         let (Ok(Answer::Acquired(Acquired { place, .. }))
         | Ok(Answer::Queued(Queued { place, .. }))) = verdict
         else {
@@ -194,12 +194,12 @@ impl Model {
         Record { command: as_text(command), result: result.clone(), revision, asks }
     }
 
-    /// The answer to a request that was made before.
+    /// The answer to a repeated request.
     fn repeat(&mut self, record: &Record, command: &Command<'_>) -> Verdict {
         if record.command != as_text(command) {
             return Err(Refusal::RequestConflict);
         }
-        // What an ask came to may have changed since, and an old token must not look fresh.
+        // The state of an ask may have changed since, and an old token must not look fresh.
         match (command, &record.result) {
             (
                 Command::Acquire(_),
@@ -223,7 +223,7 @@ impl Model {
 
 /// The command in a form that can be kept and compared.
 fn as_text(command: &Command<'_>) -> String {
-    // One lock in a list of one is the same ask as one lock alone, and has the same bytes.
+    // One lock in a list is the same ask as one lock alone, and has the same bytes.
     if let Command::Acquire(ask) = command
         && let [one] = ask.locks.as_slice()
     {

@@ -1,4 +1,4 @@
-//! Who is next, and what does it mean to be granted?
+//! Grants locks to the waiters that are next.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::state::later;
 use super::{Grant, GrantState, Model, NO_HANDLE, Place};
 
 impl Model {
-    /// Whether those who have a lock leave room for one more in this mode.
+    /// Whether the present holders of a lock leave room for one more in this mode.
     pub(super) fn admits(&self, lock: &Name, mode: Mode) -> bool {
         let modes: Vec<Mode> = self.grants_of(lock).iter().map(|grant| grant.mode).collect();
         admits_beside(&modes, mode)
@@ -27,7 +27,7 @@ impl Model {
             })
     }
 
-    /// Serves these locks, and those that this concerns, until nobody more can be granted.
+    /// Serves these locks, and those affected by that, until no more place can be granted.
     pub(super) fn grant_pass(&mut self, touched: impl IntoIterator<Item = Name>) {
         let mut set: BTreeSet<Name> = touched.into_iter().collect();
         while let Some(lock) = set.pop_first() {
@@ -97,7 +97,7 @@ impl Model {
     }
 }
 
-/// Whether a mode goes together with those that others have.
+/// Whether a mode is compatible with those of the other grants.
 pub(super) fn admits_beside(others: &[Mode], mode: Mode) -> bool {
     match mode {
         Mode::Exclusive => others.is_empty(),
@@ -106,7 +106,7 @@ pub(super) fn admits_beside(others: &[Mode], mode: Mode) -> bool {
     }
 }
 
-/// A grant as its holder is told of it.
+/// A grant in the form of the answer to its holder.
 pub(super) fn show(lock: &Name, grant: &Grant) -> outcome::Grant {
     outcome::Grant { lock: lock.clone(), token: grant.token, slot: grant.slot }
 }

@@ -1,4 +1,4 @@
-//! How does the model find its way in its own state, and change it one step at a time?
+//! Looks things up in the model's state, and changes it one step at a time.
 
 use tenure_core::event::{Cause, Event};
 use tenure_core::outcome::Outcome;
@@ -9,17 +9,17 @@ use super::event::place_event;
 use super::{CLOCK_MAX, Grant, GrantState, HandleOf, LEVEL_WHOLE, Lock, Model, Place, Verdict};
 
 impl Model {
-    /// The revision that the present command has, if it changes anything.
+    /// The revision of the present command, if it changes anything.
     pub(super) fn this_revision(&self) -> Revision {
         self.revision.next()
     }
 
-    /// An outcome, with the date of the first answer if it repeats one.
+    /// An outcome, with the revision of the first answer if it repeats one.
     pub(super) fn outcome(&mut self, result: Verdict) -> Outcome {
         Outcome { revision: self.repeated.take().unwrap_or(self.revision), result }
     }
 
-    /// By how much the clock must grow until all of a time that was promised has passed.
+    /// How far the clock must advance until a promised time has fully passed.
     pub(super) fn whole(&self, ms: u64) -> u64 {
         let counts_are_cut = self.level >= LEVEL_WHOLE && ms > 0;
         ms.saturating_add(u64::from(counts_are_cut))
@@ -29,7 +29,7 @@ impl Model {
         self.leases.get(&lease).is_some_and(|lease| lease.deadline_ms > self.clock_ms)
     }
 
-    /// The live lease that is meant.
+    /// The live lease that a reference names.
     pub(super) fn live(
         &self,
         lease: LeaseRef,
@@ -49,13 +49,13 @@ impl Model {
         if self.is_live(id) { Ok(id) } else { Err(Refusal::LeaseNotFound) }
     }
 
-    /// A name, if something new can have it.
+    /// A name, if it is valid for something new.
     pub(super) fn name(&self, text: &str) -> Result<Name, Refusal> {
         self.within(Limit::NameBytes, text.len() as u64)?;
         self.known_name(text)
     }
 
-    /// A name, if anything can have it.
+    /// A name, if it is valid at all.
     pub(super) fn known_name(&self, text: &str) -> Result<Name, Refusal> {
         let (bound, asked) = (self.limits.get(Limit::NameBytes), text.len() as u64);
         if text.len() > Name::LEN_MAX {
@@ -67,13 +67,13 @@ impl Model {
         Ok(Name::new(text).expect("a text of a possible length without control characters"))
     }
 
-    /// Refuses what is above a limit.
+    /// Refuses a value above a limit.
     pub(super) fn within(&self, limit: Limit, asked: u64) -> Result<(), Refusal> {
         let bound = self.limits.get(limit);
         if asked > bound { Err(Refusal::Limit { limit, bound, asked }) } else { Ok(()) }
     }
 
-    /// Refuses a command that grows a state which weighs too much already.
+    /// Refuses a command that grows a state which is already too large.
     pub(super) fn room(&self) -> Result<(), Refusal> {
         let bound = self.limits.get(Limit::StateBytes);
         let asked = self.weigh();
@@ -96,12 +96,12 @@ impl Model {
         Token::new(self.epoch, self.tokens_used).expect("tokens left are counted before granting")
     }
 
-    /// Who waits for a lock, in order.
+    /// The places that wait for a lock, in order.
     pub(super) fn queue_of(&self, lock: &Name) -> Vec<&Place> {
         self.places.values().filter(|place| place.mode_of(lock).is_some()).collect()
     }
 
-    /// All grants of a lock, in the order of slots, or without slots of tokens.
+    /// All grants of a lock, in the order of slots, or of tokens if it has no slots.
     pub(super) fn grants_of(&self, lock: &Name) -> Vec<&Grant> {
         let mut grants: Vec<&Grant> =
             self.locks.get(lock).map(|lock| lock.grants.iter().collect()).unwrap_or_default();
@@ -109,12 +109,12 @@ impl Model {
         grants
     }
 
-    /// The grants of a lock that are their holders'.
+    /// The grants of a lock that are held.
     pub(super) fn held_grants(&self, lock: &Name) -> Vec<&Grant> {
         self.grants_of(lock).into_iter().filter(|grant| grant.is_held()).collect()
     }
 
-    /// What a lease holds, in the order of names.
+    /// The grants that a lease holds, in the order of names.
     pub(super) fn held_by(&self, lease: LeaseId) -> Vec<(Name, Grant)> {
         let mut held = Vec::new();
         for (name, lock) in &self.locks {
@@ -146,7 +146,7 @@ impl Model {
         self.locks.get(lock)?.grants.iter().find(|grant| grant.token == token)
     }
 
-    /// Makes the lock exist.
+    /// Creates the lock if it does not exist.
     pub(super) fn come_into_being(&mut self, lock: &Name, mode: Mode) {
         let created = self.this_revision();
         self.locks.entry(lock.clone()).or_insert(Lock {
@@ -158,7 +158,7 @@ impl Model {
         });
     }
 
-    /// Ends the existence of locks that have neither a grant nor a place.
+    /// Removes the locks that have neither a grant nor a place.
     pub(super) fn drop_unused_locks(&mut self) {
         let unused: Vec<Name> =
             self.locks.keys().filter(|lock| self.is_unused(lock)).cloned().collect();
@@ -177,7 +177,7 @@ impl Model {
         }
     }
 
-    /// Emits an event that concerns a grant, and dates the lock by it.
+    /// Emits an event about a grant, and sets the lock's revision to that of the event.
     pub(super) fn grant_event(&mut self, lock: &Name, event: Event) {
         let revision = self.this_revision();
         if let Some(lock) = self.locks.get_mut(lock) {
@@ -187,7 +187,7 @@ impl Model {
         self.events.push(event);
     }
 
-    /// Takes a place out of its queues, with one event for each lock. Says which locks.
+    /// Removes a place from its queues, with one event for each lock. Returns the locks.
     pub(super) fn remove_place(&mut self, number: PlaceNumber, cause: Cause) -> Vec<Name> {
         let Some(place) = self.places.remove(&number) else { return Vec::new() };
         for (lock, mode) in &place.locks {
@@ -213,7 +213,7 @@ impl Place {
     }
 }
 
-/// A moment so much later, on a clock that ends.
+/// The sum of a time and a duration, on a clock with a maximum.
 pub(super) fn later(ms: u64, by_ms: u64) -> u64 {
     ms.saturating_add(by_ms).min(CLOCK_MAX)
 }

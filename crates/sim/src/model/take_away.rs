@@ -1,4 +1,4 @@
-//! How does a grant end, on the holder's word or on another's, and what keeps others out after it?
+//! Ends grants, for the holder or for another caller, with the cooling and lock-delay that follow.
 
 use std::collections::BTreeSet;
 
@@ -63,7 +63,7 @@ impl Model {
         Ok(Answer::Updated { version: self.locks[&lock].version })
     }
 
-    /// The grant that a holder means.
+    /// The grant that a holder names.
     fn held_under(
         &self,
         hold: &Hold<'_>,
@@ -131,13 +131,13 @@ impl Model {
         self.grant_pass(touched);
     }
 
-    /// Only a grant that is gone makes room: then its lock is touched.
+    /// The lock, if the grant is gone: only then is there room for another.
     pub(super) fn if_gone(&self, lock: Name, token: Token) -> BTreeSet<Name> {
         let gone = self.grant(&lock, token).is_none();
         gone.then_some(lock).into_iter().collect()
     }
 
-    /// Takes a held lock away. Says for how much longer nobody may have it, unless it is gone.
+    /// Takes a held lock away. Returns how much longer no other lease may have it, unless the grant is gone.
     pub(super) fn take_away(
         &mut self,
         lock: &Name,
@@ -165,7 +165,7 @@ impl Model {
         left_ms
     }
 
-    /// Refuses a name that nothing can have, and a reason that is too long.
+    /// Refuses an invalid name and a reason that is too long.
     pub(super) fn can_be_said(&self, (by, reason): (&str, &str)) -> Result<(), Refusal> {
         if !by.is_empty() {
             self.known_name(by)?;
@@ -173,7 +173,7 @@ impl Model {
         self.within(Limit::MetadataBytes, reason.len() as u64)
     }
 
-    /// Tells a lease that it lost a lock.
+    /// Emits the notice to a lease that it lost a lock.
     pub(super) fn lost(&mut self, lock: &Name, grant: &Grant, cause: Cause, told: (&str, &str)) {
         self.notices.push(Notice::Lost {
             lease: NO_HANDLE,
@@ -185,7 +185,7 @@ impl Model {
         });
     }
 
-    /// Ends a cooling. Says how long the lock-delay is that follows, if one does.
+    /// Ends a cooling. Returns the length of the lock-delay that follows, if any.
     pub(super) fn cooling_over(&mut self, lock: &Name, token: Token) -> Option<u64> {
         let grant = self.grant(lock, token).expect("only what cools is over").clone();
         let left_ms = self.delay_or_go(lock, token);
@@ -200,7 +200,7 @@ impl Model {
         self.remove_grant(lock, token);
     }
 
-    /// Begins the lock-delay, or lets the grant go if it has none. Says how long it is.
+    /// Begins the lock-delay, or removes the grant if it has none. Returns the length of the delay.
     pub(super) fn delay_or_go(&mut self, lock: &Name, token: Token) -> Option<u64> {
         let grant = self.grant(lock, token).expect("only what is there ends").clone();
         let until_ms = later(self.clock_ms, self.whole(grant.lock_delay_ms));
@@ -214,14 +214,14 @@ impl Model {
         Some(until_ms - self.clock_ms)
     }
 
-    /// Lets a grant go without a pause.
+    /// Removes a grant without a pause.
     pub(super) fn end_held(&mut self, lock: &Name, token: Token) {
         let grant = self.grant(lock, token).expect("only what is there ends").clone();
         self.note_vacancy(lock, &grant);
         self.remove_grant(lock, token);
     }
 
-    /// Remembers that a leader is gone. Whoever only cooled was gone before.
+    /// Records that an elected holder is gone. A grant that was only cooling was recorded before.
     fn note_vacancy(&mut self, lock: &Name, grant: &Grant) {
         if grant.is_held() && grant.purpose == Purpose::Election {
             self.vacated.insert(lock.clone());

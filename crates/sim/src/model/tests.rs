@@ -1,4 +1,4 @@
-//! Does the model itself do what a reader of the rules expects?
+//! Tests that the model itself follows the rules.
 
 use tenure_core::Stopped;
 use tenure_core::event::Cause;
@@ -16,7 +16,7 @@ use super::{Model, ModelEntry, Verdict};
 const X: Mode = Mode::Exclusive;
 const S: Mode = Mode::Shared;
 
-/// A model and the only place where these tests touch its interface.
+/// A model, and the only place where these tests touch its interface.
 struct Cluster {
     model: Model,
     term: u64,
@@ -356,7 +356,7 @@ fn after_a_restore_nothing_is_granted_until_unknown_leases_would_have_ended() {
     assert!(cluster.model.leases().is_empty());
     assert_eq!(cluster.model.floor(), cluster.model.revision().next());
     assert_eq!(cluster.model.next_due_ms(), Some(15_000));
-    // The new leader counts from nought; the clock goes on from where the backup had it.
+    // The new leader counts from zero; the clock continues from where the backup had it.
     cluster.lease(0, 2, 60_000);
     let mut hasty = ask(2, &[("a", X)]);
     hasty.wait = Wait::No;

@@ -1,4 +1,4 @@
-//! How does the model show its state, and how much does that state weigh?
+//! Shows the model's state as views, and computes its weight.
 
 use tenure_core::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
 use tenure_types::{Holder, HolderState, Name};
@@ -40,7 +40,7 @@ impl Model {
         }
     }
 
-    /// A holder as shown to one who does not hold.
+    /// A holder as shown to a client that does not hold the lock.
     pub(super) fn show_holder(&self, grant: &Grant) -> Holder {
         Holder {
             lease: grant.lease,
@@ -121,7 +121,7 @@ impl Model {
         .collect()
     }
 
-    /// The weight of the state, added up anew.
+    /// The weight of the state, computed from scratch.
     pub(super) fn weigh(&self) -> u64 {
         let locks = self.locks.iter().map(|(name, lock)| {
             let grants = lock.grants.iter().map(|grant| 64 + grant.metadata.len());

@@ -1,10 +1,9 @@
 //! Describes what recovery cut from the end of the log.
 //!
-//! The newest batch has no durable mark after it. If it cannot be read, recovery cannot prove whether
-//! a sync had covered it, so the member above must treat every cut as entries that it may have
-//! acknowledged and forgotten. Two things help: headers have their own checksums, so most name the
-//! entries that were cut; and a write that a power loss cuts short leaves whole sectors of zeros,
-//! because the segment holds nothing but zeros after its end. Damage does not.
+//! No durable mark follows the newest batch. If recovery cannot read that batch, it cannot prove whether a sync had
+//! covered it, so the member must treat every cut as entries that it may have acknowledged and lost. Two facts help.
+//! Headers have their own checksums, so most still name the entries that were cut. A write that a power loss cuts short
+//! leaves whole sectors of zeros, because the segment holds nothing but zeros after its end; damage does not.
 
 use std::fmt;
 
@@ -14,25 +13,25 @@ use super::{
     segment::Segment,
 };
 
-/// What recovery cut from the end of the log: the batches from the first that could not be read.
+/// The part that recovery cut from the end of the log: every batch from the first unreadable one on.
 ///
-/// The member may have acknowledged what they held, and voted in the terms that they name.
+/// The member may have acknowledged the entries in them, and voted in the terms that they name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// The segment it was in.
+    /// The segment that contained the cut.
     pub segment: u64,
-    /// Where it began.
+    /// The offset of its first byte.
     pub offset: u64,
     /// Its length, up to the last byte that was not zero.
     pub bytes: u64,
     /// What the bytes look like.
     pub cause: Cause,
-    /// The first index that may have been cut: the smallest that a readable header names, or the one
-    /// after the last entry kept, whichever is smaller.
+    /// The first index that may have been cut: the smaller of the smallest index in a readable header and the index
+    /// after the last entry kept.
     pub first_index: u64,
-    /// The last index that a readable header names; nothing if none does.
+    /// The last index in a readable header; `None` if there is none.
     pub last_index: Option<u64>,
-    /// The largest term that a readable header names; nothing if none does.
+    /// The largest term in a readable header; `None` if there is none.
     pub term: Option<u64>,
 }
 
@@ -40,10 +39,10 @@ pub struct Cut {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A part of the first unreadable batch is zeros, as a write leaves that the power loss cut
-    /// short. A disk that lost a sector which it had reported as durable leaves the same.
+    /// A part of the first unreadable batch is zeros, as after a write that a power loss cut short. A disk that lost a
+    /// sector which it had reported as durable leaves the same.
     Torn,
-    /// Every sector of it was written, and something in it is wrong: it was probably durable.
+    /// Every sector of the batch was written and some content is wrong: the batch was probably durable.
     Damaged,
 }
 
@@ -63,7 +62,7 @@ impl fmt::Display for Cut {
 }
 
 impl Cut {
-    /// What lies after the end of the stream, if that is more than zeros.
+    /// The bytes after the end of the stream, unless they are all zeros.
     pub(super) fn find(segment: &Segment, image: &[u8], end: u32, last_kept: u64) -> Option<Self> {
         let rest = &image[end as usize..];
         let bytes = rest.iter().rposition(|byte| *byte != 0)? as u64 + 1;
@@ -114,7 +113,7 @@ fn cause(segment: &Segment, image: &[u8], mut offset: u32) -> Cause {
     if has_empty_part(image, from, to.min(segment.bytes)) { Cause::Torn } else { Cause::Damaged }
 }
 
-/// Whether some sector's share of this range is all zeros.
+/// Whether, in some sector, the part of this range is all zeros.
 fn has_empty_part(image: &[u8], from: u32, to: u32) -> bool {
     let mut at = from;
     while at < to {

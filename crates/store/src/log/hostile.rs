@@ -1,4 +1,4 @@
-//! Can any bytes on the disk make recovery panic, run away, or tell two stories?
+//! Tests that no bytes on the disk make recovery panic, run without end, or give two different results.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
@@ -22,11 +22,11 @@ fn options() -> Options {
     Options { segment_bytes: SEGMENT_BYTES_MIN, cache_bytes: 500, ..Options::default() }
 }
 
-/// Puts segments with good headers and these bytes after them on a disk.
+/// Creates a disk with segments that have good headers and these bytes after them.
 fn disk(images: &[Vec<u8>], first: u64) -> SimDisk {
     let disk = SimDisk::new(1);
     disk.make_dir(DIR).unwrap();
-    // The numbers come second: the last one may have none after it.
+    // The numbers come second in the zip: `first` may be the largest number, which has no successor.
     for (image, number) in images.iter().zip(first..) {
         let made = segment::create(&disk, "log/a.tmp", number, SALT, SEGMENT_BYTES_MIN).unwrap();
         made.file.write_at(u64::from(FIRST_RECORD), image).unwrap();
@@ -35,7 +35,7 @@ fn disk(images: &[Vec<u8>], first: u64) -> SimDisk {
     disk
 }
 
-/// Opens and, if that succeeds, uses the log. Returns whether it succeeded.
+/// Opens the log and uses it if that succeeds. Returns whether it succeeded.
 fn survive(disk: &SimDisk) -> bool {
     let Ok((mut log, found)) = Log::open(Arc::new(disk.clone()), options()) else { return false };
     let (base, last) = (log.base(), log.last());
@@ -65,7 +65,7 @@ fn extreme(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Records that are well formed and say anything at all, with the right chain.
+/// Encodes well-formed records with arbitrary content and a correct chain.
 fn records(rng: &mut Rng, number: u64, previous: &mut u32) -> Vec<u8> {
     let mut buffer = Vec::new();
     let seed = record::seed(SALT, number);
@@ -163,7 +163,7 @@ fn a_file_of_any_size_is_refused_before_it_is_read_into_memory() {
 
 #[test]
 fn a_payload_that_looks_like_a_record_is_never_taken_for_one() {
-    // A client that knew the format, but not the salt, would send records with a high mark.
+    // The payload that a client could send if it knew the format but not the salt: records with a high mark.
     let mut payload = Vec::new();
     let guess = record::seed(0, 1);
     while payload.len() < 1000 {
@@ -177,7 +177,7 @@ fn a_payload_that_looks_like_a_record_is_never_taken_for_one() {
     let (mut log, _) = Log::open(Arc::new(disk.clone()), options).unwrap();
     let entries = [Entry { index: 1, term: 1, kind: 0, payload: payload.into() }];
     log.write(&Batch { entries: &entries, ..Batch::default() }).unwrap();
-    // The head of the batch is lost and its body, full of such bytes, is not.
+    // Damage the head of the batch and leave its body, which is full of such bytes.
     disk.flip_bit(&segment::name(1), u64::from(FIRST_RECORD), 0);
     let (log, recovered) = Log::open(Arc::new(disk), options).unwrap();
     assert_eq!(log.last().index, 0);

@@ -1,13 +1,13 @@
-//! How does a batch become durable, and what does the log hold?
+//! Writes batches to the log, makes them durable, and drops what is no longer needed.
 //!
-//! The log is one stream of records over numbered segment files. A batch is one write and takes
-//! effect whole: recovery keeps all of its records or none. An entry for an index that the log
-//! already has replaces it and everything after it; bytes on disk are never rewritten, the later
-//! record wins. The hard state travels in the same stream, so one sync covers both.
+//! The log is one stream of records over numbered segment files. A batch is one write and takes effect whole: recovery
+//! keeps all of its records or none. An entry for an index that the log already has replaces it and everything after
+//! it; bytes on disk are never rewritten, the later record wins. The hard state is written to the same stream, so one
+//! sync covers both.
 //!
-//! Segments are filled in order. A full one is sealed and synced before anything is written to the
-//! next, so only the newest can have a torn tail. Each record says how far its segment was durable
-//! when it was written, which lets recovery tell a torn tail from damage; see `recover`.
+//! Segments are filled in order. The log seals and syncs a full segment before it writes to the next, so only the
+//! newest can have a torn tail. Each record says how far its segment was durable when it was written, which lets
+//! recovery tell a torn tail from damage; see `recover`.
 
 mod cut;
 #[cfg(test)]
@@ -48,7 +48,7 @@ use segment::{DIR, FIRST_RECORD, Segment};
 use types::capacity;
 use view::{Slot, View};
 
-/// What a disk writes whole.
+/// The unit that a disk writes whole.
 const SECTOR_BYTES: u32 = 512;
 
 /// The log of one member.
@@ -57,7 +57,7 @@ pub struct Log {
     disk: Arc<dyn Disk>,
     options: Options,
     view: View,
-    /// Oldest first; the last one is written to.
+    /// The segments, oldest first; the log writes to the last.
     segments: VecDeque<Segment>,
     tail: Tail,
     next: Option<Segment>,
@@ -85,7 +85,7 @@ pub struct SyncJob {
     stopped: Arc<AtomicBool>,
 }
 
-/// What became of a [`SyncJob`]; give it to [`Log::finish_sync`].
+/// The result of a [`SyncJob`]; the caller gives it to [`Log::finish_sync`].
 #[derive(Debug)]
 #[must_use]
 pub struct SyncReport {
@@ -94,7 +94,7 @@ pub struct SyncReport {
 }
 
 impl Log {
-    /// Opens the log and recovers what it holds. What is returned is durable.
+    /// Opens the log and recovers its content. Everything that this returns is durable.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovered), OpenError> {
         recover::open(disk, options)
     }
@@ -158,7 +158,7 @@ impl Log {
         }
     }
 
-    /// The sync of everything written so far, to be run elsewhere; nothing if all is durable.
+    /// The sync of everything written so far, for the caller to run elsewhere; `None` if all is durable.
     pub fn begin_sync(&self) -> Result<Option<SyncJob>, Fatal> {
         self.check_running()?;
         let file = self.active().file.clone();
@@ -166,14 +166,14 @@ impl Log {
         Ok((self.tail.durable < self.tail.end).then_some(job))
     }
 
-    /// Takes note of a sync. On an error the process must stop at once.
+    /// Takes in the result of a sync. On an error the process must stop at once.
     pub fn finish_sync(&mut self, report: SyncReport) -> Result<Synced, Fatal> {
         let took = match report.outcome {
             Ok(took) => took,
             Err(source) => return Err(self.stop("sync the log", source)),
         };
         self.check_running()?;
-        // A segment that was sealed since was synced then.
+        // A segment that was sealed in the meantime was synced then.
         if report.through.segment == self.active().number {
             let through =
                 if mutant!("late_sync_covers_all") { self.tail.end } else { report.through.offset };
@@ -182,8 +182,8 @@ impl Log {
         Ok(Synced { through: self.durable(), took })
     }
 
-    /// Writes down, durably, how far the log is durable. Without this the newest batch could not be
-    /// told from a torn one if it were damaged: call it when the log goes quiet or is closed.
+    /// Records durably how far the log is durable. Without this mark recovery could not tell damage to the newest batch
+    /// from a torn write: call it when the log goes quiet or is closed.
     pub fn mark(&mut self) -> Result<(), WriteError> {
         self.sync()?;
         if self.write_mark()? {
@@ -192,15 +192,15 @@ impl Log {
         Ok(())
     }
 
-    /// Writes down how far the log is durable, without waiting for that to be durable itself; tells
-    /// whether there was anything to write down.
+    /// Records how far the log is durable, without waiting for the record itself to become durable. Returns whether
+    /// there was anything to record.
     pub fn write_mark(&mut self) -> Result<bool, WriteError> {
         self.check_running()?;
         let needed = self.tail.marked < self.tail.durable;
         if needed {
             self.make_room(SECTOR_BYTES + 2 * HEADER_BYTES)?;
             self.append(|encoder| {
-                // In a sector of its own, so that it does not share the fate of what it marks.
+                // Put the mark in a sector of its own, so that damage to what it marks does not take the mark along.
                 let mut gap = encoder.offset().next_multiple_of(SECTOR_BYTES) - encoder.offset();
                 if gap > 0 {
                     if gap < HEADER_BYTES {
@@ -214,8 +214,8 @@ impl Log {
         Ok(needed)
     }
 
-    /// Drops entries up to this index, and the segments that only they needed. A snapshot at this
-    /// index or later must be durable.
+    /// Drops entries up to this index, and the segments that only they needed. A snapshot at this index or later must
+    /// be durable.
     pub fn compact_to(&mut self, index: u64) -> Result<(), WriteError> {
         self.check_running()?;
         let rejected = WriteError::Rejected;
@@ -231,12 +231,12 @@ impl Log {
             encoder.push(&Record::Compact(point), true);
         })?;
         self.view.compact(point).expect("the point was checked before it was written");
-        // The new start must last before what lies below it goes.
+        // The new start of the log must be durable before the segments below it are removed.
         self.sync()?;
         self.drop_segments().map_err(WriteError::Fatal)
     }
 
-    /// How much can be written.
+    /// The space that is left for writing.
     pub fn room(&self) -> io::Result<Room> {
         Ok(Room {
             in_segment: u64::from(self.free_in_active()),
@@ -255,17 +255,17 @@ impl Log {
         &self.view.notes
     }
 
-    /// The point that the log starts after.
+    /// The point after which the log starts.
     pub fn base(&self) -> Point {
         self.view.base
     }
 
-    /// The first index that the log has, or will have if it is empty.
+    /// The first index in the log, or the next one if the log is empty.
     pub fn first_index(&self) -> u64 {
         self.view.base.index + 1
     }
 
-    /// The last index that the log has, or that of the base if it is empty.
+    /// The last index in the log, or the index of the base if the log is empty.
     pub fn last_index(&self) -> u64 {
         self.view.last_index()
     }
@@ -275,27 +275,27 @@ impl Log {
         self.view.last()
     }
 
-    /// Where the next batch goes.
+    /// The position at which the next batch starts.
     pub fn written(&self) -> Position {
         Position { segment: self.active().number, offset: self.tail.end }
     }
 
-    /// Everything before this place is durable.
+    /// The position before which everything is durable.
     pub fn durable(&self) -> Position {
         Position { segment: self.active().number, offset: self.tail.durable }
     }
 
-    /// Size of its files, a prepared one among them.
+    /// The total size of the segment files, including a prepared one.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().chain(&self.next).map(|segment| u64::from(segment.bytes)).sum()
     }
 
-    /// Bytes written and not known to be durable.
+    /// The number of bytes written and not known to be durable.
     pub fn unsynced_bytes(&self) -> u64 {
         u64::from(self.tail.end - self.tail.durable)
     }
 
-    /// How many segment files the log has, not counting a prepared one.
+    /// The number of segment files, not counting a prepared one.
     pub fn segments(&self) -> usize {
         self.segments.len()
     }
@@ -319,10 +319,10 @@ impl Log {
         (self.active().bytes - HEADER_BYTES).saturating_sub(self.tail.end + start)
     }
 
-    /// Rolls to a new segment if the active one cannot take these bytes, and tells whether it did.
+    /// Rolls to a new segment if the active one has no room for these bytes, and returns whether it did.
     fn make_room(&mut self, bytes: u32) -> Result<bool, WriteError> {
         let mut rolled = false;
-        // A segment left by an earlier run may be smaller than the setting, so once may not do.
+        // A segment left by an earlier run may be smaller than the setting, so one roll may not suffice.
         while self.free_in_active() < bytes {
             self.roll()?;
             rolled = true;
@@ -331,7 +331,7 @@ impl Log {
     }
 
     fn roll(&mut self) -> Result<(), WriteError> {
-        // The next segment exists before this one says that it does.
+        // The next segment must exist before this one names it as its successor.
         self.prepare_next()?;
         let number = self.active().number + 1;
         self.append(|encoder| {
@@ -361,7 +361,7 @@ impl Log {
             let hard_state = self.view.hard_state;
             encoder.push(&Record::Start { base, last, hard_state }, true);
             if !self.view.notes.is_empty() {
-                // The segment that has them may be dropped before the next notes are written.
+                // Repeat the notes: the segment that holds them may be dropped before new notes are written.
                 encoder.push(&Record::Notes(&self.view.notes), true);
             }
         }
@@ -373,9 +373,9 @@ impl Log {
             if !is_full(&error) {
                 return Err(self.stop("write the log", error).into());
             }
-            // Part of the batch may be there. Without the rest it is no batch, and the next one
-            // starts in the same place with other checksums; zeros are for tidiness, so a disk too
-            // full even for them changes nothing.
+            // Part of the batch may be on the disk. Without the rest recovery does not take it for a batch, and the
+            // next batch starts at the same offset with other checksums. The zeros are only for tidiness, so it does
+            // not matter if the disk is too full even for them.
             return match write_zeros(&*segment.file, offset, self.buffer.len() as u64) {
                 Err(error) if !is_full(&error) => {
                     Err(self.stop("undo a write to the log", error).into())
@@ -409,11 +409,11 @@ impl Log {
         }
     }
 
-    /// Removes the segments that no entry needs, oldest first and each for good before the next, so
-    /// that a crash never leaves a hole.
+    /// Removes the segments that no entry needs, oldest first. Each removal is durable before the next, so that a crash
+    /// never leaves a hole.
     fn drop_segments(&mut self) -> Result<(), Fatal> {
         let oldest = self.view.oldest_segment().unwrap_or(self.active().number);
-        // The active segment now says all that must outlive the others only once it has started.
+        // Only a start record in the active segment repeats everything that must outlive the dropped segments.
         if !self.tail.started {
             return Ok(());
         }
@@ -430,7 +430,7 @@ impl Log {
     }
 }
 
-/// What a new segment needs for its copy of the notes.
+/// The bytes that a new segment needs for its copy of the notes.
 fn copy_bytes(notes: usize) -> u32 {
     if notes == 0 { 0 } else { entry_bytes(notes).unwrap_or(u32::MAX) }
 }
@@ -448,11 +448,11 @@ impl Tail {
 }
 
 impl SyncJob {
-    /// Syncs. If this fails, the process must stop, whether or not the log hears of it.
+    /// Syncs the file. If this fails, the process must stop, whether or not the report reaches the log.
     pub fn run(self) -> SyncReport {
         let outcome = self.file.sync();
         if outcome.is_err() {
-            // The log may be writing on another thread: let it not build on what did not last.
+            // Stop the log at once: it may be writing on another thread, on top of data that did not last.
             self.stopped.store(true, Ordering::Release);
         }
         SyncReport { through: self.through, outcome }

@@ -1,8 +1,8 @@
-//! How is the next segment made before it is needed?
+//! Prepares the next segment before the log needs it.
 //!
-//! Filling a segment with zeros takes as long as writing it. A caller with a thread to spare asks
-//! the log for the [`Preparation`], runs it there, and hands the result back; a log that needs a
-//! segment that nobody prepared makes it on the spot.
+//! Filling a segment with zeros takes as long as writing it. A caller with a spare thread asks the log for the
+//! [`Preparation`], runs it there, and hands the result back. If no segment is prepared when the log needs one, the log
+//! creates it on the spot.
 
 use std::{io, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     disk::{Disk, is_full},
 };
 
-/// The making of one segment, which touches no other.
+/// The work of creating one segment. It touches no other segment.
 #[derive(Debug)]
 pub struct Preparation {
     disk: Arc<dyn Disk>,
@@ -25,7 +25,7 @@ pub struct Preparation {
     bytes: u32,
 }
 
-/// A segment that waits to be handed to [`Log::adopt`].
+/// A created segment, ready for [`Log::adopt`].
 #[derive(Debug)]
 pub struct Prepared {
     temporary: String,
@@ -33,7 +33,7 @@ pub struct Prepared {
 }
 
 impl Preparation {
-    /// Makes the segment and syncs it. An error harms nothing: the log makes its own when it must.
+    /// Creates the segment and syncs it. An error does no harm: the log creates its own when it needs one.
     pub fn run(self) -> io::Result<Prepared> {
         let Self { disk, temporary, number, salt, bytes } = self;
         let segment = segment::create(&*disk, &temporary, number, salt, bytes)?;
@@ -42,7 +42,7 @@ impl Preparation {
 }
 
 impl Log {
-    /// What has to be done to have the next segment ready; nothing if it is.
+    /// The work that makes the next segment ready; `None` if it is ready.
     pub fn preparation(&mut self) -> Option<Preparation> {
         if self.next.is_some() {
             return None;
@@ -51,7 +51,7 @@ impl Log {
         self.spares_named += 1;
         Some(Preparation {
             disk: self.disk.clone(),
-            // Two preparations of one segment must not meet in one file.
+            // Two preparations of one segment must not share a file.
             temporary: format!("{DIR}/{number:016x}-{}{TEMPORARY_SUFFIX}", self.spares_named),
             number,
             salt: mix(self.options.salt, number),
@@ -59,7 +59,7 @@ impl Log {
         })
     }
 
-    /// Takes a prepared segment as the next one, or removes it if that is no longer wanted.
+    /// Takes a prepared segment as the next one, or removes it if the log no longer needs it.
     pub fn adopt(&mut self, prepared: Prepared) -> Result<(), WriteError> {
         self.check_running()?;
         let Prepared { temporary, segment } = prepared;
@@ -77,7 +77,7 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the next segment now, if it is not ready.
+    /// Creates the next segment now, if it is not ready.
     pub fn prepare_next(&mut self) -> Result<(), WriteError> {
         self.check_running()?;
         let Some(preparation) = self.preparation() else { return Ok(()) };
@@ -89,7 +89,7 @@ impl Log {
     }
 }
 
-/// A salt for each segment, so that one that leaks says nothing about the next.
+/// Derives the salt of one segment, so that a leaked salt reveals nothing about the next.
 pub(super) fn mix(salt: u64, number: u64) -> u64 {
     let mut x = salt ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

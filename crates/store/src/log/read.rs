@@ -1,4 +1,4 @@
-//! How are entries read back?
+//! Reads entries back.
 
 use bytes::Bytes;
 
@@ -16,8 +16,8 @@ impl Log {
         self.view.term(index).ok_or_else(|| self.outside(index))
     }
 
-    /// Entries from `from` up to but without `to`. The first is returned whatever its size; further
-    /// ones as long as all payloads together stay within `max_bytes`.
+    /// Returns entries from `from` up to but without `to`: the first one whatever its size, further ones as long as all
+    /// payloads together stay within `max_bytes`.
     pub fn entries(&self, from: u64, to: u64, max_bytes: u64) -> Result<Vec<Entry>, ReadError> {
         self.check_running()?;
         if from <= self.view.base.index {
@@ -51,7 +51,7 @@ impl Log {
         }
     }
 
-    /// Reads a payload from disk and verifies that it is the one the index speaks of.
+    /// Reads a payload from disk and verifies that it belongs to the entry at this index.
     fn payload(&self, index: u64, slot: &Slot) -> Result<Bytes, ReadError> {
         let number = slot.segment;
         let offset = slot.placed.offset;
@@ -61,7 +61,7 @@ impl Log {
             .binary_search_by_key(&number, |segment| segment.number)
             .map_err(|_| corrupt())?;
         let segment = &self.segments[at];
-        // The record was whole in its segment when it was written or recovered, so this is bounded.
+        // The record lay whole in its segment when it was written or recovered, so this length is bounded.
         let length = record::padded(slot.placed.length).ok_or_else(corrupt)?;
         let mut bytes = vec![0; length as usize];
         let read = segment.file.read_at(u64::from(offset), &mut bytes);

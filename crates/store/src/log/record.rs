@@ -1,4 +1,4 @@
-//! How does one record look on disk?
+//! Encodes and decodes one record of the log.
 //!
 //! ```text
 //!  0  u32  checksum of this header from byte 4, of the segment's salt and number, and of the offset
@@ -12,10 +12,10 @@
 //! 40       body, then zeros up to a multiple of eight bytes
 //! ```
 //!
-//! Numbers are little-endian. Because the checksum covers where the record lies, bytes that look
-//! like a record are one only in their own segment and at their own offset; because it covers the
-//! segment's random salt, a client cannot send a payload that looks like one. Because the header has
-//! its own checksum, a durable mark can be believed even when the body after it is torn.
+//! Numbers are little-endian. The checksum covers the position of the record, so bytes that look like a record are
+//! valid only in their own segment and at their own offset. It also covers the segment's random salt, so a client
+//! cannot send a payload that looks like a record. The header has its own checksum, so recovery can trust a durable
+//! mark even when the body after it is torn.
 
 use std::ops::Range;
 
@@ -33,28 +33,28 @@ pub(crate) const START_BYTES: u32 = HEADER_BYTES + 48;
 
 const ENDS_BATCH: u8 = 1;
 
-/// What a record says.
+/// The content of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
-    /// Opens a segment with all that must outlive the segments before it.
+    /// Opens a segment with everything that must outlive the segments before it.
     Start { base: Point, last: Point, hard_state: HardState },
     /// One entry of the replicated log.
     Entry { index: u64, term: u64, kind: u8, payload: &'a [u8] },
     /// The hard state from here on.
     HardState(HardState),
-    /// The log is empty and goes on after this point.
+    /// The log is empty and continues after this point.
     Snapshot(Point),
     /// Entries up to this point are no longer needed.
     Compact(Point),
-    /// Nothing but its durable mark, and zeros to fill up a sector with.
+    /// Only a durable mark, and zeros that fill up a sector.
     Durable { filler: u32 },
-    /// The stream goes on in the next segment, which exists.
+    /// The stream continues in the next segment, which exists.
     Seal { next: u64 },
     /// The notes from here on.
     Notes(&'a [u8]),
 }
 
-/// What a header says about its place in the stream, once its checksum has been verified.
+/// The fields of a header whose checksum has been verified.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Header {
     pub(crate) checksum: u32,
@@ -69,7 +69,7 @@ pub(crate) struct Header {
     term: u64,
 }
 
-/// What a header says of a record whose body may be unreadable.
+/// What a header names of a record whose body may be unreadable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Named {
     /// An entry.
@@ -83,30 +83,30 @@ pub(crate) enum Named {
 pub(crate) struct Encoder<'b> {
     pub(crate) buffer: &'b mut Vec<u8>,
     pub(crate) seed: u32,
-    /// Where in the segment the buffer begins.
+    /// The offset in the segment at which the buffer begins.
     pub(crate) start: u32,
     pub(crate) previous: u32,
     pub(crate) durable: u32,
 }
 
-/// Where a record lies in its segment.
+/// The place of a record in its segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placed {
     pub(crate) offset: u32,
     pub(crate) length: u32,
 }
 
-/// The value that makes the checksums of one segment its own.
+/// The start value that makes the checksums of one segment different from all others.
 pub(crate) fn seed(salt: u64, segment: u64) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), &segment.to_le_bytes())
 }
 
-/// Length on disk of an entry, or nothing if it cannot be written at all.
+/// The length of an entry on disk; `None` if it is too long to be written.
 pub(crate) fn entry_bytes(payload: usize) -> Option<u32> {
     padded(HEADER_BYTES.checked_add(u32::try_from(payload).ok()?)?)
 }
 
-/// Length on disk of notes, or nothing if they cannot be written at all.
+/// The length of notes on disk; `None` if they are too long to be written.
 pub(crate) fn notes_bytes(notes: &[u8]) -> Option<u32> {
     if notes.len() > NOTES_BYTES_MAX { None } else { entry_bytes(notes.len()) }
 }
@@ -116,7 +116,7 @@ pub(crate) fn padded(length: u32) -> Option<u32> {
 }
 
 impl Record<'_> {
-    /// Length on disk of the record that carries a hard state.
+    /// The length on disk of the record that carries a hard state.
     pub(crate) const HARD_STATE_BYTES: u32 = HEADER_BYTES + 16;
 
     fn kind(&self) -> u8 {
@@ -198,7 +198,7 @@ impl Header {
     /// Reads the header at the start of these bytes, which lie at this offset of their segment.
     pub(crate) fn read_at(bytes: &[u8], offset: u32, seed: u32) -> Option<Self> {
         let header = bytes.get(..HEADER_BYTES as usize)?;
-        // The cheap test first: a search looks at every eighth byte of a segment.
+        // Make the cheap test first: a search tries every eighth byte of a segment.
         if word(header, 4) < HEADER_BYTES {
             return None;
         }
@@ -228,12 +228,12 @@ impl Header {
         }
     }
 
-    /// Where the record ends, if its length is possible.
+    /// The offset at which the record ends, if its length is possible.
     pub(crate) fn end(&self, offset: u32) -> Option<u32> {
         offset.checked_add(padded(self.length)?)
     }
 
-    /// Reads what the record says, if its body is whole, and where the next record starts.
+    /// Decodes the record if its body is whole, and returns it with the offset of the next record.
     pub(crate) fn record<'a>(&self, segment: &'a [u8], offset: u32) -> Option<(Record<'a>, u32)> {
         let end = self.end(offset)?;
         let body_at = offset.checked_add(HEADER_BYTES)?;
@@ -281,7 +281,7 @@ impl Header {
     }
 }
 
-/// Where the payload of an entry lies in the bytes of its record.
+/// The range of an entry's payload in the bytes of its record.
 pub(crate) fn payload_range(placed: Placed) -> Range<usize> {
     HEADER_BYTES as usize..placed.length as usize
 }

@@ -1,20 +1,18 @@
-//! Reads what the last run left, and decides how much of it may be trusted.
+//! Reads what the last run left, and decides how much of it can be trusted.
 //!
-//! The stream is read from the oldest segment on. It ends at the last whole batch that chains to
-//! the one before. What follows is either a torn tail, which nobody was told about and which is cut,
-//! or damage to something durable, which must never be cut: others may rely on it. The two are told
-//! apart by the durable marks. A mark of this segment beyond the end of the stream proves that what
-//! is unreadable there was durable; so does any record in a later segment, since a segment is sealed
-//! and synced before the next is written.
+//! Recovery reads the stream from the oldest segment on. The stream ends at the last whole batch that chains to the one
+//! before. What follows is either a torn tail, which the member never acknowledged and which recovery cuts, or damage
+//! to something durable, which must never be cut because others may rely on it. The durable marks distinguish the two.
+//! A mark of this segment beyond the end of the stream proves that the unreadable part was durable. So does any record
+//! in a later segment, because a segment is sealed and synced before the next is written.
 //!
-//! The newest batch has no mark after it, so no mark tells damage to it from a torn write: it is cut,
-//! and [`Cut`] says which entries it held and what the bytes look like. [`Log::mark`] closes that gap
-//! when the log is quiet.
+//! No mark follows the newest batch, so no mark distinguishes damage to it from a torn write: recovery cuts it, and
+//! [`Cut`] says which entries it held and what its bytes look like. [`Log::mark`] closes that gap when the log is
+//! quiet.
 //!
-//! Before the log is handed out, the tail is made true: bytes after the last mark are written again
-//! and synced (so is a seal that nothing follows), because after a failed sync the kernel may show
-//! what never reached the disk; and all that follows is zeroed, so that nothing of an old tail can
-//! ever continue a new one.
+//! Before recovery returns the log, it makes the tail durable. It writes the bytes after the last mark again and syncs
+//! them (and a seal that nothing follows), because after a failed sync the kernel may show data that never reached the
+//! disk. It fills everything after that with zeros, so that no part of an old tail can ever continue a new one.
 
 use std::{
     collections::VecDeque,
@@ -37,32 +35,32 @@ use crate::{
     disk::{Disk, write_zeros},
 };
 
-/// What a log held when it was opened.
+/// The content of a log when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
     /// The hard state.
     pub hard_state: HardState,
-    /// The point the log starts after.
+    /// The point after which the log starts.
     pub base: Point,
     /// The last entry, or the base.
     pub last: Point,
-    /// Segments read.
+    /// The number of segments read.
     pub segments: usize,
-    /// Records kept.
+    /// The number of records kept.
     pub records: u64,
-    /// What was cut from the end, if anything was.
+    /// The part cut from the end, if any.
     pub cut: Option<Cut>,
 }
 
 /// The stream as far as it has been read.
 struct Stream {
     view: View,
-    /// Checksum of the last record; nothing before the first segment, whose predecessor is gone.
+    /// The checksum of the last record; `None` before the first segment, whose predecessor is gone.
     previous: Option<u32>,
     records: u64,
 }
 
-/// How the reading of one segment ended.
+/// The place and state in which the reading of one segment ended.
 struct End {
     offset: u32,
     /// The highest durable mark of the records read.
@@ -72,16 +70,16 @@ struct End {
     sealed: bool,
 }
 
-/// The segments by what they are for.
+/// The segments by their role.
 struct Found {
-    /// Full ones, oldest first, and what the newest of them holds.
+    /// The full segments, oldest first, and the content of the newest of them.
     sealed: VecDeque<Segment>,
     last_sealed: Option<(Vec<u8>, End)>,
-    /// The one in which the stream ends.
+    /// The segment in which the stream ends.
     active: Segment,
     image: Vec<u8>,
     end: End,
-    /// One prepared ahead.
+    /// The segment prepared ahead, if any.
     next: Option<(Segment, Vec<u8>)>,
 }
 
@@ -145,7 +143,7 @@ fn prepare_dir(disk: &dyn Disk) -> Result<(), OpenError> {
     disk.make_dir(DIR).and_then(|()| disk.sync_dir("")).map_err(failed("make directory", DIR))
 }
 
-/// The numbers of all segments in order, without holes. Removes what never became a segment.
+/// The numbers of all segments in order, without holes. Removes files that never became a segment.
 fn segment_numbers(disk: &dyn Disk) -> Result<Vec<u64>, OpenError> {
     let corrupt = |segment, damage| OpenError::Corrupt { segment, offset: 0, index: 0, damage };
     let mut numbers = Vec::new();
@@ -155,7 +153,7 @@ fn segment_numbers(disk: &dyn Disk) -> Result<Vec<u64>, OpenError> {
             disk.remove(&name).map_err(failed("remove", &name))?;
         }
         match segment::number(&name) {
-            // Zero is never given, and after the last number there could be no next.
+            // Zero is never assigned, and the last number would have no successor.
             Some(Ok(number)) if number > 0 && number < u64::MAX => numbers.push(number),
             Some(_) => return Err(corrupt(0, Damage::Name)),
             None => {}
@@ -206,8 +204,8 @@ impl Stream {
             let segment = segment::open(disk, *number).map_err(|bad| self.bad(*number, bad))?;
             let image = segment.read().map_err(failed("read", &segment::name(*number)))?;
             if let Some((active, _, end)) = &tail {
-                // Prepared ahead, at most one, and never written: or else the stream went on here,
-                // and what ends it is damage.
+                // At most one segment is prepared ahead, and it holds no record. Otherwise the stream continued here,
+                // and whatever made it end earlier is damage.
                 if next.is_some() || search(&image, &segment, FIRST_RECORD, 0).is_some() {
                     return Err(self.corrupt(active.number, end.offset, Damage::Record));
                 }
@@ -232,7 +230,7 @@ impl Stream {
             return Err(self.corrupt(missing, 0, Damage::Missing));
         };
         if !end.started && sealed.is_empty() && active.number != 1 {
-            // Segments are dropped only when a later one has durably taken over what they said.
+            // Segments are dropped only when a later one has durably taken over their content.
             return Err(self.corrupt(active.number, FIRST_RECORD, Damage::Record));
         }
         Ok(Found { sealed, last_sealed, active, image, end, next })
@@ -275,7 +273,7 @@ impl Stream {
                 self.previous = previous;
             }
         }
-        // No record may claim more than was written before it.
+        // No record may claim that more is durable than was written before it.
         if end.durable > end.offset {
             return Err(self.corrupt(segment.number, end.offset, Damage::Record));
         }
@@ -291,7 +289,7 @@ impl Stream {
         end: &mut End,
     ) -> Result<(), Impossible> {
         let is_start = matches!(record, Record::Start { .. });
-        // A segment begins with what came before it, and says so once.
+        // A segment begins with exactly one start record.
         if is_start == end.started {
             return Err(Impossible);
         }
@@ -308,7 +306,7 @@ impl Stream {
                 }
             }
             Record::Entry { index, term, kind, payload } => {
-                // The record lies between its offset and the end of its batch: no truncation.
+                // The payload lies between the record's offset and the end of its batch, so this does not truncate.
                 let length = u32::try_from(payload.len()).map_err(|_| Impossible)?;
                 let length = length.checked_add(super::HEADER_BYTES).ok_or(Impossible)?;
                 let placed = Placed { offset, length };
@@ -337,19 +335,19 @@ impl Stream {
 }
 
 impl Found {
-    /// Makes true on disk what was read from it.
+    /// Makes what was read durable on the disk.
     fn settle(&self) -> Result<(), OpenError> {
         if let (false, Some((image, end)), Some(segment)) =
             (self.end.started, &self.last_sealed, self.sealed.back())
         {
-            // Nothing after the seal shows that it was synced.
+            // Nothing after the seal proves that it was synced.
             settle(segment, image, end.durable, end.offset)?;
         }
         settle(&self.active, &self.image, self.end.durable, self.end.offset)
     }
 }
 
-/// A record that reads well and that this program would not have written there.
+/// A readable record that this program would not have written at that place.
 struct Impossible;
 
 impl From<crate::Rejection> for Impossible {
@@ -358,7 +356,7 @@ impl From<crate::Rejection> for Impossible {
     }
 }
 
-/// Looks from an offset on for a record whose durable mark is above a limit.
+/// Searches from an offset on for a record whose durable mark is above a limit.
 fn search(image: &[u8], segment: &Segment, from: u32, above: u32) -> Option<u32> {
     let mut offset = from.next_multiple_of(ALIGN);
     while offset < segment.bytes {

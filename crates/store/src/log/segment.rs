@@ -1,8 +1,7 @@
-//! How is a segment file made, named and recognised?
+//! Creates, names and recognises segment files.
 //!
-//! A segment is zero-filled and its header is synced before it gets its name, so a file with a
-//! segment's name always has a whole header; one that has not is damaged. The header takes a sector
-//! of its own:
+//! A segment is filled with zeros and its header is synced before it gets its name. A file with a segment's name
+//! therefore always has a whole header, or it is damaged. The header takes a sector of its own:
 //!
 //! ```text
 //!  0  8 bytes  "tenurlog"
@@ -25,10 +24,10 @@ pub(crate) const DIR: &str = "log";
 /// Records start after the sector of the header.
 pub(crate) const FIRST_RECORD: u32 = 512;
 
-/// The smallest segment: a header, the record that starts it, the one that ends it, some entries.
+/// The smallest segment: room for a header, a start record, a seal record and some entries.
 pub const SEGMENT_BYTES_MIN: u32 = 4 * 1024;
 
-/// The largest segment. Recovery reads a segment whole, and offsets are 32 bits with room to add.
+/// The largest segment. Recovery reads a whole segment into memory, and offsets are 32 bits with room for additions.
 pub const SEGMENT_BYTES_MAX: u32 = 1024 * 1024 * 1024;
 
 const MAGIC: &[u8; 8] = b"tenurlog";
@@ -49,7 +48,7 @@ pub(crate) struct Segment {
 #[derive(Debug)]
 pub(crate) enum BadSegment {
     Io(io::Error),
-    /// Another version of this program may know it; this one must not touch it.
+    /// Another version of this program may know the format; this one must not touch the file.
     Format(u32),
     Header,
     Size,
@@ -60,11 +59,11 @@ pub(crate) fn name(number: u64) -> String {
     format!("{DIR}/{number:016x}{SUFFIX}")
 }
 
-/// The number in a segment's file name: nothing if it is not a segment, an error if it is misnamed.
+/// The number in a segment's file name: `None` if it is not a segment, an error if it is misnamed.
 pub(crate) fn number(file_name: &str) -> Option<Result<u64, ()>> {
     let digits = file_name.strip_suffix(SUFFIX)?;
     let number = u64::from_str_radix(digits, 16).map_err(|_| ());
-    // Only one spelling counts, so that two files can never claim one number.
+    // Only one spelling is valid, so that two files can never claim the same number.
     Some(
         number.and_then(
             |number| if digits == format!("{number:016x}") { Ok(number) } else { Err(()) },
@@ -72,7 +71,7 @@ pub(crate) fn number(file_name: &str) -> Option<Result<u64, ()>> {
     )
 }
 
-/// Makes a zero-filled segment under a temporary name, synced. The log gives it its real name.
+/// Creates a segment filled with zeros under a temporary name, and syncs it. The log gives it its real name.
 pub(crate) fn create(
     disk: &dyn Disk,
     temporary: &str,
@@ -87,7 +86,7 @@ pub(crate) fn create(
         file.sync()
     };
     if let Err(error) = made() {
-        // What is left under a temporary name is removed at the next open if this fails too.
+        // If this fails too, the next open removes the temporary file.
         let _ = disk.remove(temporary);
         return Err(error);
     }
@@ -122,7 +121,7 @@ pub(crate) fn open(disk: &dyn Disk, number: u64) -> Result<Segment, BadSegment> 
 }
 
 impl Segment {
-    /// The whole file. Its size was checked against [`SEGMENT_BYTES_MAX`].
+    /// The content of the whole file. Its size was checked against [`SEGMENT_BYTES_MAX`].
     pub(crate) fn read(&self) -> io::Result<Vec<u8>> {
         let mut image = vec![0; self.bytes as usize];
         self.file.read_at(0, &mut image)?;

@@ -1,4 +1,4 @@
-//! What is asked of a log, and what does it answer?
+//! Defines the values that the log takes and returns.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use super::{
 };
 use crate::OpenError;
 
-/// One entry of the replicated log. What `kind` and `payload` mean is not the store's business.
+/// One entry of the replicated log. The store does not interpret `kind` and `payload`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Place in the log, from 1.
+    /// The place in the log, counted from 1.
     pub index: u64,
-    /// Term of the leader that proposed it.
+    /// The term of the leader that proposed it.
     pub term: u64,
     /// A small number kept with the entry.
     pub kind: u8,
-    /// The bytes agreed on.
+    /// The agreed bytes.
     pub payload: Bytes,
 }
 
-/// What a member must not forget besides its entries.
+/// What a member must keep durably besides its entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HardState {
     /// The latest term seen.
@@ -43,7 +43,7 @@ pub struct Point {
     pub term: u64,
 }
 
-/// A place in the stream of bytes.
+/// A place in the stream of bytes over all segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// Number of the segment.
@@ -55,56 +55,55 @@ pub struct Position {
 /// Changes that take effect together or not at all, in this order.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Batch<'a> {
-    /// Empty the log and go on after this point. The snapshot must be durable already.
+    /// Empties the log, which then continues after this point. The snapshot must be durable already.
     pub snapshot: Option<Point>,
     /// Entries with successive indexes; the first may replace one that is not committed.
     pub entries: &'a [Entry],
     /// The hard state after the entries.
     pub hard_state: Option<HardState>,
-    /// Takes the place of the notes written before: at most [`NOTES_BYTES_MAX`] bytes, whose meaning
-    /// is the caller's.
+    /// Replaces the notes written before: at most [`NOTES_BYTES_MAX`] bytes, which the store does not interpret.
     pub notes: Option<&'a [u8]>,
 }
 
-/// Bytes of notes, at most: every segment begins with a copy of them, and the smallest segment must
-/// have room for batches beside it.
+/// The largest size of the notes. Every segment begins with a copy of them, and the smallest segment must have room for
+/// batches besides.
 pub const NOTES_BYTES_MAX: usize = 2 * 1024;
 
 /// A batch that is in the log and durable once [`Log::durable`](crate::Log::durable) has reached its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Where the batch ends.
+    /// The position at which the batch ends.
     pub end: Position,
-    /// Bytes written.
+    /// The number of bytes written.
     pub bytes: u32,
-    /// Whether a segment was sealed and synced on the way.
+    /// Whether the write sealed and synced a segment.
     pub rolled: bool,
 }
 
 /// A sync that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Synced {
-    /// Everything before this place is durable.
+    /// The position before which everything is durable.
     pub through: Position,
-    /// How long the disk took.
+    /// The time that the disk took.
     pub took: Duration,
 }
 
-/// How much can be written.
+/// The space that is left for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes of batches that fit in the current segment.
+    /// The bytes of batches that fit in the current segment.
     pub in_segment: u64,
-    /// Bytes of batches that fit in the next segment, if it is prepared.
+    /// The bytes of batches that fit in the next segment, if it is prepared.
     pub in_next: u64,
-    /// Bytes free on the disk; a further segment needs [`Options::segment_bytes`] of them.
+    /// The free bytes on the disk; a further segment needs [`Options::segment_bytes`] of them.
     pub on_disk: u64,
 }
 
 /// Whether a log may be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Presence {
-    /// Create the log if it is not there.
+    /// Create the log if it is absent.
     #[default]
     MayBeNew,
     /// The member has been started before: a missing log is an error, not a new beginning.
@@ -114,9 +113,9 @@ pub enum Presence {
 /// Settings of a log.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Size of new segments.
+    /// The size of new segments.
     pub segment_bytes: u32,
-    /// Bytes of recent payloads kept in memory.
+    /// The number of bytes of recent payloads to keep in memory.
     pub cache_bytes: usize,
     /// A number that is fresh and unpredictable at each open. New segments mix it into their
     /// checksums, so that a client cannot send bytes that look like a record.
@@ -137,9 +136,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The most bytes a batch may need on disk: what an empty segment takes, less the copy of the
-    /// notes that it begins with if there are any. An entry needs its payload, 40 bytes, and up to 7
-    /// of padding.
+    /// The most bytes a batch may need on disk: the capacity of an empty segment, less its copy of the notes if there
+    /// are any. An entry needs its payload, 40 bytes, and up to 7 bytes of padding.
     pub fn batch_bytes_max(&self) -> u64 {
         u64::from(capacity(self.segment_bytes))
     }
@@ -153,13 +151,13 @@ impl Options {
     }
 }
 
-/// What a segment takes besides its header, the record that starts it and the one that seals it.
+/// The bytes that fit in a segment besides its header, its start record and its seal record.
 pub(super) fn capacity(segment_bytes: u32) -> u32 {
     segment_bytes - FIRST_RECORD - START_BYTES - HEADER_BYTES
 }
 
 impl Batch<'_> {
-    /// Bytes this batch needs on disk, or nothing if that is beyond counting.
+    /// The bytes that this batch needs on disk; `None` if the number overflows.
     pub fn bytes(&self) -> Option<u32> {
         let mut bytes = if self.snapshot.is_some() { HEADER_BYTES } else { 0 };
         for entry in self.entries {

@@ -1,8 +1,8 @@
-//! What does the log hold, as its records tell it?
+//! Keeps the state that the records of the log add up to.
 //!
-//! Writing and recovery change the view through the same functions, which refuse what a correct
-//! member never does. While writing, a refusal is the caller's mistake and nothing has happened;
-//! during recovery it means that the disk holds something this program did not write.
+//! Writing and recovery change the view through the same functions, which refuse what a correct member never does.
+//! While writing, a refusal is the caller's mistake and nothing has changed. During recovery, a refusal means that the
+//! disk holds something this program did not write.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::record::Placed;
 use crate::{Batch, HardState, Point, Rejection};
 
-/// Where one entry lies, and its payload if it is recent.
+/// The place of one entry, and its payload if it is recent.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
     pub(crate) term: u64,
@@ -27,11 +27,11 @@ pub(crate) struct View {
     pub(crate) hard_state: HardState,
     pub(crate) base: Point,
     pub(crate) notes: Vec<u8>,
-    /// Index of the first slot. After recovery always the one after `base`; during it, later ones
-    /// mean that the entries between were in segments that are gone.
+    /// The index of the first slot. After recovery it is always the one after `base`. During recovery it may be later:
+    /// the entries between were in segments that are gone.
     first: u64,
     slots: VecDeque<Slot>,
-    /// Slots before this position have had their payload dropped.
+    /// Slots before this index have dropped their payload.
     cached_from: u64,
     cached_bytes: usize,
     cache_bytes_max: usize,
@@ -51,7 +51,7 @@ impl View {
         }
     }
 
-    /// Takes over what the first surviving segment says about those before it.
+    /// Takes over what the first surviving segment says about the segments before it.
     pub(crate) fn begin(
         &mut self,
         base: Point,
@@ -72,7 +72,7 @@ impl View {
         self.first - 1 + self.slots.len() as u64
     }
 
-    /// Index and term of the last entry, or of the point the log starts after.
+    /// The index and term of the last entry, or of the point after which the log starts.
     pub(crate) fn last(&self) -> Point {
         self.slots
             .back()
@@ -96,7 +96,7 @@ impl View {
         self.slot(index).map(|slot| slot.term)
     }
 
-    /// Whether a batch may be written, without changing anything.
+    /// Checks whether a batch may be written, without changing anything.
     pub(crate) fn check(&self, batch: &Batch<'_>) -> Result<(), Rejection> {
         let mut last = self.last_index();
         let mut commit = self.hard_state.commit;
@@ -126,7 +126,7 @@ impl View {
         Ok(())
     }
 
-    /// Adds an entry, after dropping any at its index and later.
+    /// Adds an entry, after dropping those at its index and later.
     pub(crate) fn append(&mut self, index: u64, slot: Slot) -> Result<(), Rejection> {
         check_entry(index.min(self.last_index() + 1), index, self.hard_state.commit)?;
         check_term(index, self.term(index - 1), slot.term)?;
@@ -147,7 +147,7 @@ impl View {
         Ok(())
     }
 
-    /// Empties the log, which goes on after this point.
+    /// Empties the log, which then continues after this point.
     pub(crate) fn reset(&mut self, point: Point) -> Result<(), Rejection> {
         self.check_snapshot(point)?;
         self.slots.clear();
@@ -155,7 +155,7 @@ impl View {
         self.first = point.index + 1;
         self.cached_from = self.first;
         self.base = point;
-        // What a snapshot holds is committed.
+        // Everything in a snapshot is committed.
         self.hard_state.commit = point.index;
         Ok(())
     }
@@ -172,7 +172,7 @@ impl View {
         Ok(())
     }
 
-    /// Forgets the entries up to this point.
+    /// Drops the entries up to this point.
     pub(crate) fn compact(&mut self, point: Point) -> Result<(), Rejection> {
         self.check_compact(point)?;
         self.base = point;
@@ -199,7 +199,7 @@ impl View {
             self.cached_bytes -=
                 dropped.and_then(|slot| slot.payload).map_or(0, |payload| payload.len());
         }
-        // Only recovery gets here: entries of segments that are gone, replaced by these.
+        // Only recovery gets here: these entries replace some of segments that are gone.
         self.first = self.first.min(from);
         self.cached_from = self.cached_from.min(from);
     }

@@ -1,4 +1,4 @@
-//! Keeps what one simulated file holds: as a process sees it, as it has lasted, and every version in between.
+//! Keeps the content of one simulated file: as a process sees it, as it has lasted, and every version in between.
 
 use std::{
     collections::BTreeMap,
@@ -20,15 +20,15 @@ pub(super) struct Content {
     seen_size: u64,
     durable: BTreeMap<u64, Sector>,
     durable_size: u64,
-    /// What each durable sector held before the last change that lasted.
+    /// The content of each durable sector before its last change that lasted.
     before: BTreeMap<u64, Sector>,
     /// Versions written since the last sync, oldest first, each with its stamp.
     pending: BTreeMap<u64, Vec<(u64, Sector)>>,
     /// Sizes that the file has grown to since the last sync that succeeded or failed.
     sizes: Vec<(u64, u64)>,
-    /// Writes of something other than zeros since the last sync.
+    /// Writes since the last sync that contained something other than zeros.
     writes: Vec<(u64, Range<u64>)>,
-    /// The newest of those that lasted.
+    /// The newest of those writes that lasted.
     newest: Option<(u64, Range<u64>)>,
 }
 
@@ -83,7 +83,7 @@ impl Content {
         }
     }
 
-    /// Makes everything last that was written up to this stamp. Tells whether anything is left.
+    /// Makes everything last that was written up to this stamp. Returns whether anything is left.
     pub(super) fn sync(&mut self, through: u64) -> bool {
         let Self { pending, durable, before, .. } = self;
         pending.retain(|number, versions| {
@@ -114,14 +114,14 @@ impl Content {
         !self.pending.is_empty() || !self.sizes.is_empty()
     }
 
-    /// A sync failed: what was pending is still readable, will never last, and no later call reports it.
+    /// Models a failed sync: what was pending stays readable, will never last, and no later call reports it.
     pub(super) fn forget_pending(&mut self) {
         self.pending.clear();
         self.sizes.clear();
         self.writes.clear();
     }
 
-    /// The disk drops one of the sectors that the next sync would make last. Tells whether there was one.
+    /// Drops one of the sectors that the next sync would make last. Returns whether there was one.
     pub(super) fn forget_one(&mut self, rng: &mut Rng) -> bool {
         let changes = |(number, versions): (&u64, &Vec<(u64, Sector)>)| {
             let old = self.durable.get(number).copied().unwrap_or([0; SECTOR_BYTES]);
@@ -174,7 +174,7 @@ impl Content {
         true
     }
 
-    /// Puts bytes on the disk behind the process's back. Tells whether they changed anything.
+    /// Changes bytes on the disk without the process noticing. Returns whether they changed anything.
     pub(super) fn overwrite(&mut self, offset: u64, bytes: &[u8]) -> bool {
         let mut changed = false;
         for (number, inside, part) in parts(offset, bytes) {
@@ -188,8 +188,7 @@ impl Content {
         changed
     }
 
-    /// Lets the sector at this offset hold again what it held before its last change. Tells whether
-    /// it had changed.
+    /// Restores the sector at this offset to its content before the last change. Returns whether it had changed.
     pub(super) fn make_stale(&mut self, offset: u64) -> bool {
         let (number, _) = place(offset);
         let Some(old) = self.before.remove(&number) else { return false };
@@ -199,7 +198,7 @@ impl Content {
         true
     }
 
-    /// The sectors that a change has lasted in, as offsets, in order.
+    /// The offsets of the sectors in which a change has lasted, in order.
     pub(super) fn changed_sectors(&self) -> Vec<u64> {
         self.before.keys().map(|number| number * SECTOR).collect()
     }
@@ -223,12 +222,12 @@ impl Content {
     }
 }
 
-/// The sector an offset lies in, and where inside it.
+/// The number of the sector that contains an offset, and the offset inside it.
 fn place(offset: u64) -> (u64, usize) {
     (offset / SECTOR, usize::try_from(offset % SECTOR).unwrap_or(0))
 }
 
-/// Cuts bytes at sectors: the number of each sector, where in it the part begins, and the part.
+/// Splits bytes at sector boundaries: the number of each sector, the offset of the part in it, and the part.
 fn parts(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Damages what a simulated disk holds, and makes it fail, when a simulator or a test says so.
+//! Lets a simulator or a test damage the content of a simulated disk, or make the disk fail.
 
 use std::ops::Range;
 
@@ -42,7 +42,7 @@ impl SimDisk {
         flipped
     }
 
-    /// Flips a random bit of a file and tells which byte it was in.
+    /// Flips a random bit of a file and returns the offset of its byte.
     pub fn flip_random_bit(&self, name: &str) -> Option<u64> {
         let size = self.contents(name)?.len() as u64;
         let (offset, bit) = {
@@ -52,14 +52,14 @@ impl SimDisk {
         self.flip_bit(name, offset, u8::try_from(bit).unwrap_or(0)).then_some(offset)
     }
 
-    /// Flips a random bit of a file that a process uses at this moment, and tells which byte it was in.
+    /// Flips a random bit of a file that a process is using, and returns the offset of its byte.
     pub fn damage_while_running(&self, name: &str) -> Option<u64> {
         let mut inner = self.lock();
         let inode = inner.inode(name)?;
         inner.damage(inode, None, Fault::DamageWhileRunning)
     }
 
-    /// Flips a random bit in the newest write to a directory that lasted, and tells where. For a log that
+    /// Flips a random bit in the newest durable write to a directory, and returns its file and offset. For a log that
     /// is the newest batch that was synced: a log writes each batch in one write.
     pub fn damage_newest_batch(&self, dir: &str) -> Option<(String, u64)> {
         let (name, range) = self.newest_batch(dir)?;
@@ -69,7 +69,7 @@ impl SimDisk {
         Some((name, offset))
     }
 
-    /// The file and the bytes of the newest write to a directory that lasted.
+    /// The file and the bytes of the newest durable write to a directory.
     pub fn newest_batch(&self, dir: &str) -> Option<(String, Range<u64>)> {
         let inner = self.lock();
         let newest = inner.names.iter().filter_map(|(name, node)| {
@@ -80,8 +80,8 @@ impl SimDisk {
         newest.max_by_key(|(stamp, ..)| *stamp).map(|(_, name, range)| (name.clone(), range))
     }
 
-    /// Lets the sector at this offset hold again what it held before its last durable change. Tells
-    /// whether it had changed.
+    /// Restores the sector at this offset to its content before the last durable change. Returns whether it had
+    /// changed.
     pub fn make_stale(&self, name: &str, offset: u64) -> bool {
         let mut inner = self.lock();
         let Some(inode) = inner.inode(name) else { return false };
@@ -90,7 +90,7 @@ impl SimDisk {
         stale
     }
 
-    /// The offsets of the sectors of a file that [`SimDisk::make_stale`] can take back.
+    /// The offsets of the sectors of a file that [`SimDisk::make_stale`] can restore.
     pub fn changed_sectors(&self, name: &str) -> Vec<u64> {
         let inner = self.lock();
         let inode = inner.inode(name);
@@ -98,7 +98,7 @@ impl SimDisk {
         content.map_or_else(Vec::new, Content::changed_sectors)
     }
 
-    /// Makes reads that touch these bytes of a file fail. Tells whether the file exists.
+    /// Makes reads that touch these bytes of a file fail. Returns whether the file exists.
     pub fn make_unreadable(&self, name: &str, range: Range<u64>, how: Unreadable) -> bool {
         let mut inner = self.lock();
         let Some(inode) = inner.inode(name) else { return false };
@@ -111,13 +111,13 @@ impl SimDisk {
         self.lock().unreadable.clear();
     }
 
-    /// Makes the whole disk fail in this way, or no longer. A restart does not end it.
+    /// Makes the whole disk fail in this way, or ends the outage. A restart does not end it.
     pub fn set_outage(&self, outage: Option<Outage>) {
         self.lock().outage = outage;
     }
 
-    /// From now on syncs of files and directories report success and make nothing durable, or do
-    /// their work again. The first one that does makes everything durable that was written until then.
+    /// Makes syncs of files and directories report success without making anything durable, or work again. The first
+    /// sync that works again makes everything durable that was written until then.
     pub fn set_lying_syncs(&self, lying: bool) {
         self.lock().lying = lying;
     }

@@ -1,17 +1,17 @@
-//! Names the faults of the simulated disk and draws when they happen.
+//! Defines the faults of the simulated disk and draws when they happen.
 
 /// One way in which a disk fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// The power failed during an operation.
     PowerLoss,
-    /// A sector written and not synced was gone after a power loss.
+    /// A sector that was written and not synced was lost in a power loss.
     LostWrite,
     /// Some sectors of a file lasted and others did not.
     TornWrite,
     /// A create, rename or remove that was not synced was undone.
     LostDirectoryChange,
-    /// A bit changed by itself.
+    /// A bit changed on its own.
     BitFlip,
     /// A write failed after an unknown part of it.
     WriteError,
@@ -23,11 +23,11 @@ pub enum Fault {
     SlowSync,
     /// A read failed.
     ReadError,
-    /// A write landed at another place, of the same file or of another.
+    /// A write landed at another place, in the same file or in another.
     MisdirectedWrite,
-    /// A sector holds what it held before a write that a sync reported as durable.
+    /// A sector holds its content from before a write that a sync reported as durable.
     StaleSector,
-    /// A bit of what was durable changed while a process used the disk.
+    /// A bit of durable data changed while a process used the disk.
     DamageWhileRunning,
     /// The newest write that was durable is damaged.
     DamagedNewestBatch,
@@ -37,29 +37,29 @@ pub enum Fault {
     OverlappingSync,
     /// An operation was refused because the file system was mounted read-only.
     ReadOnly,
-    /// An operation failed because the whole device did.
+    /// An operation failed because the whole device failed.
     DeviceError,
 }
 
-/// How a whole disk fails, until it is told to stop.
+/// The way in which a whole disk fails, until the simulator ends the outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outage {
-    /// The file system was mounted again read-only: reads go on, changes and syncs fail.
+    /// The file system was remounted read-only: reads succeed, changes and syncs fail.
     ReadOnly,
-    /// Every operation fails, reads too.
+    /// Every operation fails, including reads.
     Device,
 }
 
-/// How long a range of a file cannot be read.
+/// The time for which a range of a file cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unreadable {
-    /// The next read of it fails, later ones succeed.
+    /// The next read of the range fails, later ones succeed.
     Once,
-    /// Every read of it fails.
+    /// Every read of the range fails.
     Always,
 }
 
-/// How often faults happen by themselves, from 0.0 (never) to 1.0 (every time).
+/// How often faults happen on their own, from 0.0 (never) to 1.0 (every time).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FaultRates {
     /// Chance that a write fails.
@@ -72,17 +72,17 @@ pub struct FaultRates {
     pub slow_sync: f64,
     /// Chance that a read fails.
     pub read_error: f64,
-    /// Chance that a write lands elsewhere.
+    /// Chance that a write lands at another place.
     pub misdirected_write: f64,
-    /// Chance that a sync leaves one sector as it was, and reports success.
+    /// Chance that a sync leaves one sector unchanged and reports success.
     pub stale_sector: f64,
-    /// Chance that a read or a change of the disk is accompanied by a flipped bit somewhere.
+    /// Chance that a read or a change of the disk also flips a bit somewhere.
     pub damage_while_running: f64,
-    /// Chance that a sync does nothing, and reports success.
+    /// Chance that a sync does nothing and reports success.
     pub lying_sync: f64,
 }
 
-/// A small generator whose numbers follow from its seed (SplitMix64).
+/// A small generator whose numbers are determined by its seed (SplitMix64).
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -129,8 +129,8 @@ impl Rng {
         if end == 0 { 0 } else { self.next() % end }
     }
 
-    /// True with this chance. Draws nothing when the chance is zero, so that a fault that is
-    /// switched off leaves the other choices of a run as they were.
+    /// True with this chance. Draws nothing when the chance is zero, so that a fault that is switched off leaves the
+    /// other choices of a run unchanged.
     pub(super) fn chance(&mut self, chance: f64) -> bool {
         chance > 0.0 && ((self.next() >> 11) as f64) < chance * (1_u64 << 53) as f64
     }

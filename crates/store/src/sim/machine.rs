@@ -1,4 +1,4 @@
-//! Carries out the operations of a simulated disk with their faults, and what a restart leaves.
+//! Executes the operations of a simulated disk with their faults, and the effects of a restart.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use super::{
     fault::{Fault, FaultRates, Outage, Rng, Unreadable},
 };
 
-/// How long a sync takes when nothing is wrong, and when it is slow.
+/// The durations of an ordinary sync and of a slow one.
 const SYNC_TOOK: Duration = Duration::from_micros(150);
 const SLOW_SYNC_TOOK: Duration = Duration::from_millis(800);
 
@@ -38,9 +38,9 @@ pub(super) struct Inner {
     pub(super) planned: Vec<Fault>,
     pub(super) counts: BTreeMap<Fault, u64>,
     pub(super) capacity: Option<u64>,
-    /// What a process sees.
+    /// The names that a process sees.
     pub(super) names: BTreeMap<String, Node>,
-    /// What would be there after losing everything unsynced.
+    /// The names that would remain after losing everything unsynced.
     pub(super) durable_names: BTreeMap<String, Node>,
     pub(super) changes: Vec<Change>,
     pub(super) files: BTreeMap<u64, Content>,
@@ -49,14 +49,14 @@ pub(super) struct Inner {
     pub(super) operations: u64,
     pub(super) power_off_at: Option<u64>,
     pub(super) is_off: bool,
-    /// Larger for every write.
+    /// A counter that grows with every write.
     pub(super) stamp: u64,
     pub(super) outage: Option<Outage>,
     /// Whether syncs report success and do nothing.
     pub(super) lying: bool,
     /// Ranges of files, by inode, that cannot be read.
     pub(super) unreadable: Vec<(u64, Range<u64>, Unreadable)>,
-    /// The next sync covers only writes up to this stamp: it began then.
+    /// The stamp at which the next sync began: it covers only writes up to it.
     pub(super) sync_began: Option<u64>,
 }
 
@@ -109,7 +109,7 @@ impl Inner {
         self.stamp
     }
 
-    /// Whether this fault happens now, because it was planned or by chance.
+    /// Whether this fault happens now, as planned or by chance. Counts it.
     pub(super) fn suffers(&mut self, fault: Fault) -> bool {
         let suffers = self.draws(fault);
         self.count(fault, u64::from(suffers));
@@ -125,7 +125,7 @@ impl Inner {
         self.rng.chance(self.rates.of(fault))
     }
 
-    /// Fails what an outage makes fail.
+    /// Returns the error of an outage that affects this operation.
     pub(super) fn check_outage(&mut self, changes: bool) -> io::Result<()> {
         let (fault, error) = match self.outage {
             Some(Outage::ReadOnly) if changes => (
@@ -139,7 +139,7 @@ impl Inner {
         Err(error)
     }
 
-    /// Counts one operation and tells whether the power fails during it.
+    /// Counts one operation and returns whether the power fails during it.
     pub(super) fn begin(&mut self, boot: u64) -> io::Result<bool> {
         if self.is_off || boot != self.boot {
             return Err(no_power());
@@ -200,7 +200,7 @@ impl Inner {
         if full {
             self.count(Fault::NoSpace, 1);
         } else if self.suffers(Fault::NoSpace) {
-            // A file system that copies on write can run out inside a file that is all there.
+            // A copy-on-write file system can run out of space inside a file that is fully allocated.
             full = true;
             fits = bytes.len() as u64 / 2;
         }
@@ -272,8 +272,8 @@ impl Inner {
         self.content(inode)?.read(offset, buffer)
     }
 
-    /// Puts bytes at another place than the one they were meant for: at the same offset inside a
-    /// sector, of this file or of another. Tells whether there was one and it changed.
+    /// Writes bytes at a wrong place: at the same offset inside a sector, in this file or another. Returns whether
+    /// there was such a place and it changed.
     fn misdirect(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> bool {
         let others: Vec<u64> = self.files.keys().copied().filter(|other| *other != inode).collect();
         let elsewhere = !others.is_empty() && self.rng.below(3) == 0;
@@ -291,7 +291,7 @@ impl Inner {
             && self.files.get_mut(&target).is_some_and(|content| content.overwrite(to, bytes))
     }
 
-    /// Flips a bit of a file that is there, if that fault happens now.
+    /// Flips a bit of an existing file, if that fault happens now.
     fn rot(&mut self) {
         if !self.draws(Fault::DamageWhileRunning) {
             return;
@@ -302,7 +302,7 @@ impl Inner {
         self.damage(inode, None, Fault::DamageWhileRunning);
     }
 
-    /// Flips a random bit of a file, inside a range if one is given, and tells which byte it was in.
+    /// Flips a random bit of a file, inside a range if one is given, and returns the offset of its byte.
     pub(super) fn damage(
         &mut self,
         inode: u64,

@@ -1,12 +1,11 @@
-//! A disk in memory that fails in every way that the store must survive.
+//! Simulates a disk in memory that fails in every way that the store must survive.
 //!
-//! [`SimDisk`] keeps files in memory and remembers, for each 512-byte sector, what has lasted and
-//! what was only written. When the power fails, each unsynced sector keeps any one of the versions
-//! it has had, and each unsynced create, rename or remove happens or not, on its own. A failed sync
-//! behaves like the worst kernels: the pages stay readable, count as clean, and are gone after the
-//! next power loss.
+//! [`SimDisk`] keeps files in memory and remembers, for each 512-byte sector, which content has lasted and which was
+//! only written. When the power fails, each unsynced sector keeps any one of the versions it has had. Each unsynced
+//! create, rename or remove happens or not, independently of the others. A failed sync behaves like the worst kernels:
+//! the pages stay readable, count as clean, and are gone after the next power loss.
 //!
-//! Everything follows from the seed and the calls made, so a run can be repeated exactly.
+//! The seed and the calls determine everything, so a run can be repeated exactly.
 
 mod content;
 mod damage;
@@ -30,13 +29,13 @@ pub use started::StartedSync;
 use crate::disk::{Disk, File};
 use machine::{Change, Inner, Node, io_error, no_power, no_space, parent};
 
-/// The unit a disk writes whole or not at all.
+/// The unit that a disk writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
-/// What survives between one run of the process and the next.
+/// What survives from one run of the process to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
-    /// The process died and the machine did not: all that was written is still there.
+    /// The process died and the machine did not: everything written is still there.
     ProcessKilled,
     /// The power failed and nothing unsynced lasted.
     PowerLostAll,
@@ -63,8 +62,8 @@ impl SimDisk {
         Self { inner: Arc::new(Mutex::new(Inner::new(seed))) }
     }
 
-    /// A separate disk in the same condition, whose chances are drawn from another seed and whose
-    /// faults are counted from zero.
+    /// A separate disk in the same condition, which draws its chances from another seed and counts its faults from
+    /// zero.
     pub fn fork(&self, seed: u64) -> Self {
         let mut copy = self.lock().clone();
         copy.rng = Rng::new(seed);
@@ -72,17 +71,17 @@ impl SimDisk {
         Self { inner: Arc::new(Mutex::new(copy)) }
     }
 
-    /// Limits the bytes all files may have together.
+    /// Limits the total size of all files.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
     }
 
-    /// Bytes that all files have together.
+    /// The total size of all files.
     pub fn used_bytes(&self) -> u64 {
         self.lock().used()
     }
 
-    /// Sets how often each fault happens by itself.
+    /// Sets how often each fault happens on its own.
     pub fn set_rates(&self, rates: FaultRates) {
         self.lock().rates = rates;
     }
@@ -92,7 +91,7 @@ impl SimDisk {
         self.lock().planned.push(fault);
     }
 
-    /// How many operations that change the disk have been asked of it.
+    /// The number of operations that change the disk, without those refused by an outage or while the power is off.
     pub fn operations(&self) -> u64 {
         self.lock().operations
     }
@@ -125,7 +124,7 @@ impl SimDisk {
         inner.names.iter().filter_map(file).collect()
     }
 
-    /// What a file holds, as a process sees it.
+    /// The content of a file as a process sees it.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let inner = self.lock();
         let Node::File(inode) = *inner.names.get(name)? else { return None };
@@ -141,7 +140,7 @@ impl SimDisk {
     }
 }
 
-/// A panic in a test that holds the lock must not hide behind a second one.
+/// A panic in a test that holds the lock must not be hidden by a second panic.
 fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
     inner.lock().unwrap_or_else(PoisonError::into_inner)
 }

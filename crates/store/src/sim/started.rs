@@ -3,8 +3,8 @@
 use super::SimDisk;
 use crate::{SyncJob, SyncReport};
 
-/// A sync that has begun and not ended. What is written before it ends and after it began is not
-/// made durable by it; a power loss before it ends may lose any of what it covers.
+/// A sync that has begun and not ended. It does not make durable what is written after it began. A power loss before it
+/// ends may lose any of the writes that it covers.
 #[derive(Debug)]
 #[must_use]
 pub struct StartedSync {
@@ -21,11 +21,11 @@ impl SimDisk {
 }
 
 impl StartedSync {
-    /// Ends the sync now, well or badly.
+    /// Ends the sync now, with success or failure.
     pub fn end(self) -> SyncReport {
         self.disk.lock().sync_began = Some(self.began);
         let report = self.job.run();
-        // A job that failed before it reached the file must not bound the sync of another.
+        // A job that failed before it reached the file must not limit the sync of another.
         self.disk.lock().sync_began = None;
         report
     }

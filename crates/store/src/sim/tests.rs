@@ -1,4 +1,4 @@
-//! Shows that the simulated disk does what its faults say.
+//! Tests that each fault of the simulated disk has the effect it documents.
 
 use super::*;
 

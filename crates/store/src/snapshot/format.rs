@@ -6,8 +6,8 @@
 //! footer   u32 zero, u64 data bytes, u64 chunks, u32 checksum of all data, u32 checksum
 //! ```
 //!
-//! Numbers are little-endian. The checksums of chunks and footer also cover the header's checksum,
-//! and a chunk's covers its place, so chunks cannot be moved within or between snapshots.
+//! Numbers are little-endian. The checksums of chunks and footer also cover the header's checksum, and a chunk's
+//! checksum covers its position, so chunks cannot be moved within or between snapshots.
 
 use std::io;
 
@@ -16,10 +16,10 @@ use bytes::Bytes;
 use super::{SnapshotError, SnapshotId};
 use crate::{Point, disk::File};
 
-/// The most bytes of meta: a member list and some numbers fit many times over.
+/// The largest size of meta: a member list and some numbers fit many times over.
 pub const META_BYTES_MAX: usize = 1024 * 1024;
 
-/// The most data in a chunk: what a reader must hold in memory.
+/// The largest chunk: a reader must hold a whole chunk in memory.
 pub(super) const CHUNK_BYTES_MAX: usize = 1024 * 1024;
 
 pub(super) const CHUNK_HEADER_BYTES: usize = 8;
@@ -30,7 +30,7 @@ const FORMAT: u32 = 1;
 const FIXED_BYTES: usize = 32;
 const CHECKSUM_BYTES: usize = 4;
 
-/// What the start of a snapshot says, verified.
+/// The verified fields of a snapshot's header.
 #[derive(Debug, Clone)]
 pub(super) struct Header {
     pub(super) point: Point,
@@ -39,7 +39,7 @@ pub(super) struct Header {
     pub(super) bytes: u64,
 }
 
-/// What the end of a snapshot says, verified.
+/// The verified fields of a snapshot's footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Footer {
     pub(super) data_bytes: u64,
@@ -47,7 +47,7 @@ pub(super) struct Footer {
     pub(super) data_checksum: u32,
 }
 
-/// Why bytes are not the part of a snapshot that they should be.
+/// Why bytes are not the expected part of a snapshot.
 #[derive(Debug)]
 pub(super) enum Bad {
     Io(io::Error),
@@ -78,7 +78,7 @@ pub(super) fn read_header(file: &dyn File) -> Result<Header, Bad> {
     if fixed[..8] != *MAGIC {
         return Err(Bad::Corrupt(0));
     }
-    // The version is read before the checksum: a later one may have another header.
+    // Read the version before the checksum: a later version may have another header.
     if word(&fixed, 8) != FORMAT {
         return Err(Bad::Format(word(&fixed, 8)));
     }
@@ -109,7 +109,7 @@ pub(super) fn chunk_header(snapshot: u32, chunk: u64, data: &[u8]) -> [u8; CHUNK
     bytes
 }
 
-/// Reads the chunk at an offset: its data, or nothing if the footer lies there.
+/// Reads the data of the chunk at an offset; `None` if the footer lies there.
 pub(super) fn read_chunk(
     file: &dyn File,
     header: &Header,
@@ -120,7 +120,7 @@ pub(super) fn read_chunk(
     Ok(whole.map(|bytes| bytes.slice(CHUNK_HEADER_BYTES..)))
 }
 
-/// The length of the chunk at an offset with its header, unverified; nothing if the footer lies there.
+/// The unverified length of the chunk at an offset, including its header; `None` if the footer lies there.
 pub(super) fn chunk_length(file: &dyn File, offset: u64) -> Result<Option<usize>, Bad> {
     let mut length = [0; 4];
     read(file, offset, &mut length)?;
@@ -131,7 +131,7 @@ pub(super) fn chunk_length(file: &dyn File, offset: u64) -> Result<Option<usize>
     }
 }
 
-/// Reads the chunk at an offset with its header, or nothing if the footer lies there.
+/// Reads the chunk at an offset with its header; `None` if the footer lies there.
 pub(super) fn read_whole_chunk(
     file: &dyn File,
     header: &Header,
@@ -142,7 +142,7 @@ pub(super) fn read_whole_chunk(
     let mut bytes = vec![0; length];
     read(file, offset, &mut bytes)?;
     let data = &bytes[CHUNK_HEADER_BYTES..];
-    // The second read of the length counts: the first one only says how much to read.
+    // Verify the length from this second read: the first one only decided how much to read.
     if word(&bytes, 0) as usize != data.len()
         || word(&bytes, 4) != chunk_checksum(header.checksum, chunk, data)
     {

@@ -1,10 +1,9 @@
-//! Keeps a member's snapshots: which ones are complete, which one is the newest, which are damaged.
+//! Keeps a member's snapshots and tells which are complete, which is the newest and which are damaged.
 //!
-//! A snapshot is written under a temporary name and gets its real one when it is whole and synced,
-//! so a crash leaves no half of one. The newest two are kept: if the newest turns out to be damaged,
-//! the one before may still do, as long as the log reaches back to it. A snapshot whose body turns out to
-//! be damaged is set aside under another name, so that it is neither sent nor counted; it is removed
-//! when a snapshot at its point or later is complete.
+//! A snapshot is written under a temporary name and gets its real name when it is whole and synced, so a crash leaves
+//! no half of one. The newest two are kept: if the newest turns out to be damaged, the one before may still serve, as
+//! long as the log reaches back to it. A snapshot whose body turns out to be damaged is set aside under another name,
+//! so that it is neither sent nor counted. It is removed when a snapshot at its point or later is complete.
 
 mod format;
 mod raw;
@@ -30,20 +29,20 @@ const DIR: &str = "snapshots";
 const SUFFIX: &str = ".snap";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 const PART_SUFFIX: &str = ".part";
-/// Follows the name of a snapshot that was set aside.
+/// The suffix after the name of a snapshot that was set aside.
 const DAMAGED_SUFFIX: &str = ".damaged";
 
-/// How many complete snapshots stay.
+/// The number of complete snapshots to keep.
 const KEPT: usize = 2;
 
-/// One snapshot among all members: two files with the same id hold the same bytes.
+/// The identity of a snapshot across all members: two files with the same id hold the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SnapshotId {
     /// The last entry that the snapshot includes.
     pub point: Point,
-    /// Length of the file.
+    /// The length of the file.
     pub bytes: u64,
-    /// Checksum of its checksums.
+    /// The checksum of its checksums.
     pub checksum: u32,
 }
 
@@ -51,21 +50,21 @@ pub struct SnapshotId {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// The disk failed. What was complete is untouched.
+    /// The disk failed. Complete snapshots are untouched.
     #[error("cannot {doing} `{name}`")]
     Io {
-        /// What was being done.
+        /// The operation that failed, for the message.
         doing: &'static str,
         /// The file or directory.
         name: String,
-        /// What the disk said.
+        /// The error of the disk.
         #[source]
         source: io::Error,
     },
-    /// There is no space. What was complete is untouched; what was being written is given up.
+    /// There is no space. Complete snapshots are untouched; the one being written is given up.
     #[error("no space left on the disk")]
     NoSpace,
-    /// The bytes are not what was written.
+    /// The bytes differ from what was written.
     #[error("snapshot `{name}` is corrupt at offset {offset}")]
     Corrupt {
         /// The file.
@@ -73,48 +72,48 @@ pub enum SnapshotError {
         /// The first byte that cannot be trusted.
         offset: u64,
     },
-    /// A later version wrote it.
+    /// A later version wrote the snapshot.
     #[error("snapshot `{name}` has format {found}, this program knows format 1")]
     Format {
         /// The file.
         name: String,
-        /// The version it names.
+        /// The version that it names.
         found: u32,
     },
     /// The log starts after a point that no snapshot reaches: entries in between are lost.
     #[error("no snapshot reaches index {index}, where the log starts")]
     Absent {
-        /// The point the log starts after.
+        /// The point after which the log starts.
         index: u64,
     },
     /// The meta is too long.
     #[error("meta has {bytes} bytes, at most {max} are allowed")]
     MetaTooLarge {
-        /// Its length.
+        /// The length of the meta.
         bytes: usize,
-        /// The bound.
+        /// The largest length allowed.
         max: usize,
     },
-    /// Bytes were received for another place than the next.
+    /// The received bytes do not continue those received before.
     #[error("received bytes for offset {found}, expected {expected}")]
     Offset {
-        /// How many bytes are there.
+        /// The number of bytes received so far.
         expected: u64,
-        /// Where the bytes given belong.
+        /// The offset of the given bytes.
         found: u64,
     },
-    /// Bytes were received again and are not those that were received first.
+    /// Bytes were received again and differ from those received first.
     #[error("received other bytes for offset {offset} than before")]
     Conflict {
-        /// Where the bytes given belong.
+        /// The offset of the given bytes.
         offset: u64,
     },
     /// More or fewer bytes were received than the id promises.
     #[error("received {found} of {expected} bytes")]
     Length {
-        /// What the id promises.
+        /// The length that the id promises.
         expected: u64,
-        /// What was received.
+        /// The length received.
         found: u64,
     },
     /// The process must stop.
@@ -129,7 +128,7 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// Opens the directory and removes what a crash left incomplete, except one half received.
+    /// Opens the directory and removes what a crash left incomplete, except one partly received snapshot.
     pub fn open(disk: Arc<dyn Disk>) -> Result<Self, SnapshotError> {
         let made = disk.make_dir(DIR).and_then(|()| disk.sync_dir(""));
         made.map_err(failed("make directory", DIR))?;
@@ -142,30 +141,30 @@ impl Snapshots {
                 parts.push(name);
             }
         }
-        // Names begin with the index, so the last in order is the one most worth finishing.
+        // Names begin with the index, so the last in order is the newest and the most worth finishing.
         parts.sort_unstable();
         parts.pop();
         for part in parts {
             snapshots.remove(&part)?;
         }
-        // A rename that was seen before a crash of the process must last before it is relied on.
+        // A rename that a process saw before it crashed must be durable before this run relies on it.
         snapshots.disk.sync_dir(DIR).map_err(failed("sync", DIR))?;
         Ok(snapshots)
     }
 
-    /// The newest snapshot whose beginning and end are whole.
+    /// The newest snapshot whose header and footer are whole.
     pub fn latest(&self) -> Result<Option<SnapshotId>, SnapshotError> {
         Ok(self.complete()?.into_iter().next())
     }
 
-    /// All snapshots whose beginning and end are whole, newest first.
+    /// All snapshots whose header and footer are whole, newest first.
     pub fn complete(&self) -> Result<Vec<SnapshotId>, SnapshotError> {
         let mut found = Vec::new();
         for name in self.names()? {
             if let Some(point) = point(&name) {
                 match self.check(&name, point) {
                     Ok(id) => found.push(id),
-                    // One that is damaged is no candidate; one that cannot be read may be.
+                    // A damaged snapshot is not a candidate; one that cannot be read now may be.
                     Err(SnapshotError::Corrupt { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -176,7 +175,7 @@ impl Snapshots {
         Ok(found)
     }
 
-    /// The newest snapshot, which must reach the point that the log starts after.
+    /// The newest snapshot, which must reach the point after which the log starts.
     pub fn covering(&self, base: Point) -> Result<Option<SnapshotId>, SnapshotError> {
         let latest = self.latest()?;
         if base.index > latest.map_or(0, |id| id.point.index) {
@@ -190,23 +189,23 @@ impl Snapshots {
         SnapshotWriter::begin(self.clone(), point, meta)
     }
 
-    /// Opens a snapshot to read what it holds.
+    /// Opens a snapshot to read its data.
     pub fn read(&self, id: SnapshotId) -> Result<SnapshotReader, SnapshotError> {
         let name = path(&name(id.point));
         let file = self.disk.open(&name).map_err(failed("open", &name))?;
         SnapshotReader::begin(file, name, id)
     }
 
-    /// Opens a snapshot to send its bytes as they are.
+    /// Opens a snapshot to send the bytes of its file.
     pub fn raw(&self, id: SnapshotId) -> Result<RawSnapshot, SnapshotError> {
         self.read(id).map(|reader| reader.into_raw(self.clone()))
     }
 
-    /// Reads the whole snapshot and verifies it. If it is damaged, it is set aside, durably: it is no
-    /// longer among [`Snapshots::complete`], and the member must write another one.
+    /// Reads the whole snapshot and verifies it. Sets a damaged snapshot aside, durably: [`Snapshots::complete`] no
+    /// longer lists it, and the member must write another one.
     pub fn verify(&self, id: SnapshotId) -> Result<(), SnapshotError> {
         let verified = self.read(id).and_then(SnapshotReader::verify);
-        // Another snapshot at the same point is not this one, and may be good.
+        // Another snapshot at the same point is a different one, and may be good.
         let is_this = || !self.check(&name(id.point), id.point).is_ok_and(|found| found != id);
         if matches!(verified, Err(SnapshotError::Corrupt { .. })) && is_this() {
             let from = path(&name(id.point));
@@ -226,12 +225,12 @@ impl Snapshots {
         Ok(found)
     }
 
-    /// Begins or goes on to receive a snapshot. Others half received are given up.
+    /// Begins or continues to receive a snapshot. Gives up other partly received ones.
     pub fn receive(&self, id: SnapshotId) -> Result<SnapshotReceiver, SnapshotError> {
         SnapshotReceiver::begin(self.clone(), id)
     }
 
-    /// Removes all but the newest complete ones. A damaged one goes once it is older than those.
+    /// Removes all but the newest complete snapshots, and damaged ones that are older than those.
     fn retain_newest(&self) -> Result<(), SnapshotError> {
         let complete = self.complete()?;
         let newest = complete.first().map(|id| id.point);
@@ -246,7 +245,7 @@ impl Snapshots {
         self.disk.sync_dir(DIR).map_err(failed("sync", DIR))
     }
 
-    /// Syncs a whole file and gives it its name. From here on the snapshot is complete.
+    /// Syncs a whole file and gives it its name. From then on the snapshot is complete.
     fn publish(
         &self,
         file: &dyn crate::File,
@@ -255,8 +254,7 @@ impl Snapshots {
     ) -> Result<(), SnapshotError> {
         let fatal = |doing| move |source| Fatal::Disk { doing, source };
         if let Err(source) = file.sync() {
-            // What did not reach the disk can still be read, and must not be taken for a good part
-            // by the next run.
+            // Data that did not reach the disk is still readable, and the next run must not take it for a good part.
             let _ = self.disk.remove(from);
             return Err(fatal("sync a snapshot")(source).into());
         }
@@ -276,13 +274,13 @@ impl Snapshots {
         format::read_footer(&*file, &header).map(|(_, id)| id).map_err(bad)
     }
 
-    /// Size of all snapshot files, also of those being written or received.
+    /// The total size of all snapshot files, including those being written or received.
     pub fn bytes(&self) -> Result<u64, SnapshotError> {
         let mut bytes = 0;
         for name in self.names()? {
             match self.disk.open(&path(&name)).and_then(|file| file.size()) {
                 Ok(size) => bytes += size,
-                // One that has just been removed has no size.
+                // A file that has just been removed has no size.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(failed("measure", &path(&name))(error)),
             }
@@ -313,7 +311,7 @@ fn path(file_name: &str) -> String {
     format!("{DIR}/{file_name}")
 }
 
-/// The point in the name of a complete snapshot; nothing if it is another file.
+/// The point in the name of a complete snapshot; `None` for any other file.
 fn point(file_name: &str) -> Option<Point> {
     let (index, term) = file_name.strip_suffix(SUFFIX)?.split_once('-')?;
     let number = |text| u64::from_str_radix(text, 16).ok();
@@ -321,7 +319,7 @@ fn point(file_name: &str) -> Option<Point> {
     (name(point) == file_name).then_some(point)
 }
 
-/// The point in the name of a snapshot that was set aside; nothing if it is another file.
+/// The point in the name of a snapshot that was set aside; `None` for any other file.
 fn damaged_point(file_name: &str) -> Option<Point> {
     point(file_name.strip_suffix(DAMAGED_SUFFIX)?)
 }

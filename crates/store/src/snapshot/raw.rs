@@ -1,7 +1,7 @@
 //! Reads the bytes of a snapshot file to send them to another member, and verifies them on the way.
 //!
-//! Every byte that is handed out lies in a part whose checksum was verified in the same read, so a
-//! damaged snapshot is noticed where it lies and not by each member that it is sent to.
+//! Every byte that this reader returns lies in a part whose checksum it verified in the same read. So the member that
+//! has a damaged snapshot notices the damage, and not each member that receives it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::disk::File;
 
-/// The bytes of a snapshot's file, to be sent to another member. Its checksums travel with them.
+/// The bytes of a snapshot's file, to be sent to another member. They include its checksums.
 #[derive(Debug)]
 pub struct RawSnapshot {
     snapshots: Snapshots,
@@ -22,7 +22,7 @@ pub struct RawSnapshot {
     id: SnapshotId,
     header: Header,
     footer: Footer,
-    /// The chunk read last. Transfers go forward, so the next one wanted is this one or follows it.
+    /// The chunk read last. Transfers go forward, so the next chunk to read is this one or a later one.
     last: Mutex<Place>,
 }
 
@@ -31,7 +31,7 @@ pub struct RawSnapshot {
 struct Place {
     offset: u64,
     number: u64,
-    /// The chunk with its header, verified; nothing before the first read.
+    /// The verified chunk with its header; empty before the first read.
     bytes: Bytes,
 }
 
@@ -48,15 +48,15 @@ impl RawSnapshot {
         Self { snapshots, name, file, id, header, footer, last }
     }
 
-    /// Which snapshot this is.
+    /// The id of this snapshot.
     pub fn id(&self) -> SnapshotId {
         self.id
     }
 
-    /// Up to `max` bytes from an offset, verified; none at the end.
+    /// Up to `max` verified bytes from an offset; none at the end.
     ///
-    /// If they are damaged, the snapshot is set aside: [`Snapshots::complete`] no longer lists it, and
-    /// the member must write another one. A read that the disk failed may succeed later.
+    /// If they are damaged, the snapshot is set aside: [`Snapshots::complete`] no longer lists it, and the member must
+    /// write another one. If the disk failed to read them, a later attempt may succeed.
     pub fn read_at(&self, offset: u64, max: usize) -> Result<Bytes, SnapshotError> {
         let end = offset.saturating_add(max as u64).min(self.id.bytes);
         let mut found =
@@ -72,7 +72,7 @@ impl RawSnapshot {
         Ok(found.into())
     }
 
-    /// The verified part of the file that an offset lies in, and where that part begins.
+    /// The verified part of the file that contains an offset, and the offset at which that part begins.
     fn part(&self, at: u64) -> Result<(u64, Bytes), SnapshotError> {
         if mutant!("raw_snapshot_not_verified") {
             let mut bytes = vec![0; usize::try_from(self.id.bytes).unwrap_or(0)];
@@ -96,7 +96,7 @@ impl RawSnapshot {
         Ok((last.offset, last.bytes.clone()))
     }
 
-    /// Moves to the chunk that an offset lies in, and reads it if that has not been done.
+    /// Moves to the chunk that contains an offset, and reads it if it has not been read.
     fn go_to(&self, at: u64, footer_at: u64, place: &mut Place) -> Result<(), SnapshotError> {
         let bad = |bad| bad_at(&self.name, bad);
         loop {
@@ -122,7 +122,7 @@ impl RawSnapshot {
             let corrupt =
                 || SnapshotError::Corrupt { name: self.name.clone(), offset: place.offset };
             let whole = read.map_err(bad)?.ok_or_else(corrupt)?;
-            // The length may have read differently the second time.
+            // The second read of the length may have given another value.
             if at >= place.offset + whole.len() as u64 {
                 return Err(corrupt());
             }
@@ -135,8 +135,8 @@ impl RawSnapshot {
         if let SnapshotError::Corrupt { .. } = error
             && !mutant!("damaged_snapshot_kept")
         {
-            // The caller hears of the damage either way. The file under this name may be another by
-            // now, so what is there is verified before it is set aside.
+            // The caller gets the error either way. The file under this name may have been replaced by now, so verify
+            // it before setting it aside.
             let _ = self.snapshots.verify(self.id);
         }
     }

@@ -10,10 +10,10 @@ use super::{
 };
 use crate::{Point, disk::File};
 
-/// Reads a snapshot chunk by chunk and verifies each before handing it out.
+/// Reads a snapshot chunk by chunk and verifies each before returning it.
 ///
-/// The whole is verified only once [`SnapshotReader::next_chunk`] has returned nothing: a caller
-/// builds the state aside and takes it into use then.
+/// The whole is verified only once [`SnapshotReader::next_chunk`] has returned `None`. The caller must build the state
+/// aside and use it only then.
 #[derive(Debug)]
 pub struct SnapshotReader {
     name: String,
@@ -47,17 +47,17 @@ impl SnapshotReader {
         self.id.point
     }
 
-    /// What was given as meta when it was written.
+    /// The meta given when the snapshot was written.
     pub fn meta(&self) -> &Bytes {
         &self.header.meta
     }
 
-    /// Bytes of data in all chunks.
+    /// The total size of the data in all chunks.
     pub fn data_bytes(&self) -> u64 {
         self.footer.data_bytes
     }
 
-    /// The next data, or nothing once all of it has been read and verified.
+    /// The next data; `None` once all of it has been read and verified.
     pub fn next_chunk(&mut self) -> Result<Option<Bytes>, SnapshotError> {
         let corrupt = || SnapshotError::Corrupt { name: self.name.clone(), offset: self.offset };
         let end = self.id.bytes - FOOTER_BYTES as u64;
@@ -78,7 +78,7 @@ impl SnapshotReader {
         Ok(Some(data))
     }
 
-    /// Reads what is left, and tells whether the whole is what was written.
+    /// Reads the rest and verifies that the whole snapshot is what was written.
     pub(super) fn verify(mut self) -> Result<(), SnapshotError> {
         while self.next_chunk()?.is_some() {}
         Ok(())

@@ -1,9 +1,9 @@
-//! Receives a snapshot from another member, if need be in several attempts.
+//! Receives a snapshot from another member, if necessary in several attempts.
 //!
-//! The bytes of the sender's file are written to a file that is named after the snapshot's id. When
-//! the stream breaks, or the process dies, what is there is kept; a later attempt for the same id
-//! verifies it chunk by chunk and asks for the rest. A sender that repeats itself does no harm: bytes
-//! that are there already are compared, not written again.
+//! The receiver writes the bytes of the sender's file to a file that is named after the snapshot's id. When the stream
+//! breaks or the process dies, the file stays; a later attempt for the same id verifies it chunk by chunk and asks for
+//! the rest. A sender that repeats itself does no harm: the receiver compares bytes that it already has and does not
+//! write them again.
 
 use std::{io, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::disk::File;
 #[derive(Debug)]
 pub struct SnapshotReceiver {
     snapshots: Snapshots,
-    /// The file's name: that of the part, or of the snapshot if it is complete already.
+    /// The file's name: that of the part, or of the snapshot if it is already complete.
     name: String,
     file: Arc<dyn File>,
     id: SnapshotId,
@@ -26,12 +26,12 @@ pub struct SnapshotReceiver {
     complete: bool,
 }
 
-/// What became of bytes that were received.
+/// The effect of received bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appended {
-    /// They follow what was there.
+    /// The bytes continued those received before.
     Added,
-    /// They were there already, the same ones. Nothing changed.
+    /// The same bytes had been received before. Nothing changed.
     Duplicate,
 }
 
@@ -61,7 +61,7 @@ impl SnapshotReceiver {
         Ok(Self { snapshots, name: part, file, id, have, complete: false })
     }
 
-    /// A process may die after a snapshot became complete and before its sender was told.
+    /// The snapshot if it is already complete: a process may die after that and before it tells the sender.
     fn complete(snapshots: &Snapshots, id: SnapshotId) -> Result<Option<Self>, SnapshotError> {
         if !snapshots.complete()?.contains(&id) {
             return Ok(None);
@@ -77,21 +77,21 @@ impl SnapshotReceiver {
         Ok(Some(Self { snapshots, name, file, id, have: id.bytes, complete: true }))
     }
 
-    /// Which snapshot this is.
+    /// The id of this snapshot.
     pub fn id(&self) -> SnapshotId {
         self.id
     }
 
-    /// How many bytes are there: where the sender goes on.
+    /// The number of bytes received, which is the offset at which the sender continues.
     pub fn have(&self) -> u64 {
         self.have
     }
 
-    /// Takes the bytes that belong at `offset`.
+    /// Adds the bytes that belong at `offset`.
     ///
-    /// They must begin at [`SnapshotReceiver::have`], or lie before it and be the same as those there:
-    /// then nothing changes. After [`SnapshotError::Offset`] the sender goes on at `have`; after
-    /// [`SnapshotError::Conflict`] one of the two copies is damaged, so the receiver is to be discarded.
+    /// They must begin at [`SnapshotReceiver::have`], or lie before it and equal those already received: then nothing
+    /// changes. After [`SnapshotError::Offset`] the sender continues at `have`. After [`SnapshotError::Conflict`] one
+    /// of the two copies is damaged, so the caller must discard the receiver.
     pub fn append(&mut self, offset: u64, bytes: &[u8]) -> Result<Appended, SnapshotError> {
         let offset = if mutant!("chunk_accepted_twice") { self.have } else { offset };
         let end = offset.saturating_add(bytes.len() as u64);
@@ -109,8 +109,8 @@ impl SnapshotReceiver {
         Ok(Appended::Added)
     }
 
-    /// Verifies the whole and makes it complete and durable. If it is not what the id promises, it
-    /// is removed: the next attempt starts from nothing.
+    /// Verifies the whole and makes it complete and durable. If it is not what the id promises, removes it: the next
+    /// attempt starts from nothing.
     pub fn finish(self) -> Result<SnapshotId, SnapshotError> {
         if self.have != self.id.bytes {
             return Err(SnapshotError::Length { expected: self.id.bytes, found: self.have });
@@ -128,12 +128,12 @@ impl SnapshotReceiver {
         Ok(self.id)
     }
 
-    /// Gives up, and gives the space back. A snapshot that is complete stays.
+    /// Gives up and frees the space. A complete snapshot stays.
     pub fn discard(self) -> Result<(), SnapshotError> {
         self.snapshots.remove(&part_name(self.id))
     }
 
-    /// Bytes that were received again must be those that are there.
+    /// Checks that bytes received again equal those already in the file.
     fn compare(&self, offset: u64, bytes: &[u8]) -> Result<Appended, SnapshotError> {
         let mut there = vec![0; bytes.len()];
         self.file.read_at(offset, &mut there).map_err(failed("read", &self.name))?;
@@ -150,10 +150,10 @@ fn part_name(id: SnapshotId) -> String {
     format!("{:016x}-{:016x}-{bytes:x}-{checksum:08x}{PART_SUFFIX}", point.index, point.term)
 }
 
-/// How much of a part can be trusted: its header and the chunks that verify, without a gap.
+/// Returns how much of a part can be trusted: its header and the chunks that verify, without a gap.
 ///
-/// That much is written again. A sync of the run before may have failed; then the kernel shows pages
-/// that it calls clean and that never reached the disk, and a sync of this run would not write them.
+/// That much is written again. A sync of the run before may have failed; then the kernel shows pages that it calls
+/// clean and that never reached the disk, and a sync of this run would not write them.
 fn keep_verified(file: &dyn File, name: &str) -> Result<u64, SnapshotError> {
     if mutant!("part_trusted_unverified") {
         return file.size().map_err(failed("measure", name));

@@ -9,16 +9,16 @@ use super::{
 };
 use crate::{Point, disk::File};
 
-/// A snapshot being written. Dropped before [`SnapshotWriter::finish`], it never was.
+/// A snapshot being written. If it is dropped before [`SnapshotWriter::finish`], no trace of it remains.
 #[derive(Debug)]
 pub struct SnapshotWriter {
     snapshots: Snapshots,
     temporary: String,
     file: Arc<dyn File>,
     point: Point,
-    /// Checksum of the header, which all others include.
+    /// The checksum of the header, which all other checksums include.
     seed: u32,
-    /// Data that does not make a chunk yet.
+    /// Data that does not fill a chunk yet.
     buffer: Vec<u8>,
     offset: u64,
     footer: Footer,
@@ -66,7 +66,7 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Makes the snapshot complete and durable, and removes those it makes needless.
+    /// Makes the snapshot complete and durable, and removes those that it makes unnecessary.
     pub fn finish(mut self) -> Result<SnapshotId, SnapshotError> {
         if !self.buffer.is_empty() {
             self.put_chunk()?;
@@ -105,7 +105,8 @@ impl SnapshotWriter {
 impl Drop for SnapshotWriter {
     fn drop(&mut self) {
         if !self.finished {
-            // Its space may be what is missing. If this fails, the next open removes it.
+            // Free the space of the unfinished file, which may be what was missing. If this fails, the next open
+            // removes it.
             let _ = self.snapshots.disk.remove(&self.temporary);
         }
     }

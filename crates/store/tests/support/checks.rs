@@ -1,4 +1,4 @@
-//! Checks that tests run as they are, and that must fail when the bug that they are meant for is planted.
+//! Provides checks that the tests run, and that must fail when the bug that they are meant for is planted.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) fn append(log: &mut Log, entries: u64, bytes: usize) -> Written {
     log.write(&Batch { entries: &entries, ..Batch::default() }).unwrap()
 }
 
-/// The newest batch, synced and acknowledged, is damaged: recovery cuts it, and says which entries it
+/// Checks that recovery cuts a damaged newest batch, which was synced and acknowledged, and reports which entries it
 /// held and that they were probably durable.
 pub(crate) fn a_damaged_newest_batch_is_cut_and_said() {
     let mut named = 0;
@@ -65,14 +65,14 @@ pub(crate) fn a_damaged_newest_batch_is_cut_and_said() {
             let expected = format!(": entries {} to {last}", cut.first_index);
             assert!(cut.to_string().ends_with(&expected), "{cut}");
         }
-        // It is said once: the log that recovery made has nothing left to cut.
+        // Recovery reports a cut once: the log that it made has nothing left to cut.
         assert_eq!(open(&disk).unwrap().1.cut, None);
     }
     println!("{seeds} damaged newest batches cut, {named} of them named to their last entry");
     assert!(named > seeds / 2);
 }
 
-/// A sync that began before a batch was written does not cover that batch, however late it ends.
+/// Checks that a sync that began before a batch was written does not cover that batch, however late it ends.
 pub(crate) fn a_sync_covers_only_what_was_written_before_it_began() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
@@ -94,7 +94,7 @@ pub(crate) fn a_sync_covers_only_what_was_written_before_it_began() {
     }
 }
 
-/// A snapshot of a few chunks, so that there is a body to damage and to send in parts.
+/// Writes a snapshot of a few chunks, so that there is a body to damage and to send in parts.
 pub(crate) fn large_snapshot(disk: &SimDisk, index: u64) -> (Bytes, SnapshotId) {
     let snapshots = snapshots(disk);
     let mut rng = Rng::new(index);
@@ -106,7 +106,7 @@ pub(crate) fn large_snapshot(disk: &SimDisk, index: u64) -> (Bytes, SnapshotId) 
     (file.into(), id)
 }
 
-/// A snapshot whose body is damaged is never sent: the read says where, and the snapshot is set aside.
+/// Checks that a damaged body is never sent: the read reports where the damage is, and the snapshot is set aside.
 pub(crate) fn a_damaged_snapshot_is_noticed_when_it_is_sent_and_set_aside() {
     let good = SimDisk::new(1);
     write_snapshot(&snapshots(&good), Point { index: 5, term: 2 }).unwrap();
@@ -117,7 +117,7 @@ pub(crate) fn a_damaged_snapshot_is_noticed_when_it_is_sent_and_set_aside() {
         let disk = good.fork(case);
         let snapshots = snapshots(&disk);
         let raw = snapshots.raw(id).unwrap();
-        // Begin, end, and anywhere between; the header and the footer were verified by `raw`.
+        // Anywhere in the body: `raw` has verified the header and the footer.
         let offset = 200 + rng.below(id.bytes - 400);
         assert!(disk.flip_bit(&name, offset, rng.below(8) as u8));
         let step = 1 + rng.below(900_000) as usize;
@@ -152,7 +152,7 @@ pub(crate) fn a_damaged_snapshot_is_noticed_when_it_is_sent_and_set_aside() {
     }
 }
 
-/// Chunks that come twice, too early or altered never become part of a snapshot.
+/// Checks that chunks that arrive twice, too early or altered never become part of a snapshot.
 pub(crate) fn repeated_and_misplaced_chunks_change_nothing() {
     let sender = SimDisk::new(1);
     let (file, id) = large_snapshot(&sender, 70);
@@ -193,7 +193,8 @@ pub(crate) fn repeated_and_misplaced_chunks_change_nothing() {
     }
 }
 
-/// After a crash of any kind a receiver goes on from what it can verify, and ends with the whole.
+/// Checks that after a crash of any kind a receiver continues from what it can verify, and ends with the whole
+/// snapshot.
 pub(crate) fn a_transfer_that_crashes_goes_on_from_what_verifies() {
     let sender = SimDisk::new(1);
     let (file, id) = large_snapshot(&sender, 70);
@@ -243,8 +244,8 @@ pub(crate) fn a_transfer_that_crashes_goes_on_from_what_verifies() {
     assert!(resumed > 20);
 }
 
-/// The kernel failed to write a part and calls its pages clean. A process that goes on with the part
-/// writes them again, so that the sync at the end covers them.
+/// Checks that a process that continues with a part writes its pages again, so that the sync at the end covers them:
+/// the kernel failed to write the pages and calls them clean.
 pub(crate) fn a_part_that_never_reached_the_disk_is_written_again() {
     let sender = SimDisk::new(1);
     let (file, id) = large_snapshot(&sender, 70);

@@ -1,4 +1,4 @@
-//! Tells what a log should hold after a run, by the simplest model that could be right.
+//! Predicts what a log should hold after a run, with the simplest possible model.
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
@@ -14,7 +14,7 @@ use tenure_store::{
     SnapshotError, Snapshots, WriteError, sim::Rng, sim::SimDisk,
 };
 
-/// Small enough that a short run fills several, and that every point of a run can be tried.
+/// Small enough that a short run fills several segments, and that a test can try every point of a run.
 pub(crate) const SEGMENT_BYTES: u32 = 4096;
 
 /// Small enough that most entries are read back from disk.
@@ -33,7 +33,7 @@ pub(crate) fn open(disk: &SimDisk) -> Result<(Log, Recovered), OpenError> {
     Log::open(Arc::new(disk.clone()), options())
 }
 
-/// A log of several segments, marked, so that all it holds is known to be durable.
+/// Writes a log of several segments with a mark at its end, so that everything in it is known to be durable.
 pub(crate) fn marked_log(seed: u64, steps: usize) -> (SimDisk, State, Position) {
     let disk = SimDisk::new(seed);
     assert!(run(&disk, seed, steps).finished);
@@ -52,7 +52,7 @@ pub(crate) fn marked_log(seed: u64, steps: usize) -> (SimDisk, State, Position) 
     (disk, State::of(&log), marked)
 }
 
-/// What a log holds.
+/// The content of a log.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) base: Point,
@@ -71,7 +71,7 @@ impl fmt::Debug for State {
 }
 
 impl State {
-    /// All that can be read from a log.
+    /// Everything that can be read from a log.
     pub(crate) fn of(log: &Log) -> Self {
         let (base, last) = (log.base(), log.last());
         let found = log.entries(base.index + 1, last.index + 1, u64::MAX).expect("entries read");
@@ -113,14 +113,14 @@ impl State {
     }
 }
 
-/// How far a run came.
+/// The progress of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// The state after each change, from the empty one on. The last may have been cut short.
+    /// The state after each change, beginning with the empty one. The last change may have been cut short.
     pub(crate) states: Vec<State>,
-    /// Position of the latest state that the log said was durable.
+    /// The index of the latest state that the log reported as durable.
     pub(crate) durable: usize,
-    /// Whether the run came to its end.
+    /// Whether the run reached its end.
     pub(crate) finished: bool,
 }
 
@@ -136,7 +136,7 @@ impl<T: Into<WriteError>> From<T> for Stopped {
     }
 }
 
-/// Does random things to a log until they are done or the disk fails.
+/// Executes random steps on a log until they are done or the disk fails.
 pub(crate) fn run(disk: &SimDisk, seed: u64, steps: usize) -> Run {
     run_on(&(Arc::new(disk.clone()) as Arc<dyn Disk>), seed, steps)
 }
@@ -145,7 +145,7 @@ pub(crate) fn run_on(disk: &Arc<dyn Disk>, seed: u64, steps: usize) -> Run {
     run_from(State::default(), disk, seed, steps)
 }
 
-/// Goes on from a state that the log is known to hold.
+/// Continues from a state that the log is known to hold.
 pub(crate) fn run_from(start: State, disk: &Arc<dyn Disk>, seed: u64, steps: usize) -> Run {
     let mut run = Run { states: vec![start], durable: 0, finished: false };
     match attempt(disk, seed, steps, &mut run) {
@@ -179,7 +179,7 @@ fn attempt(disk: &Arc<dyn Disk>, seed: u64, steps: usize, run: &mut Run) -> Resu
                 run.durable = run.states.len() - 1;
             }
             17..=18 => {
-                // A snapshot of our own state: it may cover only what is durable and committed.
+                // A snapshot of our own state. It may cover only what is durable and committed.
                 let span = now.hard_state.commit - now.base.index;
                 let index = now.base.index + rng.below(span + 1);
                 if index > 0 && run.durable == run.states.len() - 1 {
@@ -189,7 +189,7 @@ fn attempt(disk: &Arc<dyn Disk>, seed: u64, steps: usize, run: &mut Run) -> Resu
                 }
             }
             _ => {
-                // A snapshot from a leader that is ahead of us.
+                // A snapshot from a leader that is ahead of this member.
                 let point = Point {
                     index: now.last().index.max(now.hard_state.commit) + rng.below(4),
                     term: now.last().term.max(now.hard_state.term).max(1),
@@ -233,7 +233,7 @@ fn compact(log: &mut Log, run: &mut Run, index: u64) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Entries that continue or replace the end of the log, and sometimes a hard state.
+/// Random entries that continue or replace the end of the log, and sometimes a hard state.
 pub(crate) fn random_batch(rng: &mut Rng, now: &State) -> (Vec<Entry>, Option<HardState>) {
     let last = now.last();
     let mut first = last.index + 1;
@@ -273,7 +273,7 @@ pub(crate) fn write_snapshot(snapshots: &Snapshots, point: Point) -> Result<(), 
     writer.finish().map(drop)
 }
 
-/// Every snapshot that looks complete is, and one of them reaches the start of the log.
+/// Checks that every snapshot that looks complete is complete, and that one of them reaches the start of the log.
 pub(crate) fn check_snapshots(disk: &SimDisk, base: Point) {
     let snapshots = Snapshots::open(Arc::new(disk.clone())).expect("snapshots open");
     snapshots.covering(base).expect("a snapshot reaches the start of the log");

@@ -1,4 +1,4 @@
-//! Runs random programs against a log on a disk with faults, and compares with the model at every step.
+//! Runs random programs against a log on a faulty disk, and compares it with the model at every step.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,20 +9,20 @@ use tenure_store::{
 
 use super::{Run, State, open, random_batch, write, write_snapshot};
 
-/// What the disk does wrong in one program.
+/// The kind of disk fault in one program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     /// Only crashes.
     None,
-    /// Writes, syncs and reads that fail, full disks, outages: the store is told of each.
+    /// Writes, syncs and reads that fail, full disks, outages: the store gets an error for each.
     Failing,
-    /// Flipped bits, while running and between runs.
+    /// Flipped bits, while the process runs and between runs.
     Rot,
-    /// Exactly the newest batch is spoiled.
+    /// Damage to exactly the newest batch.
     NewestBatch,
-    /// Sectors that hold what they held before.
+    /// Sectors that hold their previous content.
     Stale,
-    /// Writes that land elsewhere.
+    /// Writes that land at another place.
     Misdirected,
     /// Syncs that do nothing.
     Lying,
@@ -38,17 +38,17 @@ pub(crate) const CLASSES: [Class; 7] = [
     Class::Lying,
 ];
 
-/// What came out of all programs of a class.
+/// The results of all programs of a class.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) programs: u64,
     pub(crate) steps: u64,
     pub(crate) recoveries: u64,
-    /// The log was refused as corrupt.
+    /// How often the log was refused as corrupt.
     pub(crate) refused: u64,
-    /// Something durable was gone, and the cut was said.
+    /// How often something durable was gone and recovery reported a cut.
     pub(crate) lost_and_said: u64,
-    /// Something durable was gone without a trace: the disk went back.
+    /// How often something durable was gone without a trace: the disk returned to an older state.
     pub(crate) went_back: u64,
     pub(crate) reads_refused: u64,
     pub(crate) faults: BTreeMap<Fault, u64>,
@@ -64,9 +64,9 @@ struct Program<'t> {
     job: Option<(StartedSync, usize)>,
     /// Whether the disk has changed something without an error.
     tainted: bool,
-    /// How often it has flipped a bit.
+    /// The number of bits that the disk has flipped.
     flips: u64,
-    /// A state, and the older one that its batch proves to have been durable.
+    /// Pairs of a state and the older state that its batch proves to have been durable.
     proofs: Vec<(usize, usize)>,
     tally: &'t mut Tally,
 }
@@ -165,7 +165,7 @@ impl Program<'_> {
             },
             15 => self.compact(log)?,
             16..=17 => self.read(log),
-            // Damage adds up: with little of it, more programs live long enough to recover from it.
+            // Damage adds up: with little of it, more programs run long enough to recover from it.
             _ if self.class == Class::Failing || self.rng.below(4) == 0 => self.fault(),
             _ => {}
         }
@@ -203,7 +203,7 @@ impl Program<'_> {
         }
     }
 
-    /// Takes a snapshot of what is durable and committed, and drops what it covers.
+    /// Takes a snapshot of what is durable and committed, and drops the entries that it covers.
     fn compact(&mut self, log: &mut Log) -> Result<(), Stopped> {
         let now = self.run.states[self.newest()].clone();
         let span = now.hard_state.commit - now.base.index;
@@ -223,7 +223,7 @@ impl Program<'_> {
         }
     }
 
-    /// What is read is what was written, or an error that says that it is not.
+    /// Checks that a read returns what was written, or an error.
     fn read(&mut self, log: &Log) {
         let expected = &self.run.states[self.newest()];
         let (from, to) = (log.base().index + 1, log.last().index + 1);
@@ -240,7 +240,7 @@ impl Program<'_> {
             Err(ReadError::Fatal(_)) => return,
             Err(error) => panic!("{:?} seed {}: {error:?}", self.class, self.seed),
         }
-        // The faults of this step are over; a fault that lasts shows as an error above.
+        // The faults of this step are over; a lasting fault shows as an error above.
         if self.class != Class::Failing {
             assert_eq!(State::of(log), *expected, "{:?} seed {}", self.class, self.seed);
         }
@@ -252,7 +252,7 @@ impl Program<'_> {
         names.get(self.rng.below(names.len() as u64) as usize).cloned()
     }
 
-    /// A fault while the process runs.
+    /// Injects a fault while the process runs.
     fn fault(&mut self) {
         match self.class {
             Class::None => {}
@@ -287,7 +287,7 @@ impl Program<'_> {
         }
     }
 
-    /// A fault that needs no process.
+    /// Injects a fault while no process runs.
     fn damage(&mut self) {
         match self.class {
             Class::Rot => {
@@ -313,7 +313,7 @@ impl Program<'_> {
         }
     }
 
-    /// Opens the log and compares; nothing if it was refused as corrupt.
+    /// Opens the log and compares it with the model; `None` if it was refused as corrupt.
     fn recover(&mut self) -> Option<Log> {
         let (class, seed) = (self.class, self.seed);
         let mut opened = open(&self.disk);
@@ -321,7 +321,7 @@ impl Program<'_> {
             self.disk.set_outage(None);
             self.disk.make_readable();
             for _ in 0..8 {
-                // Each planned fault is used up by one attempt.
+                // Each attempt uses up one planned fault.
                 self.disk.restart(Restart::ProcessKilled);
                 opened = open(&self.disk);
                 if opened.is_ok() {
@@ -343,7 +343,7 @@ impl Program<'_> {
                 self.disk.make_readable();
                 State::of(&log)
             }
-            // The fault met the recovery itself, or what was read since.
+            // The fault occurred during the recovery, or in a read after it.
             Err(ReadError::Corrupt { .. }) if self.tainted => {
                 self.tally.reads_refused += 1;
                 return None;
@@ -354,7 +354,7 @@ impl Program<'_> {
         let durable = self.run.durable;
         let promised = states[durable..].iter().position(|state| *state == found);
         let at = promised.map(|at| durable + at).or_else(|| {
-            // Damage may reach back behind the last recovery: its newest batch has no mark either.
+            // Damage may reach back before the last recovery: its newest batch has no mark either.
             states[..durable].iter().rposition(|state| *state == found)
         });
         let at = at.unwrap_or_else(|| panic!("{class:?} seed {seed}: {found:?} was never written"));
@@ -363,7 +363,7 @@ impl Program<'_> {
             let said = recovered.cut.is_some();
             let silent = matches!(class, Class::Stale | Class::Misdirected | Class::Lying);
             assert!(said || silent, "{class:?} seed {seed}: loss is not said, {found:?}");
-            // Several flips may hide a batch and all that proves it; one cannot.
+            // Several flips may hide a batch and everything that proves it; one flip cannot.
             let durable = self.proofs.iter().filter(|(state, _)| *state <= durable);
             let proven = durable.map(|(_, proven)| *proven).max().unwrap_or(0);
             assert!(self.flips != 1 || at >= proven, "{class:?} seed {seed}: cut in the middle");
@@ -377,7 +377,7 @@ impl Program<'_> {
     }
 }
 
-/// A full disk refuses a call and leaves the log as it was.
+/// Ignores the error of a full disk, which refuses a call and leaves the log unchanged.
 fn unless_full(error: WriteError) -> Result<(), WriteError> {
     if matches!(error, WriteError::NoSpace) { Ok(()) } else { Err(error) }
 }
