@@ -38,36 +38,36 @@ const CLUSTERS: Kind =
     Kind { word: "sim", unit: "seeds", chunk: 500, command: programs::sim_command };
 const HEADER: &str = "# Campaigns
 
-What the long runs did. `cargo xtask campaign` adds the rows.
+Results of the long runs. `cargo xtask campaign` adds the rows.
 
-- `model`: random sequences of commands, the machine against its model.
-- `sim`: whole clusters while everything fails.
-- `kills`: real leaders killed under leases (what the fields mean is in [internals/time.md](internals/time.md)), and
-  real members, leaders and followers in turn, killed under load: all that was `acknowledged` was there afterwards,
+- `model`: random sequences of commands, run by the machine and by its model.
+- `sim`: whole simulated clusters under faults.
+- `kills`: kills real leaders under leases ([internals/time.md](internals/time.md) explains the fields). Then it kills
+  real members under load, leaders and followers in turn: everything that was `acknowledged` must be there afterwards,
   done once, with `grants` in order and one at a time.
-- `run`: `tenure run` with a command that forks, starts a session and ignores SIGTERM; `tenure` stopped (`stop`),
-  killed (`kill`), cut off (`partition`), its lock taken away (`force`), its watchdog killed (`watchdog`): how long
-  before the lock's next grant the last process ran, by what it wrote itself (half, and 99 in 100, had more than that);
-  `retried` are further runs whose lock was lost before anything was done to them, of which a late one is a violation
-  too; what the other fields mean is in [internals/run.md](internals/run.md). `frozen`:
-  how soon after the thaw of everything it died. `peer`: the same under other tools, and how long, of two seconds, it
-  ran beside its successor.
-- `storm`: twenty `tenure run` of one job while clients and members are killed at random: how often two were at work
-  at once (`violations`), and the `longest_ms` that one of them had to wait for its turn.
-- `processes`: every scenario of `crates/cli/tests/processes`, again and again, six at a time.
-- `sdk`: three client processes take one lock in turns while leaders are killed, stopped and cut off, majorities
-  stopped, and the holder itself stopped, cut off and swallowed: two guards that were valid by their own checks at
-  once would be a violation. The `controls` ignore their losses, and must overlap.
-- `losses`: leaders killed one after another under leases of 15 s that clients keep alive: any that is `lost` is a
+- `run`: `tenure run` with a command that forks, starts a session and ignores SIGTERM. The scene stops `tenure`
+  (`stop`), kills it (`kill`), partitions it (`partition`), takes its lock away (`force`) or kills its watchdog
+  (`watchdog`). `margin_*` is how long before the next grant of the lock the last process ran, by the times that the
+  processes wrote: half of the runs, and 99 in 100, had more than that. `retried` counts further runs whose lock was
+  lost before the fault; a late one of these is a violation too. [internals/run.md](internals/run.md) explains the
+  other fields. `frozen`: how soon after the thaw of all processes the command died. `peer`: the same faults with other
+  tools, and for how long, of two seconds, the command ran beside its successor.
+- `storm`: twenty `tenure run` of one job while clients and members are killed at random. `violations` counts how often
+  two of them worked at once, and `longest_ms` is the longest wait of one of them for its turn.
+- `processes`: every scenario of `crates/cli/tests/processes`, repeatedly, six at a time.
+- `sdk`: three client processes take one lock in turns. Meanwhile leaders are killed, stopped and partitioned,
+  majorities are stopped, and the holder itself is stopped, partitioned and loses its messages. Two guards that are
+  valid by their own checks at once are a violation. The `controls` ignore their losses, and must overlap.
+- `losses`: kills leaders one after another under leases of 15 s that clients keep alive. A lease that is `lost` is a
   violation.
-- `gate`: a store, then a proxy, killed in the middle of writes: no floor fell, no acknowledged write was lost, no lower
-  token came after a higher.
-- `set`: five clients add numbers under a lock through the store, while they are paused and leaders are killed and cut
-  off; then the same, faults included, without a fence, which loses some.
+- `gate`: kills a store, then a proxy, in the middle of writes. No floor may fall, no acknowledged write may be lost,
+  and no lower token may be accepted after a higher one.
+- `set`: five clients add numbers under a lock through the store, while they are paused and leaders are killed and
+  partitioned. Then the same, faults included, without a fence, which loses some numbers.
 - `abandoned`: acquires over HTTP whose caller closes the connection and repeats them at once with the same
-  `Idempotency-Key`: a lock that a retry was told to have and that was then `taken` from it while its lease lived is a
-  violation; so is a retry that was `refused`.
-- `fuzz`: a decoder under libFuzzer, from its corpus on: how many inputs it was given.
+  `Idempotency-Key`. It is a violation if a retry was told that it holds the lock and the lock was `taken` from it while
+  its lease lived, or if a retry was `refused`.
+- `fuzz`: a decoder under libFuzzer, starting from its corpus: the number of inputs that it was given.
 
 | campaign | commit | totals |
 |---|---|---|
