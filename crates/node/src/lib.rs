@@ -26,6 +26,7 @@
 #[macro_use]
 mod plant;
 
+mod acquire;
 mod admin;
 mod admission;
 mod bootstrap;
@@ -48,6 +49,7 @@ mod router;
 mod timers;
 pub mod transfer;
 
+pub use acquire::{AcquireInput, AcquireOutput, AcquireTerms, PendingAcquire, PlaceFate};
 pub use admission::{Admission, Permit, Weight, weight};
 pub use bootstrap::{Ask, Bootstrap, Founded, Refused, other_cluster};
 pub use control::{CONTROL_BYTES_MAX, Control, Hello, Join, Me};
