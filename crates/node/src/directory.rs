@@ -14,6 +14,8 @@ use tenure_raft::MemberId;
 use tenure_types::{Epoch, Term};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::principal::Principal;
+
 /// Before every key that the cluster keeps for itself.
 pub const RESERVED: &str = tenure_core::request::OWN_KEYS;
 /// Before each member's key.
@@ -173,7 +175,9 @@ pub fn first_state(founders: &[Card], epoch: Epoch) -> Machine {
     let cards = cards_text(founders);
     let mut puts = vec![(FOUNDERS.to_owned(), cards)];
     puts.extend(founders.iter().map(|card| (key(card.id), card.names.to_string())));
-    let requests: Vec<Vec<u8>> = puts.iter().map(|(key, value)| put(key, value)).collect();
+    // Older versions name no principal here, and the hash of the state covers these bytes.
+    let request = |(key, value): &(String, String)| encode_for("", put_command(key, value));
+    let requests: Vec<Vec<u8>> = puts.iter().map(request).collect();
     let term = Term(tenure_raft::FIRST.term);
     let entry = seal_entry(term, 0, requests.iter().map(Vec::as_slice));
     let mut machine = Machine::new(epoch);
@@ -181,16 +185,24 @@ pub fn first_state(founders: &[Card], epoch: Epoch) -> Machine {
     machine
 }
 
-/// The command that writes a key.
+/// The command of the member itself that writes a key.
 pub fn put(key: &str, value: &str) -> Vec<u8> {
+    encode(put_command(key, value))
+}
+
+fn put_command<'a>(key: &'a str, value: &'a str) -> Command<'a> {
     let value = value.as_bytes();
-    encode(Command::Put(Put { key, value, lease: None, expect: Expect::Any, guard: None }))
+    Command::Put(Put { key, value, lease: None, expect: Expect::Any, guard: None })
 }
 
 /// A command of the member itself.
 pub(crate) fn encode(command: Command<'_>) -> Vec<u8> {
+    encode_for(Principal::member().name(), command)
+}
+
+fn encode_for(principal: &str, command: Command<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    encode_request(&Request { principal, id: RequestId::None, command }, &mut bytes);
     bytes
 }
 

@@ -16,8 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_core::codec::encode_request;
-use tenure_core::request::{Command, Expect, Request, RequestId};
+use tenure_core::request::{Command, Expect};
 use tenure_raft::{Change, Fate, Input as RaftInput, MemberId, Stop, Ticket, Why};
 
 use super::undiallable;
@@ -260,9 +259,7 @@ impl Node {
     fn remove_card(&mut self, id: MemberId) {
         let key = directory::key(id);
         let command = Command::Delete { key: &key, expect: Expect::Any, guard: None };
-        let mut bytes = Vec::new();
-        encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-        let requests = vec![bytes.into()];
+        let requests = vec![directory::encode(command).into()];
         self.replica.handle(RaftInput::Submit {
             ticket: NO_CALLER,
             requests,
