@@ -62,7 +62,7 @@ impl Cluster {
     fn of(voters: u64) -> Self {
         let founders: Vec<Card> = (1..=voters).map(card).collect();
         let members = Membership::of_voters(founders.iter().map(|card| card.id));
-        let first = directory::first_state(&founders, Epoch::default()).encode();
+        let first = directory::first_state(&founders, 1, Epoch::default()).encode();
         let mut cluster = Self {
             now_us: 0,
             nodes: BTreeMap::new(),
