@@ -35,8 +35,9 @@ const AGREE_US: u64 = 8_000_000;
 /// can fill the cluster with learners that do not exist.
 const GAP_US: u64 = 5_000_000;
 
-/// New members that are called back at a time. Each takes a connection and, at the server, a thread.
-const CALLS_MAX: usize = 8;
+/// New members that are called back at a time. Each takes a connection and, at the server, a thread. Many, because a
+/// stranger whose address never answers keeps one busy for seconds.
+const CALLS_MAX: usize = 64;
 
 /// What the connection that carries a join proves of its other end.
 #[derive(Clone, PartialEq, Eq, Debug)]
