@@ -7,7 +7,7 @@
 //! A driver submits the ask as a batch of a session of its own, then feeds a [`PendingAcquire`]:
 //!
 //! ```text
-//! submit the ask; deadline: `deadline_us`
+//! submit the ask, with the deadline `deadline_us()`
 //! until `is_over()`:
 //!     wait for an input, or until `wake_us()`
 //!     output = handle(now_us, input), or turn(now_us)
@@ -33,8 +33,8 @@ const ABANDON_US: u64 = 10_000_000;
 /// How long an acquire may take, and what becomes of its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AcquireTerms {
-    /// When the ask itself is given up, by the member's clock: the deadline of its batch.
-    pub deadline_us: u64,
+    /// How long it may take to learn whether the caller has to wait at all.
+    pub within_us: u64,
     /// How long the caller waits for its turn once it has a place.
     pub wait_us: u64,
     /// What becomes of the place when that time is over or the caller is gone.
@@ -90,6 +90,7 @@ pub struct PendingAcquire {
     /// The idempotency key that the ask has.
     key: Option<String>,
     terms: AcquireTerms,
+    deadline_us: u64,
     caller: Caller,
     at: At,
 }
@@ -115,14 +116,20 @@ enum At {
 }
 
 impl PendingAcquire {
-    /// An acquire that this principal has just submitted under this id.
-    pub fn new(principal: Principal, id: RequestId<'_>, terms: AcquireTerms) -> Self {
+    /// An acquire that this principal submits now under this id.
+    pub fn new(principal: Principal, id: RequestId<'_>, terms: AcquireTerms, now_us: u64) -> Self {
         let key = match id {
             RequestId::Key(key) => Some(key.to_owned()),
             RequestId::None | RequestId::Seq { .. } => None,
         };
-        let at = At::Asked { until_us: terms.deadline_us.saturating_add(ANSWER_US) };
-        Self { principal, key, terms, caller: Caller::Waits, at }
+        let deadline_us = now_us.saturating_add(terms.within_us);
+        let at = At::Asked { until_us: deadline_us.saturating_add(ANSWER_US) };
+        Self { principal, key, terms, deadline_us, caller: Caller::Waits, at }
+    }
+
+    /// When the ask itself is given up, by the member's clock: the deadline of its batch.
+    pub fn deadline_us(&self) -> u64 {
+        self.deadline_us
     }
 
     /// Whether nothing is due any more: no reply, and nothing to take back.

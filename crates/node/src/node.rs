@@ -14,7 +14,7 @@ use crate::admission::Admission;
 use crate::directory;
 use crate::failure::Failure;
 use crate::in_flight::InFlight;
-use crate::io::{AdminRequest, Batch, Input, Lead, LinkId, Observer, Output};
+use crate::io::{AdminRequest, Input, Lead, LinkId, Observer, Output};
 use crate::join::Identity;
 use crate::join::admit::Joins;
 use crate::join::standing::Standing;
@@ -57,7 +57,7 @@ pub struct Node {
     pub(crate) leaderless_us: Option<u64>,
     pub(crate) links: BTreeMap<MemberId, Linked>,
     /// Inputs that need the time of their turn.
-    waiting: Vec<Waiting>,
+    waiting: Vec<Input>,
     pub(crate) in_flight: InFlight,
     pub(crate) reads: Reads,
     pub(crate) admins: Admins,
@@ -85,13 +85,6 @@ pub(crate) struct Linked {
     pub(crate) link: LinkId,
     /// Up to which level the other member knows the machine's rules.
     pub(crate) level: u16,
-}
-
-/// An input that needs the time of its turn.
-enum Waiting {
-    Submit(Batch),
-    Peer(MemberId, PeerMessage),
-    Other(Input),
 }
 
 /// The members and addresses that were last told.
@@ -195,11 +188,9 @@ impl Node {
             Input::Peer { from, message: PeerMessage::Raft(message) } => {
                 RaftInput::Message { from, message }
             }
-            Input::Peer { from, message } => {
-                return self.waiting.push(Waiting::Peer(from, message));
-            }
-            Input::Submit(batch) => return self.waiting.push(Waiting::Submit(batch)),
-            other @ (Input::Read { .. }
+            input @ (Input::Peer { .. }
+            | Input::Submit(_)
+            | Input::Read { .. }
             | Input::Admin { .. }
             | Input::Unlinked { .. }
             | Input::Join { .. }
@@ -209,7 +200,7 @@ impl Node {
             | Input::ChunkRead { .. }
             | Input::ChunkWritten { .. }
             | Input::TransferFailed { .. }
-            | Input::Leave) => return self.waiting.push(Waiting::Other(other)),
+            | Input::Leave) => return self.waiting.push(input),
             Input::Linked { member, link, level } => {
                 self.links.insert(member, Linked { link, level });
                 self.forget_forwarded(member);
@@ -250,12 +241,8 @@ impl Node {
             Some(_) => None,
         };
         self.again = false;
-        for waiting in std::mem::take(&mut self.waiting) {
-            match waiting {
-                Waiting::Submit(batch) => self.submit(batch, observer),
-                Waiting::Peer(from, message) => self.hear(from, message, observer),
-                Waiting::Other(input) => self.take(input),
-            }
+        for input in std::mem::take(&mut self.waiting) {
+            self.take(input, observer);
         }
         self.expire();
         self.turn_transfers();
@@ -293,8 +280,10 @@ impl Node {
         out.append(&mut self.staged);
     }
 
-    fn take(&mut self, input: Input) {
+    fn take(&mut self, input: Input, observer: &mut impl Observer) {
         match input {
+            Input::Submit(batch) => self.submit(batch, observer),
+            Input::Peer { from, message } => self.hear(from, message, observer),
             Input::Read { read, principal, fresh, deadline_us } => {
                 self.read(read, &principal, fresh, deadline_us);
             }
@@ -310,7 +299,13 @@ impl Node {
             Input::ChunkWritten { number, have } => self.chunk_written(number, have),
             Input::TransferFailed { number, reason } => self.transfer_failed(number, reason),
             Input::Leave => self.leave(),
-            _ => unreachable!("taken as they come"),
+            Input::Linked { .. }
+            | Input::Unreachable { .. }
+            | Input::Persisted { .. }
+            | Input::SnapshotSaved { .. }
+            | Input::SnapshotReceived { .. }
+            | Input::SnapshotSent { .. }
+            | Input::Space(_) => unreachable!("these do not wait for the turn"),
         }
     }
 

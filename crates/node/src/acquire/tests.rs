@@ -12,8 +12,8 @@ const LEASE: Handle = Handle { slot: 3, generation: 7 };
 const PLACE: PlaceNumber = PlaceNumber(11);
 
 fn pending(place: PlaceFate) -> PendingAcquire {
-    let terms = AcquireTerms { deadline_us: DEADLINE_US, wait_us: WAIT_US, place };
-    PendingAcquire::new(Principal::anyone(), RequestId::Key("k"), terms)
+    let terms = AcquireTerms { within_us: DEADLINE_US, wait_us: WAIT_US, place };
+    PendingAcquire::new(Principal::anyone(), RequestId::Key("k"), terms, 0)
 }
 
 fn lease() -> LeaseGrant {
@@ -225,7 +225,7 @@ fn a_closed_session_makes_the_outcome_unknown() {
 
 #[test]
 fn a_caller_that_does_not_wait_at_all_gives_its_place_up_at_once() {
-    let terms = AcquireTerms { deadline_us: DEADLINE_US, wait_us: 0, place: PlaceFate::GivenUp };
-    let mut pending = PendingAcquire::new(Principal::anyone(), RequestId::Key("k"), terms);
+    let terms = AcquireTerms { within_us: DEADLINE_US, wait_us: 0, place: PlaceFate::GivenUp };
+    let mut pending = PendingAcquire::new(Principal::anyone(), RequestId::Key("k"), terms, 0);
     abandons(pending.handle(1, AcquireInput::Answered(queued())), 1);
 }

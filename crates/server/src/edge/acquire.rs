@@ -8,29 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Acquire, Command, RequestId};
-use tenure_node::{
-    AcquireInput, AcquireOutput, AcquireTerms, Outcomes, PendingAcquire, Permit, PlaceFate,
-};
+use tenure_node::{AcquireInput, AcquireOutput, AcquireTerms, Outcomes, PendingAcquire, Permit};
 use tokio::sync::oneshot;
 
 use super::outbox::Mail;
 use super::{Edge, Failure, Principal, Session};
-use crate::os;
 
 /// The numbers of the two batches that an acquire may submit.
 const ASK: u64 = 1;
 const ABANDON: u64 = 2;
-
-/// How long a caller without a stream waits for its turn, and what happens then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Turn {
-    /// At most so long, by this member's clock.
-    pub(crate) wait: Duration,
-    /// How long it may take to learn whether it has to wait at all.
-    pub(crate) within: Duration,
-    /// Whether the place is kept when the time is over or the caller goes away.
-    pub(crate) keep: bool,
-}
 
 /// A reply on its way to the caller. It is dropped with its receipt if the caller does not take it.
 struct Reply {
@@ -56,22 +42,17 @@ impl Edge {
         who: &Principal,
         id: RequestId<'_>,
         acquire: Acquire<'_>,
-        turn: Turn,
+        terms: AcquireTerms,
     ) -> Result<Outcome, Failure> {
         let (request, permit) = self.admitted(who, id, Command::Acquire(acquire))?;
         let (caller, reply) = oneshot::channel();
-        let terms = AcquireTerms {
-            deadline_us: self.deadline_us(turn.within),
-            wait_us: os::micros(turn.wait),
-            place: if turn.keep { PlaceFate::Kept } else { PlaceFate::GivenUp },
-        };
-        let pending = PendingAcquire::new(who.clone(), id, terms);
         let (session, begun_us) = (self.session(), self.now_us());
+        let pending = PendingAcquire::new(who.clone(), id, terms, begun_us);
         let asking =
             Asking { edge: self.clone(), session, pending, begun_us, caller: Some(caller) };
-        self.runtime().spawn(asking.run(request, permit, terms.deadline_us));
+        self.runtime().spawn(asking.run(request, permit));
         let Ok(Reply { outcome, receipt }) = reply.await else {
-            return Err(Failure::UnknownOutcome { waited_ms: super::millis(turn.within) });
+            return Err(Failure::UnknownOutcome { waited_ms: terms.within_us / 1_000 });
         };
         let _ = receipt.send(());
         outcome
@@ -79,8 +60,8 @@ impl Edge {
 }
 
 impl Asking {
-    async fn run(mut self, request: Bytes, permit: Permit, deadline_us: u64) {
-        self.session.submit(ASK, vec![request], 0, deadline_us, permit);
+    async fn run(mut self, request: Bytes, permit: Permit) {
+        self.session.submit(ASK, vec![request], 0, self.pending.deadline_us(), permit);
         while !self.pending.is_over() {
             for input in self.inputs().await {
                 let output = self.pending.handle(self.edge.now_us(), input);

@@ -29,10 +29,9 @@ use tenure_wire::v1;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-pub(crate) use acquire::Turn;
 pub(crate) use outbox::{Delivery, Mail, Outbox};
 pub(crate) use session::Session;
-pub(crate) use tenure_node::{Cluster, Fresh, Principal};
+pub(crate) use tenure_node::{AcquireTerms, Cluster, Fresh, PlaceFate, Principal};
 pub(crate) use tenure_wire::Failure;
 pub(crate) use ticket::Signed;
 

@@ -16,7 +16,8 @@ use v1::answer::Result as Wire;
 use crate::door::decode;
 use crate::door::encode::{self, Told};
 use crate::door::principal;
-use crate::edge::{Edge, Principal, Turn, WITHIN};
+use crate::edge::{AcquireTerms, Edge, PlaceFate, Principal, WITHIN};
+use crate::os;
 
 /// Metadata: makes a request safe to repeat.
 const KEY: &str = "idempotency-key";
@@ -110,8 +111,12 @@ impl Call {
     ) -> Result<Outcome, Status> {
         let wait = wait_ms.map_or(UNLIMITED, Duration::from_millis).min(UNLIMITED);
         let deadline = self.deadline.unwrap_or(UNLIMITED);
-        let turn = Turn { wait: wait.min(deadline), within: self.within(), keep: false };
-        let acquired = self.edge.acquire(&self.who, self.id(), acquire, turn);
+        let terms = AcquireTerms {
+            within_us: os::micros(self.within()),
+            wait_us: os::micros(wait.min(deadline)),
+            place: PlaceFate::GivenUp,
+        };
+        let acquired = self.edge.acquire(&self.who, self.id(), acquire, terms);
         match tokio::time::timeout(deadline, acquired).await {
             Ok(outcome) => outcome.map_err(told),
             Err(_) => {

@@ -23,8 +23,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Heard;
 use crate::door::Seat;
 use crate::door::principal;
-use crate::edge::{Edge, Fresh, Mail, Principal, Turn, WITHIN};
+use crate::edge::{AcquireTerms, Edge, Fresh, Mail, PlaceFate, Principal, WITHIN};
 use crate::meter::{Class, Door};
+use crate::os;
 
 /// Locks that one connection may wait for or hold through it.
 const LOCKS_MAX: usize = 1_024;
@@ -177,8 +178,12 @@ async fn attempt(
         independent: false,
     };
     // Kept when the client goes away: it may come back.
-    let turn = Turn { wait: ALWAYS, within: WITHIN, keep: true };
-    let turn_comes = edge.acquire(who, RequestId::None, ask, turn);
+    let terms = AcquireTerms {
+        within_us: os::micros(WITHIN),
+        wait_us: os::micros(ALWAYS),
+        place: PlaceFate::Kept,
+    };
+    let turn_comes = edge.acquire(who, RequestId::None, ask, terms);
     tokio::pin!(turn_comes);
     let mut beat = tokio::time::interval(Duration::from_millis((ttl_ms(line) / 3).max(1)));
     beat.tick().await;
