@@ -14,7 +14,7 @@ use crate::admission::Admission;
 use crate::directory;
 use crate::failure::Failure;
 use crate::in_flight::InFlight;
-use crate::io::{AdminRequest, Batch, Input, Lead, LinkId, Observer, Output};
+use crate::io::{AdminRequest, Input, Lead, LinkId, Observer, Output};
 use crate::join::Identity;
 use crate::join::admit::Joins;
 use crate::join::standing::Standing;
@@ -57,7 +57,7 @@ pub struct Node {
     pub(crate) leaderless_us: Option<u64>,
     pub(crate) links: BTreeMap<MemberId, Linked>,
     /// Inputs that need the time of their turn.
-    waiting: Vec<Waiting>,
+    waiting: Vec<Input>,
     pub(crate) in_flight: InFlight,
     pub(crate) reads: Reads,
     pub(crate) admins: Admins,
@@ -87,14 +87,7 @@ pub(crate) struct Linked {
     pub(crate) level: u16,
 }
 
-/// An input that needs the time of its turn.
-enum Waiting {
-    Submit(Batch),
-    Peer(MemberId, PeerMessage),
-    Other(Input),
-}
-
-/// The members and addresses that were last sent out.
+/// The members and addresses that were last told.
 #[derive(Default)]
 struct Known {
     told: bool,
@@ -195,20 +188,19 @@ impl Node {
             Input::Peer { from, message: PeerMessage::Raft(message) } => {
                 RaftInput::Message { from, message }
             }
-            Input::Peer { from, message } => {
-                return self.waiting.push(Waiting::Peer(from, message));
-            }
-            Input::Submit(batch) => return self.waiting.push(Waiting::Submit(batch)),
-            other @ (Input::Read { .. }
+            input @ (Input::Peer { .. }
+            | Input::Submit(_)
+            | Input::Read { .. }
             | Input::Admin { .. }
             | Input::Unlinked { .. }
             | Input::Join { .. }
+            | Input::CalledBack { .. }
             | Input::StandingAnswer { .. }
             | Input::SnapshotFound { .. }
             | Input::ChunkRead { .. }
             | Input::ChunkWritten { .. }
             | Input::TransferFailed { .. }
-            | Input::Leave) => return self.waiting.push(Waiting::Other(other)),
+            | Input::Leave) => return self.waiting.push(input),
             Input::Linked { member, link, level } => {
                 self.links.insert(member, Linked { link, level });
                 self.forget_forwarded(member);
@@ -249,12 +241,8 @@ impl Node {
             Some(_) => None,
         };
         self.again = false;
-        for waiting in std::mem::take(&mut self.waiting) {
-            match waiting {
-                Waiting::Submit(batch) => self.submit(batch, observer),
-                Waiting::Peer(from, message) => self.hear(from, message, observer),
-                Waiting::Other(input) => self.take(input),
-            }
+        for input in std::mem::take(&mut self.waiting) {
+            self.take(input, observer);
         }
         self.expire();
         self.turn_transfers();
@@ -292,8 +280,10 @@ impl Node {
         out.append(&mut self.staged);
     }
 
-    fn take(&mut self, input: Input) {
+    fn take(&mut self, input: Input, observer: &mut impl Observer) {
         match input {
+            Input::Submit(batch) => self.submit(batch, observer),
+            Input::Peer { from, message } => self.hear(from, message, observer),
             Input::Read { read, principal, fresh, deadline_us } => {
                 self.read(read, &principal, fresh, deadline_us);
             }
@@ -301,14 +291,21 @@ impl Node {
                 self.admin(admin, &principal, request, deadline_us);
             }
             Input::Unlinked { member, link } => self.unlinked(member, link),
-            Input::Join { join, request, peer_name } => self.join(join, request, &peer_name),
+            Input::Join { join, request, peer_name } => self.join(join, request, peer_name),
+            Input::CalledBack { join, answer } => self.called_back(join, answer),
             Input::StandingAnswer { answer } => self.standing.answered(&answer),
             Input::SnapshotFound { to, point, id } => self.snapshot_found(to, point, id),
             Input::ChunkRead { to, id, offset, bytes } => self.chunk_read(to, id, offset, bytes),
             Input::ChunkWritten { number, have } => self.chunk_written(number, have),
             Input::TransferFailed { number, reason } => self.transfer_failed(number, reason),
             Input::Leave => self.leave(),
-            _ => unreachable!("taken as they come"),
+            Input::Linked { .. }
+            | Input::Unreachable { .. }
+            | Input::Persisted { .. }
+            | Input::SnapshotSaved { .. }
+            | Input::SnapshotReceived { .. }
+            | Input::SnapshotSent { .. }
+            | Input::Space(_) => unreachable!("these do not wait for the turn"),
         }
     }
 

@@ -91,12 +91,12 @@ impl Home {
     /// repaired by founding again, perhaps with other entries in the member directory: a member whose identity names no
     /// cluster has never acted on the state it wrote.
     pub(crate) fn found(&mut self, founded: &Founded) -> Result<(), StartError> {
-        let Founded { cluster, founders } = founded;
+        let Founded { cluster, founders, level } = founded;
         self.identity.check_cluster(cluster)?;
         let (mut log, _) = self.open_log(Presence::MayBeNew)?;
         let snapshots = Snapshots::open(self.disk.clone())?;
         let members = Membership::of_voters(founders.iter().map(|card| card.id));
-        let machine = directory::first_state(founders, self.machine_epoch());
+        let machine = directory::first_state(founders, *level, self.machine_epoch());
         tenure_raft::found(&mut log, &snapshots, &machine, &members)?;
         self.belong_to(cluster.clone())
     }
@@ -224,7 +224,8 @@ mod tests {
     const SIZES: Sizes = Sizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
 
     fn founded(founders: &[Card]) -> Founded {
-        Founded { cluster: directory::cluster_id(founders), founders: founders.to_vec() }
+        let (cluster, founders) = (directory::cluster_id(founders), founders.to_vec());
+        Founded { cluster, founders, level: LEVEL_MAX }
     }
 
     fn card(id: MemberId) -> Card {

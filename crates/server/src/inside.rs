@@ -240,7 +240,7 @@ impl World {
         let seat = &mut self.seats[at];
         let id = seat.card.id;
         let boot = Boot {
-            machine: directory::first_state(&cards, Epoch::default()),
+            machine: directory::first_state(&cards, tenure_core::LEVEL_MAX, Epoch::default()),
             applied: FIRST,
             members: Membership::of_voters(cards.iter().map(|card| card.id)),
             base: FIRST,
@@ -389,7 +389,7 @@ impl World {
             return;
         }
         let command = Command::Renew(others);
-        let request = edge::encode(&Principal::anyone(), RequestId::None, command);
+        let request = edge::encode(&Principal::member(), RequestId::None, command);
         let (asked_at_us, deadline_us) = (self.clock.now_us(), u64::MAX);
         up.node.handle(Input::Submit(tenure_node::Batch {
             requests: vec![request],

@@ -15,7 +15,9 @@ use v1::answer::Result as Wire;
 
 use crate::door::decode;
 use crate::door::encode::{self, Told};
-use crate::edge::{Edge, Principal, Turn, WITHIN};
+use crate::door::principal;
+use crate::edge::{AcquireTerms, Edge, PlaceFate, Principal, WITHIN};
+use crate::os;
 
 /// The metadata key that makes a request safe to repeat.
 const KEY: &str = "idempotency-key";
@@ -31,7 +33,7 @@ pub(super) type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Sen
 /// One call.
 pub(super) struct Call {
     pub(super) edge: Edge,
-    who: Principal,
+    pub(super) who: Principal,
     key: Option<String>,
     deadline: Option<Duration>,
 }
@@ -52,7 +54,7 @@ impl Call {
                 timeout(text).ok_or_else(|| told(decode::invalid(TIMEOUT, "is no duration")))?,
             ),
         };
-        let call = Self { edge: edge.clone(), who: Principal::anyone(), key, deadline };
+        let call = Self { edge: edge.clone(), who: principal(), key, deadline };
         Ok((call, request.into_inner()))
     }
 
@@ -109,8 +111,12 @@ impl Call {
     ) -> Result<Outcome, Status> {
         let wait = wait_ms.map_or(UNLIMITED, Duration::from_millis).min(UNLIMITED);
         let deadline = self.deadline.unwrap_or(UNLIMITED);
-        let turn = Turn { wait: wait.min(deadline), within: self.within(), keep: false };
-        let acquired = self.edge.acquire(&self.who, self.id(), acquire, turn);
+        let terms = AcquireTerms {
+            within_us: os::micros(self.within()),
+            wait_us: os::micros(wait.min(deadline)),
+            place: PlaceFate::GivenUp,
+        };
+        let acquired = self.edge.acquire(&self.who, self.id(), acquire, terms);
         match tokio::time::timeout(deadline, acquired).await {
             Ok(outcome) => outcome.map_err(told),
             Err(_) => {

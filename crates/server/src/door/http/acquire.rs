@@ -19,7 +19,8 @@ use super::call::{request_id, within};
 use super::span::Span;
 use crate::door::encode::Told;
 use crate::door::{decode, encode};
-use crate::edge::{Fresh, Turn};
+use crate::edge::{AcquireTerms, Fresh, PlaceFate};
+use crate::os;
 
 const CLIENT: &str = "http";
 
@@ -76,8 +77,12 @@ impl Http {
         }
         let acquire = decode::acquire(&ask, CLIENT)?;
         self.outlives(&acquire, patience.wait(), within).await?;
-        let turn = Turn { wait: patience.wait(), within, keep: patience.keep() };
-        let outcome = self.edge.acquire(&self.who(), request_id(key), acquire, turn).await;
+        let terms = AcquireTerms {
+            within_us: os::micros(within),
+            wait_us: os::micros(patience.wait()),
+            place: if patience.keep() { PlaceFate::Kept } else { PlaceFate::GivenUp },
+        };
+        let outcome = self.edge.acquire(&self.who(), request_id(key), acquire, terms).await;
         let outcome = outcome.map_err(Refused::from)?;
         let header = self.header(outcome.revision);
         became(&outcome, told).map(|became| (header, became))

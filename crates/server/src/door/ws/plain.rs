@@ -22,8 +22,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Heard;
 use crate::door::Seat;
-use crate::edge::{Edge, Fresh, Mail, Principal, Turn, WITHIN};
+use crate::door::principal;
+use crate::edge::{AcquireTerms, Edge, Fresh, Mail, PlaceFate, Principal, WITHIN};
 use crate::meter::{Class, Door};
+use crate::os;
 
 /// The most locks that one connection may wait for.
 const LOCKS_MAX: usize = 1_024;
@@ -90,7 +92,7 @@ async fn take(
     if line.command() == Some(PlainCommand::Release) {
         let command = Command::Revoke { lease: LeaseRef::Id(lease_id(&line)), by: Revoker::Holder };
         // A release has no answer. If it fails, the ttl ends the hold.
-        let _ = edge.call(&Principal::anyone(), RequestId::None, command, WITHIN).await;
+        let _ = edge.call(&principal(), RequestId::None, command, WITHIN).await;
         served(edge, Class::Release);
         return None;
     }
@@ -113,7 +115,7 @@ async fn take(
 
 /// Waits for the lock as long as the client does.
 async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Error> {
-    let (who, lease) = (Principal::anyone(), lease_id(line));
+    let (who, lease) = (principal(), lease_id(line));
     loop {
         let outcome = match attempt(edge, &who, line, lease).await {
             Ok(outcome) => outcome,
@@ -159,8 +161,9 @@ async fn attempt(
     let new = NewLease { id: lease, ttl_ms: ttl_ms(line), client: &line.client_id, metadata: &[] };
     let granted = edge.call(who, RequestId::None, Command::GrantLease(new), WITHIN).await?;
     match &granted.result {
-        // The client came back with another ttl: the existing lease stays as it is.
-        Err(Refusal::LeaseExists { .. }) if is_theirs(edge, lease, &line.client_id).await? => {}
+        // It came back with another ttl: what it has, it has.
+        Err(Refusal::LeaseExists { .. })
+            if is_theirs(edge, who, lease, &line.client_id).await? => {}
         Err(_) => return Ok(granted),
         Ok(_) => {}
     }
@@ -174,9 +177,13 @@ async fn attempt(
         purpose: Purpose::Lock,
         independent: false,
     };
-    // The place is kept when the client goes away: it may come back.
-    let turn = Turn { wait: ALWAYS, within: WITHIN, keep: true };
-    let turn_comes = edge.acquire(who, RequestId::None, ask, turn);
+    // Kept when the client goes away: it may come back.
+    let terms = AcquireTerms {
+        within_us: os::micros(WITHIN),
+        wait_us: os::micros(ALWAYS),
+        place: PlaceFate::Kept,
+    };
+    let turn_comes = edge.acquire(who, RequestId::None, ask, terms);
     tokio::pin!(turn_comes);
     let mut beat = tokio::time::interval(Duration::from_millis((ttl_ms(line) / 3).max(1)));
     beat.tick().await;
@@ -192,13 +199,18 @@ async fn attempt(
     }
 }
 
-async fn is_theirs(edge: &Edge, lease: LeaseId, client: &str) -> Result<bool, Failure> {
+async fn is_theirs(
+    edge: &Edge,
+    who: &Principal,
+    lease: LeaseId,
+    client: &str,
+) -> Result<bool, Failure> {
     let client = client.to_owned();
     let ask = move |machine: &Machine| {
         let view = machine.lease(LeaseRef::Id(lease));
         view.is_some_and(|view| view.client.as_str() == client)
     };
-    edge.read(Fresh::Now, WITHIN, ask).await.map(|(_, theirs)| theirs)
+    edge.read(who, Fresh::Now, WITHIN, ask).await.map(|(_, theirs)| theirs)
 }
 
 /// The id of the lease for this client and key: the same on every member.
