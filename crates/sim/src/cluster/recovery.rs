@@ -56,11 +56,15 @@ impl World {
         let members = process.replica().members();
         let alive = |id: &MemberId| self.at(*id).is_some_and(|node| !self.nodes[node].dead);
         let caught_up = |id: &MemberId| {
-            let node = self.at(*id).and_then(|node| self.nodes[node].process.as_ref());
-            node.is_some_and(|process| {
-                process.replica().status().applied.index + 5 >= self.oracle.last()
-                    && process.replica().status().leader == status.leader
-            })
+            let Some(node) = self.at(*id).map(|at| &self.nodes[at]) else { return false };
+            // One that sleeps still believes in the leader that it had, which may lead again.
+            let awake = node.paused_until_us <= self.now_us;
+            awake
+                && node.process.as_ref().is_some_and(|process| {
+                    let its = process.replica().status();
+                    its.applied.index + 5 >= self.oracle.last()
+                        && (its.leader, its.term) == (status.leader, status.term)
+                })
         };
         status.serving
             && members.all().iter().filter(|id| alive(id)).all(caught_up)
