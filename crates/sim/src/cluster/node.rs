@@ -133,6 +133,7 @@ impl Member {
         &mut self,
         config: Config,
         given: BTreeSet<MemberId>,
+        chunk_bytes: u64,
         entropy: u64,
     ) -> Result<()> {
         let (mut log, snapshots, cut) = self.open(entropy)?;
@@ -147,6 +148,7 @@ impl Member {
             command_bytes_max: COMMAND_BYTES_MAX,
             admission: admission.clone(),
             identity: Some(self.identity()),
+            chunk_bytes,
         };
         self.process = Some(Process {
             node: Node::new(replica, config),

@@ -75,6 +75,8 @@ pub struct World {
     pub(super) in_flight_lost: bool,
     pub(super) slow_sync: u64,
     pub(super) snapshot_entries: u64,
+    /// The part of a snapshot in one message. Snapshots are small here, so parts are too.
+    pub(super) chunk_bytes: u64,
     pub(super) verbose: bool,
 }
 
@@ -115,6 +117,7 @@ impl World {
             in_flight_lost: rng.bool(),
             slow_sync: [0, 0, 5, 30][rng.usize(0..4)],
             snapshot_entries: [40, 100, 400][rng.usize(0..3)],
+            chunk_bytes: [256, 1024, 64 * 1024][rng.usize(0..3)],
             verbose: false,
             rng,
         };
