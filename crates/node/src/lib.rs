@@ -28,6 +28,7 @@ mod plant;
 
 mod admin;
 mod admission;
+mod backlog;
 mod bootstrap;
 mod control;
 pub mod directory;
@@ -49,6 +50,7 @@ mod timers;
 pub mod transfer;
 
 pub use admission::{Admission, Permit, Weight, weight};
+pub use backlog::{BACKLOG_MAX, Backlog, Taken};
 pub use bootstrap::{Ask, Bootstrap, Founded, Refused, other_cluster};
 pub use control::{CONTROL_BYTES_MAX, Control, Hello, Join, Me};
 pub use failure::{Effect, Failure};

@@ -28,7 +28,7 @@ impl World {
         let entropy = self.rng.u64(..);
         // Whoever starts a member that joins names those it belongs to.
         let given = self.members.all();
-        if let Err(error) = self.nodes[node].start(config, given, self.chunk_bytes, entropy) {
+        if let Err(error) = self.nodes[node].start(config, given, self.sizes, entropy) {
             self.nodes[node].process = None;
             self.say(|| format!("{node} does not start: {error:#}"));
             ensure(!error.to_string().contains(CUT_SHORT), "S8", || format!("{node}: {error}"))?;

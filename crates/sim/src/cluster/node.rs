@@ -63,6 +63,15 @@ pub(super) struct Member {
     pub(super) must_stop: Option<u64>,
 }
 
+/// Bounds that are small in a run, so that they are met.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    /// The part of a snapshot in one message.
+    pub(super) chunk_bytes: u64,
+    /// Outcomes and notices that may wait for a router.
+    pub(super) backlog: usize,
+}
+
 /// A running process.
 pub(super) struct Process {
     pub(super) node: Node,
@@ -133,7 +142,7 @@ impl Member {
         &mut self,
         config: Config,
         given: BTreeSet<MemberId>,
-        chunk_bytes: u64,
+        sizes: Sizes,
         entropy: u64,
     ) -> Result<()> {
         let (mut log, snapshots, cut) = self.open(entropy)?;
@@ -148,12 +157,12 @@ impl Member {
             command_bytes_max: COMMAND_BYTES_MAX,
             admission: admission.clone(),
             identity: Some(self.identity()),
-            chunk_bytes,
+            chunk_bytes: sizes.chunk_bytes,
         };
         self.process = Some(Process {
             node: Node::new(replica, config),
             admission,
-            desk: Desk::default(),
+            desk: Desk::new(sizes.backlog),
             pen: Pen::new(log, reserve, self.proven),
             snapshots,
             level: self.level.min(tenure_core::LEVEL_MAX),

@@ -81,6 +81,7 @@ const KINDS: &[&str] = &[
     "too_large",
     // Single threads, machines and budgets.
     "router_stall",
+    "backlog_lost",
     "sync_stall",
     "suspend",
     "overload",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use tenure_node::Input;
+use tenure_node::{BACKLOG_MAX, Input};
 use tenure_raft::{MemberId, Membership};
 use tenure_store::SnapshotId;
 use tenure_store::sim::Fault;
@@ -14,7 +14,7 @@ use super::event::{Event, Queue};
 use super::links::Links;
 use super::nemesis::Nemesis;
 use super::network::{Network, Weather};
-use super::node::Member;
+use super::node::{Member, Sizes};
 use super::oracle::{Oracle, ensure};
 use super::recovery::RECOVERY_US;
 use super::watcher::Watcher;
@@ -75,8 +75,7 @@ pub struct World {
     pub(super) in_flight_lost: bool,
     pub(super) slow_sync: u64,
     pub(super) snapshot_entries: u64,
-    /// The part of a snapshot in one message. Snapshots are small here, so parts are too.
-    pub(super) chunk_bytes: u64,
+    pub(super) sizes: Sizes,
     pub(super) verbose: bool,
 }
 
@@ -117,7 +116,10 @@ impl World {
             in_flight_lost: rng.bool(),
             slow_sync: [0, 0, 5, 30][rng.usize(0..4)],
             snapshot_entries: [40, 100, 400][rng.usize(0..3)],
-            chunk_bytes: [256, 1024, 64 * 1024][rng.usize(0..3)],
+            sizes: Sizes {
+                chunk_bytes: [256, 1024, 64 * 1024][rng.usize(0..3)],
+                backlog: [24, 200, BACKLOG_MAX][rng.usize(0..3)],
+            },
             verbose: false,
             rng,
         };
