@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use tenure_node::{LinkId, Mail};
 use tenure_raft::{MemberId, Saved};
 
+use super::disks::Lie;
 use super::packet::{Packet, Said, Stream};
 
 /// Something that happens at a moment.
@@ -48,6 +49,8 @@ pub(super) enum Event {
     Watch { watcher: usize },
     /// Something fails, or heals.
     Nemesis,
+    /// A disk has lied for long enough.
+    Lied { node: usize, boot: u64, lie: Lie },
     /// A disk is put back to what it was.
     RollBack { node: usize },
 }

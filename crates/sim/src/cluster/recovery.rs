@@ -38,6 +38,7 @@ impl World {
         for node in 0..self.nodes.len() {
             self.nodes[node].disk.set_capacity(None);
             self.nodes[node].disk.set_outage(None);
+            self.nodes[node].disk.tell_the_truth();
             self.nodes[node].sync_stalled_until_us = 0;
             if let Some(process) = &mut self.nodes[node].process {
                 process.hog = None;

@@ -228,6 +228,7 @@ impl World {
         let members = process.replica().members();
         if applied.index > self.members_at && *members != self.members {
             self.members = members.clone();
+            self.members_since_us = self.now_us;
             if self.members.is_joint() {
                 self.tally.count("joint");
             }

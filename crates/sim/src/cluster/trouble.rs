@@ -3,12 +3,16 @@
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_node::{Batch, CallId, Input, Permit, Principal, ReplyTo, Weight, directory};
+use tenure_raft::MemberId;
 use tenure_store::sim::{Fault, Outage};
 
 use super::desk::Pending;
 use super::world::World;
 use super::{MS, S};
 use crate::invariant::Check;
+
+/// How long a change of members is kept from damage: until every member has written that it is committed.
+const SETTLED_US: u64 = 3 * S;
 
 /// What can go wrong above the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,8 +228,23 @@ impl World {
         let lost = |other: &super::node::Member| other.dead || other.damaged;
         self.members.voters.contains(&self.nodes[node].id)
             && self.members.voters.len() >= 3
-            && !self.members.is_joint()
+            && self.is_settled(node)
             && !self.nodes.iter().any(|other| lost(other) && self.members.contains(other.id))
+    }
+
+    /// Whether a majority would know the newest members without this one. A change of members counts on a member once it
+    /// has applied it: if the one that did is lost before the others hear of it, and a removed voter is gone, those that
+    /// are left are no majority of the members that they know.
+    pub(super) fn is_settled(&self, without: usize) -> bool {
+        let knows = |id: &&MemberId| {
+            let at = self.at(**id).filter(|at| *at != without);
+            let process = at.and_then(|at| self.nodes[at].process.as_ref());
+            process.is_some_and(|process| *process.replica().members() == self.members)
+        };
+        let voters = &self.members.voters;
+        !self.members.is_joint()
+            && self.now_us >= self.members_since_us + SETTLED_US
+            && voters.iter().filter(knows).count() > voters.len() / 2
     }
 
     /// A member's disk is gone for good. Another member takes its place, under its own id.

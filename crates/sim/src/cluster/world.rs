@@ -69,6 +69,8 @@ pub struct World {
     /// The newest membership that anybody has applied.
     pub(super) members: Membership,
     pub(super) members_at: u64,
+    /// When that was.
+    pub(super) members_since_us: u64,
     pub(super) trace: u64,
     pub(super) newest_arrival: BTreeMap<(usize, usize), u64>,
     /// Whether a cut link loses what is on its way.
@@ -82,8 +84,13 @@ pub struct World {
 impl World {
     /// A cluster that follows from a seed.
     pub fn new(seed: u64) -> Self {
+        let size = [1, 3, 3, 3, 3, 3, 5, 5, 5][Rng::with_seed(!seed).usize(0..9)];
+        Self::sized(seed, size)
+    }
+
+    /// A cluster of so many voters that follows from a seed.
+    pub(super) fn sized(seed: u64, size: usize) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let size = [1, 3, 3, 3, 3, 3, 5, 5, 5][rng.usize(0..9)];
         let worst =
             [(0, 0, 0), (5, 5, 5), (50, 20, 20), (200, 50, 30), (20, 20, 200)][rng.usize(0..5)];
         let weather = Weather {
@@ -111,6 +118,7 @@ impl World {
             tally: Tally::default(),
             members: Membership::default(),
             members_at: 0,
+            members_since_us: 0,
             trace: seed,
             newest_arrival: BTreeMap::new(),
             in_flight_lost: rng.bool(),
@@ -161,6 +169,11 @@ impl World {
     /// Runs until a promise is broken or the time is over.
     pub fn run(mut self) -> Ran {
         let failure = self.run_phases().err();
+        Ran { failure, ..self.over() }
+    }
+
+    /// What a run that is over has seen.
+    pub(super) fn over(mut self) -> Ran {
         for node in &self.nodes {
             for (fault, times) in node.disk.counts() {
                 let kind = match fault {
@@ -173,6 +186,9 @@ impl World {
                     Fault::ReadOnly => "read_only",
                     Fault::DeviceError => "device_error",
                     Fault::DamageWhileRunning => "damage_while_running",
+                    Fault::MisdirectedWrite => "misdirected_write",
+                    Fault::StaleSector => "stale_sector",
+                    Fault::LyingSync => "lying_sync",
                     _ => continue,
                 };
                 self.tally.count_by(kind, times);
@@ -182,7 +198,7 @@ impl World {
         self.tally.count_by("entry", self.oracle.last());
         self.tally.count_by("level_raised", u64::from(self.oracle.level() > 1));
         let Self { now_us: sim_us, tally, trace, .. } = self;
-        Ran { failure, sim_us, tally, trace }
+        Ran { failure: None, sim_us, tally, trace }
     }
 
     fn run_phases(&mut self) -> Check {
@@ -257,6 +273,10 @@ impl World {
             Event::Client { client } => self.client_acts(client),
             Event::Watch { watcher } => self.watch(watcher),
             Event::Nemesis => self.strike(),
+            Event::Lied { node, boot, lie } => {
+                self.lied(node, boot, lie);
+                Ok(())
+            }
             Event::RollBack { node } => {
                 self.go_back(node);
                 Ok(())
