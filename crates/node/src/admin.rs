@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::io::{AdminId, AdminRequest, LinkId, Output};
 use crate::node::Node;
 use crate::peer::{self, PeerMessage};
-use crate::principal::Principal;
+use crate::principal::{Action, Principal, authorise};
 
 /// Before a request that found no leader is tried again.
 const PAUSE_US: u64 = 20_000;
@@ -38,16 +38,18 @@ enum At {
 }
 
 impl Node {
-    /// Takes an admin request. Every caller may make one, as long as there are no credentials.
+    /// Takes an admin request of a client.
     pub(crate) fn admin(
         &mut self,
         admin: AdminId,
-        _principal: &Principal,
+        principal: &Principal,
         request: AdminRequest,
         deadline_us: u64,
     ) {
-        if self.now_us >= deadline_us {
-            let result = Err(Failure::Expired);
+        let expired = self.now_us >= deadline_us;
+        let refused = authorise(principal.name(), Action::Admin).err();
+        if let Some(failure) = refused.or(expired.then_some(Failure::Expired)) {
+            let result = Err(failure);
             return self.staged.push(Output::AdminDone { admin, result });
         }
         self.bring(admin, request, deadline_us);
@@ -159,8 +161,12 @@ impl Node {
         }
     }
 
-    /// Carries out what another member wants of the leader.
+    /// Carries out what another member wants of the leader. That member has authorised its caller, and asks in its
+    /// own name.
     pub(crate) fn peer_wants(&mut self, from: MemberId, number: u64, request: AdminRequest) {
+        if let Err(failure) = authorise(Principal::member().name(), Action::Admin) {
+            return self.answer_peer_admin(from, number, Err(failure));
+        }
         if !self.replica.leads() {
             let why = Why::NotLeader { leader: self.lead.by.filter(|by| *by != self.id()) };
             return self.answer_peer_admin(from, number, Err(Failure::Rejected(why)));

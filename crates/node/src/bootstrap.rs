@@ -10,6 +10,10 @@
 //! others adopt what it tells, to the letter. A founder that has adopted the cards tells them as well, so any one
 //! of them is enough for the rest. An address that was wrong in the first cards is corrected later, by the member
 //! itself, like any address that changes.
+//!
+//! The level of the first state is decided and told in the same way: founders say up to which level they know the
+//! machine's rules, and the smallest of these is the level. So the cluster has its level before it has a leader, and no
+//! command can be faster than the members are in agreeing on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,13 +42,15 @@ pub struct Founded {
     pub cluster: String,
     /// The founders' cards, in the order of their ids: the content of the first state.
     pub founders: Vec<Card>,
+    /// The level of the first state: the newest one that all founders know.
+    pub level: u16,
 }
 
 impl Founded {
-    /// The cluster that a member founds by itself.
-    pub fn alone(card: Card) -> Self {
+    /// The cluster that a member founds by itself, if it knows the rules up to this level.
+    pub fn alone(card: Card, level: u16) -> Self {
         let founders = vec![card];
-        Self { cluster: cluster_id(&founders), founders }
+        Self { cluster: cluster_id(&founders), founders, level }
     }
 }
 
@@ -81,12 +87,24 @@ pub enum Refused {
         /// Its cluster.
         cluster: String,
     },
+    /// The cluster was founded at a level that this member does not know: it was of a newer version then.
+    #[error("{peer} founded the cluster at level {level}, and this version knows level {known}")]
+    Outgrown {
+        /// The address of a founder.
+        peer: Address,
+        /// The level of the first state.
+        level: u16,
+        /// Up to which level this member knows the rules.
+        known: u16,
+    },
 }
 
 /// A member that founds a cluster with others.
 #[derive(Debug)]
 pub struct Bootstrap {
     me: Card,
+    /// Up to which level this member knows the machine's rules.
+    level: u16,
     /// The other founders' names, by address.
     others: BTreeMap<Address, String>,
     /// The answers of the present round, by address.
@@ -101,13 +119,14 @@ pub struct Bootstrap {
 /// What one of the others answered.
 #[derive(Debug)]
 enum Answer {
-    Founder(Card),
+    Founder(Card, u16),
     Missing(String),
 }
 
 impl Bootstrap {
-    /// A member with this card and an empty directory. The list names every founder, this one too.
-    pub fn new(listed: &[(String, Address)], me: Card) -> Result<Self, Refused> {
+    /// A member with this card and an empty directory that knows the rules up to this level. The list names every
+    /// founder, this one too.
+    pub fn new(listed: &[(String, Address)], me: Card, level: u16) -> Result<Self, Refused> {
         let name = &me.names.name;
         if !listed.iter().any(|(listed, _)| listed == name) {
             return Err(Refused::NotListed { name: name.clone() });
@@ -128,6 +147,7 @@ impl Bootstrap {
         let others = others.map(|(name, address)| (address.clone(), name.clone())).collect();
         Ok(Self {
             me,
+            level,
             others,
             answers: BTreeMap::new(),
             asking: false,
@@ -202,13 +222,16 @@ impl Bootstrap {
         name: &str,
         address: &str,
     ) -> Result<Answer, Result<Founded, Refused>> {
-        let Me { card, cluster, founders } = them;
+        let Me { card, cluster, founders, level } = them;
         if let Some(cluster) = cluster {
+            let peer = address.to_owned();
             // The cluster was founded. If this member is among the founders, its answer was counted.
-            return Err(if founders.iter().any(|card| card.id == self.me.id) {
-                Ok(Founded { cluster, founders })
+            return Err(if !founders.iter().any(|card| card.id == self.me.id) {
+                Err(Refused::OtherCluster { peer, cluster })
+            } else if level > self.level {
+                Err(Refused::Outgrown { peer, level, known: self.level })
             } else {
-                Err(Refused::OtherCluster { peer: address.to_owned(), cluster })
+                Ok(Founded { cluster, founders, level })
             });
         }
         if card.names.name != name {
@@ -219,7 +242,7 @@ impl Bootstrap {
             let text = format!("{name} at {address} has this member's id: its data is a copy");
             return Ok(Answer::Missing(text));
         }
-        Ok(Answer::Founder(card))
+        Ok(Answer::Founder(card, level))
     }
 
     /// All others have answered, or will not in this round.
@@ -228,10 +251,12 @@ impl Bootstrap {
         self.next_round_us = now_us.saturating_add(PAUSE_US);
         self.missing.clear();
         let mut cards = BTreeMap::from([(self.me.id, self.me.clone())]);
+        let mut common = self.level;
         for answer in std::mem::take(&mut self.answers).into_values() {
             match answer {
                 Answer::Missing(text) => self.missing.push(text),
-                Answer::Founder(card) => {
+                Answer::Founder(card, level) => {
+                    common = common.min(level);
                     let text = format!("{} and another founder have the same id", card.names.name);
                     if cards.insert(card.id, card).is_some() {
                         self.missing.push(text);
@@ -248,7 +273,8 @@ impl Bootstrap {
             return self.missing.push(format!("{name} has not founded the cluster yet"));
         }
         let founders: Vec<Card> = cards.into_values().collect();
-        self.ended = Some(Ok(Founded { cluster: cluster_id(&founders), founders }));
+        let cluster = cluster_id(&founders);
+        self.ended = Some(Ok(Founded { cluster, founders, level: common }));
     }
 }
 
@@ -279,16 +305,20 @@ mod tests {
     }
 
     fn new(card: Card) -> Bootstrap {
-        Bootstrap::new(&listed(&[1, 2, 3]), card).unwrap()
+        Bootstrap::new(&listed(&[1, 2, 3]), card, 2).unwrap()
     }
 
     fn iam(card: Card) -> Result<Control, String> {
-        Ok(Control::IAm(Me { card, cluster: None, founders: vec![] }))
+        knows(card, 2)
+    }
+
+    fn knows(card: Card, level: u16) -> Result<Control, String> {
+        Ok(Control::IAm(Me::new(card.id, card.names, level)))
     }
 
     fn founded(card: Card, founded: &Founded) -> Result<Control, String> {
-        let Founded { cluster, founders } = founded.clone();
-        Ok(Control::IAm(Me { card, cluster: Some(cluster), founders }))
+        let Founded { cluster, founders, level } = founded.clone();
+        Ok(Control::IAm(Me { card, cluster: Some(cluster), founders, level }))
     }
 
     fn of(bootstrap: &Bootstrap) -> Founded {
@@ -312,7 +342,8 @@ mod tests {
         first.handle("h:2", iam(card(2, "h:2")));
         first.turn(PAUSE_US + 3);
         let cards = [card(1, "h:1"), card(2, "h:2"), card(3, "h:3")];
-        assert_eq!(of(&first), Founded { cluster: cluster_id(&cards), founders: cards.into() });
+        let (cluster, founders) = (cluster_id(&cards), cards.into());
+        assert_eq!(of(&first), Founded { cluster, founders, level: 2 });
     }
 
     #[test]
@@ -338,9 +369,40 @@ mod tests {
         third.handle("h:2", founded(card(2, "h:2"), &of(&second)));
         for other in [&second, &third] {
             assert_eq!(of(other), told);
-            let states = [&told, &of(other)].map(|it| first_state(&it.founders, Epoch::default()));
+            let states =
+                [&told, &of(other)].map(|it| first_state(&it.founders, it.level, Epoch::default()));
             assert_eq!(states[0].encode(), states[1].encode());
         }
+    }
+
+    #[test]
+    fn the_first_level_is_the_newest_that_all_founders_know() {
+        let mut first = new(card(1, "h:1"));
+        first.turn(0);
+        first.handle("h:2", knows(card(2, "h:2"), 3));
+        // An older version does not say what it knows.
+        let silent = Control::decode(b"i-am 3 m3 h:3 h:9").unwrap();
+        first.handle("h:3", Ok(silent));
+        first.turn(1);
+        assert_eq!(of(&first).level, 1);
+        let mut second = new(card(2, "h:2"));
+        second.turn(0);
+        second.handle("h:1", founded(card(1, "h:1"), &of(&first)));
+        assert_eq!(of(&second), of(&first));
+    }
+
+    #[test]
+    fn a_founder_that_went_back_to_an_older_version_does_not_adopt_what_it_does_not_know() {
+        let mut first = new(card(1, "h:1"));
+        first.turn(0);
+        first.handle("h:2", iam(card(2, "h:2")));
+        first.handle("h:3", iam(card(3, "h:3")));
+        first.turn(1);
+        let mut older = Bootstrap::new(&listed(&[1, 2, 3]), card(2, "h:2"), 1).unwrap();
+        older.turn(0);
+        older.handle("h:1", founded(card(1, "h:1"), &of(&first)));
+        let expected = Refused::Outgrown { peer: "h:1".into(), level: 2, known: 1 };
+        assert_eq!(older.ended(), Some(&Err(expected)));
     }
 
     #[test]
@@ -354,8 +416,8 @@ mod tests {
     fn a_cluster_that_was_founded_without_this_member_is_refused() {
         let mut third = new(card(3, "h:3"));
         third.turn(0);
-        let others =
-            Founded { cluster: "c".into(), founders: vec![card(1, "h:1"), card(2, "h:2")] };
+        let founders = vec![card(1, "h:1"), card(2, "h:2")];
+        let others = Founded { cluster: "c".into(), founders, level: 2 };
         third.handle("h:1", founded(card(1, "h:1"), &others));
         let expected = Refused::OtherCluster { peer: "h:1".into(), cluster: "c".into() };
         assert_eq!(third.ended(), Some(&Err(expected)));
@@ -366,8 +428,8 @@ mod tests {
     fn the_id_that_founders_tell_counts_and_not_one_computed_here() {
         let mut second = new(card(2, "h:2"));
         second.turn(0);
-        let told =
-            Founded { cluster: "old".into(), founders: vec![card(1, "h:1"), card(2, "h:2")] };
+        let founders = vec![card(1, "h:1"), card(2, "h:2")];
+        let told = Founded { cluster: "old".into(), founders, level: 1 };
         second.handle("h:1", founded(card(1, "h:1"), &told));
         assert_eq!(of(&second), told);
     }
@@ -389,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_list_that_cannot_be_right_is_refused() {
-        let refused = |list: Vec<(String, Address)>| Bootstrap::new(&list, card(1, "h:1")).err();
+        let refused = |list: Vec<(String, Address)>| Bootstrap::new(&list, card(1, "h:1"), 2).err();
         assert!(matches!(refused(listed(&[2, 3])), Some(Refused::NotListed { .. })));
         assert!(matches!(refused(listed(&[1, 2, 2])), Some(Refused::Twice { .. })));
         let mut bad = listed(&[1, 2]);
@@ -399,14 +461,14 @@ mod tests {
 
     #[test]
     fn a_founder_alone_needs_no_answer() {
-        let mut alone = Bootstrap::new(&listed(&[1]), card(1, "h:1")).unwrap();
+        let mut alone = Bootstrap::new(&listed(&[1]), card(1, "h:1"), 2).unwrap();
         assert!(alone.turn(0).is_empty());
-        assert_eq!(of(&alone).founders, [card(1, "h:1")]);
+        assert_eq!(of(&alone), Founded::alone(card(1, "h:1"), 2));
     }
 
     #[test]
     fn a_member_with_data_notices_a_foreign_cluster() {
-        let them = Founded { cluster: "b".into(), founders: vec![] };
+        let them = Founded { cluster: "b".into(), founders: vec![], level: 2 };
         let answer = founded(card(1, "h:1"), &them).unwrap();
         assert_eq!(other_cluster("a", &answer).as_deref(), Some("b"));
         assert_eq!(other_cluster("b", &answer), None);

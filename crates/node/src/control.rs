@@ -11,7 +11,7 @@ use std::fmt::Display;
 use tenure_raft::{MemberId, Why};
 use tenure_store::{Point, SnapshotId};
 
-use crate::directory::{self, Card, Names};
+use crate::directory::{self, Card, LEVEL_MIN, Names};
 use crate::lineage::Lineage;
 
 /// The longest message, in bytes. The cards of as many members as a cluster takes fit, however long they are.
@@ -26,6 +26,9 @@ pub struct Me {
     pub cluster: Option<String>,
     /// The cards of the members that founded that cluster.
     pub founders: Vec<Card>,
+    /// The level of that cluster's first state. Before there is a cluster: up to which level the member knows the
+    /// machine's rules. Versions that do not say so know the oldest one.
+    pub level: u16,
 }
 
 /// A message of the members' port.
@@ -93,7 +96,7 @@ impl Control {
         let lines = match self {
             Control::Who => vec![line("who", 1)],
             Control::IAm(me) => {
-                let mut lines = vec![line("i-am", &me.card)];
+                let mut lines = vec![line("i-am", &me.card), line("level", me.level)];
                 lines.extend(me.cluster.as_ref().map(|cluster| line("cluster", cluster)));
                 lines.extend(me.founders.iter().map(|card| line("card", card)));
                 lines
@@ -148,7 +151,11 @@ impl Control {
             "who" => Control::Who,
             "i-am" => {
                 let cluster = fields.get("cluster").map(|&cluster| cluster.to_owned());
-                Control::IAm(Me { card: Card::parse(value)?, cluster, founders: cards })
+                let level = match fields.get("level") {
+                    Some(level) => level.parse().ok().filter(|level| *level >= LEVEL_MIN)?,
+                    None => LEVEL_MIN,
+                };
+                Control::IAm(Me { card: Card::parse(value)?, cluster, founders: cards, level })
             }
             "hello" => Control::Hello(Hello::from(&fields)?),
             "snapshot" => {
@@ -209,9 +216,9 @@ impl Hello {
 }
 
 impl Me {
-    /// A member that belongs to no cluster yet.
-    pub fn new(id: MemberId, names: Names) -> Self {
-        Self { card: Card { id, names }, cluster: None, founders: Vec::new() }
+    /// A member that belongs to no cluster yet and knows the rules up to this level.
+    pub fn new(id: MemberId, names: Names, level: u16) -> Self {
+        Self { card: Card { id, names }, cluster: None, founders: Vec::new(), level }
     }
 }
 
@@ -244,8 +251,8 @@ mod tests {
         let founders = vec![card.clone()];
         vec![
             Control::Who,
-            Control::IAm(Me { card: card.clone(), cluster: None, founders: vec![] }),
-            Control::IAm(Me { card: card.clone(), cluster: Some("c".into()), founders }),
+            Control::IAm(Me { card: card.clone(), cluster: None, founders: vec![], level: 2 }),
+            Control::IAm(Me { card: card.clone(), cluster: Some("c".into()), founders, level: 1 }),
             Control::Hello(hello.clone()),
             Control::Snapshot(hello, SnapshotId { point, bytes: 77, checksum: 5 }),
             Control::Have(12),
@@ -295,6 +302,19 @@ mod tests {
         let text = String::from_utf8(Control::Retired.encode()).unwrap();
         let first = text.lines().next().unwrap();
         assert_eq!(first, format!("refused {}", Why::Retired));
+    }
+
+    #[test]
+    fn a_member_that_does_not_say_its_level_knows_the_oldest_one() {
+        let level = |text: &str| match Control::decode(text.as_bytes()) {
+            Some(Control::IAm(me)) => Some(me.level),
+            _ => None,
+        };
+        assert_eq!(level("i-am 1 a h:1 h:2"), Some(1));
+        assert_eq!(level("i-am 1 a h:1 h:2\nlevel 2"), Some(2));
+        for bad in ["0", "-1", "65536", "x"] {
+            assert_eq!(level(&format!("i-am 1 a h:1 h:2\nlevel {bad}")), None, "{bad}");
+        }
     }
 
     #[test]

@@ -14,12 +14,18 @@ use tenure_raft::MemberId;
 use tenure_types::{Epoch, Term};
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::principal::Principal;
+
 /// Before every key that the cluster keeps for itself.
 pub const RESERVED: &str = tenure_core::request::OWN_KEYS;
 /// Before each member's key.
 pub const PREFIX: &str = "tenure/members/";
-/// The cards of those who founded the cluster, one per line.
+/// The cards of those who founded the cluster, one per line, then the level of the first state if it is not the oldest.
 pub const FOUNDERS: &str = "tenure/founders";
+/// The oldest level of the machine's rules.
+pub(crate) const LEVEL_MIN: u16 = 1;
+/// Before the level in [`FOUNDERS`]. No card begins with it.
+const LEVEL: &str = "level ";
 
 /// More members than any cluster should have: what is read beyond is ignored.
 const MEMBERS_MAX: usize = 1_024;
@@ -146,6 +152,14 @@ pub fn founders(machine: &Machine) -> Vec<Card> {
     parse_cards(str::from_utf8(&key.value).unwrap_or_default())
 }
 
+/// The level of the first state of the cluster.
+pub fn first_level(machine: &Machine) -> u16 {
+    let text = machine.key(FOUNDERS).map(|key| key.value);
+    let text = text.as_deref().and_then(|text| str::from_utf8(text).ok()).unwrap_or_default();
+    let level = text.lines().find_map(|line| line.strip_prefix(LEVEL)?.parse().ok());
+    level.unwrap_or(LEVEL_MIN)
+}
+
 /// Cards, one per line; lines that are none are left out.
 pub fn parse_cards(text: &str) -> Vec<Card> {
     text.lines().filter_map(Card::parse).take(MEMBERS_MAX).collect()
@@ -168,29 +182,46 @@ pub fn cluster_id(founders: &[Card]) -> String {
 }
 
 /// The first state of the cluster that these members found: the same bytes on each of them, whatever version each is
-/// of. Its level is the oldest; the first leader raises it once it knows what every founder knows.
-pub fn first_state(founders: &[Card], epoch: Epoch) -> Machine {
-    let cards = cards_text(founders);
-    let mut puts = vec![(FOUNDERS.to_owned(), cards)];
+/// of. Its level is the newest one that all of them know. This build must know it.
+pub fn first_state(founders: &[Card], level: u16, epoch: Epoch) -> Machine {
+    let mut text = cards_text(founders);
+    if level > LEVEL_MIN {
+        text = format!("{text}\n{LEVEL}{level}");
+    }
+    let mut puts = vec![(FOUNDERS.to_owned(), text)];
     puts.extend(founders.iter().map(|card| (key(card.id), card.names.to_string())));
-    let requests: Vec<Vec<u8>> = puts.iter().map(|(key, value)| put(key, value)).collect();
+    // Older versions name no principal here, and the hash of the state covers these bytes.
+    let request = |(key, value): &(String, String)| encode_for("", put_command(key, value));
+    let mut requests: Vec<Vec<u8>> = puts.iter().map(request).collect();
+    if level > LEVEL_MIN {
+        requests.push(encode_for("", Command::RaiseLevel { level }));
+    }
     let term = Term(tenure_raft::FIRST.term);
     let entry = seal_entry(term, 0, requests.iter().map(Vec::as_slice));
     let mut machine = Machine::new(epoch);
     machine.apply(term, Some(&entry), &mut Effects::default());
+    assert!(machine.level() == level, "this build knows the level of the first state");
     machine
 }
 
-/// The command that writes a key.
+/// The command of the member itself that writes a key.
 pub fn put(key: &str, value: &str) -> Vec<u8> {
+    encode(put_command(key, value))
+}
+
+fn put_command<'a>(key: &'a str, value: &'a str) -> Command<'a> {
     let value = value.as_bytes();
-    encode(Command::Put(Put { key, value, lease: None, expect: Expect::Any, guard: None }))
+    Command::Put(Put { key, value, lease: None, expect: Expect::Any, guard: None })
 }
 
 /// A command of the member itself.
 pub(crate) fn encode(command: Command<'_>) -> Vec<u8> {
+    encode_for(Principal::member().name(), command)
+}
+
+fn encode_for(principal: &str, command: Command<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    encode_request(&Request { principal, id: RequestId::None, command }, &mut bytes);
     bytes
 }
 
@@ -208,11 +239,16 @@ mod tests {
     #[test]
     fn the_first_state_holds_the_book_and_is_the_same_everywhere() {
         let founders = [card(1), card(0xabc)];
-        let machine = first_state(&founders, Epoch::default());
+        let level = tenure_core::LEVEL_MAX;
+        let machine = first_state(&founders, level, Epoch::default());
         assert_eq!(super::founders(&machine), founders);
+        assert_eq!((machine.level(), first_level(&machine)), (level, level));
         let book = read(&machine);
         assert_eq!(book.get(&founders[1].id), Some(&founders[1].names));
-        assert_eq!(machine.encode(), first_state(&founders, Epoch::default()).encode());
+        assert_eq!(machine.encode(), first_state(&founders, level, Epoch::default()).encode());
+        let oldest = first_state(&founders, LEVEL_MIN, Epoch::default());
+        assert_eq!((oldest.level(), first_level(&oldest)), (LEVEL_MIN, LEVEL_MIN));
+        assert_eq!(super::founders(&oldest), founders);
         assert_ne!(cluster_id(&founders), cluster_id(&founders[..1]));
     }
 

@@ -11,7 +11,7 @@ use tenure_types::{Revision, Term};
 
 use crate::admission::Permit;
 use crate::control::{Control, Join};
-use crate::directory::{Address, Names};
+use crate::directory::{Address, Card, Names};
 use crate::failure::Failure;
 use crate::join::admit::PeerName;
 use crate::peer::PeerMessage;
@@ -180,6 +180,13 @@ pub enum Input {
         request: Join,
         /// What the connection proves of its other end.
         peer_name: PeerName,
+    },
+    /// A member that wants to be added was called back. Due for every [`Output::CallBack`].
+    CalledBack {
+        /// The request to join.
+        join: JoinId,
+        /// What it answered to [`Control::Who`], or why there is no answer.
+        answer: Result<Control, String>,
     },
     /// Another member has answered [`Output::AskStanding`]. Due only if there was an answer.
     StandingAnswer {
@@ -358,6 +365,14 @@ pub enum Output {
         point: Point,
         /// How it ended.
         ending: Ending,
+    },
+    /// Ask the member that this card names, at the address in it, who it is. Report with [`Input::CalledBack`], in
+    /// any case.
+    CallBack {
+        /// The request to join.
+        join: JoinId,
+        /// The card of the member. Its certificate must have the name in it.
+        card: Card,
     },
     /// The answer to a request to join.
     JoinAnswer {

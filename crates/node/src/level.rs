@@ -1,8 +1,8 @@
-//! Raises a new cluster to the newest level of the machine's rules that all its members know.
+//! Raises a cluster that was never used to the newest level of the machine's rules that all its members know.
 //!
-//! Founders may be of different versions, so the first state has the oldest level. The leader raises it before the
-//! first lease is granted, as soon as every member has said what it knows. Any other cluster is raised by command: a
-//! raised level keeps older versions out for ever.
+//! Founders agree on the level of the first state, see [`Bootstrap`](crate::Bootstrap). If one of them was of an older
+//! version and was upgraded before the first lease was granted, the leader raises the level as soon as every member has
+//! said what it knows. Any other cluster is raised by command: a raised level keeps older versions out for ever.
 
 use tenure_core::request::Command;
 use tenure_raft::{Input as RaftInput, Ticket};

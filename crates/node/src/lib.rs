@@ -26,10 +26,12 @@
 #[macro_use]
 mod plant;
 
+mod acquire;
 mod admin;
 mod admission;
 mod backlog;
 mod bootstrap;
+mod cluster;
 mod control;
 pub mod directory;
 mod failure;
@@ -45,13 +47,16 @@ mod peer;
 pub mod preference;
 mod principal;
 mod reads;
+mod reconfigure;
 mod router;
 mod timers;
 pub mod transfer;
 
+pub use acquire::{AcquireInput, AcquireOutput, AcquireTerms, PendingAcquire, PlaceFate};
 pub use admission::{Admission, Permit, Weight, weight};
 pub use backlog::{BACKLOG_MAX, Backlog, Taken};
 pub use bootstrap::{Ask, Bootstrap, Founded, Refused, other_cluster};
+pub use cluster::Cluster;
 pub use control::{CONTROL_BYTES_MAX, Control, Hello, Join, Me};
 pub use failure::{Effect, Failure};
 pub use io::*;
@@ -60,7 +65,11 @@ pub use join::{Entered, Entering, Identity, NotEntered, undiallable};
 pub use lineage::{Incarnation, Lineage};
 pub use node::{Config, Node, PATIENCE_US};
 pub use peer::PeerMessage;
-pub use principal::{Principal, authorise};
+pub use principal::{Action, Principal, authorise};
+pub use reconfigure::{
+    Moment, NotReconfigured, Reconfiguration, Reconfigure, ReconfigureInput, ReconfigureOutput,
+    Reconfigured,
+};
 pub use router::{Mail, Router};
 
 #[cfg(mutants)]

@@ -206,6 +206,7 @@ impl Node {
             | Input::Admin { .. }
             | Input::Unlinked { .. }
             | Input::Join { .. }
+            | Input::CalledBack { .. }
             | Input::StandingAnswer { .. }
             | Input::SnapshotFound { .. }
             | Input::ChunkRead { .. }
@@ -304,7 +305,8 @@ impl Node {
                 self.admin(admin, &principal, request, deadline_us);
             }
             Input::Unlinked { member, link } => self.unlinked(member, link),
-            Input::Join { join, request, peer_name } => self.join(join, request, &peer_name),
+            Input::Join { join, request, peer_name } => self.join(join, request, peer_name),
+            Input::CalledBack { join, answer } => self.called_back(join, answer),
             Input::StandingAnswer { answer } => self.standing.answered(&answer),
             Input::SnapshotFound { to, point, id } => self.snapshot_found(to, point, id),
             Input::ChunkRead { to, id, offset, bytes } => self.chunk_read(to, id, offset, bytes),

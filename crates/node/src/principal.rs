@@ -33,16 +33,60 @@ impl Principal {
     }
 }
 
-/// Decides whether the principal of this name may run a command. Callers without credentials may do everything
+/// What a principal wants to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Action<'a> {
+    /// Run a command.
+    Command(&'a Command<'a>),
+    /// Read the state once.
+    Read,
+    /// Be told of every change.
+    Watch,
+    /// Change the members or transfer leadership.
+    Admin,
+}
+
+impl<'a> From<&'a Command<'a>> for Action<'a> {
+    fn from(command: &'a Command<'a>) -> Self {
+        Action::Command(command)
+    }
+}
+
+/// Decides whether the principal of this name may do something. Callers without credentials may do everything
 /// but write the cluster's own keys.
-pub fn authorise(principal: &str, command: &Command<'_>) -> Result<(), Failure> {
-    let key = match command {
-        Command::Put(put) => put.key,
-        Command::Delete { key, .. } => key,
-        _ => return Ok(()),
+pub fn authorise<'a>(principal: &str, action: impl Into<Action<'a>>) -> Result<(), Failure> {
+    let key = match action.into() {
+        Action::Command(Command::Put(put)) => put.key,
+        Action::Command(Command::Delete { key, .. }) => key,
+        Action::Command(_) | Action::Read | Action::Watch | Action::Admin => return Ok(()),
     };
     if key.starts_with(directory::RESERVED) && principal != MEMBER {
         return Err(Failure::Forbidden);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::request::Expect;
+
+    use super::*;
+
+    #[test]
+    fn only_members_write_the_keys_of_the_cluster() {
+        let (anyone, member) = (Principal::anyone(), Principal::member());
+        let delete = |key| Command::Delete { key, expect: Expect::Any, guard: None };
+        let (own, other) = (delete(directory::FOUNDERS), delete("config/a"));
+        assert_eq!(authorise(anyone.name(), &own), Err(Failure::Forbidden));
+        assert_eq!(authorise(member.name(), &own), Ok(()));
+        assert_eq!(authorise(anyone.name(), &other), Ok(()));
+    }
+
+    #[test]
+    fn callers_without_credentials_read_watch_and_administer() {
+        let anyone = Principal::anyone();
+        for action in [Action::Read, Action::Watch, Action::Admin] {
+            assert_eq!(authorise(anyone.name(), action), Ok(()), "{action:?}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use tenure_raft::{Input as RaftInput, Ticket};
 use crate::failure::Failure;
 use crate::io::{Fresh, Output, ReadId};
 use crate::node::Node;
-use crate::principal::Principal;
+use crate::principal::{Action, Principal, authorise};
 
 /// Before a read that failed is tried again.
 const PAUSE_US: u64 = 20_000;
@@ -35,16 +35,18 @@ impl Reads {
 }
 
 impl Node {
-    /// Takes a read. Every caller may read, as long as there are no credentials.
+    /// Takes a read.
     pub(crate) fn read(
         &mut self,
         read: ReadId,
-        _principal: &Principal,
+        principal: &Principal,
         fresh: Fresh,
         deadline_us: u64,
     ) {
-        if self.now_us >= deadline_us {
-            return self.staged.push(Output::ReadFailed { read, failure: Failure::Expired });
+        let expired = self.now_us >= deadline_us;
+        let refused = authorise(principal.name(), Action::Read).err();
+        if let Some(failure) = refused.or(expired.then_some(Failure::Expired)) {
+            return self.staged.push(Output::ReadFailed { read, failure });
         }
         match fresh {
             Fresh::Stale => return self.staged.push(Output::ReadReady { read }),

@@ -64,6 +64,11 @@ fn member_card(rng: &mut Rng, number: usize) -> Card {
     Card { id: MemberId::new(1 + rng.below(1 << 40)).unwrap(), names }
 }
 
+/// Up to which level a founder knows the rules: the fourth is of an older version.
+fn level_of(at: usize) -> u16 {
+    if at == 3 { 1 } else { tenure_core::LEVEL_MAX }
+}
+
 impl World {
     fn new(seed: u64) -> Self {
         let mut rng = Rng(seed);
@@ -111,7 +116,7 @@ impl World {
             return;
         }
         if founder.bootstrap.is_none() {
-            let bootstrap = Bootstrap::new(&self.listed, founder.card.clone());
+            let bootstrap = Bootstrap::new(&self.listed, founder.card.clone(), level_of(at));
             founder.bootstrap = Some(bootstrap.unwrap());
         }
         let bootstrap = founder.bootstrap.as_mut().unwrap();
@@ -136,11 +141,13 @@ impl World {
 
     fn who(&self, at: usize) -> Control {
         let Founder { card, founded, .. } = &self.founders[at];
-        let (cluster, founders) = match founded {
-            Some(Founded { cluster, founders }) => (Some(cluster.clone()), founders.clone()),
-            None => (None, vec![]),
-        };
-        Control::IAm(Me { card: card.clone(), cluster, founders })
+        let me = Me::new(card.id, card.names.clone(), level_of(at));
+        Control::IAm(match founded.clone() {
+            Some(Founded { cluster, founders, level }) => {
+                Me { cluster: Some(cluster), founders, level, ..me }
+            }
+            None => me,
+        })
     }
 
     fn end(&mut self, at: usize) {
@@ -150,7 +157,10 @@ impl World {
             // It is told to others only once the disk has it, which a restart may prevent.
             Some(Ok(_)) if !founder.writing => founder.writing = true,
             Some(Ok(founded)) => {
-                let state = first_state(&founded.founders, Epoch::default()).encode();
+                let common = (0..self.listed.len()).map(level_of).min();
+                assert_eq!(Some(founded.level), common, "the newest level that all know");
+                let state = first_state(&founded.founders, founded.level, Epoch::default());
+                let state = state.encode();
                 let first = self.states.entry(founded.cluster.clone()).or_insert(state.clone());
                 assert!(*first == state, "one cluster id, one first state");
                 assert!(founded.founders.iter().any(|card| card.id == founder.card.id));

@@ -26,10 +26,11 @@ const LOOK_US: u64 = 100_000;
 pub(crate) fn found(
     listed: &[(String, Address)],
     me: &Card,
+    level_known: u16,
     wire: &Wire,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Founded, StartError> {
-    let mut bootstrap = Bootstrap::new(listed, me.clone())?;
+    let mut bootstrap = Bootstrap::new(listed, me.clone(), level_known)?;
     loop {
         let asks = bootstrap.turn(os::now_us());
         let asked = !asks.is_empty();
@@ -123,7 +124,7 @@ impl From<Refused> for StartError {
         match refused {
             Refused::NotListed { name } => StartError::NotListed { name },
             Refused::OtherCluster { peer, cluster } => StartError::Founded { peer, cluster },
-            Refused::Twice { .. } | Refused::Address { .. } => {
+            Refused::Twice { .. } | Refused::Address { .. } | Refused::Outgrown { .. } => {
                 StartError::Founders { problem: refused.to_string() }
             }
         }

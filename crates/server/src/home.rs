@@ -90,12 +90,12 @@ impl Home {
     /// in between is repaired by doing it again, perhaps with other cards: a member that says of no
     /// cluster that it belongs to it has never acted on what it laid down.
     pub(crate) fn found(&mut self, founded: &Founded) -> Result<(), StartError> {
-        let Founded { cluster, founders } = founded;
+        let Founded { cluster, founders, level } = founded;
         self.identity.check_cluster(cluster)?;
         let (mut log, _) = self.open_log(Presence::MayBeNew)?;
         let snapshots = Snapshots::open(self.disk.clone())?;
         let members = Membership::of_voters(founders.iter().map(|card| card.id));
-        let machine = directory::first_state(founders, self.machine_epoch());
+        let machine = directory::first_state(founders, *level, self.machine_epoch());
         tenure_raft::found(&mut log, &snapshots, &machine, &members)?;
         self.belong_to(cluster.clone())
     }
@@ -223,7 +223,8 @@ mod tests {
     const SIZES: Sizes = Sizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
 
     fn founded(founders: &[Card]) -> Founded {
-        Founded { cluster: directory::cluster_id(founders), founders: founders.to_vec() }
+        let (cluster, founders) = (directory::cluster_id(founders), founders.to_vec());
+        Founded { cluster, founders, level: LEVEL_MAX }
     }
 
     fn card(id: MemberId) -> Card {

@@ -240,7 +240,7 @@ impl World {
         let seat = &mut self.seats[at];
         let id = seat.card.id;
         let boot = Boot {
-            machine: directory::first_state(&cards, Epoch::default()),
+            machine: directory::first_state(&cards, tenure_core::LEVEL_MAX, Epoch::default()),
             applied: FIRST,
             members: Membership::of_voters(cards.iter().map(|card| card.id)),
             base: FIRST,

@@ -190,7 +190,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let card = Card { id: home.id(), names: settings.names(clients, members)? };
     let names = settings.hosts.iter().map(String::as_str);
     let hosts = Hosts::new(clients, &card.names.clients, names);
-    let me = Me::new(card.id, card.names.clone());
+    let me = Me::new(card.id, card.names.clone(), settings.level_known);
     let mut member_port = member_port.map(|(port, _)| port);
     let mut door = None;
     if home.cluster().is_none()
@@ -220,7 +220,8 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         return Err(StartError::NotAlone { cluster, members: voters.len() });
     }
     check_name(&settings, &opened.boot.machine, &card)?;
-    let me = Me { cluster: Some(cluster.clone()), founders, ..me };
+    let level = directory::first_level(&opened.boot.machine);
+    let me = Me { cluster: Some(cluster.clone()), founders, level, ..me };
     match (&door, member_port) {
         (Some(door), _) => door.introduce(me),
         (None, Some(port)) => {
@@ -346,8 +347,10 @@ fn check_name(settings: &Settings, machine: &Machine, card: &Card) -> Result<(),
 fn enter(home: &mut Home, settings: &Settings, card: &Card, wire: &Wire) -> Result<(), StartError> {
     let stopped = || settings.stop.load(Ordering::Acquire);
     match &settings.entrance {
-        Entrance::Alone => home.found(&Founded::alone(card.clone())),
-        Entrance::Bootstrap(listed) => home.found(&enter::found(listed, card, wire, &stopped)?),
+        Entrance::Alone => home.found(&Founded::alone(card.clone(), settings.level_known)),
+        Entrance::Bootstrap(listed) => {
+            home.found(&enter::found(listed, card, settings.level_known, wire, &stopped)?)
+        }
         Entrance::Join(seeds) => {
             let entered = enter::join(seeds, card, settings.level_known, wire, &stopped)?;
             home.join(entered.lineage, &entered.book)

@@ -61,6 +61,8 @@ struct Driver {
     /// Callers that wait for the member to end.
     leaving: Vec<Sender<()>>,
     may_end: bool,
+    /// Why the directory does not take this member's card, as it was last logged.
+    card_objection: Option<String>,
     count: Count,
 }
 
@@ -87,6 +89,7 @@ impl Loop {
             written_at_us: 0,
             leaving: Vec::new(),
             may_end: false,
+            card_objection: None,
         };
         driver.run();
         drop(guard);
@@ -292,6 +295,12 @@ impl Driver {
                 Output::AskStanding { address, name, question } => {
                     self.on.net.ask_standing(address, name, question);
                 }
+                Output::CallBack { join, card } => {
+                    if !self.on.net.call_back(join, card) {
+                        let answer = Err("no thread for the call".to_owned());
+                        self.on.node.handle(Input::CalledBack { join, answer });
+                    }
+                }
                 Output::MayEnd => self.may_end = true,
                 Output::Stop(stop) => return Err(End::Cluster(stop)),
                 Output::Answer { .. }
@@ -311,6 +320,7 @@ impl Driver {
         // A removed member is told so before its link goes.
         if let Some((directory, members, vouched)) = learned {
             self.on.net.learn(&directory, &members, vouched);
+            self.log_card_objection();
         }
         if let Some(index) = applied {
             self.offer(now_us, index, &notices);
@@ -402,6 +412,19 @@ impl Driver {
             Some(id) => tracing::info!(leader = %id, term, "follows"),
             None => tracing::info!(term, "nobody leads"),
         }
+    }
+
+    /// Logs why the leader does not write this member's card to the directory, once for each reason.
+    fn log_card_objection(&mut self) {
+        let objection = self.on.node.card_objection();
+        if objection == self.card_objection {
+            return;
+        }
+        match &objection {
+            Some(why) => tracing::warn!(why, "the directory does not take this member's card"),
+            None => tracing::info!("the directory takes this member's card"),
+        }
+        self.card_objection = objection;
     }
 
     fn last_words(&mut self) -> End {

@@ -17,7 +17,7 @@ use tenure_core::request::{Command, NewLease, Request, RequestId};
 use tenure_raft::{Change, Why, Wish};
 use tenure_server::{End, Entrance, Failure, Running, Settings, StartError, Stop, start};
 
-/// What every cluster begins with, which an old version knows, and what this version knows.
+/// What an old version knows, and what this version knows.
 const OLD: u16 = 1;
 const NEW: u16 = tenure_core::LEVEL_MAX;
 
@@ -127,6 +127,20 @@ fn level(running: &Running) -> u16 {
 fn outgrown(running: &Running) -> Option<()> {
     let stop = Stop::Outgrown { level: NEW, known: OLD };
     (running.member.ended()? == End::Cluster(stop)).then_some(())
+}
+
+#[test]
+fn a_new_cluster_begins_at_the_newest_level_that_all_founders_know() {
+    for (levels, expected) in [([NEW, NEW, NEW], NEW), ([NEW, OLD, NEW], OLD)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, running) = found(dir.path(), &levels);
+        // From its first moment, before any member leads or has a link.
+        assert_eq!(running.iter().map(level).collect::<Vec<_>>(), [expected; 3]);
+        let all: Vec<&Running> = running.iter().collect();
+        use_it(&all);
+        assert_eq!(running.iter().map(level).collect::<Vec<_>>(), [expected; 3]);
+        running.iter().for_each(Running::stop);
+    }
 }
 
 #[test]

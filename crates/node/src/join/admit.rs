@@ -1,7 +1,9 @@
 //! Adds members to the cluster: the leader's side of a join.
 //!
-//! One join is in flight at a time: the leader writes the member's card to the directory, adds the member as a
-//! learner, and answers. A joiner that finds another join in flight is refused and asks again.
+//! The leader checks the request, then calls a new member back at the address that it gives ([`Output::CallBack`]): a
+//! member that cannot be reached would count towards the limit and never catch up. Then it writes the member's card to
+//! the directory, adds the member as a learner, and answers. One join at a time is that far: a joiner that finds another
+//! one in flight is refused and asks again.
 //!
 //! A join that names an existing member changes that member's card, so it must come from that member:
 //!
@@ -16,8 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_core::codec::encode_request;
-use tenure_core::request::{Command, Expect, Request, RequestId};
+use tenure_core::request::{Command, Expect};
 use tenure_raft::{Change, Fate, Input as RaftInput, MemberId, Stop, Ticket, Why};
 
 use super::undiallable;
@@ -33,6 +34,9 @@ const AGREE_US: u64 = 8_000_000;
 /// Before the next member is added while the one before has not acknowledged anything. It bounds how fast strangers
 /// can fill the cluster with learners that do not exist.
 const GAP_US: u64 = 5_000_000;
+
+/// New members that are called back at a time. Each takes a connection and, at the server, a thread.
+const CALLS_MAX: usize = 8;
 
 /// What the connection that carries a join proves of its other end.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,9 +58,12 @@ impl PeerName {
     }
 }
 
-/// The join in flight.
+/// The joins in flight.
 #[derive(Default)]
 pub(crate) struct Joins {
+    /// New members that are being called back.
+    calling: BTreeMap<JoinId, (Join, PeerName)>,
+    /// The one on which the cluster is agreeing.
     current: Option<Current>,
     /// The newest member added here, and when.
     newest: Option<(MemberId, u64)>,
@@ -79,18 +86,49 @@ impl Joins {
 
 impl Node {
     /// Takes a request to be added, or of a member whose card has changed.
-    pub(crate) fn join(&mut self, join: JoinId, request: Join, peer: &PeerName) {
+    pub(crate) fn join(&mut self, join: JoinId, request: Join, peer: PeerName) {
         let known = directory::read(self.replica.machine());
-        match self.check_join(&request, peer, &known) {
-            Err(answer) => self.answer_join(join, *answer),
-            Ok(()) => {
-                let card = request.card;
-                let before = known.get(&card.id);
-                let (fresh, same) = (before.is_none(), before == Some(&card.names));
-                let current = Current { join, card, ticket: NO_CALLER, due_us: 0, fresh };
-                if same { self.add_learner(current) } else { self.write_card(current) }
-            }
+        if let Err(answer) = self.check_join(&request, &peer, &known) {
+            return self.answer_join(join, *answer);
         }
+        if self.replica.members().contains(request.card.id) {
+            return self.agree_on(join, request.card, &known);
+        }
+        if self.joins.calling.len() >= CALLS_MAX {
+            let why = format!("{CALLS_MAX} other members are being called back: try again");
+            return self.answer_join(join, Control::Refused(why));
+        }
+        self.staged.push(Output::CallBack { join, card: request.card.clone() });
+        self.joins.calling.insert(join, (request, peer));
+    }
+
+    /// A new member was called back at its address.
+    pub(crate) fn called_back(&mut self, join: JoinId, answer: Result<Control, String>) {
+        let Some((request, peer)) = self.joins.calling.remove(&join) else { return };
+        let Card { id, names } = &request.card;
+        let address = &names.members;
+        let why = match answer {
+            Ok(Control::IAm(me)) if me.card.id == *id => None,
+            Ok(_) => Some(format!("another member than {id} answers at {address}")),
+            Err(error) => Some(format!("member {id} does not answer at {address}: {error}")),
+        };
+        if let Some(why) = why {
+            return self.answer_join(join, Control::Refused(why));
+        }
+        // The cluster may have changed meanwhile.
+        let known = directory::read(self.replica.machine());
+        match self.check_join(&request, &peer, &known) {
+            Err(answer) => self.answer_join(join, *answer),
+            Ok(()) => self.agree_on(join, request.card, &known),
+        }
+    }
+
+    /// Has the cluster agree on a card and, if it is of a new member, on that member.
+    fn agree_on(&mut self, join: JoinId, card: Card, known: &BTreeMap<MemberId, Names>) {
+        let before = known.get(&card.id);
+        let (fresh, same) = (before.is_none(), before == Some(&card.names));
+        let current = Current { join, card, ticket: NO_CALLER, due_us: 0, fresh };
+        if same { self.add_learner(current) } else { self.write_card(current) }
     }
 
     fn check_join(
@@ -260,9 +298,7 @@ impl Node {
     fn remove_card(&mut self, id: MemberId) {
         let key = directory::key(id);
         let command = Command::Delete { key: &key, expect: Expect::Any, guard: None };
-        let mut bytes = Vec::new();
-        encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-        let requests = vec![bytes.into()];
+        let requests = vec![directory::encode(command).into()];
         self.replica.handle(RaftInput::Submit {
             ticket: NO_CALLER,
             requests,
@@ -309,6 +345,9 @@ impl Node {
 
     /// The member ends: the joiner asks another one.
     pub(crate) fn end_joins(&mut self) {
+        for (join, _) in std::mem::take(&mut self.joins.calling) {
+            self.answer_join(join, Control::Refused("this member is stopping".into()));
+        }
         if let Some(current) = self.joins.current.take() {
             self.timers.cancel(current.due_us, current.ticket.0);
             let why = "this member is stopping";

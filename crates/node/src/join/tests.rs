@@ -10,6 +10,7 @@ use tenure_types::Epoch;
 
 use super::*;
 use crate::admission::Admission;
+use crate::control::Me;
 use crate::io::{Input, LinkId};
 use crate::join::Identity;
 use crate::lineage::{Incarnation, Lineage};
@@ -34,6 +35,14 @@ struct Cluster {
     damaged: u32,
     endings: Vec<crate::transfer::Ending>,
     level: u16,
+    /// Members that were called back, and what each of them answers; none if it does not.
+    called: Vec<MemberId>,
+    call_back: fn(Card) -> Option<Result<Control, String>>,
+}
+
+/// The answer of the member that the card names.
+fn is_there(card: Card) -> Option<Result<Control, String>> {
+    Some(Ok(Control::IAm(Me::new(card.id, card.names, 2))))
 }
 
 fn id(number: u64) -> MemberId {
@@ -62,7 +71,7 @@ impl Cluster {
     fn of(voters: u64) -> Self {
         let founders: Vec<Card> = (1..=voters).map(card).collect();
         let members = Membership::of_voters(founders.iter().map(|card| card.id));
-        let first = directory::first_state(&founders, Epoch::default()).encode();
+        let first = directory::first_state(&founders, 1, Epoch::default()).encode();
         let mut cluster = Self {
             now_us: 0,
             nodes: BTreeMap::new(),
@@ -76,6 +85,8 @@ impl Cluster {
             damaged: 0,
             endings: Vec::new(),
             level: 2,
+            called: Vec::new(),
+            call_back: is_there,
         };
         for founder in founders {
             let mut reader = SnapshotReader::knowing(tenure_core::LEVEL_MAX);
@@ -181,6 +192,12 @@ impl Cluster {
             }
             Output::Persist(persist) => {
                 self.hand(at, Input::Persisted { number: persist.number });
+            }
+            Output::CallBack { join, card } => {
+                self.called.push(card.id);
+                if let Some(answer) = (self.call_back)(card) {
+                    self.hand(at, Input::CalledBack { join, answer });
+                }
             }
             Output::JoinAnswer { join, answer } => {
                 assert!(self.answers.insert(join.0, answer).is_none(), "one answer");
@@ -476,6 +493,88 @@ fn a_learner_that_was_never_there_may_come_back_elsewhere() {
     cluster.run(2_000);
     let answer = cluster.join_plain(moved(4, "evil:4"));
     assert!(is_refused(&answer, "is in the cluster"), "{answer:?}");
+}
+
+#[test]
+fn a_new_member_is_called_back_after_the_cheap_checks_only() {
+    let mut cluster = Cluster::of(3);
+    let leader = cluster.leader();
+    let mut namesake = card(4);
+    namesake.names.name = "m2".into();
+    let older = Join { level: 0, ..request(card(5)) };
+    let stranger = PeerName::Certified(vec!["other".into()]);
+    assert!(is_refused(&cluster.join_plain(namesake), "is called `m2` already"));
+    assert!(is_refused(&cluster.join_plain(moved(4, "h:0")), "cannot dial"));
+    assert!(is_refused(&cluster.join(leader, older, PeerName::Plain), "at level"));
+    assert!(is_refused(&cluster.join(leader, request(card(4)), stranger), "certificate"));
+    let other = cluster.other();
+    let answer = cluster.join(other, request(card(4)), PeerName::Plain);
+    assert!(matches!(answer, Control::Elsewhere(_)), "{answer:?}");
+    assert_eq!(cluster.called, []);
+    // A member that exists has been called back before.
+    let answer = cluster.join(leader, request(card(2)), certified("m2"));
+    assert!(matches!(answer, Control::Joined { .. }), "{answer:?}");
+    assert_eq!(cluster.called, []);
+    assert!(matches!(cluster.join_plain(card(4)), Control::Joined { .. }));
+    assert_eq!(cluster.called, [id(4)]);
+}
+
+#[test]
+fn a_member_that_is_not_where_it_says_is_not_added() {
+    let mut cluster = Cluster::of(3);
+    cluster.call_back = |_| Some(Err("no route".into()));
+    let answer = cluster.join_plain(card(4));
+    assert!(is_refused(&answer, "does not answer at h:4: no route"), "{answer:?}");
+    cluster.call_back = |_| is_there(card(7));
+    assert!(is_refused(&cluster.join_plain(card(4)), "another member than"));
+    cluster.call_back = |_| Some(Ok(Control::Retired));
+    assert!(is_refused(&cluster.join_plain(card(4)), "another member than"));
+    assert_eq!(cluster.names(4), None);
+    assert!(!cluster.nodes[&cluster.leader()].replica().members().contains(id(4)));
+}
+
+#[test]
+fn calls_that_are_not_answered_do_not_keep_others_out_and_are_bounded() {
+    let mut cluster = Cluster::of(3);
+    let leader = cluster.leader();
+    cluster.call_back = |card| (card.id == id(99)).then(|| is_there(card)).flatten();
+    for number in 4..4 + CALLS_MAX as u64 - 1 {
+        let join = JoinId(1_000 + number);
+        let (request, peer_name) = (request(card(number)), PeerName::Plain);
+        cluster.hand(leader, Input::Join { join, request, peer_name });
+    }
+    cluster.run(100);
+    assert!(matches!(cluster.join_plain(card(99)), Control::Joined { .. }), "one call is free");
+    cluster.run(10_000);
+    let (join, peer_name) = (JoinId(2_000), PeerName::Plain);
+    cluster.hand(leader, Input::Join { join, request: request(card(98)), peer_name });
+    cluster.run(100);
+    assert!(is_refused(&cluster.join_plain(card(97)), "are being called back"));
+    // The member ends: every joiner that waits is told.
+    let mut outputs = Vec::new();
+    cluster.nodes.get_mut(&leader).unwrap().end(&mut outputs);
+    let told = outputs.iter().filter(|output| matches!(output, Output::JoinAnswer { .. }));
+    assert_eq!(told.count(), CALLS_MAX);
+}
+
+#[test]
+fn a_join_is_checked_again_after_the_call() {
+    let mut cluster = Cluster::of(3);
+    let leader = cluster.leader();
+    cluster.call_back = |_| None;
+    let (join, peer_name) = (JoinId(1_000), PeerName::Plain);
+    cluster.hand(leader, Input::Join { join, request: request(card(4)), peer_name });
+    cluster.run(100);
+    assert_eq!(cluster.called, [id(4)]);
+    // Meanwhile another member takes the name.
+    cluster.call_back = is_there;
+    let mut namesake = card(5);
+    namesake.names.name = "m4".into();
+    assert!(matches!(cluster.join_plain(namesake), Control::Joined { .. }));
+    let answer = is_there(card(4)).unwrap();
+    cluster.hand(leader, Input::CalledBack { join, answer });
+    cluster.run(100);
+    assert!(is_refused(&cluster.answers[&1_000], "is called `m4` already"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tenure_wire::{Failure, v1};
 
 use super::session::{IN_FLIGHT_MAX, REQUESTS_MAX};
 use super::{MESSAGE_BYTES_MAX, decode, encode};
-use crate::edge::{Edge, Fresh, WITHIN};
+use crate::edge::{Edge, Fresh, Principal, WITHIN};
 
 /// Records in one page of a list, at most, and if the caller does not say.
 const PAGE_MAX: usize = 1_000;
@@ -29,13 +29,17 @@ pub(crate) fn fresh(stale: bool) -> Fresh {
 }
 
 /// The newest revision, if one that a watch shall start at lies beyond the next: nobody could wait for it knowingly.
-pub(crate) async fn beyond(edge: &Edge, from: Revision) -> Result<Option<Revision>, Failure> {
-    let (newest, ()) = edge.read(Fresh::Stale, WITHIN, |_| ()).await?;
+pub(crate) async fn beyond(
+    edge: &Edge,
+    who: &Principal,
+    from: Revision,
+) -> Result<Option<Revision>, Failure> {
+    let (newest, ()) = edge.read(who, Fresh::Stale, WITHIN, |_| ()).await?;
     if from <= newest.next() {
         return Ok(None);
     }
     // This member may be behind: whether there is such a revision only a fresh answer tells.
-    let (newest, ()) = edge.read(Fresh::Now, WITHIN, |_| ()).await?;
+    let (newest, ()) = edge.read(who, Fresh::Now, WITHIN, |_| ()).await?;
     Ok((from > newest.next()).then_some(newest))
 }
 
@@ -47,21 +51,26 @@ pub(crate) fn is_question(request: &v1::Request) -> bool {
 }
 
 /// Answers a question of a session.
-pub(crate) async fn session(edge: &Edge, request: &v1::Request, within: Duration) -> v1::Answer {
+pub(crate) async fn session(
+    edge: &Edge,
+    who: &Principal,
+    request: &v1::Request,
+    within: Duration,
+) -> v1::Answer {
     use v1::answer::Result as Wire;
     use v1::request::Command;
     let answered = match &request.command {
         Some(Command::GetLease(it)) => {
-            lease(edge, it, within).await.map(|it| (it.header, Wire::Lease(it)))
+            lease(edge, who, it, within).await.map(|it| (it.header, Wire::Lease(it)))
         }
         Some(Command::GetLock(it)) => {
-            lock(edge, it, within).await.map(|it| (it.header, Wire::Lock(it)))
+            lock(edge, who, it, within).await.map(|it| (it.header, Wire::Lock(it)))
         }
         Some(Command::GetKey(it)) => {
-            key(edge, it, within).await.map(|it| (it.header, Wire::Key(it)))
+            key(edge, who, it, within).await.map(|it| (it.header, Wire::Key(it)))
         }
         Some(Command::Explain(it)) => {
-            explain(edge, it, within).await.map(|it| (it.header, Wire::Explained(it)))
+            explain(edge, who, it, within).await.map(|it| (it.header, Wire::Explained(it)))
         }
         _ => Err((&Failure::UnknownOperation).into()),
     };
@@ -76,40 +85,44 @@ pub(crate) async fn session(edge: &Edge, request: &v1::Request, within: Duration
 
 pub(crate) async fn lease(
     edge: &Edge,
+    who: &Principal,
     it: &v1::GetLeaseRequest,
     within: Duration,
 ) -> Result<v1::GetLeaseResponse, v1::Error> {
     let lease = decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(told)?;
     let ask = move |machine: &Machine| machine.lease(lease).as_ref().map(encode::lease_view);
-    let (revision, view) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, view) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let lease = view.ok_or_else(|| encode::refused(&tenure_types::Refusal::LeaseNotFound))?;
     Ok(v1::GetLeaseResponse { header: Some(edge.header(revision)), lease: Some(lease) })
 }
 
 pub(crate) async fn lock(
     edge: &Edge,
+    who: &Principal,
     it: &v1::GetLockRequest,
     within: Duration,
 ) -> Result<v1::GetLockResponse, v1::Error> {
     let lock = name(&it.lock, "lock")?;
     let ask = move |machine: &Machine| machine.lock(&lock).as_ref().map(encode::lock_view);
-    let (revision, lock) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, lock) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     Ok(v1::GetLockResponse { header: Some(edge.header(revision)), lock })
 }
 
 pub(crate) async fn key(
     edge: &Edge,
+    who: &Principal,
     it: &v1::GetKeyRequest,
     within: Duration,
 ) -> Result<v1::GetKeyResponse, v1::Error> {
     let key = name(&it.key, "key")?;
     let ask = move |machine: &Machine| machine.key(&key).as_ref().map(encode::key_value);
-    let (revision, kv) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, kv) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     Ok(v1::GetKeyResponse { header: Some(edge.header(revision)), kv })
 }
 
 pub(crate) async fn explain(
     edge: &Edge,
+    who: &Principal,
     it: &v1::ExplainRequest,
     within: Duration,
 ) -> Result<v1::ExplainResponse, v1::Error> {
@@ -131,7 +144,8 @@ pub(crate) async fn explain(
         }
         Some(response)
     };
-    let (revision, explained) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, explained) =
+        edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     // A lock that nobody holds or awaits is free: there is nothing else to say of it.
     let mut response = explained.unwrap_or_else(|| v1::ExplainResponse {
         freed: Some(v1::Freed { in_ms: 0, at_latest: true }),
@@ -145,7 +159,11 @@ pub(crate) async fn explain(
 }
 
 /// What a session begins with.
-pub(crate) async fn welcome(edge: &Edge, hello: &v1::Hello) -> Result<v1::Welcome, Failure> {
+pub(crate) async fn welcome(
+    edge: &Edge,
+    who: &Principal,
+    hello: &v1::Hello,
+) -> Result<v1::Welcome, Failure> {
     let named: Vec<LeaseRef> = hello
         .leases
         .iter()
@@ -158,7 +176,8 @@ pub(crate) async fn welcome(edge: &Edge, hello: &v1::Hello) -> Result<v1::Welcom
         let name = tenure_node::directory::read(machine).remove(&me).map(|names| names.name);
         (leases, name, machine.epoch().get(), machine.level())
     };
-    let (revision, (leases, name, epoch, level)) = edge.read(Fresh::Stale, WITHIN, ask).await?;
+    let (revision, (leases, name, epoch, level)) =
+        edge.read(who, Fresh::Stale, WITHIN, ask).await?;
     Ok(v1::Welcome {
         header: Some(edge.header(revision)),
         member: name.unwrap_or_default(),

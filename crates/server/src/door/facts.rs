@@ -4,7 +4,7 @@ use tenure_raft::MemberId;
 use tenure_types::Revision;
 use tenure_wire::{convert, v1};
 
-use crate::edge::Edge;
+use crate::edge::{Edge, Fresh, Principal, WITHIN};
 use tenure_node::directory;
 
 /// The cluster's id as a number: the first half of it.
@@ -35,6 +35,6 @@ impl Edge {
     /// How a member is called and where it is found.
     pub(crate) async fn names(&self, id: MemberId) -> Option<directory::Names> {
         let ask = move |machine: &tenure_core::Machine| directory::read(machine).remove(&id);
-        self.read(crate::edge::Fresh::Stale, crate::edge::WITHIN, ask).await.ok()?.1
+        self.read(&Principal::member(), Fresh::Stale, WITHIN, ask).await.ok()?.1
     }
 }

@@ -12,7 +12,7 @@ use tenure_wire::{Failure, Message, convert, v1};
 
 use super::ask::{failed, fresh, name, page, told};
 use super::{decode, encode};
-use crate::edge::{Edge, Fresh};
+use crate::edge::{Edge, Fresh, Principal};
 
 /// A page is cut here, at the latest. Clients take 4 MiB unless told otherwise.
 const PAGE_BYTES: usize = 1024 * 1024;
@@ -74,6 +74,7 @@ fn lease_bytes(view: &LeaseView) -> usize {
 
 pub(crate) async fn locks(
     edge: &Edge,
+    who: &Principal,
     it: &v1::ListLocksRequest,
     within: Duration,
 ) -> Result<v1::ListLocksResponse, v1::Error> {
@@ -83,7 +84,7 @@ pub(crate) async fn locks(
             |after: Option<&String>, max| machine.locks(&prefix, after.map(String::as_str), max);
         gather(max, after.clone(), read, |view| view.lock.as_str().to_owned(), lock_bytes)
     };
-    let (revision, views) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, views) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let locks: Vec<_> = views.records.iter().map(encode::lock_view).collect();
     let next = locks.last().filter(|_| views.cut).map(|last| last.lock.clone());
     let (header, next) = (Some(edge.header(revision)), next.unwrap_or_default());
@@ -92,6 +93,7 @@ pub(crate) async fn locks(
 
 pub(crate) async fn queue(
     edge: &Edge,
+    who: &Principal,
     it: &v1::QueueRequest,
     within: Duration,
 ) -> Result<v1::QueueResponse, v1::Error> {
@@ -99,7 +101,7 @@ pub(crate) async fn queue(
     let after = (it.after != 0).then_some(PlaceNumber(it.after));
     // In one go: places are small, and every further part would walk the queue from its head.
     let ask = move |machine: &Machine| machine.queue(&lock, after, max);
-    let (revision, views) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, views) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let Page { records: waiters, cut } = cut(views, max, encode::waiter_view);
     let next = waiters.last().filter(|_| cut).map_or(0, |last| last.place);
     Ok(v1::QueueResponse { header: Some(edge.header(revision)), waiters, next })
@@ -107,6 +109,7 @@ pub(crate) async fn queue(
 
 pub(crate) async fn leases(
     edge: &Edge,
+    who: &Principal,
     it: &v1::ListLeasesRequest,
     within: Duration,
 ) -> Result<v1::ListLeasesResponse, v1::Error> {
@@ -121,7 +124,7 @@ pub(crate) async fn leases(
         let read = |after: Option<&LeaseId>, max| machine.leases(after.copied(), max);
         gather(max, after, read, |view| view.id, lease_bytes)
     };
-    let (revision, views) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, views) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let next = views.records.last().filter(|_| views.cut).map_or(0, |last| convert::lease(last.id));
     let leases = views.records.iter().map(encode::lease_view).collect();
     Ok(v1::ListLeasesResponse { header: Some(edge.header(revision)), leases, next })
@@ -129,6 +132,7 @@ pub(crate) async fn leases(
 
 pub(crate) async fn keys(
     edge: &Edge,
+    who: &Principal,
     it: &v1::ListKeysRequest,
     within: Duration,
 ) -> Result<v1::ListKeysResponse, v1::Error> {
@@ -139,7 +143,7 @@ pub(crate) async fn keys(
         let bytes = |view: &KeyView| view.key.as_bytes().len() + view.value.len();
         gather(max, after.clone(), read, |view| view.key.as_str().to_owned(), bytes)
     };
-    let (revision, views) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, views) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let kvs: Vec<_> = views.records.iter().map(encode::key_value).collect();
     let next = kvs.last().filter(|_| views.cut).map(|last| last.key.clone());
     let (header, next) = (Some(edge.header(revision)), next.unwrap_or_default());
@@ -150,6 +154,7 @@ pub(crate) async fn keys(
 /// have none and still say where to go on.
 pub(crate) async fn history(
     edge: &Edge,
+    who: &Principal,
     it: &v1::HistoryRequest,
     fresh: Fresh,
     within: Duration,
@@ -167,7 +172,7 @@ pub(crate) async fn history(
         let events = machine.events(from, Filter::Exact(&lock), LOOKED_AT);
         (floor, events.map_err(|gone| told(Failure::Compacted { floor: gone.floor })))
     };
-    let (revision, (floor, events)) = edge.read(fresh, within, ask).await.map_err(failed)?;
+    let (revision, (floor, events)) = edge.read(who, fresh, within, ask).await.map_err(failed)?;
     let mut events = events?;
     // A key may have the same name, and is something else.
     for batch in &mut events.batches {

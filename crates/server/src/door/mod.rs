@@ -30,7 +30,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::edge::Edge;
+use crate::edge::{Edge, Principal};
 use crate::os;
 use crate::tls::Tls;
 use addresses::{Addresses, Counted};
@@ -182,6 +182,11 @@ impl Inside {
             let _ = hear(stream, &house, seat).await;
         }
     }
+}
+
+/// Who asks. Clients have no credentials yet, so all of them are the same principal.
+pub(crate) fn principal() -> Principal {
+    Principal::anyone()
 }
 
 fn protocols() -> auto::Builder<TokioExecutor> {

@@ -282,7 +282,7 @@ impl Talk {
         if !hello.client.is_empty() {
             self.client.clone_from(&hello.client);
         }
-        let welcome = ask::welcome(&self.edge, hello).await?;
+        let welcome = ask::welcome(&self.edge, &self.who, hello).await?;
         let mut handles = Vec::with_capacity(welcome.leases.len());
         for lease in &welcome.leases {
             if let (Some(handle), Some(id)) = (
@@ -309,9 +309,9 @@ impl Talk {
     ) -> Result<(), Failure> {
         if ask::is_question(request) {
             self.in_flight += 1;
-            let (edge, request) = (self.edge.clone(), request.clone());
+            let (edge, who, request) = (self.edge.clone(), self.who.clone(), request.clone());
             let within = within(request.deadline_ms);
-            let asked = async move { (now_us, ask::session(&edge, &request, within).await) };
+            let asked = async move { (now_us, ask::session(&edge, &who, &request, within).await) };
             self.questions.spawn(asked);
             return Ok(());
         }

@@ -1,20 +1,25 @@
 //! Waits for a lock on behalf of a caller that has no session.
 //!
-//! A task of its own asks and waits. If the caller goes away, or its time is over, before it was told of a grant or a
-//! place, the task takes its ask back ([`Command::Abandon`]). The log decides what that means: the caller may have
-//! repeated its ask and been told of the same grant through another task.
+//! A task of its own asks and waits, so that it outlives its caller. [`PendingAcquire`] decides when the caller is told
+//! what, and when the ask is taken back; the task carries its inputs and outputs.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_core::outcome::{Acquired, Answer, Notice, Outcome, Queued};
-use tenure_core::request::{Abandon, Acquire, AskId, Command, LeaseRef, RequestId};
-use tenure_node::{Outcomes, Permit};
-use tenure_types::{Handle, PlaceNumber, Refusal, Revision};
+use tenure_core::outcome::Outcome;
+use tenure_core::request::{Acquire, Command, RequestId};
+use tenure_node::{
+    AcquireInput, AcquireOutput, AcquireTerms, Outcomes, PendingAcquire, Permit, PlaceFate,
+};
 use tokio::sync::oneshot;
 
 use super::outbox::Mail;
-use super::{Edge, Failure, LAST_WORD, Principal, Session, WITHIN, encode};
+use super::{Edge, Failure, Principal, Session};
+use crate::os;
+
+/// The numbers of the two batches that an acquire may submit.
+const ASK: u64 = 1;
+const ABANDON: u64 = 2;
 
 /// How long a caller without a stream waits for its turn, and what happens then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,14 +32,20 @@ pub(crate) struct Turn {
     pub(crate) keep: bool,
 }
 
-/// An ask on its way.
+/// A reply on its way to the caller. It is dropped with its receipt if the caller does not take it.
+struct Reply {
+    outcome: Result<Outcome, Failure>,
+    receipt: oneshot::Sender<()>,
+}
+
+/// The task of one acquire.
 struct Asking {
     edge: Edge,
-    who: Principal,
-    /// The idempotency key that the ask has.
-    key: Option<String>,
-    turn: Turn,
     session: Session,
+    pending: PendingAcquire,
+    begun_us: u64,
+    /// None once it has its reply or is gone.
+    caller: Option<oneshot::Sender<Reply>>,
 }
 
 impl Edge {
@@ -47,126 +58,92 @@ impl Edge {
         acquire: Acquire<'_>,
         turn: Turn,
     ) -> Result<Outcome, Failure> {
-        let key = match id {
-            RequestId::Key(key) => Some(key.to_owned()),
-            RequestId::None | RequestId::Seq { .. } => None,
-        };
         let (request, permit) = self.admitted(who, id, Command::Acquire(acquire))?;
-        let session = self.session();
-        let asking = Asking { edge: self.clone(), who: who.clone(), key, turn, session };
-        let (done, outcome) = oneshot::channel();
-        self.runtime().spawn(asking.run(request, permit, done));
-        let waited_ms = super::millis(turn.within);
-        outcome.await.unwrap_or(Err(Failure::UnknownOutcome { waited_ms }))
+        let (caller, reply) = oneshot::channel();
+        let terms = AcquireTerms {
+            deadline_us: self.deadline_us(turn.within),
+            wait_us: os::micros(turn.wait),
+            place: if turn.keep { PlaceFate::Kept } else { PlaceFate::GivenUp },
+        };
+        let pending = PendingAcquire::new(who.clone(), id, terms);
+        let (session, begun_us) = (self.session(), self.now_us());
+        let asking =
+            Asking { edge: self.clone(), session, pending, begun_us, caller: Some(caller) };
+        self.runtime().spawn(asking.run(request, permit, terms.deadline_us));
+        let Ok(Reply { outcome, receipt }) = reply.await else {
+            return Err(Failure::UnknownOutcome { waited_ms: super::millis(turn.within) });
+        };
+        let _ = receipt.send(());
+        outcome
     }
 }
-
-type Done = oneshot::Sender<Result<Outcome, Failure>>;
 
 impl Asking {
-    async fn run(self, request: Bytes, permit: Permit, mut done: Done) {
-        let within = self.turn.within;
-        self.session.submit(1, vec![request], 0, self.edge.deadline_us(within), permit);
-        let mut early = Vec::new();
-        let answer = tokio::time::timeout(within + LAST_WORD, self.answer(&mut early)).await;
-        let answer = answer.unwrap_or(Err(tenure_node::Failure::Unknown));
-        let outcome = match answer {
-            Err(failure) => Err(self.edge.failure(failure, within)),
-            Ok(Outcome { result: Ok(Answer::Queued(queued)), revision }) => {
-                self.queued(queued, revision, early, &mut done).await
+    async fn run(mut self, request: Bytes, permit: Permit, deadline_us: u64) {
+        self.session.submit(ASK, vec![request], 0, deadline_us, permit);
+        while !self.pending.is_over() {
+            for input in self.inputs().await {
+                let output = self.pending.handle(self.edge.now_us(), input);
+                self.perform(output).await;
             }
-            Ok(outcome) => Ok(outcome),
+            let output = self.pending.turn(self.edge.now_us());
+            self.perform(output).await;
+        }
+    }
+
+    /// Waits until something happens, or only until the acquire's next moment has come.
+    async fn inputs(&mut self) -> Vec<AcquireInput> {
+        let (edge, wake_us) = (&self.edge, self.pending.wake_us());
+        let gone = async {
+            match &mut self.caller {
+                Some(caller) => caller.closed().await,
+                None => std::future::pending().await,
+            }
         };
-        if let Err(Ok(Outcome { result: Ok(Answer::Acquired(acquired)), .. })) = done.send(outcome)
-            && !self.turn.keep
-        {
-            // If this fails too, the lease's end gives the lock back.
-            let _ = self.abandon(acquired.lease.handle, acquired.place).await;
-        }
-    }
-
-    /// The answer to the ask; notices that come with it are kept.
-    async fn answer(&self, early: &mut Vec<Mail>) -> Result<Outcome, tenure_node::Failure> {
-        loop {
-            let mut mail = self.session.mail().await.into_iter();
-            while let Some(letter) = mail.next() {
-                match letter {
-                    Mail::Answers { outcomes, .. } => {
-                        early.extend(mail);
-                        return first(outcomes);
-                    }
-                    Mail::Closed => return Err(tenure_node::Failure::Unknown),
-                    Mail::Notice(_) => early.push(letter),
-                }
-            }
-        }
-    }
-
-    async fn queued(
-        &self,
-        queued: Queued,
-        revision: Revision,
-        early: Vec<Mail>,
-        done: &mut Done,
-    ) -> Result<Outcome, Failure> {
-        let wait = self.turn.wait;
         tokio::select! {
-            outcome = self.turn_comes(&queued, early) => return outcome,
-            () = tokio::time::sleep(wait) => {}
-            () = done.closed() => {}
-        };
-        if self.turn.keep {
-            return Ok(Outcome { revision, result: Ok(Answer::Queued(queued)) });
-        }
-        let abandoned = self.abandon(queued.lease.handle, queued.place).await?;
-        let refusal = match abandoned.result {
-            Err(Refusal::LeaseNotFound) => Refusal::LeaseNotFound,
-            _ => Refusal::WaitTimeout,
-        };
-        Ok(Outcome { revision: abandoned.revision, result: Err(refusal) })
-    }
-
-    async fn turn_comes(&self, queued: &Queued, early: Vec<Mail>) -> Result<Outcome, Failure> {
-        let mut mail = early;
-        loop {
-            for letter in mail {
-                let notice = match letter {
-                    Mail::Notice(notice) => notice,
-                    Mail::Answers { .. } => continue,
-                    Mail::Closed => {
-                        let waited_ms = super::millis(self.turn.wait);
-                        return Err(Failure::UnknownOutcome { waited_ms });
-                    }
-                };
-                if let Some((revision, result)) = concerns(notice, queued) {
-                    return Ok(Outcome { revision, result });
-                }
+            mail = self.session.mail() => mail.into_iter().map(input).collect(),
+            () = tokio::time::sleep(edge.until(wake_us)) => Vec::new(),
+            () = gone => {
+                self.caller = None;
+                vec![AcquireInput::CallerGone]
             }
-            mail = self.session.mail().await;
         }
     }
 
-    /// Takes the ask back, once: no caller was told of its answer.
-    async fn abandon(&self, lease: Handle, place: PlaceNumber) -> Result<Outcome, Failure> {
-        let ask = self.key.as_deref().map_or(AskId::None, AskId::Key);
-        let abandon = Abandon { ask, lease: LeaseRef::Handle(lease), place };
-        let request = encode(&self.who, RequestId::None, Command::Abandon(abandon));
-        self.edge.run(request, Permit::default(), 0, WITHIN).await
+    async fn perform(&mut self, mut output: Option<AcquireOutput>) {
+        while let Some(next) = output {
+            output = match next {
+                AcquireOutput::Reply(reply) => {
+                    let told = self.reply(reply).await;
+                    let input = if told { AcquireInput::Told } else { AcquireInput::NotTold };
+                    self.pending.handle(self.edge.now_us(), input)
+                }
+                AcquireOutput::Abandon { request, deadline_us } => {
+                    let permit = Permit::default();
+                    self.session.submit(ABANDON, vec![request], 0, deadline_us, permit);
+                    None
+                }
+            };
+        }
+    }
+
+    /// Gives the caller its reply; tells whether it took it.
+    async fn reply(&mut self, reply: Result<Outcome, tenure_node::Failure>) -> bool {
+        let waited = Duration::from_micros(self.edge.now_us().saturating_sub(self.begun_us));
+        let outcome = reply.map_err(|failure| self.edge.failure(failure, waited));
+        let Some(caller) = self.caller.take() else { return false };
+        let (receipt, taken) = oneshot::channel();
+        caller.send(Reply { outcome, receipt }).is_ok() && taken.await.is_ok()
     }
 }
 
-/// What a notice means for this place; nothing if it is about another one.
-fn concerns(notice: Notice, queued: &Queued) -> Option<(Revision, Result<Answer, Refusal>)> {
-    match notice {
-        Notice::Granted { place, revision, grants, .. } if place == queued.place => {
-            let acquired = Acquired { lease: queued.lease, place, grants };
-            Some((revision, Ok(Answer::Acquired(acquired))))
-        }
-        Notice::WaitEnded { place, revision, .. } if place == queued.place => {
-            Some((revision, Err(Refusal::WaitTimeout)))
-        }
-        Notice::LeaseEnded { revision, .. } => Some((revision, Err(Refusal::LeaseNotFound))),
-        _ => None,
+/// What a piece of mail means for the acquire.
+fn input(mail: Mail) -> AcquireInput {
+    match mail {
+        Mail::Answers { batch: ABANDON, outcomes } => AcquireInput::Abandoned(first(outcomes)),
+        Mail::Answers { outcomes, .. } => AcquireInput::Answered(first(outcomes)),
+        Mail::Notice(notice) => AcquireInput::Notice(notice),
+        Mail::Closed => AcquireInput::Closed,
     }
 }
 

@@ -5,11 +5,16 @@
 
 use bytes::Bytes;
 use tenure_core::request::{Command, RequestId};
-use tenure_node::{Permit, Principal, authorise, weight};
+use tenure_node::{Action, Permit, Principal, authorise, weight};
 
-use super::{Edge, Failure, RETRY_AFTER_MS, encode};
+use super::{Edge, Failure, RETRY_AFTER_MS, WITHIN, encode};
 
 impl Edge {
+    /// Authorises what is no command.
+    pub(super) fn may(&self, who: &Principal, action: Action<'_>) -> Result<(), Failure> {
+        authorise(who.name(), action).map_err(|failure| self.failure(failure, WITHIN))
+    }
+
     /// Admits a command that takes so many bytes in the form of the log.
     pub(crate) fn admit(
         &self,

@@ -30,10 +30,9 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 pub(crate) use acquire::Turn;
-pub(crate) use membership::Cluster;
 pub(crate) use outbox::{Delivery, Mail, Outbox};
 pub(crate) use session::Session;
-pub(crate) use tenure_node::{Fresh, Principal};
+pub(crate) use tenure_node::{Cluster, Fresh, Principal};
 pub(crate) use tenure_wire::Failure;
 pub(crate) use ticket::Signed;
 
@@ -175,6 +174,17 @@ impl Edge {
         patience_us: u64,
         within: Duration,
     ) -> Result<Outcome, Failure> {
+        let outcome = self.submit(request, permit, patience_us, within).await;
+        outcome.map_err(|failure| self.failure(failure, within))
+    }
+
+    async fn submit(
+        &self,
+        request: Bytes,
+        permit: Permit,
+        patience_us: u64,
+        within: Duration,
+    ) -> Result<Outcome, tenure_node::Failure> {
         let (done, outcome) = oneshot::channel();
         let done = Box::new(move |outcomes: tenure_node::Outcomes| {
             let _ = done.send(outcomes.into_iter().next());
@@ -187,7 +197,6 @@ impl Edge {
             // The answer may come yet; the caller's time is over.
             Ok(Ok(None) | Err(_)) | Err(_) => Err(unknown),
         }
-        .map_err(|failure| self.failure(failure, within))
     }
 
     /// A failure in the words of the public contract, for a caller that was willing to wait so long.

@@ -1,39 +1,123 @@
-//! Asks the machine on behalf of an API.
+//! Asks the machine on behalf of an API, and looks at the member itself.
 
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_node::{Fresh, Principal};
+use tenure_node::{Action, Cluster, Fresh, Node, Principal, authorise};
+use tenure_raft::Replica;
 use tenure_types::Revision;
 use tokio::sync::oneshot;
 
-use super::{Edge, Failure, LAST_WORD};
+use super::{Edge, Failure, LAST_WORD, WITHIN};
 use crate::member::Event;
+use crate::watch::{Options, OwnedFilter, Start, Watch};
+
+type NodeFailure = tenure_node::Failure;
 
 impl Edge {
     /// Asks the machine something. The answer comes with the revision it is from.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
+        who: &Principal,
         fresh: Fresh,
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
+        let read = self.ask(who, fresh, within, ask).await;
+        read.map_err(|failure| self.failure(failure, within))
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        who: &Principal,
+        fresh: Fresh,
+        within: Duration,
+        ask: impl FnOnce(&Machine) -> T + Send + 'static,
+    ) -> Result<(Revision, T), NodeFailure> {
         let (done, answer) = oneshot::channel();
-        let question = Box::new(move |machine: Result<&Machine, tenure_node::Failure>| {
+        let question = Box::new(move |machine: Result<&Machine, NodeFailure>| {
             let _ = done.send(machine.map(|machine| (machine.revision(), ask(machine))));
         });
-        let (principal, deadline_us) = (Principal::anyone(), self.deadline_us(within));
+        let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
         let event = Event::Read { question, principal, fresh, deadline_us };
-        if let Err(not_taken) = self.member().try_tell(event) {
-            return Err(self.failure(not_taken.back().1, within));
-        }
-        let failure = match tokio::time::timeout(within + LAST_WORD, answer).await {
-            Ok(Ok(Ok(answer))) => return Ok(answer),
-            Ok(Ok(Err(failure))) => failure,
-            Ok(Err(_)) => tenure_node::Failure::Stopping,
+        self.member().try_tell(event).map_err(|not_taken| not_taken.back().1)?;
+        match tokio::time::timeout(within + LAST_WORD, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(NodeFailure::Stopping),
             // The event loop waits, for its disk most likely.
-            Err(_) => tenure_node::Failure::Expired,
-        };
-        Err(self.failure(failure, within))
+            Err(_) => Err(NodeFailure::Expired),
+        }
+    }
+
+    /// Looks at this member as it is, for the member itself.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Replica) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        self.look_at_node(|node| ask(node.replica())).await
+    }
+
+    /// Looks at this member's node as it is, for the member itself.
+    pub(crate) async fn look_at_node<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Node) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        self.peek(ask).await.map_err(|failure| self.failure(failure, WITHIN))
+    }
+
+    async fn peek<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Node) -> T + Send + 'static,
+    ) -> Result<T, NodeFailure> {
+        let (done, answer) = oneshot::channel();
+        let look = Event::Look(Box::new(move |node| {
+            let _ = done.send(ask(node));
+        }));
+        self.member().try_tell(look).map_err(|not_taken| not_taken.back().1)?;
+        match tokio::time::timeout(WITHIN, answer).await {
+            Ok(answer) => answer.map_err(|_| NodeFailure::Stopping),
+            // The event loop waits, for its disk most likely.
+            Err(_) => Err(NodeFailure::Expired),
+        }
+    }
+
+    /// Who belongs to the cluster, as this member knows it.
+    pub(crate) async fn view(&self, who: &Principal) -> Result<Cluster, Failure> {
+        self.cluster_at(who, Fresh::Stale, WITHIN).await.map_err(|it| self.failure(it, WITHIN))
+    }
+
+    /// The same, not older than now.
+    pub(crate) async fn view_now(
+        &self,
+        who: &Principal,
+        within: Duration,
+    ) -> Result<Cluster, Failure> {
+        self.cluster_at(who, Fresh::Now, within).await.map_err(|it| self.failure(it, within))
+    }
+
+    /// The cluster in a state that is so fresh.
+    pub(super) async fn cluster_at(
+        &self,
+        who: &Principal,
+        fresh: Fresh,
+        within: Duration,
+    ) -> Result<Cluster, NodeFailure> {
+        match fresh {
+            Fresh::Stale => authorise(who.name(), Action::Read)?,
+            Fresh::Now | Fresh::AtLeast(_) => drop(self.ask(who, fresh, within, |_| ()).await?),
+        }
+        self.peek(Cluster::of).await
+    }
+
+    /// Begins a watch.
+    pub(crate) fn watch(
+        &self,
+        who: &Principal,
+        filter: OwnedFilter,
+        start: Start,
+        options: Options,
+    ) -> Result<Watch, Failure> {
+        self.may(who, Action::Watch)?;
+        Ok(self.hub().watch(filter, start, options))
     }
 }

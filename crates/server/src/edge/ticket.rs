@@ -7,7 +7,9 @@ use tenure_core::request::{Command, Hold, LeaseRef};
 use tenure_types::{Refusal, Revision, Token};
 use tenure_wire::{Failure, v1};
 
-use super::{Edge, Fresh, Permit};
+use tenure_node::Action;
+
+use super::{Edge, Fresh, Permit, Principal};
 use crate::ticket::{self, Keys, OVERLAP_MS, OVERLAP_MS_MAX, RecordKey, Records, SigningKey};
 
 /// While there is no quorum, whoever asks for the keys waits so long before it is given those known here.
@@ -32,6 +34,7 @@ impl Edge {
     /// Signs a ticket for a grant that is in force, if the caller knows its lease and token.
     pub(crate) async fn ticket(
         &self,
+        who: &Principal,
         lease: LeaseRef,
         lock: &str,
         token: Token,
@@ -46,7 +49,7 @@ impl Edge {
                 let held = machine.holding(&Hold { lease, lock: &name, token });
                 (held, Records::read(machine).signs(&of, record))
             };
-            let read = self.read(Fresh::Now, self.until(until_us), ask).await;
+            let read = self.read(who, Fresh::Now, self.until(until_us), ask).await;
             let (revision, (held, known)) = read?;
             let grant = held.map_err(|refusal| v1::Error::from(&refusal))?;
             if known {
@@ -61,8 +64,10 @@ impl Edge {
     /// The public keys of all members, this one's among them. Without a quorum, those that are known here.
     pub(crate) async fn ticket_keys(
         &self,
+        who: &Principal,
         within: Duration,
     ) -> Result<v1::TicketKeysResponse, v1::Error> {
+        self.may(who, Action::Read)?;
         let until_us = self.deadline_us(within.min(KEYS_WITHIN));
         let own = self.record_key(&self.keys().current());
         let life = self.member().lineage();
@@ -95,9 +100,11 @@ impl Edge {
     /// Gives this member a new key; tickets of the old one are believed for a while.
     pub(crate) async fn rotate_key(
         &self,
+        who: &Principal,
         overlap_ms: Option<u64>,
         within: Duration,
     ) -> Result<(Revision, String), v1::Error> {
+        self.may(who, Action::Admin)?;
         let until_us = self.deadline_us(within);
         let overlap_ms = overlap_ms.unwrap_or(OVERLAP_MS);
         if overlap_ms > OVERLAP_MS_MAX {
@@ -162,7 +169,8 @@ impl Edge {
         within: Duration,
     ) -> Result<(Revision, Records, u64), Failure> {
         let ask = |machine: &Machine| (Records::read(machine), machine.clock_ms());
-        let (revision, (records, clock_ms)) = self.read(fresh, within, ask).await?;
+        let (revision, (records, clock_ms)) =
+            self.read(&Principal::member(), fresh, within, ask).await?;
         Ok((revision, records, clock_ms))
     }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_node::{Control, Hello, Input, Join, PeerName};
+use tenure_node::{Control, Hello, Input, Join, JoinId, PeerName};
 use tenure_raft::{MemberId, Membership};
 use tenure_wire::v1;
 
@@ -20,7 +20,7 @@ use crate::log::Limiter;
 use crate::member::{Event, Member};
 use crate::os;
 use crate::pen::spawn;
-use tenure_node::directory::{Address, Names};
+use tenure_node::directory::{Address, Card, Names};
 
 /// Pauses between two attempts to reach a member, before jitter.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -151,14 +151,6 @@ impl Net {
 
     /// Answers a member that wants to be added, or whose address has changed.
     pub(super) fn join(&self, join: Join, peer_name: PeerName) -> Control {
-        let leads = self.member.lead().borrow().by == Some(self.member.id());
-        let is_new = join.lineage.is_none() && self.stranger(join.card.id).is_some();
-        if leads
-            && is_new
-            && let Err(why) = self.call_back(&join)
-        {
-            return Control::Refused(why);
-        }
         let (done, answer) = channel();
         let done = Box::new(move |control| {
             let _ = done.send(control);
@@ -168,16 +160,16 @@ impl Net {
         answer.recv_timeout(AGREE).unwrap_or_else(|_| late())
     }
 
-    /// Whether a new member answers at the address that it gives: a member that cannot be reached would count against
-    /// the limit, and never catch up.
-    fn call_back(&self, join: &Join) -> Result<(), String> {
-        let (id, names) = (join.card.id, &join.card.names);
-        let address = &names.members;
-        match self.wire.ask(address, Some(&names.name), &Control::Who) {
-            Ok(Control::IAm(me)) if me.card.id == id => Ok(()),
-            Ok(_) => Err(format!("another member than {id} answers at {address}")),
-            Err(error) => Err(format!("member {id} does not answer at {address}: {error}")),
-        }
+    /// Asks a member that wants to be added who it is, on behalf of the node, on a thread of its own. Tells whether
+    /// there is one.
+    pub(crate) fn call_back(self: &Arc<Self>, join: JoinId, card: Card) -> bool {
+        let net = self.clone();
+        spawn("tenure-call-back", move || {
+            let Names { name, members, .. } = &card.names;
+            let answer = net.wire.ask(members, Some(name), &Control::Who);
+            let answer = answer.map_err(|error| error.to_string());
+            net.member.tell(Event::Input(Input::CalledBack { join, answer }));
+        })
     }
 
     /// Asks another member on behalf of the node, on a thread of its own.

@@ -92,7 +92,7 @@ impl Wanted {
 }
 
 async fn ask_now(member: &Member, to: Vec<oneshot::Sender<Revision>>) -> Result<(), Ended> {
-    // A read that fails drops the senders, and each watch asks again.
+    // One read serves all watches, each of which was authorised when it began. A read that fails drops the senders, and each watch asks again.
     let question = Box::new(move |machine: Result<&Machine, Failure>| {
         if let Ok(machine) = machine {
             let revision = machine.revision();
@@ -101,7 +101,7 @@ async fn ask_now(member: &Member, to: Vec<oneshot::Sender<Revision>>) -> Result<
             }
         }
     });
-    let (principal, deadline_us) = (Principal::anyone(), member.deadline_us(WITHIN));
+    let (principal, deadline_us) = (Principal::member(), member.deadline_us(WITHIN));
     tell(member, Event::Read { question, principal, fresh: Fresh::Now, deadline_us }).await
 }
 

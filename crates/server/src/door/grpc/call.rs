@@ -15,6 +15,7 @@ use v1::answer::Result as Wire;
 
 use crate::door::decode;
 use crate::door::encode::{self, Told};
+use crate::door::principal;
 use crate::edge::{Edge, Principal, Turn, WITHIN};
 
 /// Metadata: makes a request safe to repeat.
@@ -31,7 +32,7 @@ pub(super) type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Sen
 /// One call.
 pub(super) struct Call {
     pub(super) edge: Edge,
-    who: Principal,
+    pub(super) who: Principal,
     key: Option<String>,
     deadline: Option<Duration>,
 }
@@ -52,7 +53,7 @@ impl Call {
                 timeout(text).ok_or_else(|| told(decode::invalid(TIMEOUT, "is no duration")))?,
             ),
         };
-        let call = Self { edge: edge.clone(), who: Principal::anyone(), key, deadline };
+        let call = Self { edge: edge.clone(), who: principal(), key, deadline };
         Ok((call, request.into_inner()))
     }
 

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 
 use super::call::{Call, told};
 use crate::door::decode;
-use crate::edge::{Cluster, Edge};
+use crate::edge::{Cluster, Edge, Principal};
 use tenure_node::directory::{Card, Names, Preference};
 
 /// A request that was passed on more often has gone in circles.
@@ -29,7 +29,7 @@ impl Clusters {
 
     /// The members after a change.
     async fn members_now(&self, call: &Call) -> Result<Vec<v1::Member>, Failure> {
-        Ok(members(&self.edge.view_now(call.within()).await?))
+        Ok(members(&self.edge.view_now(&call.who, call.within()).await?))
     }
 }
 
@@ -41,7 +41,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
     ) -> Result<Response<v1::MembersResponse>, Status> {
         let (call, _) = Call::new(&self.edge, request)?;
         let lineage = self.edge.member().lineage();
-        let seen = async { Ok((self.header().await?, members(&self.edge.view().await?))) };
+        let seen = async { Ok((self.header().await?, members(&self.edge.view(&call.who).await?))) };
         let (header, members) = call.own_view(seen).await?;
         Ok(Response::new(v1::MembersResponse {
             header,
@@ -66,7 +66,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         let preference = Preference::default();
         let names = Names { name, members: it.member_address, clients, preference };
         let card = Card { id, names };
-        self.edge.add(&card, call.within()).await?;
+        self.edge.add(&call.who, card, call.within()).await?;
         Ok(Response::new(v1::AddMemberResponse {
             header: self.header().await.map_err(told)?,
             members: self.members_now(&call).await.map_err(told)?,
@@ -78,7 +78,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         request: Request<v1::PromoteMemberRequest>,
     ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        self.edge.promote(member(it.member_id)?, call.within()).await?;
+        self.edge.promote(&call.who, member(it.member_id)?, call.within()).await?;
         Ok(Response::new(v1::PromoteMemberResponse {
             header: self.header().await.map_err(told)?,
             members: self.members_now(&call).await.map_err(told)?,
@@ -91,7 +91,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
     ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
         let before = self.header().await.map_err(told)?;
-        let cluster = self.edge.remove(member(it.member_id)?, call.within()).await?;
+        let cluster = self.edge.remove(&call.who, member(it.member_id)?, call.within()).await?;
         Ok(Response::new(v1::RemoveMemberResponse {
             // One that removed itself has nothing newer to say.
             header: self.header().await.unwrap_or(before),
@@ -105,7 +105,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
     ) -> Result<Response<v1::LeaveClusterResponse>, Status> {
         let (call, _) = Call::new(&self.edge, request)?;
         let header = self.header().await.map_err(told)?;
-        self.edge.remove(self.edge.member().id(), call.within()).await?;
+        self.edge.remove(&call.who, self.edge.member().id(), call.within()).await?;
         Ok(Response::new(v1::LeaveClusterResponse { header }))
     }
 
@@ -115,7 +115,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
     ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
         let to = (it.member_id != 0).then(|| member(it.member_id)).transpose()?;
-        self.edge.transfer(to, call.within()).await?;
+        self.edge.transfer(&call.who, to, call.within()).await?;
         Ok(Response::new(v1::TransferLeadershipResponse {
             header: self.header().await.map_err(told)?,
             leader: Some(self.edge.leader_hint().await),
@@ -127,7 +127,7 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusResponse>, Status> {
         let (call, _) = Call::new(&self.edge, request)?;
-        Ok(Response::new(call.own_view(status(&self.edge)).await?))
+        Ok(Response::new(call.own_view(status(&self.edge, &call.who)).await?))
     }
 }
 
@@ -164,8 +164,11 @@ pub(in crate::door) fn role(cluster: &Cluster, id: MemberId) -> v1::Role {
 }
 
 /// How the cluster is, as far as one member knows: of the others only what it hears from them.
-pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, Failure> {
-    let cluster = edge.view().await?;
+pub(in crate::door) async fn status(
+    edge: &Edge,
+    who: &Principal,
+) -> Result<v1::StatusResponse, Failure> {
+    let cluster = edge.view(who).await?;
     let me = edge.member().id();
     let figures = edge.member().figures();
     let of = |member: v1::Member| {

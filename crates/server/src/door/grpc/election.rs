@@ -16,7 +16,7 @@ use v1::answer::Result as Wire;
 use super::call::{Call, Streamed, told};
 use super::locks;
 use crate::door::{ask, decode, encode};
-use crate::edge::{Edge, Fresh, WITHIN};
+use crate::edge::{Edge, Fresh, Principal, WITHIN};
 use crate::watch::{Options, OwnedFilter, Start, Step, Watch};
 
 pub(super) struct Elections {
@@ -52,7 +52,7 @@ impl v1::election_service_server::ElectionService for Elections {
         let name = ask.lock.clone();
         let fresh = Fresh::AtLeast(outcome.revision);
         let shown = move |machine: &Machine| leadership(machine, &name);
-        let shown = self.edge.read(fresh, call.within(), shown).await;
+        let shown = self.edge.read(&call.who, fresh, call.within(), shown).await;
         let shown = shown.ok().and_then(|(_, leader)| leader).filter(|it| it.token == token);
         let leader = shown.unwrap_or(v1::Leadership {
             name: ask.lock,
@@ -94,7 +94,7 @@ impl v1::election_service_server::ElectionService for Elections {
         let (call, it) = Call::new(&self.edge, request)?;
         let name = ask::name(&it.name, "name").map_err(ask::told)?;
         let shown = move |machine: &Machine| leadership(machine, &name);
-        let read = self.edge.read(ask::fresh(it.stale), call.within(), shown).await;
+        let read = self.edge.read(&call.who, ask::fresh(it.stale), call.within(), shown).await;
         let (revision, leader) = read.map_err(super::call::told)?;
         Ok(Response::new(v1::LeaderResponse { header: Some(self.edge.header(revision)), leader }))
     }
@@ -103,10 +103,11 @@ impl v1::election_service_server::ElectionService for Elections {
         &self,
         request: Request<v1::LeaderRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
-        let (_, it) = Call::new(&self.edge, request)?;
+        let (call, it) = Call::new(&self.edge, request)?;
         let name = ask::name(&it.name, "name").map_err(ask::told)?;
         let fresh = ask::fresh(it.stale);
-        let observer = Observer { edge: self.edge.clone(), name, fresh, at: None, over: false };
+        let observer =
+            Observer { edge: self.edge.clone(), who: call.who, name, fresh, at: None, over: false };
         let seen = stream::unfold(observer, |mut observer| async move {
             let next = observer.next().await?;
             Some((next, observer))
@@ -150,6 +151,7 @@ fn leadership(machine: &Machine, name: &str) -> Option<v1::Leadership> {
 /// Somebody who wants to know who leads.
 struct Observer {
     edge: Edge,
+    who: Principal,
     name: String,
     fresh: Fresh,
     at: Option<At>,
@@ -197,14 +199,14 @@ impl Observer {
     async fn look(&mut self) -> Result<v1::LeaderResponse, Status> {
         let name = self.name.clone();
         let shown = move |machine: &Machine| leadership(machine, &name);
-        let read = self.edge.read(self.fresh, WITHIN, shown).await;
+        let read = self.edge.read(&self.who, self.fresh, WITHIN, shown).await;
         let (revision, leader) = read.map_err(|failure| {
             self.over = true;
             told(failure)
         })?;
         let filter = OwnedFilter::Exact(self.name.clone());
         let start = Start::From(revision.next());
-        let watch = self.edge.hub().watch(filter, start, Options::default());
+        let watch = self.edge.watch(&self.who, filter, start, Options::default()).map_err(told)?;
         self.at = Some(At { leader: leader.clone(), watch });
         Ok(self.told(revision, leader))
     }

@@ -32,7 +32,7 @@ impl v1::key_service_server::KeyService for Keys {
         request: Request<v1::GetKeyRequest>,
     ) -> Result<Response<v1::GetKeyResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        Ok(Response::new(ask::key(&self.edge, &it, call.within()).await?))
+        Ok(Response::new(ask::key(&self.edge, &call.who, &it, call.within()).await?))
     }
 
     async fn delete(
@@ -52,6 +52,6 @@ impl v1::key_service_server::KeyService for Keys {
         request: Request<v1::ListKeysRequest>,
     ) -> Result<Response<v1::ListKeysResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        Ok(Response::new(list::keys(&self.edge, &it, call.within()).await?))
+        Ok(Response::new(list::keys(&self.edge, &call.who, &it, call.within()).await?))
     }
 }

@@ -19,7 +19,7 @@ impl v1::lease_service_server::LeaseService for Leases {
         request: Request<v1::GetLeaseRequest>,
     ) -> Result<Response<v1::GetLeaseResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        Ok(Response::new(ask::lease(&self.edge, &it, call.within()).await?))
+        Ok(Response::new(ask::lease(&self.edge, &call.who, &it, call.within()).await?))
     }
 
     async fn list(
@@ -27,7 +27,7 @@ impl v1::lease_service_server::LeaseService for Leases {
         request: Request<v1::ListLeasesRequest>,
     ) -> Result<Response<v1::ListLeasesResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        Ok(Response::new(list::leases(&self.edge, &it, call.within()).await?))
+        Ok(Response::new(list::leases(&self.edge, &call.who, &it, call.within()).await?))
     }
 
     async fn revoke(

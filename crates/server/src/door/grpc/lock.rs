@@ -95,7 +95,7 @@ impl LockDoor {
     ) -> (u64, Option<v1::Holder>) {
         let lock = lock.to_owned();
         let ask = move |machine: &Machine| machine.lock(&lock);
-        let read = self.edge.read(Fresh::AtLeast(since), call.within(), ask).await;
+        let read = self.edge.read(&call.who, Fresh::AtLeast(since), call.within(), ask).await;
         let Ok((_, Some(view))) = read else { return (0, None) };
         let holder = view.holders.first().map(|holder| {
             let (state, left_ms) = convert::holder_state(holder.state);

@@ -123,7 +123,7 @@ impl v1::lock_admin_service_server::LockAdminService for Locks {
         request: Request<v1::GetLockRequest>,
     ) -> Result<Response<v1::GetLockResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        Ok(Response::new(ask::lock(&self.edge, &it, call.within()).await?))
+        Ok(Response::new(ask::lock(&self.edge, &call.who, &it, call.within()).await?))
     }
 
     async fn list(
@@ -131,7 +131,7 @@ impl v1::lock_admin_service_server::LockAdminService for Locks {
         request: Request<v1::ListLocksRequest>,
     ) -> Result<Response<v1::ListLocksResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        Ok(Response::new(list::locks(&self.edge, &it, call.within()).await?))
+        Ok(Response::new(list::locks(&self.edge, &call.who, &it, call.within()).await?))
     }
 
     async fn queue(
@@ -139,7 +139,7 @@ impl v1::lock_admin_service_server::LockAdminService for Locks {
         request: Request<v1::QueueRequest>,
     ) -> Result<Response<v1::QueueResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        Ok(Response::new(list::queue(&self.edge, &it, call.within()).await?))
+        Ok(Response::new(list::queue(&self.edge, &call.who, &it, call.within()).await?))
     }
 
     async fn explain(
@@ -147,7 +147,7 @@ impl v1::lock_admin_service_server::LockAdminService for Locks {
         request: Request<v1::ExplainRequest>,
     ) -> Result<Response<v1::ExplainResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        Ok(Response::new(ask::explain(&self.edge, &it, call.within()).await?))
+        Ok(Response::new(ask::explain(&self.edge, &call.who, &it, call.within()).await?))
     }
 
     async fn history(
@@ -155,6 +155,8 @@ impl v1::lock_admin_service_server::LockAdminService for Locks {
         request: Request<v1::HistoryRequest>,
     ) -> Result<Response<v1::HistoryResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        Ok(Response::new(list::history(&self.edge, &it, Fresh::Now, call.within()).await?))
+        Ok(Response::new(
+            list::history(&self.edge, &call.who, &it, Fresh::Now, call.within()).await?,
+        ))
     }
 }

@@ -6,8 +6,9 @@ use futures_util::{Stream, StreamExt, stream};
 use tenure_wire::{status, v1};
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::door::principal;
 use crate::door::session::Talk;
-use crate::edge::{Edge, Principal};
+use crate::edge::Edge;
 use crate::meter::Door;
 
 pub(super) struct Sessions {
@@ -22,7 +23,7 @@ impl v1::session_service_server::SessionService for Sessions {
         &self,
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::OpenStream>, Status> {
-        let talk = Talk::new(self.edge.clone(), Principal::anyone(), Door::Session);
+        let talk = Talk::new(self.edge.clone(), principal(), Door::Session);
         let unread = |status| status::error_from(&super::plain(status)).map(Box::new);
         let from = request.into_inner().map(move |it| it.map_err(unread));
         let both = (talk, from);

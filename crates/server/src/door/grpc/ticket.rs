@@ -20,7 +20,7 @@ impl v1::ticket_service_server::TicketService for Tickets {
         let (call, it) = Call::new(&self.edge, request)?;
         let lease = decode::lease_ref(it.lease_slot, it.lease_generation, it.lease);
         let (lease, token) = (lease.map_err(told)?, decode::token(it.token).map_err(told)?);
-        let signed = self.edge.ticket(lease, &it.lock, token, call.within()).await?;
+        let signed = self.edge.ticket(&call.who, lease, &it.lock, token, call.within()).await?;
         Ok(Response::new(v1::SignTicketResponse {
             header: Some(self.edge.header(signed.revision)),
             ticket: signed.ticket,
@@ -33,7 +33,7 @@ impl v1::ticket_service_server::TicketService for Tickets {
         request: Request<v1::TicketKeysRequest>,
     ) -> Result<Response<v1::TicketKeysResponse>, Status> {
         let (call, _) = Call::new(&self.edge, request)?;
-        Ok(Response::new(self.edge.ticket_keys(call.within()).await?))
+        Ok(Response::new(self.edge.ticket_keys(&call.who, call.within()).await?))
     }
 
     async fn rotate_key(
@@ -41,7 +41,7 @@ impl v1::ticket_service_server::TicketService for Tickets {
         request: Request<v1::RotateTicketKeyRequest>,
     ) -> Result<Response<v1::RotateTicketKeyResponse>, Status> {
         let (call, it) = Call::new(&self.edge, request)?;
-        let (revision, key) = self.edge.rotate_key(it.overlap_ms, call.within()).await?;
+        let (revision, key) = self.edge.rotate_key(&call.who, it.overlap_ms, call.within()).await?;
         let header = Some(self.edge.header(revision));
         Ok(Response::new(v1::RotateTicketKeyResponse { header, key }))
     }

@@ -18,8 +18,9 @@ use tokio::task::{AbortHandle, JoinSet};
 use tonic::{Status, Streaming};
 
 use super::call::{Streamed, told};
+use crate::door::principal;
 use crate::door::{ask, decode, encode};
-use crate::edge::Edge;
+use crate::edge::{Edge, Principal};
 use crate::meter::Door;
 use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
 
@@ -37,6 +38,7 @@ pub(super) fn serve(edge: &Edge, from: Streaming<v1::WatchRequest>) -> Streamed<
     let (to, ready) = mpsc::channel(READY_MAX);
     let watching = Watching {
         edge: edge.clone(),
+        who: principal(),
         from,
         asking: true,
         to,
@@ -55,6 +57,7 @@ pub(super) fn serve(edge: &Edge, from: Streaming<v1::WatchRequest>) -> Streamed<
 /// All watches of a stream. Dropping it ends them.
 struct Watching {
     edge: Edge,
+    who: Principal,
     from: Streaming<v1::WatchRequest>,
     /// Whether the client may still ask for something.
     asking: bool,
@@ -157,8 +160,8 @@ impl Watching {
         };
         let options =
             Options { progress: Some(PROGRESS), previous: it.prev_kv, ..Options::default() };
-        let watch = self.edge.hub().watch(filter, start, options);
-        let edge = self.edge.clone();
+        let watch = self.edge.watch(&self.who, filter, start, options)?;
+        let (edge, who) = (self.edge.clone(), self.who.clone());
         self.newest += 1;
         let serial = self.newest;
         let mark = Arc::new(Notify::new());
@@ -169,7 +172,7 @@ impl Watching {
         };
         let marked = mark.clone();
         let task = self.tasks.spawn(async move {
-            match future(&edge, start).await {
+            match future(&edge, &who, start).await {
                 Some(what) => drop(say(what).await),
                 None => run(watch, marked, say).await,
             }
@@ -239,9 +242,9 @@ fn unknown(id: i64) -> Failure {
 }
 
 /// Why a watch cannot start where it shall, if that is known. While nobody can say how far the cluster is, it waits.
-async fn future(edge: &Edge, start: Start) -> Option<What> {
+async fn future(edge: &Edge, who: &Principal, start: Start) -> Option<What> {
     let Start::From(asked) = start else { return None };
-    let newest = ask::beyond(edge, asked).await.ok()??;
+    let newest = ask::beyond(edge, who, asked).await.ok()??;
     Some(What::Future { asked, newest })
 }
 

@@ -24,7 +24,7 @@ const AT: &str = "/v1/cluster/members/";
 )]
 pub(super) async fn status(State(http): State<Http>, call: Call) -> Answered {
     call.query::<Nothing>()?;
-    json(&Status::from(grpc::cluster::status(&http.edge).await?))
+    json(&Status::from(grpc::cluster::status(&http.edge, &http.who()).await?))
 }
 
 /// Lists the members.
@@ -53,7 +53,7 @@ pub(super) async fn add(State(http): State<Http>, call: Call) -> Answered {
         clients: body.client_address,
         preference: Preference::default(),
     };
-    http.edge.add(&Card { id, names }, within).await?;
+    http.edge.add(&http.who(), Card { id, names }, within).await?;
     listed(&http).await
 }
 
@@ -67,8 +67,8 @@ pub(super) async fn change(State(http): State<Http>, call: Call) -> Answered {
     let within = within(call.query::<Timeout>()?.timeout)?;
     let id = http.member(call.name(AT)?).await?;
     match call.json::<ChangeMember>().await?.action {
-        MemberAction::Promote => http.edge.promote(id, within).await?,
-        MemberAction::Lead => drop(http.edge.transfer(Some(id), within).await?),
+        MemberAction::Promote => http.edge.promote(&http.who(), id, within).await?,
+        MemberAction::Lead => drop(http.edge.transfer(&http.who(), Some(id), within).await?),
     }
     listed(&http).await
 }
@@ -85,13 +85,13 @@ pub(super) async fn remove(State(http): State<Http>, call: Call) -> Answered {
     call.nothing().await?;
     let revision = async || http.edge.look(|replica| replica.machine().revision()).await;
     let before = revision().await?;
-    let cluster = http.edge.remove(id, within).await?;
+    let cluster = http.edge.remove(&http.who(), id, within).await?;
     // One that removed itself has nothing newer to say.
     shown(&http, &cluster, revision().await.unwrap_or(before))
 }
 
 async fn listed(http: &Http) -> Answered {
-    let cluster = http.edge.view().await?;
+    let cluster = http.edge.view(&http.who()).await?;
     let revision = http.edge.look(|replica| replica.machine().revision()).await?;
     shown(http, &cluster, revision)
 }
@@ -104,7 +104,7 @@ fn shown(http: &Http, cluster: &Cluster, revision: Revision) -> Answered {
 impl Http {
     /// The member of this name or, where no member has it, of this decimal id.
     async fn member(&self, member: String) -> Result<MemberId, Refused> {
-        let cluster = self.edge.view().await?;
+        let cluster = self.edge.view(&self.who()).await?;
         let mut all = cluster.members.all().into_iter();
         let by_name = |id: &MemberId| cluster.book.get(id).is_some_and(|it| it.name == member);
         let by_id = || member.parse().ok().and_then(MemberId::new);

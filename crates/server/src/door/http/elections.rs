@@ -122,7 +122,7 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
 async fn observe(http: Http, name: String) -> Answered {
     let filter = OwnedFilter::Exact(name.clone());
     let options = Options { progress: Some(super::watch::PROGRESS), ..Options::default() };
-    let mut watch = http.edge.hub().watch(filter, Start::Now, options);
+    let mut watch = http.edge.watch(&http.who(), filter, Start::Now, options)?;
     let started = super::watch::started(&http.edge, &mut watch).await?;
     let at = Fresh::AtLeast(Revision(started.0.saturating_sub(1)));
     let of = name.clone();

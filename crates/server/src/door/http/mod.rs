@@ -39,6 +39,7 @@ use tenure_wire::Failure;
 use tenure_wire::json::Header;
 
 use crate::door::grpc;
+use crate::door::principal;
 use crate::edge::{Edge, Fresh, Principal};
 use crate::meter::Door;
 
@@ -176,7 +177,7 @@ pub(crate) fn read_queries(uri: http::Uri) {
 impl Http {
     /// Who asks.
     fn who(&self) -> Principal {
-        Principal::anyone()
+        principal()
     }
 
     /// Who answers, and when.
@@ -204,7 +205,7 @@ impl Http {
         within: Duration,
         ask: impl Fn(&tenure_core::Machine) -> T + Send + Sync + 'static,
     ) -> Result<(Header, T), Refused> {
-        let read = self.edge.read(fresh, within, ask).await;
+        let read = self.edge.read(&self.who(), fresh, within, ask).await;
         let (revision, found) = read.map_err(answer::Refused::from)?;
         Ok((self.header(revision), found))
     }

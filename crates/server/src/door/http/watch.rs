@@ -66,7 +66,8 @@ pub(super) async fn start(State(http): State<Http>, call: Call) -> Answered {
     }
     let previous = query.previous.unwrap_or(false);
     let options = Options { progress: Some(PROGRESS), previous, ..Options::default() };
-    let mut watch = http.edge.hub().watch(filter, from.map_or(Start::Now, Start::From), options);
+    let mut watch =
+        http.edge.watch(&http.who(), filter, from.map_or(Start::Now, Start::From), options)?;
     let started = started(&http.edge, &mut watch).await?;
     let first = progress(Revision(started.0.saturating_sub(1)));
     let lines = futures_util::stream::unfold(Some(watch), |watch| async {
@@ -135,7 +136,7 @@ async fn reachable(http: &Http, from: Revision) -> Result<(), Refused> {
     if from < floor {
         return Err(Failure::Compacted { floor }.into());
     }
-    let beyond = ask::beyond(&http.edge, from).await;
+    let beyond = ask::beyond(&http.edge, &http.who(), from).await;
     match beyond.map_err(answer::Refused::from)? {
         Some(newest) => Err((&Refusal::FutureRevision { asked: from, newest }).into()),
         None => Ok(()),

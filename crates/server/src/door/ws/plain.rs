@@ -22,6 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Heard;
 use crate::door::Seat;
+use crate::door::principal;
 use crate::edge::{Edge, Fresh, Mail, Principal, Turn, WITHIN};
 use crate::meter::{Class, Door};
 
@@ -90,7 +91,7 @@ async fn take(
     if line.command() == Some(PlainCommand::Release) {
         let command = Command::Revoke { lease: LeaseRef::Id(lease_id(&line)), by: Revoker::Holder };
         // A release has no answer. If it fails, the ttl ends the hold.
-        let _ = edge.call(&Principal::anyone(), RequestId::None, command, WITHIN).await;
+        let _ = edge.call(&principal(), RequestId::None, command, WITHIN).await;
         served(edge, Class::Release);
         return None;
     }
@@ -113,7 +114,7 @@ async fn take(
 
 /// Waits for the lock for as long as the client does.
 async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Error> {
-    let (who, lease) = (Principal::anyone(), lease_id(line));
+    let (who, lease) = (principal(), lease_id(line));
     loop {
         let outcome = match attempt(edge, &who, line, lease).await {
             Ok(outcome) => outcome,
@@ -160,7 +161,8 @@ async fn attempt(
     let granted = edge.call(who, RequestId::None, Command::GrantLease(new), WITHIN).await?;
     match &granted.result {
         // It came back with another ttl: what it has, it has.
-        Err(Refusal::LeaseExists { .. }) if is_theirs(edge, lease, &line.client_id).await? => {}
+        Err(Refusal::LeaseExists { .. })
+            if is_theirs(edge, who, lease, &line.client_id).await? => {}
         Err(_) => return Ok(granted),
         Ok(_) => {}
     }
@@ -192,13 +194,18 @@ async fn attempt(
     }
 }
 
-async fn is_theirs(edge: &Edge, lease: LeaseId, client: &str) -> Result<bool, Failure> {
+async fn is_theirs(
+    edge: &Edge,
+    who: &Principal,
+    lease: LeaseId,
+    client: &str,
+) -> Result<bool, Failure> {
     let client = client.to_owned();
     let ask = move |machine: &Machine| {
         let view = machine.lease(LeaseRef::Id(lease));
         view.is_some_and(|view| view.client.as_str() == client)
     };
-    edge.read(Fresh::Now, WITHIN, ask).await.map(|(_, theirs)| theirs)
+    edge.read(who, Fresh::Now, WITHIN, ask).await.map(|(_, theirs)| theirs)
 }
 
 /// The number of the lease of this client and key: the same on every member.

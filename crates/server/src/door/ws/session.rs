@@ -18,8 +18,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Heard;
+use crate::door::principal;
 use crate::door::session::{Names, Talk, Unread};
-use crate::edge::{Edge, Principal};
+use crate::edge::Edge;
 use crate::meter::Door;
 
 /// Messages that nobody can read, one behind the other, after which a client is not listened to any more.
@@ -33,7 +34,7 @@ type AskedFor = BTreeMap<u64, Asked>;
 /// Speaks with one client until it goes away.
 pub(super) async fn serve(mut socket: Heard, edge: Edge) {
     let counted = edge.asked().clone();
-    let mut talk = Talk::new(edge, Principal::anyone(), Door::Ws);
+    let mut talk = Talk::new(edge, principal(), Door::Ws);
     talk.remember_names();
     let (to, from) = channel::<v1::SessionRequest>(READ_AHEAD);
     let asked = Arc::new(Mutex::new(AskedFor::new()));

@@ -1,0 +1,315 @@
+//! Decides what becomes of one acquire whose caller has no session: when it is answered, and when it is taken back.
+//!
+//! A caller without a session sends one ask and waits for one reply. If it goes away, or its time is over, before it
+//! was told of a grant or a place, the ask is taken back ([`Command::Abandon`]). The log decides what that means: the
+//! caller may have repeated its ask, and another member may have told it of the same grant.
+//!
+//! A driver submits the ask as a batch of a session of its own, then feeds a [`PendingAcquire`]:
+//!
+//! ```text
+//! submit the ask; deadline: `deadline_us`
+//! until `is_over()`:
+//!     wait for an input, or until `wake_us()`
+//!     output = handle(now_us, input), or turn(now_us)
+//!     Reply:   pass it to the caller, then handle Told or NotTold
+//!     Abandon: submit it in the same session; its answer comes as Abandoned
+//! ```
+
+use bytes::Bytes;
+use tenure_core::codec::encode_request;
+use tenure_core::outcome::{Acquired, Answer, Notice, Outcome, Queued};
+use tenure_core::request::{Abandon, AskId, Command, LeaseRef, Request, RequestId};
+use tenure_types::{Handle, PlaceNumber, Refusal, Revision};
+
+use crate::failure::Failure;
+use crate::forward::LAST_WORD_US;
+use crate::principal::Principal;
+
+/// Added to a deadline, so that the node's own answer at that deadline arrives before the outcome counts as unknown.
+const ANSWER_US: u64 = LAST_WORD_US + 50_000;
+/// How long the cluster may take to decide that an ask is taken back.
+const ABANDON_US: u64 = 10_000_000;
+
+/// How long an acquire may take, and what becomes of its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AcquireTerms {
+    /// When the ask itself is given up, by the member's clock: the deadline of its batch.
+    pub deadline_us: u64,
+    /// How long the caller waits for its turn once it has a place.
+    pub wait_us: u64,
+    /// What becomes of the place when that time is over or the caller is gone.
+    pub place: PlaceFate,
+}
+
+/// What becomes of a place that its caller does not wait for any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlaceFate {
+    /// It stays in the queue, and so does a grant that follows from it.
+    Kept,
+    /// It is given up.
+    GivenUp,
+}
+
+/// Something that happened to an acquire.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AcquireInput {
+    /// The ask has its answer.
+    Answered(Result<Outcome, Failure>),
+    /// The session got a notice of a lease.
+    Notice(Notice),
+    /// The session was closed: notices may have been lost, and no answer follows.
+    Closed,
+    /// The caller does not wait for the reply any more.
+    CallerGone,
+    /// The caller has the reply.
+    Told,
+    /// The caller was gone before it took the reply.
+    NotTold,
+    /// The command that takes the ask back has its answer.
+    Abandoned(Result<Outcome, Failure>),
+}
+
+/// Something that has to happen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AcquireOutput {
+    /// Give the caller this reply, the only one. Report with [`AcquireInput::Told`] or [`AcquireInput::NotTold`].
+    Reply(Result<Outcome, Failure>),
+    /// Submit this command. Report with [`AcquireInput::Abandoned`], unless the acquire is over.
+    Abandon {
+        /// The command, in the form of the log.
+        request: Bytes,
+        /// When it is given up, by the member's clock.
+        deadline_us: u64,
+    },
+}
+
+/// One acquire on its way.
+#[derive(Debug)]
+pub struct PendingAcquire {
+    principal: Principal,
+    /// The idempotency key that the ask has.
+    key: Option<String>,
+    terms: AcquireTerms,
+    caller: Caller,
+    at: At,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Caller {
+    Waits,
+    Gone,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum At {
+    /// The ask was submitted.
+    Asked { until_us: u64 },
+    /// The ask has a place, at this revision.
+    Queued { queued: Queued, revision: Revision, until_us: u64 },
+    /// The reply is on its way to the caller. It tells of this grant, if of any.
+    Replied { grant: Option<(Handle, PlaceNumber)> },
+    /// The command that takes the ask back was submitted, and the caller waits for what it means.
+    Abandoning { until_us: u64 },
+    /// Nothing is due any more.
+    Over,
+}
+
+impl PendingAcquire {
+    /// An acquire that this principal has just submitted under this id.
+    pub fn new(principal: Principal, id: RequestId<'_>, terms: AcquireTerms) -> Self {
+        let key = match id {
+            RequestId::Key(key) => Some(key.to_owned()),
+            RequestId::None | RequestId::Seq { .. } => None,
+        };
+        let at = At::Asked { until_us: terms.deadline_us.saturating_add(ANSWER_US) };
+        Self { principal, key, terms, caller: Caller::Waits, at }
+    }
+
+    /// Whether nothing is due any more: no reply, and nothing to take back.
+    pub fn is_over(&self) -> bool {
+        self.at == At::Over
+    }
+
+    /// When the next [`PendingAcquire::turn`] is due if no input comes first.
+    pub fn wake_us(&self) -> u64 {
+        match self.at {
+            At::Asked { until_us } | At::Queued { until_us, .. } | At::Abandoning { until_us } => {
+                until_us
+            }
+            At::Replied { .. } | At::Over => u64::MAX,
+        }
+    }
+
+    /// Takes an input. An input that the present state does not wait for changes nothing.
+    pub fn handle(&mut self, now_us: u64, input: AcquireInput) -> Option<AcquireOutput> {
+        match input {
+            AcquireInput::Answered(answer) => self.answered(now_us, answer),
+            // A session hears of a lease only after the answer that names it, so no notice comes before the answer.
+            AcquireInput::Notice(notice) => self.notice(notice),
+            AcquireInput::Closed => match self.at {
+                At::Asked { .. } | At::Queued { .. } | At::Abandoning { .. } => {
+                    self.reply(Err(Failure::Unknown))
+                }
+                At::Replied { .. } | At::Over => None,
+            },
+            AcquireInput::CallerGone => self.caller_gone(now_us),
+            AcquireInput::Told => {
+                if matches!(self.at, At::Replied { .. }) {
+                    self.at = At::Over;
+                }
+                None
+            }
+            AcquireInput::NotTold => {
+                let At::Replied { grant } = self.at else { return None };
+                self.caller = Caller::Gone;
+                self.give_up(now_us, grant)
+            }
+            AcquireInput::Abandoned(answer) => {
+                let At::Abandoning { .. } = self.at else { return None };
+                self.reply(answer.map(|outcome| {
+                    let refusal = match outcome.result {
+                        Err(Refusal::LeaseNotFound) => Refusal::LeaseNotFound,
+                        _ => Refusal::WaitTimeout,
+                    };
+                    Outcome { revision: outcome.revision, result: Err(refusal) }
+                }))
+            }
+        }
+    }
+
+    /// Lets time pass.
+    pub fn turn(&mut self, now_us: u64) -> Option<AcquireOutput> {
+        if now_us < self.wake_us() {
+            return None;
+        }
+        match &self.at {
+            At::Asked { .. } | At::Abandoning { .. } => self.reply(Err(Failure::Unknown)),
+            At::Queued { .. } => self.waited(now_us),
+            At::Replied { .. } | At::Over => None,
+        }
+    }
+
+    fn answered(&mut self, now_us: u64, answer: Result<Outcome, Failure>) -> Option<AcquireOutput> {
+        let At::Asked { .. } = self.at else { return None };
+        let Ok(Outcome { result: Ok(Answer::Queued(queued)), revision }) = answer else {
+            if self.caller == Caller::Gone {
+                return self.give_up(now_us, grant_of(&answer));
+            }
+            return self.reply(answer);
+        };
+        let until_us = now_us.saturating_add(self.terms.wait_us);
+        self.at = At::Queued { queued, revision, until_us };
+        match self.caller {
+            Caller::Waits => self.turn(now_us),
+            Caller::Gone => self.waited(now_us),
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) -> Option<AcquireOutput> {
+        let At::Queued { queued, .. } = &self.at else { return None };
+        let (revision, result) = concerns(notice, queued)?;
+        self.reply(Ok(Outcome { revision, result }))
+    }
+
+    fn caller_gone(&mut self, now_us: u64) -> Option<AcquireOutput> {
+        match self.at {
+            // Whether there is something to take back is known when the answer is.
+            At::Asked { .. } => {
+                self.caller = Caller::Gone;
+                None
+            }
+            At::Queued { .. } => {
+                self.caller = Caller::Gone;
+                self.waited(now_us)
+            }
+            At::Abandoning { .. } => {
+                self.at = At::Over;
+                None
+            }
+            // The driver tells whether the reply came before.
+            At::Replied { .. } | At::Over => None,
+        }
+    }
+
+    /// The caller does not wait for its turn any more.
+    fn waited(&mut self, now_us: u64) -> Option<AcquireOutput> {
+        let At::Queued { queued, revision, .. } = &self.at else { return None };
+        match self.terms.place {
+            PlaceFate::Kept => {
+                let result = Ok(Answer::Queued(queued.clone()));
+                self.reply(Ok(Outcome { revision: *revision, result }))
+            }
+            PlaceFate::GivenUp => self.abandon(now_us, queued.lease.handle, queued.place),
+        }
+    }
+
+    fn reply(&mut self, reply: Result<Outcome, Failure>) -> Option<AcquireOutput> {
+        if self.caller == Caller::Gone {
+            self.at = At::Over;
+            return None;
+        }
+        self.at = At::Replied { grant: grant_of(&reply) };
+        Some(AcquireOutput::Reply(reply))
+    }
+
+    /// Takes back a grant that no caller was told of.
+    fn give_up(
+        &mut self,
+        now_us: u64,
+        grant: Option<(Handle, PlaceNumber)>,
+    ) -> Option<AcquireOutput> {
+        match (grant, self.terms.place) {
+            (Some((lease, place)), PlaceFate::GivenUp) => self.abandon(now_us, lease, place),
+            _ => {
+                self.at = At::Over;
+                None
+            }
+        }
+    }
+
+    /// Takes the ask back, once.
+    fn abandon(&mut self, now_us: u64, lease: Handle, place: PlaceNumber) -> Option<AcquireOutput> {
+        let deadline_us = now_us.saturating_add(ABANDON_US);
+        self.at = match self.caller {
+            Caller::Waits => At::Abandoning { until_us: deadline_us.saturating_add(ANSWER_US) },
+            // No caller waits for the result. If the command has no effect, the end of the lease gives the lock back.
+            Caller::Gone => At::Over,
+        };
+        let ask = self.key.as_deref().map_or(AskId::None, AskId::Key);
+        let command = Command::Abandon(Abandon { ask, lease: LeaseRef::Handle(lease), place });
+        let request = Request { principal: self.principal.name(), id: RequestId::None, command };
+        let mut bytes = Vec::new();
+        encode_request(&request, &mut bytes);
+        Some(AcquireOutput::Abandon { request: bytes.into(), deadline_us })
+    }
+}
+
+/// The grant that a reply tells of.
+fn grant_of(reply: &Result<Outcome, Failure>) -> Option<(Handle, PlaceNumber)> {
+    match reply {
+        Ok(Outcome { result: Ok(Answer::Acquired(acquired)), .. }) => {
+            Some((acquired.lease.handle, acquired.place))
+        }
+        _ => None,
+    }
+}
+
+/// What a notice means for this place; nothing if it is about another one.
+fn concerns(notice: Notice, queued: &Queued) -> Option<(Revision, Result<Answer, Refusal>)> {
+    match notice {
+        Notice::Granted { place, revision, grants, .. } if place == queued.place => {
+            let acquired = Acquired { lease: queued.lease, place, grants };
+            Some((revision, Ok(Answer::Acquired(acquired))))
+        }
+        Notice::WaitEnded { place, revision, .. } if place == queued.place => {
+            Some((revision, Err(Refusal::WaitTimeout)))
+        }
+        Notice::LeaseEnded { lease, revision, .. } if lease == queued.lease.handle => {
+            Some((revision, Err(Refusal::LeaseNotFound)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

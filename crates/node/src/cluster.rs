@@ -1,0 +1,34 @@
+//! Shows the cluster as one member sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tenure_raft::{MemberId, Membership, Status};
+
+use crate::directory::{self, Names};
+use crate::node::Node;
+
+/// The cluster as one member sees it.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// The voters, learners and retired ids.
+    pub members: Membership,
+    /// The state of the replicated log.
+    pub status: Status,
+    /// The names and addresses of members.
+    pub book: BTreeMap<MemberId, Names>,
+    /// The members to which this one has a connection, itself among them.
+    pub linked: BTreeSet<MemberId>,
+}
+
+impl Cluster {
+    /// The cluster as a node sees it.
+    pub fn of(node: &Node) -> Self {
+        let replica = node.replica();
+        Self {
+            members: replica.members().clone(),
+            status: replica.status(),
+            book: directory::read(replica.machine()),
+            linked: node.linked().chain([replica.id()]).collect(),
+        }
+    }
+}

@@ -1,0 +1,479 @@
+//! Decides the steps by which a member adds, promotes and removes members and transfers leadership for an operator.
+//!
+//! Every change goes to the leader, from here or over a link. Before one, this member makes sure that it knows
+//! everything that was agreed on, so that what is refused is refused for a reason of now; the leader has the last word.
+//!
+//! ```text
+//! add       view now ─► write the card ─► add the learner
+//! promote   view now ─► promote
+//! remove    view now ─► hand over, if the member leads ─► remove ─► delete the card ─► view now
+//! transfer  view now ─► transfer ─► wait for the new leader, at most 2 s ─► view now …
+//! ```
+//!
+//! A driver starts a [`Reconfigure`] with [`Reconfigure::begin`] and does what each output says. One output is under
+//! way at a time, and its result is the next input. Without an output, the driver waits for another leader
+//! ([`ReconfigureInput::Led`]) or until [`Reconfigure::wake_us`].
+
+use bytes::Bytes;
+use tenure_core::outcome::Outcome;
+use tenure_core::request::{Command, Expect};
+use tenure_raft::{Change, MemberId, Why};
+use tenure_types::Refusal;
+
+use crate::cluster::Cluster;
+use crate::directory::{self, Card};
+use crate::failure::Failure;
+use crate::io::{AdminRequest, Fresh};
+
+/// Between two attempts while another change of members is under way.
+const PAUSE_US: u64 = 20_000;
+/// How long the leader has to answer a change, at least.
+const ANSWERED_US: u64 = 150_000;
+/// How long a transfer may take before another is tried: longer than an election.
+const HANDED_OVER_US: u64 = 2_000_000;
+
+/// What an operator wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reconfiguration {
+    /// Add a member that learns.
+    Add(Card),
+    /// Give a member that has caught up a vote. One that has a vote keeps it.
+    Promote(MemberId),
+    /// Remove a member for ever. One that leads hands over first.
+    Remove(MemberId),
+    /// Let this member lead, or any other than the leader.
+    Transfer(Option<MemberId>),
+}
+
+/// What was reached.
+#[derive(Clone, Debug)]
+pub enum Reconfigured {
+    /// The member was added or has a vote.
+    Changed,
+    /// The member was removed, and this is the cluster then.
+    Removed(Box<Cluster>),
+    /// This member leads.
+    Leads(MemberId),
+}
+
+/// Why it was not reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotReconfigured {
+    /// A word of the card cannot stand in the directory.
+    Word {
+        /// The field of the request.
+        field: &'static str,
+    },
+    /// A member has this id or name already.
+    Exists {
+        /// The id or the name.
+        member: String,
+    },
+    /// No member, or no voter, has this id.
+    NotFound {
+        /// The id.
+        member: MemberId,
+    },
+    /// There is no other voter.
+    LastVoter,
+    /// The machine refused the card.
+    Refused(Refusal),
+    /// Something failed. Whether it had an effect is said there.
+    Failed(Failure),
+}
+
+/// The moment of an input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moment {
+    /// The member's clock.
+    pub now_us: u64,
+    /// The leader, as this member knows it.
+    pub lead: Option<MemberId>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum ReconfigureInput {
+    /// The result of [`ReconfigureOutput::View`].
+    Viewed(Result<Box<Cluster>, Failure>),
+    /// The result of [`ReconfigureOutput::Write`].
+    Written(Result<Outcome, Failure>),
+    /// The result of [`ReconfigureOutput::Admin`].
+    Changed(Result<(), Failure>),
+    /// Another member leads, or none.
+    Led,
+    /// This member has ended because it was removed. Takes the place of any other input.
+    Removed,
+}
+
+/// Something that has to happen.
+#[derive(Clone, Debug)]
+pub enum ReconfigureOutput {
+    /// Look at the cluster in a state that is so fresh.
+    View(Fresh),
+    /// Have this command of the member itself applied.
+    Write(Bytes),
+    /// Make this request of the leader.
+    Admin(AdminRequest),
+    /// It is over.
+    Done(Result<Reconfigured, NotReconfigured>),
+}
+
+/// One wish of an operator on its way.
+#[derive(Debug)]
+pub struct Reconfigure {
+    wish: Reconfiguration,
+    me: MemberId,
+    deadline_us: u64,
+    /// The cluster before a removal.
+    before: Option<Box<Cluster>>,
+    at: At,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum At {
+    Viewing,
+    WritingCard,
+    HandingOver(HandOver, Stage),
+    Changing(Change),
+    Paused {
+        change: Change,
+        until_us: u64,
+    },
+    /// The removal failed so. Is the member removed nevertheless?
+    Checking(Failure),
+    DeletingCard,
+    Confirming,
+    Over,
+}
+
+/// What makes a transfer of leadership done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct HandOver {
+    to: Option<MemberId>,
+    /// Who led at its begin.
+    before: Option<MemberId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Viewing,
+    Asked,
+    Awaiting { until_us: u64 },
+}
+
+impl HandOver {
+    /// The new leader, if the transfer is done.
+    fn done(self, lead: Option<MemberId>) -> Option<MemberId> {
+        lead.filter(|by| match self.to {
+            Some(to) => *by == to,
+            None => Some(*by) != self.before,
+        })
+    }
+}
+
+type Output = Option<ReconfigureOutput>;
+
+impl Reconfigure {
+    /// A wish that the member `me` was asked for.
+    pub fn new(wish: Reconfiguration, me: MemberId, deadline_us: u64) -> Self {
+        Self { wish, me, deadline_us, before: None, at: At::Over }
+    }
+
+    /// Makes the first step.
+    pub fn begin(&mut self, moment: Moment) -> Output {
+        match &self.wish {
+            Reconfiguration::Add(card) => {
+                if let Some(field) = not_a_word(card) {
+                    return self.fail(NotReconfigured::Word { field });
+                }
+            }
+            Reconfiguration::Promote(_) | Reconfiguration::Remove(_) => {}
+            Reconfiguration::Transfer(to) => return self.hand_over(*to, moment),
+        }
+        self.at = At::Viewing;
+        Some(ReconfigureOutput::View(Fresh::Now))
+    }
+
+    /// When the next [`Reconfigure::turn`] is due, if no output is under way and no input comes first.
+    pub fn wake_us(&self) -> u64 {
+        match self.at {
+            At::Paused { until_us, .. } | At::HandingOver(_, Stage::Awaiting { until_us }) => {
+                until_us
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// Lets time pass.
+    pub fn turn(&mut self, moment: Moment) -> Output {
+        if moment.now_us < self.wake_us() {
+            return None;
+        }
+        match self.at {
+            At::Paused { change, .. } => self.change(change),
+            At::HandingOver(..) if moment.now_us >= self.deadline_us => {
+                self.fail(NotReconfigured::Failed(Failure::Unknown))
+            }
+            // The request may have been lost on its way.
+            At::HandingOver(hand_over, _) => {
+                self.at = At::HandingOver(hand_over, Stage::Viewing);
+                Some(ReconfigureOutput::View(Fresh::Now))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes an input. One that the present state does not wait for changes nothing.
+    pub fn handle(&mut self, moment: Moment, input: ReconfigureInput) -> Output {
+        match input {
+            ReconfigureInput::Viewed(cluster) => self.viewed(moment, cluster),
+            ReconfigureInput::Written(outcome) => self.written(outcome),
+            ReconfigureInput::Changed(result) => self.changed(moment, result),
+            ReconfigureInput::Led => match self.at {
+                At::HandingOver(hand_over, Stage::Awaiting { .. }) => {
+                    hand_over.done(moment.lead).and_then(|by| self.handed_over(by))
+                }
+                _ => None,
+            },
+            ReconfigureInput::Removed => match self.at {
+                At::Over => None,
+                // A member that removes itself may end before it hears that it is done.
+                At::Changing(Change::Remove(_)) | At::Checking(_) => self.removed(),
+                _ => self.fail(NotReconfigured::Failed(Failure::Stopping)),
+            },
+        }
+    }
+
+    fn viewed(&mut self, moment: Moment, cluster: Result<Box<Cluster>, Failure>) -> Output {
+        match (self.at.clone(), cluster) {
+            (At::Viewing, Ok(cluster)) => self.decide(moment, cluster),
+            (At::HandingOver(hand_over, Stage::Viewing), Ok(cluster)) => {
+                self.transfer(moment, hand_over, &cluster)
+            }
+            (At::Viewing | At::HandingOver(_, Stage::Viewing), Err(failure)) => {
+                self.fail(NotReconfigured::Failed(failure))
+            }
+            (At::Checking(failure), cluster) => {
+                let Reconfiguration::Remove(id) = self.wish else { return None };
+                if cluster.is_ok_and(|cluster| !cluster.members.contains(id)) {
+                    return self.removed();
+                }
+                // It may have been elected again meanwhile.
+                if moment.lead != Some(id) || self.left_us(moment) < ANSWERED_US {
+                    return self.fail(NotReconfigured::Failed(failure));
+                }
+                self.remove(moment, id)
+            }
+            (At::Confirming, Ok(cluster)) => self.done(Reconfigured::Removed(cluster)),
+            (At::Confirming, Err(_)) => self.done_removing(),
+            _ => None,
+        }
+    }
+
+    /// Judges a wish by the cluster as it is now, and makes the next step.
+    fn decide(&mut self, moment: Moment, cluster: Box<Cluster>) -> Output {
+        let members = &cluster.members;
+        match &self.wish {
+            Reconfiguration::Add(card) => match check_new(card, &cluster) {
+                Err(why) => self.fail(why),
+                Ok(()) => {
+                    let put = directory::put(&directory::key(card.id), &card.names.to_string());
+                    self.at = At::WritingCard;
+                    Some(ReconfigureOutput::Write(put.into()))
+                }
+            },
+            Reconfiguration::Promote(id) if members.voters.contains(id) => {
+                self.done(Reconfigured::Changed)
+            }
+            Reconfiguration::Promote(member) | Reconfiguration::Remove(member)
+                if !members.contains(*member) =>
+            {
+                self.fail(NotReconfigured::NotFound { member: *member })
+            }
+            Reconfiguration::Promote(id) => self.change(Change::Promote(*id)),
+            Reconfiguration::Remove(id) => {
+                let id = *id;
+                if members.voters.len() == 1 && members.voters.contains(&id) {
+                    return self.fail(NotReconfigured::LastVoter);
+                }
+                self.before = Some(cluster);
+                self.remove(moment, id)
+            }
+            Reconfiguration::Transfer(_) => None,
+        }
+    }
+
+    fn written(&mut self, outcome: Result<Outcome, Failure>) -> Output {
+        match (&self.at, &self.wish) {
+            (At::WritingCard, Reconfiguration::Add(card)) => match outcome.map(|it| it.result) {
+                Ok(Ok(_)) => self.change(Change::AddLearner(card.id)),
+                Ok(Err(refusal)) => self.fail(NotReconfigured::Refused(refusal)),
+                Err(failure) => self.fail(NotReconfigured::Failed(failure)),
+            },
+            // An address that stays in the directory does no harm: no member dials an id that is no member.
+            (At::DeletingCard, _) => {
+                self.at = At::Confirming;
+                Some(ReconfigureOutput::View(Fresh::Now))
+            }
+            _ => None,
+        }
+    }
+
+    fn change(&mut self, change: Change) -> Output {
+        self.at = At::Changing(change);
+        Some(ReconfigureOutput::Admin(AdminRequest::Change(vec![change])))
+    }
+
+    fn changed(&mut self, moment: Moment, result: Result<(), Failure>) -> Output {
+        let change = match self.at {
+            At::Changing(change) => change,
+            At::HandingOver(hand_over, Stage::Asked) => {
+                return self.asked(moment, hand_over, result);
+            }
+            _ => return None,
+        };
+        match (result, &self.wish) {
+            // A leader that has just begun says so too. Asked once more without time for the answer, the leader could
+            // not tell that nothing was done.
+            (Err(Failure::Rejected(Why::ChangeUnderWay)), _)
+                if self.left_us(moment) > ANSWERED_US =>
+            {
+                let until_us = moment.now_us.saturating_add(PAUSE_US);
+                self.at = At::Paused { change, until_us };
+                None
+            }
+            (Ok(()), Reconfiguration::Remove(_)) => self.removed(),
+            (Ok(()), _) => self.done(Reconfigured::Changed),
+            (Err(failure), Reconfiguration::Remove(_)) => {
+                self.at = At::Checking(failure);
+                Some(ReconfigureOutput::View(Fresh::Stale))
+            }
+            (Err(failure), _) => self.fail(NotReconfigured::Failed(failure)),
+        }
+    }
+
+    fn remove(&mut self, moment: Moment, id: MemberId) -> Output {
+        if moment.lead == Some(id) {
+            return self.hand_over(None, moment);
+        }
+        self.change(Change::Remove(id))
+    }
+
+    fn removed(&mut self) -> Output {
+        let Reconfiguration::Remove(id) = self.wish else { return None };
+        if id == self.me {
+            return self.done_removing();
+        }
+        let key = directory::key(id);
+        let delete = Command::Delete { key: &key, expect: Expect::Any, guard: None };
+        self.at = At::DeletingCard;
+        Some(ReconfigureOutput::Write(directory::encode(delete).into()))
+    }
+
+    /// Tells of the cluster without the removed member, as far as it is known.
+    fn done_removing(&mut self) -> Output {
+        let Reconfiguration::Remove(id) = self.wish else { return None };
+        let mut cluster = self.before.take()?;
+        let members = &mut cluster.members;
+        members.voters.remove(&id);
+        members.learners.remove(&id);
+        members.retired.insert(id);
+        self.done(Reconfigured::Removed(cluster))
+    }
+
+    fn hand_over(&mut self, to: Option<MemberId>, moment: Moment) -> Output {
+        let hand_over = HandOver { to, before: moment.lead };
+        self.at = At::HandingOver(hand_over, Stage::Viewing);
+        Some(ReconfigureOutput::View(Fresh::Now))
+    }
+
+    fn transfer(&mut self, moment: Moment, hand_over: HandOver, cluster: &Cluster) -> Output {
+        let heir = match hand_over.to {
+            None => heir(cluster, moment.lead),
+            Some(id) if cluster.members.voters.contains(&id) => Some(id),
+            Some(member) => return self.fail(NotReconfigured::NotFound { member }),
+        };
+        let Some(heir) = heir else { return self.fail(NotReconfigured::LastVoter) };
+        if let Some(by) = hand_over.done(moment.lead) {
+            return self.handed_over(by);
+        }
+        self.at = At::HandingOver(hand_over, Stage::Asked);
+        Some(ReconfigureOutput::Admin(AdminRequest::Transfer(heir)))
+    }
+
+    /// The leader has answered a request to hand over.
+    fn asked(
+        &mut self,
+        moment: Moment,
+        hand_over: HandOver,
+        result: Result<(), Failure>,
+    ) -> Output {
+        if let Some(by) = hand_over.done(moment.lead) {
+            return self.handed_over(by);
+        }
+        if let Err(failure) = result {
+            return self.fail(NotReconfigured::Failed(failure));
+        }
+        let until_us = moment.now_us.saturating_add(HANDED_OVER_US).min(self.deadline_us);
+        self.at = At::HandingOver(hand_over, Stage::Awaiting { until_us });
+        self.turn(moment)
+    }
+
+    fn handed_over(&mut self, by: MemberId) -> Output {
+        match self.wish {
+            Reconfiguration::Remove(id) => self.change(Change::Remove(id)),
+            _ => self.done(Reconfigured::Leads(by)),
+        }
+    }
+
+    fn left_us(&self, moment: Moment) -> u64 {
+        self.deadline_us.saturating_sub(moment.now_us)
+    }
+
+    fn done(&mut self, reached: Reconfigured) -> Output {
+        self.at = At::Over;
+        Some(ReconfigureOutput::Done(Ok(reached)))
+    }
+
+    fn fail(&mut self, why: NotReconfigured) -> Output {
+        self.at = At::Over;
+        Some(ReconfigureOutput::Done(Err(why)))
+    }
+}
+
+/// The field of a new member's card that cannot stand in the directory.
+fn not_a_word(card: &Card) -> Option<&'static str> {
+    let names = &card.names;
+    let fields = [
+        ("name", &names.name),
+        ("member_address", &names.members),
+        ("client_address", &names.clients),
+    ];
+    fields.into_iter().find(|(_, word)| !directory::is_word(word)).map(|(field, _)| field)
+}
+
+/// Why a member cannot be added.
+fn check_new(card: &Card, cluster: &Cluster) -> Result<(), NotReconfigured> {
+    let members = &cluster.members;
+    if members.contains(card.id) {
+        return Err(NotReconfigured::Exists { member: card.id.to_string() });
+    }
+    let name = &card.names.name;
+    if cluster.book.iter().any(|(id, names)| members.contains(*id) && names.name == *name) {
+        return Err(NotReconfigured::Exists { member: name.clone() });
+    }
+    if members.retired.contains(&card.id) {
+        return Err(NotReconfigured::Failed(Failure::Rejected(Why::Retired)));
+    }
+    Ok(())
+}
+
+/// The voter that may lead best: the one that has most, as far as that is known here.
+fn heir(cluster: &Cluster, leader: Option<MemberId>) -> Option<MemberId> {
+    let others = cluster.members.voters.iter().copied().filter(|id| Some(*id) != leader);
+    others.max_by_key(|id| (cluster.linked.contains(id), cluster.status.matched.get(id).copied()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,381 @@
+//! Checks each transition of a reconfiguration.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tenure_core::codec::decode_request;
+use tenure_core::outcome::{Answer, KeyWritten};
+use tenure_raft::{Membership, Status};
+use tenure_store::Point;
+use tenure_types::{Revision, Term};
+
+use super::*;
+use crate::directory::{Names, Preference};
+use crate::principal::Principal;
+
+const DEADLINE_US: u64 = 10_000_000;
+const UNDER_WAY: Failure = Failure::Rejected(Why::ChangeUnderWay);
+
+fn id(number: u64) -> MemberId {
+    MemberId::new(number).unwrap()
+}
+
+fn card(number: u64) -> Card {
+    let preference = Preference::default();
+    let name = format!("m{number}");
+    let names = Names { name, members: "h:1".into(), clients: "h:2".into(), preference };
+    Card { id: id(number), names }
+}
+
+/// A cluster of these voters, seen by member 1.
+fn cluster(voters: &[u64]) -> Box<Cluster> {
+    let status = Status {
+        term: Term(2),
+        leader: None,
+        leading: false,
+        serving: false,
+        applied: Point::default(),
+        committed: 0,
+        last: Point::default(),
+        base: Point::default(),
+        unsynced: 0,
+        matched: BTreeMap::new(),
+        silent_us: BTreeMap::new(),
+        settled: true,
+        asking: false,
+        cut: None,
+        dropped: Default::default(),
+    };
+    Box::new(Cluster {
+        members: Membership::of_voters(voters.iter().copied().map(id)),
+        status,
+        book: voters.iter().map(|number| (id(*number), card(*number).names)).collect(),
+        linked: BTreeSet::from([id(1)]),
+    })
+}
+
+/// A wish at member 1, and the outputs so far.
+struct Run {
+    machine: Reconfigure,
+    moment: Moment,
+    output: Output,
+}
+
+impl Run {
+    /// A wish while member 1 leads. It has looked at nothing yet.
+    fn new(wish: Reconfiguration) -> Self {
+        let mut machine = Reconfigure::new(wish, id(1), DEADLINE_US);
+        let moment = Moment { now_us: 0, lead: Some(id(1)) };
+        let output = machine.begin(moment);
+        Self { machine, moment, output }
+    }
+
+    /// The same, in a cluster of members 1, 2 and 3.
+    fn in_three(wish: Reconfiguration) -> Self {
+        Self::new(wish).viewed(cluster(&[1, 2, 3]))
+    }
+
+    fn handle(mut self, input: ReconfigureInput) -> Self {
+        self.output = self.machine.handle(self.moment, input);
+        self
+    }
+
+    fn viewed(self, cluster: Box<Cluster>) -> Self {
+        assert!(matches!(self.output, Some(ReconfigureOutput::View(Fresh::Now))), "{self}");
+        self.handle(ReconfigureInput::Viewed(Ok(cluster)))
+    }
+
+    fn written(self) -> Self {
+        let answer = Answer::Put(KeyWritten { version: 1, created: Revision(1) });
+        let outcome = Outcome { revision: Revision(1), result: Ok(answer) };
+        self.handle(ReconfigureInput::Written(Ok(outcome)))
+    }
+
+    fn changed(self, result: Result<(), Failure>) -> Self {
+        self.handle(ReconfigureInput::Changed(result))
+    }
+
+    fn led_by(mut self, number: u64) -> Self {
+        self.moment.lead = Some(id(number));
+        self.handle(ReconfigureInput::Led)
+    }
+
+    fn at(mut self, now_us: u64) -> Self {
+        self.moment.now_us = now_us;
+        self.output = self.machine.turn(self.moment);
+        self
+    }
+
+    fn idle(self, until_us: u64) -> Self {
+        assert!(self.output.is_none(), "{self}");
+        assert_eq!(self.machine.wake_us(), until_us);
+        self
+    }
+
+    fn views(self, expected: Fresh) -> Self {
+        assert!(
+            matches!(self.output, Some(ReconfigureOutput::View(it)) if it == expected),
+            "{self}"
+        );
+        self
+    }
+
+    fn admin(self, expected: &AdminRequest) -> Self {
+        assert!(
+            matches!(&self.output, Some(ReconfigureOutput::Admin(it)) if it == expected),
+            "{self}"
+        );
+        self
+    }
+
+    fn changes(self, change: Change) -> Self {
+        self.admin(&AdminRequest::Change(vec![change]))
+    }
+
+    fn transfers(self, to: u64) -> Self {
+        self.admin(&AdminRequest::Transfer(id(to)))
+    }
+
+    /// The output is a command of the member itself about the card of this member.
+    fn writes(self, number: u64) -> Self {
+        let Some(ReconfigureOutput::Write(bytes)) = &self.output else { panic!("{self}") };
+        let request = decode_request(bytes).unwrap();
+        assert_eq!(request.principal, Principal::member().name());
+        match request.command {
+            Command::Put(put) => assert_eq!(put.key, directory::key(id(number))),
+            Command::Delete { key, .. } => assert_eq!(key, directory::key(id(number))),
+            other => panic!("{other:?}"),
+        }
+        self
+    }
+
+    fn done(self) -> Result<Reconfigured, NotReconfigured> {
+        match self.output {
+            Some(ReconfigureOutput::Done(result)) => result,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn fails(self) -> NotReconfigured {
+        self.done().unwrap_err()
+    }
+}
+
+impl std::fmt::Display for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} at {:?}", self.output, self.machine.at)
+    }
+}
+
+fn voters(result: Result<Reconfigured, NotReconfigured>) -> Vec<u64> {
+    let Ok(Reconfigured::Removed(cluster)) = result else { panic!("{result:?}") };
+    cluster.members.voters.iter().map(|id| id.get()).collect()
+}
+
+#[test]
+fn a_member_is_added_after_its_card_is_written() {
+    let run = Run::in_three(Reconfiguration::Add(card(4))).writes(4);
+    let run = run.written().changes(Change::AddLearner(id(4)));
+    assert!(matches!(run.changed(Ok(())).done(), Ok(Reconfigured::Changed)));
+}
+
+#[test]
+fn a_card_that_cannot_stand_in_the_directory_is_refused_before_anything_is_read() {
+    let mut bad = card(4);
+    bad.names.clients = "two words".into();
+    let field = "client_address";
+    assert_eq!(Run::new(Reconfiguration::Add(bad)).fails(), NotReconfigured::Word { field });
+}
+
+#[test]
+fn an_id_or_name_that_a_member_has_and_a_retired_id_are_not_added() {
+    let exists = |member: String| NotReconfigured::Exists { member };
+    let run = Run::in_three(Reconfiguration::Add(card(2)));
+    assert_eq!(run.fails(), exists(id(2).to_string()));
+    let mut namesake = card(4);
+    namesake.names.name = "m3".into();
+    assert_eq!(Run::in_three(Reconfiguration::Add(namesake)).fails(), exists("m3".into()));
+    let mut before = cluster(&[1, 2, 3]);
+    before.members.retired.insert(id(4));
+    let retired = Run::new(Reconfiguration::Add(card(4))).viewed(before);
+    assert_eq!(retired.fails(), NotReconfigured::Failed(Failure::Rejected(Why::Retired)));
+}
+
+#[test]
+fn a_card_that_is_refused_or_not_written_adds_no_member() {
+    let run = Run::in_three(Reconfiguration::Add(card(4)));
+    let failed = run.handle(ReconfigureInput::Written(Err(Failure::Unknown)));
+    assert_eq!(failed.fails(), NotReconfigured::Failed(Failure::Unknown));
+    let run = Run::in_three(Reconfiguration::Add(card(4)));
+    let result = Err(Refusal::LeaseNotFound);
+    let refused = Outcome { revision: Revision(1), result };
+    let refused = run.handle(ReconfigureInput::Written(Ok(refused)));
+    assert_eq!(refused.fails(), NotReconfigured::Refused(Refusal::LeaseNotFound));
+}
+
+#[test]
+fn without_a_view_of_now_nothing_is_changed() {
+    for wish in [
+        Reconfiguration::Add(card(4)),
+        Reconfiguration::Promote(id(2)),
+        Reconfiguration::Remove(id(2)),
+        Reconfiguration::Transfer(None),
+    ] {
+        let run = Run::new(wish).views(Fresh::Now);
+        let run = run.handle(ReconfigureInput::Viewed(Err(Failure::NoLeader)));
+        assert_eq!(run.fails(), NotReconfigured::Failed(Failure::NoLeader));
+    }
+}
+
+#[test]
+fn a_learner_is_promoted_and_a_voter_stays_one() {
+    let mut before = cluster(&[1, 2, 3]);
+    before.members.learners.insert(id(4));
+    let run = Run::new(Reconfiguration::Promote(id(4))).viewed(before);
+    let run = run.changes(Change::Promote(id(4)));
+    assert!(matches!(run.changed(Ok(())).done(), Ok(Reconfigured::Changed)));
+    let voter = Run::in_three(Reconfiguration::Promote(id(2)));
+    assert!(matches!(voter.done(), Ok(Reconfigured::Changed)));
+    let member = id(9);
+    let unknown = Run::in_three(Reconfiguration::Promote(member));
+    assert_eq!(unknown.fails(), NotReconfigured::NotFound { member });
+}
+
+#[test]
+fn a_change_waits_while_another_one_is_under_way() {
+    let remove = Change::Remove(id(2));
+    let run = Run::in_three(Reconfiguration::Remove(id(2))).changes(remove);
+    let run = run.changed(Err(UNDER_WAY)).idle(PAUSE_US).at(PAUSE_US - 1).idle(PAUSE_US);
+    let run = run.at(PAUSE_US).changes(remove).changed(Ok(()));
+    run.writes(2);
+}
+
+#[test]
+fn a_change_that_finds_another_one_under_way_at_the_deadline_fails() {
+    let mut before = cluster(&[1, 2, 3]);
+    before.members.learners.insert(id(4));
+    let mut run = Run::new(Reconfiguration::Promote(id(4))).viewed(before);
+    run.moment.now_us = DEADLINE_US - ANSWERED_US;
+    assert_eq!(run.changed(Err(UNDER_WAY)).fails(), NotReconfigured::Failed(UNDER_WAY));
+}
+
+#[test]
+fn a_removed_member_loses_its_card_and_the_cluster_is_shown_as_it_is_then() {
+    let run = Run::in_three(Reconfiguration::Remove(id(3))).changes(Change::Remove(id(3)));
+    let run = run.changed(Ok(())).writes(3).written();
+    assert_eq!(voters(run.viewed(cluster(&[1, 2, 4])).done()), [1, 2, 4]);
+    // Without a view of now, what is known is shown.
+    let run = Run::in_three(Reconfiguration::Remove(id(3))).changed(Ok(()));
+    let run = run.handle(ReconfigureInput::Written(Err(Failure::NoLeader))).views(Fresh::Now);
+    let run = run.handle(ReconfigureInput::Viewed(Err(Failure::NoLeader)));
+    assert_eq!(voters(run.done()), [1, 2]);
+}
+
+#[test]
+fn a_stranger_and_the_last_voter_are_not_removed() {
+    let member = id(9);
+    let run = Run::in_three(Reconfiguration::Remove(member));
+    assert_eq!(run.fails(), NotReconfigured::NotFound { member });
+    let run = Run::new(Reconfiguration::Remove(id(1))).viewed(cluster(&[1]));
+    assert_eq!(run.fails(), NotReconfigured::LastVoter);
+}
+
+#[test]
+fn a_leader_hands_over_before_it_is_removed() {
+    let run = Run::in_three(Reconfiguration::Remove(id(1))).viewed(cluster(&[1, 2, 3]));
+    let run = run.transfers(3).changed(Ok(())).idle(HANDED_OVER_US);
+    let run = run.led_by(3).changes(Change::Remove(id(1)));
+    // It removes itself, so it can neither delete its card nor look again.
+    assert_eq!(voters(run.changed(Ok(())).done()), [2, 3]);
+}
+
+#[test]
+fn a_removal_that_failed_is_looked_at_again() {
+    let failed = || {
+        let run = Run::in_three(Reconfiguration::Remove(id(3)));
+        run.changed(Err(Failure::Unknown)).views(Fresh::Stale)
+    };
+    let view = |cluster| ReconfigureInput::Viewed(Ok(cluster));
+    failed().handle(view(cluster(&[1, 2]))).writes(3);
+    let still = failed().handle(view(cluster(&[1, 2, 3])));
+    assert_eq!(still.fails(), NotReconfigured::Failed(Failure::Unknown));
+    let unseen = failed().handle(ReconfigureInput::Viewed(Err(Failure::Expired)));
+    assert_eq!(unseen.fails(), NotReconfigured::Failed(Failure::Unknown));
+    // It was elected meanwhile, so it hands over first.
+    let mut elected = failed();
+    elected.moment.lead = Some(id(3));
+    let elected = elected.handle(view(cluster(&[1, 2, 3])));
+    elected.viewed(cluster(&[1, 2, 3])).transfers(1);
+    let mut late = failed();
+    late.moment = Moment { now_us: DEADLINE_US - ANSWERED_US + 1, lead: Some(id(3)) };
+    let late = late.handle(view(cluster(&[1, 2, 3])));
+    assert_eq!(late.fails(), NotReconfigured::Failed(Failure::Unknown));
+}
+
+#[test]
+fn a_member_that_ends_because_it_was_removed_is_removed() {
+    let run = Run::in_three(Reconfiguration::Remove(id(1))).viewed(cluster(&[1, 2, 3]));
+    let removing = run.transfers(3).changed(Ok(())).led_by(2).changes(Change::Remove(id(1)));
+    let removed = removing.handle(ReconfigureInput::Removed);
+    assert_eq!(voters(removed.done()), [2, 3]);
+    let checking = Run::in_three(Reconfiguration::Remove(id(1))).viewed(cluster(&[1, 2, 3]));
+    let checking = checking.changed(Ok(())).led_by(2).changed(Err(Failure::Unknown));
+    let removed = checking.views(Fresh::Stale).handle(ReconfigureInput::Removed);
+    assert_eq!(voters(removed.done()), [2, 3]);
+    let other = Run::new(Reconfiguration::Transfer(None)).handle(ReconfigureInput::Removed);
+    assert_eq!(other.fails(), NotReconfigured::Failed(Failure::Stopping));
+}
+
+#[test]
+fn leadership_goes_to_the_member_that_is_named() {
+    let run = Run::in_three(Reconfiguration::Transfer(Some(id(2)))).transfers(2);
+    let run = run.changed(Ok(())).led_by(3).idle(HANDED_OVER_US);
+    assert!(matches!(run.led_by(2).done(), Ok(Reconfigured::Leads(by)) if by == id(2)));
+    let member = id(4);
+    let learner = Run::in_three(Reconfiguration::Transfer(Some(member)));
+    assert_eq!(learner.fails(), NotReconfigured::NotFound { member });
+    let already = Run::in_three(Reconfiguration::Transfer(Some(id(1))));
+    assert!(matches!(already.done(), Ok(Reconfigured::Leads(by)) if by == id(1)));
+}
+
+#[test]
+fn leadership_goes_to_the_voter_that_has_most() {
+    let mut seen = cluster(&[1, 2, 3]);
+    seen.linked.extend([id(2), id(3)]);
+    seen.status.matched = BTreeMap::from([(id(2), 9), (id(3), 8)]);
+    Run::new(Reconfiguration::Transfer(None)).viewed(seen.clone()).transfers(2);
+    seen.linked.remove(&id(2));
+    Run::new(Reconfiguration::Transfer(None)).viewed(seen).transfers(3);
+    let alone = Run::new(Reconfiguration::Transfer(None)).viewed(cluster(&[1]));
+    assert_eq!(alone.fails(), NotReconfigured::LastVoter);
+}
+
+#[test]
+fn a_transfer_that_was_lost_is_tried_again_until_the_deadline() {
+    let mut run = Run::in_three(Reconfiguration::Transfer(Some(id(2))));
+    let mut now_us = 0;
+    while now_us + HANDED_OVER_US < DEADLINE_US {
+        now_us += HANDED_OVER_US;
+        run = run.transfers(2).changed(Ok(())).idle(now_us).at(now_us);
+        run = run.viewed(cluster(&[1, 2, 3]));
+    }
+    let run = run.transfers(2).changed(Ok(())).idle(DEADLINE_US).at(DEADLINE_US);
+    assert_eq!(run.fails(), NotReconfigured::Failed(Failure::Unknown));
+}
+
+#[test]
+fn a_transfer_that_fails_is_done_nevertheless_if_the_member_leads() {
+    let failed = Err(Failure::Unknown);
+    let run = Run::in_three(Reconfiguration::Transfer(Some(id(2)))).changed(failed);
+    assert_eq!(run.fails(), NotReconfigured::Failed(Failure::Unknown));
+    let mut run = Run::in_three(Reconfiguration::Transfer(Some(id(2))));
+    run.moment.lead = Some(id(2));
+    assert!(matches!(run.changed(failed).done(), Ok(Reconfigured::Leads(by)) if by == id(2)));
+}
+
+#[test]
+fn inputs_that_are_not_waited_for_change_nothing() {
+    let run = Run::new(Reconfiguration::Promote(id(2))).changed(Ok(())).idle(u64::MAX);
+    let run = run.written().idle(u64::MAX).led_by(2).idle(u64::MAX);
+    let run = run.handle(ReconfigureInput::Viewed(Ok(cluster(&[1, 2, 3]))));
+    assert!(matches!(run.done(), Ok(Reconfigured::Changed)));
+}
