@@ -329,6 +329,9 @@ impl World {
         if self.members.all().len() >= 6 || self.nodes.len() >= 12 {
             return;
         }
+        if self.rng.bool() {
+            return self.join();
+        }
         let node = self.new_node();
         let id = self.nodes[node].id;
         self.queue.push(self.now_us, Event::Start { node });

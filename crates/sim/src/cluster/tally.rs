@@ -102,6 +102,12 @@ const KINDS: &[&str] = &[
     "forged_join",
     "join_answered",
     "rename",
+    "founder_late",
+    "founder_crash",
+    "join",
+    "joined",
+    "join_answer_lost",
+    "join_given_up",
     "wiped",
     // What the checks need to have seen.
     "forwarded",

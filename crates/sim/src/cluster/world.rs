@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use tenure_node::{BACKLOG_MAX, Input};
+use tenure_node::{BACKLOG_MAX, Founded, Incarnation, Input, Lineage};
 use tenure_raft::{MemberId, Membership};
 use tenure_store::SnapshotId;
 use tenure_store::sim::Fault;
+use tenure_types::Epoch;
 
 use super::client::Client;
 use super::event::{Event, Queue};
@@ -15,10 +16,10 @@ use super::links::Links;
 use super::nemesis::Nemesis;
 use super::network::{Network, Weather};
 use super::node::{Member, Sizes};
-use super::oracle::{Oracle, ensure};
+use super::oracle::{Oracle, ensure, first_state};
 use super::recovery::RECOVERY_US;
 use super::watcher::Watcher;
-use super::{MS, S, Tally};
+use super::{MS, S, Tally, founding};
 use crate::invariant::{Check, Violation};
 
 /// Cursors that hop between members.
@@ -46,7 +47,7 @@ impl Ran {
 pub struct World {
     pub(super) rng: Rng,
     pub(super) now_us: u64,
-    pub(super) queue: Queue,
+    pub(super) queue: Queue<Event>,
     pub(super) nodes: Vec<Member>,
     pub(super) clients: Vec<Client>,
     pub(super) watchers: Vec<Watcher>,
@@ -59,6 +60,12 @@ pub struct World {
     pub(super) sessions_made: u64,
     /// Parts of snapshots that were read to be sent.
     pub(super) chunks: BTreeMap<(SnapshotId, u64), Bytes>,
+    /// Requests to join, and who made them.
+    pub(super) joins: BTreeMap<u64, usize>,
+    /// The one life of the cluster.
+    pub(super) lineage: Lineage,
+    /// Why no cluster was founded.
+    unfounded: Option<Violation>,
     /// Calls that a healed cluster must answer, and where they were made.
     pub(super) probes: BTreeMap<u64, usize>,
     /// Asks that were forwarded to a member and not proposed since: whether one came in time.
@@ -106,12 +113,19 @@ impl World {
             clients: Vec::new(),
             watchers: (0..WATCHERS).map(|at| Watcher::new(seed ^ at << 48)).collect(),
             network: Network::new(weather),
-            oracle: Oracle::new(),
+            oracle: Oracle::new(first_state(&[], 1)),
             nemesis: Nemesis::new(&mut rng),
             links: Links::default(),
             numbers: 0,
             sessions_made: 0,
             chunks: BTreeMap::new(),
+            joins: BTreeMap::new(),
+            lineage: Lineage {
+                cluster: String::new(),
+                epoch: Epoch::default(),
+                incarnation: Incarnation::default(),
+            },
+            unfounded: None,
             probes: BTreeMap::new(),
             in_time: BTreeMap::new(),
             counts_waiting: rng.bool(),
@@ -141,23 +155,41 @@ impl World {
         (0..size).for_each(|_| {
             world.new_node();
         });
-        let voters = Membership::of_voters(world.nodes.iter().map(|node| node.id));
-        for node in 0..size {
-            world.nodes[node].found(&voters).expect("an empty disk without faults takes a log");
-            world.queue.push(0, Event::Start { node });
-        }
-        world.members = voters;
+        let began_us = match world.found() {
+            Ok(began_us) => began_us,
+            Err(violation) => {
+                world.unfounded = Some(violation);
+                0
+            }
+        };
         let clients = world.rng.usize(1..=6);
         for client in 0..clients {
             let rate_ppm = world.draw_rate();
             world.clients.push(Client::new(&mut world.rng, rate_ppm));
-            world.queue.push(S + client as u64 * MS, Event::Client { client });
+            world.queue.push(began_us + S + client as u64 * MS, Event::Client { client });
         }
         for watcher in 0..world.watchers.len() {
-            world.queue.push(S, Event::Watch { watcher });
+            world.queue.push(began_us + S, Event::Watch { watcher });
         }
-        world.queue.push(2 * S, Event::Nemesis);
+        world.queue.push(began_us + 2 * S, Event::Nemesis);
         world
+    }
+
+    /// Founds the cluster; tells when its last founder has.
+    fn found(&mut self) -> Result<u64, Violation> {
+        let founders = self.nodes.iter().map(|node| (node.card(), node.level_known())).collect();
+        let founding = founding::found(&mut self.rng, &mut self.tally, founders)?;
+        let Founded { cluster, founders, level } = founding.founded;
+        self.lineage.cluster = cluster;
+        let first = first_state(&founders, level);
+        self.members = Membership::of_voters(self.nodes.iter().map(|node| node.id));
+        for (node, at_us) in founding.at_us.iter().enumerate() {
+            let founded = self.nodes[node].found(&self.members, &first);
+            founded.expect("an empty disk without faults takes a log");
+            self.queue.push(*at_us, Event::Start { node });
+        }
+        self.oracle = Oracle::new(first);
+        Ok(founding.at_us.into_iter().max().unwrap_or(0))
     }
 
     /// Prints what happens.
@@ -202,6 +234,9 @@ impl World {
     }
 
     fn run_phases(&mut self) -> Check {
+        if let Some(violation) = self.unfounded.take() {
+            return Err(violation);
+        }
         let faulty_us = self.rng.u64(40..120) * S;
         self.run_until(faulty_us)?;
         self.heal();
@@ -273,6 +308,11 @@ impl World {
             Event::Client { client } => self.client_acts(client),
             Event::Watch { watcher } => self.watch(watcher),
             Event::Nemesis => self.strike(),
+            Event::Enter { node } => self.enter(node),
+            Event::Answered { node, number, answer } => {
+                self.answered(node, number, answer);
+                Ok(())
+            }
             Event::Lied { node, boot, lie } => {
                 self.lied(node, boot, lie);
                 Ok(())
