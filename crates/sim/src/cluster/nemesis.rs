@@ -180,7 +180,7 @@ impl World {
             Kind::Replace => self.replace(),
             Kind::Transfer => self.transfer(),
             Kind::RollBack => {
-                let leader = self.leader().filter(|_| self.rng.bool());
+                let leader = self.leader().filter(|_| self.rng.u8(0..4) == 0);
                 self.roll_back(leader.unwrap_or(node));
             }
             Kind::LoseNewest => self.lose_newest(node),

@@ -2,7 +2,7 @@
 
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Request, RequestId};
-use tenure_node::Outcomes;
+use tenure_node::{Outcomes, directory};
 use tenure_raft::MemberId;
 
 use super::S;
@@ -98,6 +98,26 @@ impl World {
             }
             None => Ok(()),
         }
+    }
+
+    /// N10: in a calm cluster the directory has every member as it is. Members of an older build announce nothing, and
+    /// leaders of one do not understand it.
+    pub(super) fn check_cards(&self) -> Check {
+        let Some(leader) = self.leader().filter(|at| self.nodes[*at].level >= 2) else {
+            return Ok(());
+        };
+        let Some(process) = &self.nodes[leader].process else { return Ok(()) };
+        let known = directory::read(process.node.machine());
+        for node in &self.nodes {
+            if !node.is_up() || !self.members.contains(node.id) || node.level < 2 {
+                continue;
+            }
+            let (found, expected) = (known.get(&node.id), &node.names);
+            ensure(found == Some(expected), "N10", || {
+                format!("the directory has member {} as {found:?}, it is {expected:?}", node.id)
+            })?;
+        }
+        Ok(())
     }
 
     /// A call was answered.

@@ -89,10 +89,10 @@ impl World {
         target.disk = old.disk;
         target.damaged = true;
         let mut starts_us = self.now_us + MS;
-        if self.rng.bool() {
+        if self.rng.u8(0..4) > 0 {
             // The cluster has another leader before the member is back, at times without its memory.
             starts_us += 3 * S;
-            if leader != node && self.rng.bool() {
+            if leader != node {
                 self.tally.count("rolled_back_under_another");
                 self.end(leader, Restart::ProcessKilled);
                 self.queue.push(self.now_us + 2 * S, Event::Start { node: leader });

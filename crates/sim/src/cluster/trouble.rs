@@ -1,10 +1,11 @@
 //! Makes trouble above the log: for links, sessions, single threads, clocks, budgets and names.
 
 use tenure_core::codec::encode_request;
-use tenure_core::request::{Command, Expect, Put, Request, RequestId};
-use tenure_node::{Batch, CallId, Input, Permit, Principal, ReplyTo, Weight, directory};
+use tenure_core::request::{Command, Request, RequestId};
+use tenure_node::directory::Preference;
+use tenure_node::{Batch, CallId, Input, Permit, ReplyTo, Weight};
 use tenure_raft::MemberId;
-use tenure_store::sim::{Fault, Outage};
+use tenure_store::sim::{Fault, Outage, Restart};
 
 use super::desk::Pending;
 use super::world::World;
@@ -142,28 +143,20 @@ impl World {
         }
     }
 
-    /// A member gets another name and preference.
+    /// A member starts again with another name, address and preference. It announces them itself.
     fn rename(&mut self, node: usize) {
-        let id = self.nodes[node].id;
-        let boot = self.nodes[node].boot;
-        let preference = self.rng.u8(0..=100);
-        let value = format!("m{} h:1 h:2 {preference}", self.rng.u8(..));
-        let key = directory::key(id);
-        let put = Put {
-            key: &key,
-            value: value.as_bytes(),
-            lease: None,
-            expect: Expect::Any,
-            guard: None,
-        };
-        let member = Principal::member();
-        let request =
-            Request { principal: member.name(), id: RequestId::None, command: Command::Put(put) };
-        let mut bytes = Vec::new();
-        encode_request(&request, &mut bytes);
-        let deadline_us = self.nodes[node].local_us(self.now_us) + 3 * S;
+        if !self.nodes[node].is_up() {
+            return;
+        }
+        self.numbers += 1;
+        let (id, number) = (self.nodes[node].id, self.numbers);
+        let port = self.rng.u16(1..);
+        let names = &mut self.nodes[node].names;
+        names.name = format!("m{id}-{number}");
+        names.members = format!("h{id}:{port}");
+        names.preference = Preference::new(self.rng.u8(0..=100)).unwrap_or_default();
         self.tally.count("rename");
-        self.call(node, boot, 0, bytes, deadline_us);
+        self.crash(node, Restart::ProcessKilled);
     }
 
     /// An operator wants the newest rules. Members of an older build are in the way.
@@ -253,7 +246,7 @@ impl World {
             return;
         }
         self.tally.count("wiped");
-        self.end(node, tenure_store::sim::Restart::ProcessKilled);
+        self.end(node, Restart::ProcessKilled);
         (self.nodes[node].dead, self.nodes[node].damaged) = (true, true);
         self.add();
     }

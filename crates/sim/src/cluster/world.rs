@@ -246,6 +246,7 @@ impl World {
             self.run_until(self.now_us + S)?;
         }
         self.probe()?;
+        self.check_cards()?;
         self.compare_all()
     }
 
