@@ -87,7 +87,11 @@ mod tests {
         backlog.put("notice", 1);
         backlog.put("notice", 1);
         backlog.put("close", 0);
-        assert_eq!(backlog.mail(), 0, "after a loss mail is dropped until the router has taken note");
+        assert_eq!(
+            backlog.mail(),
+            0,
+            "after a loss mail is dropped until the router has taken note"
+        );
         let items = vec!["open", "attach", "close"];
         assert_eq!(backlog.take(), Taken { items, lost: true });
         assert!(backlog.is_empty());

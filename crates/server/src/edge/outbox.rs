@@ -160,7 +160,9 @@ pub(crate) async fn route(outbox: Arc<Outbox>, member: Member) {
             sessions.deliver(item);
         }
         if lost {
-            tracing::warn!("answers and notices were dropped because none were taken for long; every session ends");
+            tracing::warn!(
+                "answers and notices were dropped because none were taken for long; every session ends"
+            );
             sessions.deliver(Delivery::CloseAll);
         }
         sessions.sweep(&member, &outbox);

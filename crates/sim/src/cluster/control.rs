@@ -36,7 +36,9 @@ pub struct Control {
 pub fn run(seeds: u64) -> Control {
     let mut control = Control { seeds, caught: 0, by: Vec::new() };
     for seed in 0..seeds {
-        let Some(Violation { invariant, .. }) = run_one(World::sized(seed, 3)).failure else { continue };
+        let Some(Violation { invariant, .. }) = run_one(World::sized(seed, 3)).failure else {
+            continue;
+        };
         if EXPECTED.contains(&invariant.as_str()) {
             control.caught += 1;
             control.by.push(invariant);

@@ -86,7 +86,9 @@ impl World {
             return Ok(());
         };
         let read = Control::decode(&answer.encode());
-        ensure(read.as_ref() == Some(&answer), "codec", || format!("{answer:?} does not read back"))?;
+        ensure(read.as_ref() == Some(&answer), "codec", || {
+            format!("{answer:?} does not read back")
+        })?;
         let cut = self.network.is_cut(from, node) || self.network.is_cut(node, from);
         if cut || self.rng.u64(0..1000) < self.network.weather.drop {
             // The cluster may have agreed. The member asks again when its connection gives up.

@@ -109,7 +109,8 @@ impl Scene<'_> {
                 (founder.up, founder.boot) = (true, founder.boot + 1);
                 if founder.founded.is_none() {
                     let made = Bootstrap::new(&self.listed, founder.card.clone(), founder.level);
-                    let made = made.map_err(|refused| Violation::new("N10", refused.to_string()))?;
+                    let made =
+                        made.map_err(|refused| Violation::new("N10", refused.to_string()))?;
                     founder.bootstrap = Some(made);
                     self.queue.push(self.now_us, Step::Turn(at, founder.boot));
                 }
@@ -123,7 +124,8 @@ impl Scene<'_> {
             Step::Asked { from, boot, to } => self.asked(from, boot, to)?,
             Step::Answered { to, boot, address, answer } => {
                 let founder = &mut self.founders[to];
-                if let Some(bootstrap) = founder.bootstrap.as_mut().filter(|_| founder.boot == boot) {
+                if let Some(bootstrap) = founder.bootstrap.as_mut().filter(|_| founder.boot == boot)
+                {
                     bootstrap.handle(&address, answer);
                     self.queue.push(self.now_us, Step::Turn(to, boot));
                 }
@@ -162,7 +164,12 @@ impl Scene<'_> {
         let Founder { card, level, up, founded, .. } = &self.founders[to];
         let mut me = Me::new(card.id, card.names.clone(), *level);
         if let Some((_, Founded { cluster, founders, level })) = founded {
-            me = Me { cluster: Some(cluster.clone()), founders: founders.clone(), level: *level, ..me };
+            me = Me {
+                cluster: Some(cluster.clone()),
+                founders: founders.clone(),
+                level: *level,
+                ..me
+            };
         }
         let said = Control::IAm(me);
         let read = Control::decode(&said.encode());

@@ -15,7 +15,8 @@ use crate::invariant::{Check, Violation};
 
 impl World {
     pub(super) fn start(&mut self, node: usize) -> Check {
-        if self.nodes[node].is_up() || self.nodes[node].dead || self.nodes[node].entering.is_some() {
+        if self.nodes[node].is_up() || self.nodes[node].dead || self.nodes[node].entering.is_some()
+        {
             return Ok(());
         }
         let config = Config {

@@ -111,7 +111,14 @@ impl Nemesis {
     /// the place of those that are lost by it.
     pub(super) fn forgetful() -> Self {
         let mut kinds = vec![Kind::RollBack; 8];
-        kinds.extend([Kind::LoseNewest, Kind::Lie, Kind::Lie, Kind::Kill, Kind::CrashLeader, Kind::Transfer]);
+        kinds.extend([
+            Kind::LoseNewest,
+            Kind::Lie,
+            Kind::Lie,
+            Kind::Kill,
+            Kind::CrashLeader,
+            Kind::Transfer,
+        ]);
         kinds.extend([Kind::Isolate, Kind::Heal, Kind::Heal, Kind::Replace, Kind::Replace]);
         Self { kinds, pause_us: 600 * MS, healed: false, quiet_until_us: 0 }
     }
