@@ -29,6 +29,7 @@ mod plant;
 mod acquire;
 mod admin;
 mod admission;
+mod backlog;
 mod bootstrap;
 mod cluster;
 mod control;
@@ -53,6 +54,7 @@ pub mod transfer;
 
 pub use acquire::{AcquireInput, AcquireOutput, AcquireTerms, PendingAcquire, PlaceFate};
 pub use admission::{Admission, Permit, Weight, weight};
+pub use backlog::{BACKLOG_MAX, Backlog, Taken};
 pub use bootstrap::{Ask, Bootstrap, Founded, Refused, other_cluster};
 pub use cluster::Cluster;
 pub use control::{CONTROL_BYTES_MAX, Control, Hello, Join, Me};

@@ -45,6 +45,8 @@ pub struct Config {
     pub admission: Admission,
     /// Who the member is among others; none for one that stays alone. Such a one adds no members.
     pub identity: Option<Identity>,
+    /// The part of a snapshot in one message: [`CHUNK_BYTES`](crate::transfer::CHUNK_BYTES), or less where snapshots are small.
+    pub chunk_bytes: u64,
 }
 
 /// One member above the log.
@@ -106,6 +108,7 @@ struct Leaving {
 impl Node {
     /// A node around a replica that has not turned yet.
     pub fn new(replica: Replica, config: Config) -> Self {
+        let transfers = Transfers::new(config.chunk_bytes);
         Self {
             config,
             replica,
@@ -119,7 +122,7 @@ impl Node {
             admins: Admins::default(),
             joins: Joins::default(),
             standing: Standing::default(),
-            transfers: Transfers::default(),
+            transfers,
             timers: Timers::default(),
             staged: Vec::new(),
             raft_outputs: Vec::new(),

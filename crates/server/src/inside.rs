@@ -263,8 +263,12 @@ impl World {
         let (clock, bell) = (self.clock.clone(), Some(self.bell.clone()));
         let (member, events) = Member::new(id, lineage.clone(), clock, bell);
         let admission = member.admission().clone();
-        let node_config =
-            tenure_node::Config { command_bytes_max: COMMAND_BYTES_MAX, admission, identity: None };
+        let node_config = tenure_node::Config {
+            command_bytes_max: COMMAND_BYTES_MAX,
+            admission,
+            identity: None,
+            chunk_bytes: tenure_node::transfer::CHUNK_BYTES,
+        };
         let net = Net::new(level, member.clone(), Wire::new(None));
         let keys = Keys::unkept(&lineage);
         let cluster = lineage.cluster;

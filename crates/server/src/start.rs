@@ -256,7 +256,12 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         door.admit(net.clone(), opened.snapshots.clone());
     }
     let runtime = edge_runtime(settings.workers).map_err(system("start a thread"))?;
-    let node_config = tenure_node::Config { command_bytes_max, admission, identity };
+    let node_config = tenure_node::Config {
+        command_bytes_max,
+        admission,
+        identity,
+        chunk_bytes: tenure_node::transfer::CHUNK_BYTES,
+    };
     let node = Node::new(replica, node_config);
     let no_thread = || StartError::System {
         doing: "start a thread",

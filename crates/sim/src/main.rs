@@ -15,6 +15,9 @@ use tenure_sim::shrink;
 /// From this many sequences on, every reachable case must have occurred.
 const COVERAGE_FROM: u64 = 1_000;
 
+/// Seeds of the control, in which a promise must be broken: see `cluster/control.rs`.
+const CONTROL_SEEDS: u64 = 10;
+
 /// Tries to prove the machine wrong.
 #[derive(Parser)]
 struct Cli {
@@ -221,6 +224,14 @@ fn clusters(args: &ClusterArgs) -> bool {
             clean = false;
         }
     }
+    let control = cluster::control::run(CONTROL_SEEDS);
+    println!(
+        "control lying_syncs_on_a_majority caught={}/{} by {}",
+        control.caught,
+        control.seeds,
+        control.by.join(", ")
+    );
+    clean &= control.caught == control.seeds;
     println!(
         "sim seeds={} sim_hours={:.2} faults={}/{kinds} violations={}",
         found.seeds,

@@ -119,6 +119,7 @@ impl Cluster {
             command_bytes_max: 1 << 20,
             admission: Admission::default(),
             identity: Some(identity),
+            chunk_bytes: crate::transfer::CHUNK_BYTES,
         };
         self.nodes.insert(member, Node::new(replica, config));
         let others: Vec<MemberId> = self.nodes.keys().copied().collect();

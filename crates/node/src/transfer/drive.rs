@@ -10,10 +10,16 @@ use crate::node::Node;
 use crate::peer::{PeerMessage, WITHIN_LEVEL};
 
 /// Both ends of a member's transfers.
-#[derive(Default)]
 pub(crate) struct Transfers {
     pub(crate) outgoing: Outgoing,
     incoming: Incoming,
+}
+
+impl Transfers {
+    /// Transfers that send this many bytes in one message.
+    pub(crate) fn new(chunk_bytes: u64) -> Self {
+        Self { outgoing: Outgoing::new(chunk_bytes), incoming: Incoming::default() }
+    }
 }
 
 impl Node {

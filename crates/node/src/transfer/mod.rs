@@ -34,8 +34,10 @@ pub use outgoing::Outgoing;
 
 /// The part of a snapshot in one message. Small, so that it does not keep a link busy for long.
 pub const CHUNK_BYTES: u64 = 256 * 1024;
-/// How many bytes may be on their way and not written.
-pub const WINDOW_BYTES: u64 = 8 * CHUNK_BYTES;
+/// How many such parts may be on their way and not written.
+const WINDOW_CHUNKS: u64 = 8;
+/// How many bytes that is.
+pub const WINDOW_BYTES: u64 = WINDOW_CHUNKS * CHUNK_BYTES;
 
 /// What has to happen outside of the two machines.
 #[derive(Clone, PartialEq, Eq, Debug)]

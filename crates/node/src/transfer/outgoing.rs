@@ -7,7 +7,7 @@ use tenure_raft::{MemberId, Step};
 use tenure_store::{Point, SnapshotId};
 
 use super::message::Transfer;
-use super::{Action, CHUNK_BYTES, Ending, Unreadable, WINDOW_BYTES};
+use super::{Action, CHUNK_BYTES, Ending, Unreadable, WINDOW_CHUNKS};
 
 /// How long nothing moves before the sender asks again where the receiver is. It doubles with every fruitless
 /// question, so that a link slower than expected is not filled with repetitions.
@@ -19,8 +19,9 @@ const SILENCE_US: u64 = 30_000_000;
 const STALL_US: u64 = 120_000_000;
 
 /// The transfers that this member sends.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outgoing {
+    chunk_bytes: u64,
     attempts: u64,
     sends: BTreeMap<MemberId, Sending>,
 }
@@ -62,7 +63,19 @@ impl Phase {
     }
 }
 
+impl Default for Outgoing {
+    fn default() -> Self {
+        Self::new(CHUNK_BYTES)
+    }
+}
+
 impl Outgoing {
+    /// Sends this many bytes in one message, [`CHUNK_BYTES`] at most, as receivers bound what is on its way.
+    pub fn new(chunk_bytes: u64) -> Self {
+        let chunk_bytes = chunk_bytes.clamp(1, CHUNK_BYTES);
+        Self { chunk_bytes, attempts: 0, sends: BTreeMap::new() }
+    }
+
     /// Begins to send the snapshot that the step announces. There must be a link to the receiver.
     pub fn start(&mut self, to: MemberId, step: Step, now_us: u64, out: &mut Vec<Action>) {
         let Some(point) = step.snapshot.as_ref().map(|head| head.point) else { return };
@@ -125,7 +138,7 @@ impl Outgoing {
         if sending.phase != Phase::Sending(id) || !sending.reading.remove(&offset) {
             return;
         }
-        let expected = CHUNK_BYTES.min(id.bytes.saturating_sub(offset));
+        let expected = self.chunk_bytes.min(id.bytes.saturating_sub(offset));
         match bytes {
             Ok(bytes) if bytes.len() as u64 == expected => {
                 let message = Transfer::chunk(id, offset, bytes);
@@ -157,7 +170,7 @@ impl Outgoing {
                 if id == ours && attempt == sending.attempt && offset <= id.bytes =>
             {
                 sending.has(id, offset, now_us);
-                sending.fill(from, id, out);
+                sending.fill(from, id, self.chunk_bytes, out);
             }
             _ => {}
         }
@@ -271,9 +284,9 @@ impl Sending {
     }
 
     /// Reads as much as may be on its way.
-    fn fill(&mut self, to: MemberId, id: SnapshotId, out: &mut Vec<Action>) {
-        while self.next < id.bytes && self.next - self.acked < WINDOW_BYTES {
-            let (offset, len) = (self.next, CHUNK_BYTES.min(id.bytes - self.next));
+    fn fill(&mut self, to: MemberId, id: SnapshotId, chunk_bytes: u64, out: &mut Vec<Action>) {
+        while self.next < id.bytes && self.next - self.acked < WINDOW_CHUNKS * chunk_bytes {
+            let (offset, len) = (self.next, chunk_bytes.min(id.bytes - self.next));
             self.reading.insert(offset);
             self.next += len;
             out.push(Action::Read { to, id, offset, len });

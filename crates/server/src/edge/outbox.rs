@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenure_core::outcome::Notice;
 use tenure_core::request::LeaseRef;
-use tenure_node::{Mail as Routed, Outcomes, Router, SessionId};
+use tenure_node::{Backlog, Mail as Routed, Outcomes, Router, SessionId, Taken};
 use tenure_types::Handle;
 use tokio::sync::Notify;
 
@@ -43,6 +43,17 @@ pub(crate) enum Delivery {
     CloseAll,
 }
 
+impl Delivery {
+    /// Outcomes and notices in it.
+    fn mail(&self) -> usize {
+        match self {
+            Delivery::Answers { outcomes, .. } => outcomes.len(),
+            Delivery::Notices(notices) => notices.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// What a session finds in its mailbox.
 pub(crate) enum Mail {
     Answers {
@@ -57,7 +68,7 @@ pub(crate) enum Mail {
 /// Deliveries on their way.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    items: Mutex<Vec<Delivery>>,
+    items: Mutex<Backlog<Delivery>>,
     filled: AtomicBool,
     bell: Notify,
     /// Whether a task empties it.
@@ -69,7 +80,8 @@ impl Outbox {
     /// Adds a delivery; it leaves when the bell is rung.
     pub(crate) fn put(&self, delivery: Delivery) {
         if self.attended.load(Ordering::Acquire) {
-            self.items.lock().unwrap_or_else(PoisonError::into_inner).push(delivery);
+            let mail = delivery.mail();
+            self.items.lock().unwrap_or_else(PoisonError::into_inner).put(delivery, mail);
             self.filled.store(true, Ordering::Release);
         }
     }
@@ -142,10 +154,16 @@ pub(crate) async fn route(outbox: Arc<Outbox>, member: Member) {
     let mut sessions = Sessions::default();
     loop {
         outbox.bell.notified().await;
-        let items =
-            std::mem::take(&mut *outbox.items.lock().unwrap_or_else(PoisonError::into_inner));
+        let taken = outbox.items.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Taken { items, lost } = taken;
         for item in items {
             sessions.deliver(item);
+        }
+        if lost {
+            tracing::warn!(
+                "answers and notices were dropped because none were taken for long; every session ends"
+            );
+            sessions.deliver(Delivery::CloseAll);
         }
         sessions.sweep(&member, &outbox);
         if member.over().is() {

@@ -68,6 +68,8 @@ pub(super) struct Lease {
     pub(super) created: Revision,
     /// By its own clock: just before the newest acknowledged renewal was sent.
     pub(super) c0_us: u64,
+    /// The newest revision at which something was taken from it, as far as it was told.
+    changed: Revision,
 }
 
 /// A lock that it believes it holds.
@@ -281,7 +283,7 @@ impl World {
             (What::Grant(id), Ok(Answer::LeaseGranted(lease))) => {
                 let (handle, created) = (lease.handle, lease.created);
                 one.forget_lease();
-                one.lease = Some(Lease { id, handle, created, c0_us: first_us });
+                one.lease = Some(Lease { id, handle, created, c0_us: first_us, changed: created });
             }
             (What::Renew(id), Ok(Answer::Renewed(renewed))) => {
                 let Some(lease) = one.lease.as_mut().filter(|lease| lease.id == id) else {
@@ -290,6 +292,7 @@ impl World {
                 match renewed.into_iter().next().flatten() {
                     Some(renewal) => {
                         lease.c0_us = lease.c0_us.max(sent_us);
+                        lease.changed = lease.changed.max(renewal.changed);
                         // Something was taken away since.
                         one.hold.take_if(|held| held.revision < renewal.changed);
                     }
@@ -328,8 +331,12 @@ impl World {
         let first_us = op.first_us.unwrap_or(0);
         let until_us = max_hold_ms.map_or(u64::MAX, |ms| first_us + ms * MS / 2);
         one.hold = Some(Held { lock, token, revision, until_us, hears: Some(stream.id) });
-        if one.released[lock].is_some_and(|released| token <= released) {
-            // A release that was not answered may still come true: what it gave back is not taken up again.
+        // A release that was not answered may still come true: what it gave back is not taken up again.
+        let given_back = one.released[lock].is_some_and(|released| token <= released);
+        // A member that is behind tells of a grant after the leader has renewed the lease and has said that something was
+        // taken since: it may have been this.
+        let taken = one.lease.is_some_and(|lease| revision < lease.changed);
+        if given_back || taken {
             self.release(stream.client);
             return Ok(());
         }

@@ -10,8 +10,8 @@ use tenure_core::codec::decode_request;
 use tenure_core::outcome::{Acquired, Answer, Notice, Queued};
 use tenure_core::request::{Hold, LeaseRef};
 use tenure_node::{
-    Batch, Effect, Failure, Input, Mail, Outcomes, Permit, Principal, ReadId, ReplyTo, Router,
-    SessionId, authorise, weight,
+    Backlog, Batch, Effect, Failure, Input, Mail, Outcomes, Permit, Principal, ReadId, ReplyTo,
+    Router, SessionId, Taken, authorise, weight,
 };
 use tenure_types::{Handle, Revision};
 
@@ -30,7 +30,9 @@ const LAST_WORD_US: u64 = 100 * MS;
 #[derive(Default)]
 pub(super) struct Desk {
     router: Router,
-    queue: VecDeque<Routed>,
+    backlog: Backlog<Routed>,
+    /// What the router has taken and not routed.
+    taken: VecDeque<Routed>,
     routing: bool,
     /// The time before which the router's thread does not run.
     pub(super) stalled_until_us: u64,
@@ -69,7 +71,23 @@ enum Routed {
     Skipped,
 }
 
+impl Routed {
+    /// Outcomes and notices in it.
+    fn mail(&self) -> usize {
+        match self {
+            Routed::Answer { outcomes, .. } => outcomes.len(),
+            Routed::Notices(notices) => notices.len(),
+            _ => 0,
+        }
+    }
+}
+
 impl Desk {
+    /// A desk whose router may be so many outcomes and notices behind.
+    pub(super) fn new(backlog_max: usize) -> Self {
+        Self { backlog: Backlog::new(backlog_max), ..Self::default() }
+    }
+
     /// N3: whatever is overdue at this moment of the member's clock.
     pub(super) fn overdue(&self, local_us: u64) -> Option<String> {
         let batch = self.batches.iter().find(|(_, it)| it.deadline_us + LAST_WORD_US < local_us);
@@ -245,7 +263,8 @@ impl World {
     fn leave(&mut self, node: usize, routed: Routed) {
         let boot = self.nodes[node].boot;
         let Some(process) = &mut self.nodes[node].process else { return };
-        process.desk.queue.push_back(routed);
+        let mail = routed.mail();
+        process.desk.backlog.put(routed, mail);
         if !std::mem::replace(&mut process.desk.routing, true) {
             let at_us = self.now_us + self.rng.u64(10..300);
             self.queue.push(at_us, Event::Route { node, boot });
@@ -265,14 +284,20 @@ impl World {
             return Ok(());
         }
         process.desk.routing = false;
+        if process.desk.taken.is_empty() {
+            let Taken { items, lost } = process.desk.backlog.take();
+            process.desk.taken.extend(items);
+            process.desk.taken.extend(lost.then_some(Routed::Skipped));
+            self.tally.count_by("backlog_lost", u64::from(lost));
+        }
         let most = if self.rng.u8(0..8) == 0 { 1 } else { usize::MAX };
         for _ in 0..most {
             let process = self.nodes[node].process.as_mut().expect("routing ends no process");
-            let Some(routed) = process.desk.queue.pop_front() else { break };
+            let Some(routed) = process.desk.taken.pop_front() else { break };
             self.route_one(node, routed)?;
         }
         let process = self.nodes[node].process.as_mut().expect("routing ends no process");
-        if !process.desk.queue.is_empty() {
+        if !process.desk.taken.is_empty() || !process.desk.backlog.is_empty() {
             process.desk.routing = true;
             self.queue.push(self.now_us + self.rng.u64(10..5 * MS), Event::Route { node, boot });
             return Ok(());

@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use tenure_node::{LinkId, Mail};
+use tenure_node::{Control, LinkId, Mail};
 use tenure_raft::{MemberId, Saved};
 
+use super::disks::Lie;
 use super::packet::{Packet, Said, Stream};
 
 /// Something that happens at a moment.
@@ -48,26 +49,37 @@ pub(super) enum Event {
     Watch { watcher: usize },
     /// Something fails, or heals.
     Nemesis,
+    /// A new member asks to be added.
+    Enter { node: usize },
+    /// It has an answer, or will have none.
+    Answered { node: usize, number: u64, answer: Result<Control, String> },
+    /// A disk has lied for long enough.
+    Lied { node: usize, boot: u64, lie: Lie },
     /// A disk is put back to what it was.
     RollBack { node: usize },
 }
 
-/// Events in the order of their times; events of the same time in the order in which they were added.
-#[derive(Default)]
-pub(super) struct Queue {
+/// Events in the order of their moments, and of their making at the same moment.
+pub(super) struct Queue<E> {
     order: BinaryHeap<Reverse<(u64, u64)>>,
-    events: BTreeMap<u64, Event>,
+    events: BTreeMap<u64, E>,
     made: u64,
 }
 
-impl Queue {
-    pub(super) fn push(&mut self, at_us: u64, event: Event) {
+impl<E> Default for Queue<E> {
+    fn default() -> Self {
+        Self { order: BinaryHeap::new(), events: BTreeMap::new(), made: 0 }
+    }
+}
+
+impl<E> Queue<E> {
+    pub(super) fn push(&mut self, at_us: u64, event: E) {
         self.made += 1;
         self.order.push(Reverse((at_us, self.made)));
         self.events.insert(self.made, event);
     }
 
-    pub(super) fn pop(&mut self) -> Option<(u64, Event)> {
+    pub(super) fn pop(&mut self) -> Option<(u64, E)> {
         let Reverse((at_us, number)) = self.order.pop()?;
         self.events.remove(&number).map(|event| (at_us, event))
     }

@@ -15,7 +15,8 @@ use crate::invariant::{Check, Violation};
 
 impl World {
     pub(super) fn start(&mut self, node: usize) -> Check {
-        if self.nodes[node].is_up() || self.nodes[node].dead {
+        if self.nodes[node].is_up() || self.nodes[node].dead || self.nodes[node].entering.is_some()
+        {
             return Ok(());
         }
         let config = Config {
@@ -26,9 +27,14 @@ impl World {
             ..Config::new(self.nodes[node].id)
         };
         let entropy = self.rng.u64(..);
-        // The operator that starts a joining member names the members of its cluster.
-        let given = self.members.all();
-        if let Err(error) = self.nodes[node].start(config, given, entropy) {
+        // A member that has joined was told of the others. If an operator has added it by hand, it is given their names.
+        let told = &self.nodes[node].given;
+        let given = match &told[..] {
+            [] => self.members.all(),
+            told => told.iter().map(|card| card.id).collect(),
+        };
+        let lineage = self.lineage.clone();
+        if let Err(error) = self.nodes[node].start(config, given, lineage, self.sizes, entropy) {
             self.nodes[node].process = None;
             self.say(|| format!("{node} does not start: {error:#}"));
             ensure(!error.to_string().contains(CUT_SHORT), "S8", || format!("{node}: {error}"))?;

@@ -46,11 +46,12 @@ enum Kind {
     LoseNewest,
     Forge,
     Reuse,
+    Lie,
     /// Something above the log.
     Above(Trouble),
 }
 
-const ALL: [Kind; 24] = [
+const ALL: [Kind; 25] = [
     Kind::Heal,
     Kind::Partition,
     Kind::Isolate,
@@ -75,6 +76,7 @@ const ALL: [Kind; 24] = [
     Kind::LoseNewest,
     Kind::Forge,
     Kind::Reuse,
+    Kind::Lie,
 ];
 
 impl Nemesis {
@@ -92,6 +94,11 @@ impl Nemesis {
         self.quiet_until_us = self.quiet_until_us.max(at_us);
     }
 
+    /// Nothing fails by itself.
+    pub(super) fn idle() -> Self {
+        Self { kinds: vec![Kind::Heal], pause_us: 5 * S, healed: false, quiet_until_us: 0 }
+    }
+
     /// One voter with learners, whose power fails often: it elects itself, so nobody but its disk
     /// remembers in which terms it has led.
     pub(super) fn lonely() -> Self {
@@ -103,7 +110,14 @@ impl Nemesis {
     /// replace those that are lost by it.
     pub(super) fn forgetful() -> Self {
         let mut kinds = vec![Kind::RollBack; 8];
-        kinds.extend([Kind::LoseNewest, Kind::Kill, Kind::CrashLeader, Kind::Transfer]);
+        kinds.extend([
+            Kind::LoseNewest,
+            Kind::Lie,
+            Kind::Lie,
+            Kind::Kill,
+            Kind::CrashLeader,
+            Kind::Transfer,
+        ]);
         kinds.extend([Kind::Isolate, Kind::Heal, Kind::Heal, Kind::Replace, Kind::Replace]);
         Self { kinds, pause_us: 600 * MS, healed: false, quiet_until_us: 0 }
     }
@@ -172,12 +186,13 @@ impl World {
             Kind::Replace => self.replace(),
             Kind::Transfer => self.transfer(),
             Kind::RollBack => {
-                let leader = self.leader().filter(|_| self.rng.bool());
+                let leader = self.leader().filter(|_| self.rng.u8(0..4) == 0);
                 self.roll_back(leader.unwrap_or(node));
             }
             Kind::LoseNewest => self.lose_newest(node),
             Kind::Forge => self.forge_step(node),
             Kind::Reuse => self.reuse(),
+            Kind::Lie => self.begin_lie(node),
             Kind::Above(trouble) => self.make_trouble(trouble, node)?,
         }
         self.watch_links();
@@ -273,7 +288,7 @@ impl World {
         };
         if !is_voter
             || self.members.voters.len() < 3
-            || self.members.is_joint()
+            || !self.is_settled(node)
             || self.nodes.iter().any(is_lost)
         {
             return;
@@ -319,6 +334,9 @@ impl World {
     pub(super) fn add(&mut self) {
         if self.members.all().len() >= 6 || self.nodes.len() >= 12 {
             return;
+        }
+        if self.rng.bool() {
+            return self.join();
         }
         let node = self.new_node();
         let id = self.nodes[node].id;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_node::directory::{Card, Names, Preference};
 use tenure_node::{
-    Admission, Config as NodeConfig, Identity, Incarnation, Input, Lineage, Node, Output, Permit,
+    Admission, Config as NodeConfig, Entering, Identity, Input, Lineage, Node, Output, Permit,
 };
 use tenure_raft::{Config, MemberId, Membership, Replica};
 use tenure_store::sim::{Restart, SimDisk};
@@ -16,7 +16,7 @@ use tenure_store::{Cut, Log, Options, Point, Reserve, SnapshotId, SnapshotReceiv
 use tenure_types::Epoch;
 
 use super::desk::Desk;
-use super::oracle::{Stalled, first_state};
+use super::oracle::Stalled;
 use super::pen::{Pen, RESERVE_BYTES};
 use super::rollback::{GoingBack, OldDisk};
 
@@ -61,6 +61,23 @@ pub(super) struct Member {
     pub(super) may_forget: bool,
     /// The time by which it must stop, if it was started from an old disk.
     pub(super) must_stop: Option<u64>,
+    /// What it is called since its last start, and where it lives.
+    pub(super) names: Names,
+    /// The cards that it was given when it joined.
+    pub(super) given: Vec<Card>,
+    /// It asks to be added, and has not been.
+    pub(super) entering: Option<Entering>,
+    /// The request to join that it waits for.
+    pub(super) asked: Option<u64>,
+}
+
+/// Bounds that are small in a run, so that they are met.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    /// The part of a snapshot in one message.
+    pub(super) chunk_bytes: u64,
+    /// Outcomes and notices that may wait for a router.
+    pub(super) backlog: usize,
 }
 
 /// A running process.
@@ -104,6 +121,10 @@ impl Member {
             going_back: None,
             may_forget: false,
             must_stop: None,
+            names: names(id),
+            given: Vec::new(),
+            entering: None,
+            asked: None,
         }
     }
 
@@ -121,10 +142,10 @@ impl Member {
         u64::try_from(real).unwrap_or(0) + self.asleep_us + 2
     }
 
-    /// Writes the first state of the cluster to the disk.
-    pub(super) fn found(&self, members: &Membership) -> Result<()> {
+    /// Lays down the first state of the cluster.
+    pub(super) fn found(&self, members: &Membership, first: &Machine) -> Result<()> {
         let (mut log, snapshots, _) = self.open(0)?;
-        tenure_raft::found(&mut log, &snapshots, &first_state(), members)?;
+        tenure_raft::found(&mut log, &snapshots, first, members)?;
         Ok(())
     }
 
@@ -133,25 +154,29 @@ impl Member {
         &mut self,
         config: Config,
         given: BTreeSet<MemberId>,
+        lineage: Lineage,
+        sizes: Sizes,
         entropy: u64,
     ) -> Result<()> {
         let (mut log, snapshots, cut) = self.open(entropy)?;
-        let mut boot = tenure_raft::load(&mut log, &snapshots, first_state())?;
+        let mut boot = tenure_raft::load(&mut log, &snapshots, Machine::new(Epoch::default()))?;
         boot.cut = cut;
         boot.given = given;
         let seen = boot.applied;
         let replica = Replica::new(config, boot, entropy)?;
         let reserve = Reserve::open(Arc::new(self.disk.clone()), RESERVE_BYTES)?;
         let admission = Admission::default();
+        let identity = self.identity(lineage);
         let config = NodeConfig {
             command_bytes_max: COMMAND_BYTES_MAX,
             admission: admission.clone(),
-            identity: Some(self.identity()),
+            identity: Some(identity),
+            chunk_bytes: sizes.chunk_bytes,
         };
         self.process = Some(Process {
             node: Node::new(replica, config),
             admission,
-            desk: Desk::default(),
+            desk: Desk::new(sizes.backlog),
             pen: Pen::new(log, reserve, self.proven),
             snapshots,
             level: self.level.min(tenure_core::LEVEL_MAX),
@@ -167,14 +192,19 @@ impl Member {
         Ok(())
     }
 
-    /// The identity of the member among others.
-    fn identity(&self) -> Identity {
-        Identity {
-            card: Card { id: self.id, names: names(self.id) },
-            lineage: lineage(),
-            level_known: self.level.min(tenure_core::LEVEL_MAX),
-            given: Vec::new(),
-        }
+    /// Who it is among others.
+    fn identity(&self, lineage: Lineage) -> Identity {
+        let (card, level_known) = (self.card(), self.level_known());
+        Identity { card, lineage, level_known, given: self.given.clone() }
+    }
+
+    pub(super) fn card(&self) -> Card {
+        Card { id: self.id, names: self.names.clone() }
+    }
+
+    /// Up to which level it knows the rules.
+    pub(super) fn level_known(&self) -> u16 {
+        self.level.min(tenure_core::LEVEL_MAX)
     }
 
     /// Ends the process, and applies the consequences to the disk.
@@ -214,12 +244,6 @@ pub(super) fn names(id: MemberId) -> Names {
         clients: format!("h{id}:2"),
         preference: Preference::default(),
     }
-}
-
-/// The one life of the cluster.
-pub(super) fn lineage() -> Lineage {
-    let (epoch, incarnation) = (Epoch::default(), Incarnation::default());
-    Lineage { cluster: "sim".into(), epoch, incarnation }
 }
 
 impl Process {

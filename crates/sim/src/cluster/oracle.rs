@@ -11,6 +11,7 @@ use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry}
 use tenure_core::event::{Batch, Cause};
 use tenure_core::outcome::{Effects, Outcome};
 use tenure_core::request::{Command, Request, RequestId};
+use tenure_node::directory::{self, Card};
 use tenure_raft::FIRST;
 use tenure_store::{Entry, Point};
 use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
@@ -106,8 +107,7 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    pub(super) fn new() -> Self {
-        let machine = first_state();
+    pub(super) fn new(machine: Machine) -> Self {
         let first = machine.events(machine.floor(), tenure_core::Filter::All, usize::MAX);
         Self {
             agreed: Vec::new(),
@@ -359,14 +359,14 @@ impl Oracle {
     }
 }
 
-/// The first state of a cluster. Its history is short, so that every run drops a part of it.
-pub(super) fn first_state() -> Machine {
+/// The state that a cluster begins with. History is short, so that it is given up in every run.
+pub(super) fn first_state(founders: &[Card], level: u16) -> Machine {
     let command = Command::SetLimits(vec![(Limit::HistoryRevisions, HISTORY)]);
     let mut request = Vec::new();
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut request);
     let term = Term(FIRST.term);
     let entry = seal_entry(term, 0, [&request[..]]);
-    let mut machine = Machine::new(Epoch::default());
+    let mut machine = directory::first_state(founders, level, Epoch::default());
     machine.apply(term, Some(&entry), &mut Effects::default());
     machine
 }

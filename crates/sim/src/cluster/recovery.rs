@@ -2,7 +2,7 @@
 
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Request, RequestId};
-use tenure_node::Outcomes;
+use tenure_node::{Outcomes, directory};
 use tenure_raft::MemberId;
 
 use super::S;
@@ -38,6 +38,7 @@ impl World {
         for node in 0..self.nodes.len() {
             self.nodes[node].disk.set_capacity(None);
             self.nodes[node].disk.set_outage(None);
+            self.nodes[node].disk.tell_the_truth();
             self.nodes[node].sync_stalled_until_us = 0;
             if let Some(process) = &mut self.nodes[node].process {
                 process.hog = None;
@@ -56,11 +57,15 @@ impl World {
         let members = process.replica().members();
         let alive = |id: &MemberId| self.at(*id).is_some_and(|node| !self.nodes[node].dead);
         let caught_up = |id: &MemberId| {
-            let node = self.at(*id).and_then(|node| self.nodes[node].process.as_ref());
-            node.is_some_and(|process| {
-                process.replica().status().applied.index + 5 >= self.oracle.last()
-                    && process.replica().status().leader == status.leader
-            })
+            let Some(node) = self.at(*id).map(|at| &self.nodes[at]) else { return false };
+            // One that sleeps still believes in the leader that it had, which may lead again.
+            let awake = node.paused_until_us <= self.now_us;
+            awake
+                && node.process.as_ref().is_some_and(|process| {
+                    let its = process.replica().status();
+                    its.applied.index + 5 >= self.oracle.last()
+                        && (its.leader, its.term) == (status.leader, status.term)
+                })
         };
         status.serving
             && members.all().iter().filter(|id| alive(id)).all(caught_up)
@@ -95,7 +100,27 @@ impl World {
         }
     }
 
-    /// Records that a call was answered.
+    /// N10: in a calm cluster the directory has every member as it is. Members of an older build announce nothing, and
+    /// leaders of one do not understand it.
+    pub(super) fn check_cards(&self) -> Check {
+        let Some(leader) = self.leader().filter(|at| self.nodes[*at].level >= 2) else {
+            return Ok(());
+        };
+        let Some(process) = &self.nodes[leader].process else { return Ok(()) };
+        let known = directory::read(process.node.machine());
+        for node in &self.nodes {
+            if !node.is_up() || !self.members.contains(node.id) || node.level < 2 {
+                continue;
+            }
+            let (found, expected) = (known.get(&node.id), &node.names);
+            ensure(found == Some(expected), "N10", || {
+                format!("the directory has member {} as {found:?}, it is {expected:?}", node.id)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A call was answered.
     pub(super) fn probed(&mut self, number: u64, outcomes: &Outcomes) {
         if outcomes.iter().all(Result::is_ok) {
             self.probes.remove(&number);

@@ -16,9 +16,9 @@ use super::{MS, S};
 use crate::invariant::Check;
 
 /// How long the others have to hear of the newest promises: some heartbeats.
-const SETTLE_US: u64 = 300 * MS;
+pub(super) const SETTLE_US: u64 = 300 * MS;
 /// How long a member may serve from a disk that went back.
-const NOTICE_US: u64 = 5 * S;
+pub(super) const NOTICE_US: u64 = 5 * S;
 
 /// A disk as it was some time ago.
 pub(super) struct OldDisk {
@@ -36,21 +36,32 @@ pub(super) struct GoingBack {
     durable: u64,
 }
 
+impl OldDisk {
+    /// Whether it lacks what a member had promised.
+    pub(super) fn lacks(&self, promised: GoingBack) -> bool {
+        self.term < promised.term || self.term == promised.term && self.last < promised.durable
+    }
+}
+
 impl World {
+    /// What a member that runs has promised.
+    pub(super) fn going_back(&self, node: usize) -> Option<GoingBack> {
+        let process = self.nodes[node].process.as_ref()?;
+        let (term, durable) = (process.replica().status().term.0, process.pen.durable);
+        Some(GoingBack { boot: self.nodes[node].boot, term, durable })
+    }
+
     /// Copies a member's disk, or begins to put the copy back that was taken before.
     pub(super) fn roll_back(&mut self, node: usize) {
         if !self.can_notice(node) {
             return;
         }
-        let Some(process) = &self.nodes[node].process else { return };
-        let (term, durable) = (process.replica().status().term.0, process.pen.durable);
         if self.nodes[node].old_disk.is_none() {
             self.nodes[node].old_disk = self.copy_disk(node);
             return;
         }
         self.network.calm();
-        let boot = self.nodes[node].boot;
-        self.nodes[node].going_back = Some(GoingBack { boot, term, durable });
+        self.nodes[node].going_back = self.going_back(node);
         self.nemesis.quiet_until(self.now_us + SETTLE_US + 2 * S);
         self.queue.push(self.now_us + SETTLE_US, Event::RollBack { node });
     }
@@ -66,8 +77,7 @@ impl World {
             return;
         }
         let Some(old) = self.nodes[node].old_disk.take() else { return };
-        let forgets = old.term < going.term || old.term == going.term && old.last < going.durable;
-        if !forgets {
+        if !old.lacks(going) {
             self.nodes[node].old_disk = Some(old);
             return;
         }
@@ -78,10 +88,10 @@ impl World {
         target.disk = old.disk;
         target.damaged = true;
         let mut starts_us = self.now_us + MS;
-        if self.rng.bool() {
+        if self.rng.u8(0..4) > 0 {
             // The cluster has another leader before the member is back, at times without its memory.
             starts_us += 3 * S;
-            if leader != node && self.rng.bool() {
+            if leader != node {
                 self.tally.count("rolled_back_under_another");
                 self.end(leader, Restart::ProcessKilled);
                 self.queue.push(self.now_us + 2 * S, Event::Start { node: leader });
@@ -124,7 +134,7 @@ impl World {
     }
 
     /// Whether every member is there that could remember, and none is lost already.
-    fn can_notice(&self, node: usize) -> bool {
+    pub(super) fn can_notice(&self, node: usize) -> bool {
         let id = self.nodes[node].id;
         let is_well = |id: &MemberId| {
             self.at(*id).is_some_and(|at| {
@@ -135,13 +145,13 @@ impl World {
         let members = self.members.all();
         self.members.voters.contains(&id)
             && self.members.voters.len() >= 3
-            && !self.members.is_joint()
+            && self.is_settled(node)
             && members.iter().all(is_well)
     }
 
     /// Whether others have heard of what the member had promised: they follow it, or the leader has its
     /// acknowledgement.
-    fn have_heard(&self, node: usize, leader: usize, going: GoingBack) -> bool {
+    pub(super) fn have_heard(&self, node: usize, leader: usize, going: GoingBack) -> bool {
         let id = self.nodes[node].id;
         let status = |at: usize| self.nodes[at].process.as_ref().map(|it| it.replica().status());
         let Some(leading) = status(leader).filter(|status| status.serving) else { return false };
@@ -158,7 +168,7 @@ impl World {
             && leading.matched.get(&id).is_some_and(|matched| *matched >= going.durable)
     }
 
-    fn copy_disk(&mut self, node: usize) -> Option<OldDisk> {
+    pub(super) fn copy_disk(&mut self, node: usize) -> Option<OldDisk> {
         let disk = self.nodes[node].disk.fork(self.rng.u64(..));
         disk.restart(Restart::PowerLostAll);
         let looked_at = disk.fork(self.rng.u64(..));

@@ -115,16 +115,12 @@ impl World {
             | Output::WriteChunk { .. }
             | Output::FinishTransfer { .. }) => self.transfer_part(node, output),
             Output::CallBack { join, card } => {
-                // A stranger that uses the id of a member is not where its card says.
-                let boot = self.nodes[node].boot;
-                let answer = Err(format!("{} does not answer", card.names.members));
-                self.give(node, boot, Input::CalledBack { join, answer });
+                self.call_back(node, join, &card.names);
                 Ok(())
             }
             Output::JoinAnswer { join, answer } => {
                 self.say(|| format!("{node} answers {join:?}: {answer:?}"));
-                self.tally.count("join_answered");
-                Ok(())
+                self.join_answered(node, join, answer)
             }
             Output::TransferEnded { .. } => {
                 self.tally.count("transfer_ended");
@@ -235,6 +231,7 @@ impl World {
         let members = process.replica().members();
         if applied.index > self.members_at && *members != self.members {
             self.members = members.clone();
+            self.members_since_us = self.now_us;
             if self.members.is_joint() {
                 self.tally.count("joint");
             }

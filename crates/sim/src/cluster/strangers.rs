@@ -97,7 +97,7 @@ impl World {
         self.numbers += 1;
         let card = Card { id, names };
         let level = tenure_core::LEVEL_MAX;
-        let request = Join { card, level, lineage: Some(super::node::lineage()) };
+        let request = Join { card, level, lineage: Some(self.lineage.clone()) };
         let peer_name = match self.rng.u8(0..3) {
             0 => PeerName::Plain,
             _ => PeerName::Certified(vec![NAME.into()]),

@@ -1,14 +1,19 @@
 //! Injects faults above the log: in links, sessions, single threads, clocks, budgets and names.
 
 use tenure_core::codec::encode_request;
-use tenure_core::request::{Command, Expect, Put, Request, RequestId};
-use tenure_node::{Batch, CallId, Input, Permit, Principal, ReplyTo, Weight, directory};
-use tenure_store::sim::{Fault, Outage};
+use tenure_core::request::{Command, Request, RequestId};
+use tenure_node::directory::Preference;
+use tenure_node::{Batch, CallId, Input, Permit, ReplyTo, Weight};
+use tenure_raft::MemberId;
+use tenure_store::sim::{Fault, Outage, Restart};
 
 use super::desk::Pending;
 use super::world::World;
 use super::{MS, S};
 use crate::invariant::Check;
+
+/// How long a change of members is kept from damage: until every member has written that it is committed.
+const SETTLED_US: u64 = 3 * S;
 
 /// What can go wrong above the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,28 +143,20 @@ impl World {
         }
     }
 
-    /// A member gets another name and preference.
+    /// A member starts again with another name, address and preference. It announces them itself.
     fn rename(&mut self, node: usize) {
-        let id = self.nodes[node].id;
-        let boot = self.nodes[node].boot;
-        let preference = self.rng.u8(0..=100);
-        let value = format!("m{} h:1 h:2 {preference}", self.rng.u8(..));
-        let key = directory::key(id);
-        let put = Put {
-            key: &key,
-            value: value.as_bytes(),
-            lease: None,
-            expect: Expect::Any,
-            guard: None,
-        };
-        let member = Principal::member();
-        let request =
-            Request { principal: member.name(), id: RequestId::None, command: Command::Put(put) };
-        let mut bytes = Vec::new();
-        encode_request(&request, &mut bytes);
-        let deadline_us = self.nodes[node].local_us(self.now_us) + 3 * S;
+        if !self.nodes[node].is_up() {
+            return;
+        }
+        self.numbers += 1;
+        let (id, number) = (self.nodes[node].id, self.numbers);
+        let port = self.rng.u16(1..);
+        let names = &mut self.nodes[node].names;
+        names.name = format!("m{id}-{number}");
+        names.members = format!("h{id}:{port}");
+        names.preference = Preference::new(self.rng.u8(0..=100)).unwrap_or_default();
         self.tally.count("rename");
-        self.call(node, boot, 0, bytes, deadline_us);
+        self.crash(node, Restart::ProcessKilled);
     }
 
     /// Asks for the newest rules, as an operator would. Members of an older build prevent it.
@@ -224,8 +221,23 @@ impl World {
         let lost = |other: &super::node::Member| other.dead || other.damaged;
         self.members.voters.contains(&self.nodes[node].id)
             && self.members.voters.len() >= 3
-            && !self.members.is_joint()
+            && self.is_settled(node)
             && !self.nodes.iter().any(|other| lost(other) && self.members.contains(other.id))
+    }
+
+    /// Whether a majority would know the newest members without this one. A change of members counts on a member once it
+    /// has applied it: if the one that did is lost before the others hear of it, and a removed voter is gone, those that
+    /// are left are no majority of the members that they know.
+    pub(super) fn is_settled(&self, without: usize) -> bool {
+        let knows = |id: &&MemberId| {
+            let at = self.at(**id).filter(|at| *at != without);
+            let process = at.and_then(|at| self.nodes[at].process.as_ref());
+            process.is_some_and(|process| *process.replica().members() == self.members)
+        };
+        let voters = &self.members.voters;
+        !self.members.is_joint()
+            && self.now_us >= self.members_since_us + SETTLED_US
+            && voters.iter().filter(knows).count() > voters.len() / 2
     }
 
     /// A member's disk is gone for good. Another member takes its place, under its own id.
@@ -234,7 +246,7 @@ impl World {
             return;
         }
         self.tally.count("wiped");
-        self.end(node, tenure_store::sim::Restart::ProcessKilled);
+        self.end(node, Restart::ProcessKilled);
         (self.nodes[node].dead, self.nodes[node].damaged) = (true, true);
         self.add();
     }

@@ -4,21 +4,22 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use tenure_node::Input;
+use tenure_node::{BACKLOG_MAX, Founded, Incarnation, Input, Lineage};
 use tenure_raft::{MemberId, Membership};
 use tenure_store::SnapshotId;
 use tenure_store::sim::Fault;
+use tenure_types::Epoch;
 
 use super::client::Client;
 use super::event::{Event, Queue};
 use super::links::Links;
 use super::nemesis::Nemesis;
 use super::network::{Network, Weather};
-use super::node::Member;
-use super::oracle::{Oracle, ensure};
+use super::node::{Member, Sizes};
+use super::oracle::{Oracle, ensure, first_state};
 use super::recovery::RECOVERY_US;
 use super::watcher::Watcher;
-use super::{MS, S, Tally};
+use super::{MS, S, Tally, founding};
 use crate::invariant::{Check, Violation};
 
 /// The number of cursors that hop between members.
@@ -46,7 +47,7 @@ impl Ran {
 pub struct World {
     pub(super) rng: Rng,
     pub(super) now_us: u64,
-    pub(super) queue: Queue,
+    pub(super) queue: Queue<Event>,
     pub(super) nodes: Vec<Member>,
     pub(super) clients: Vec<Client>,
     pub(super) watchers: Vec<Watcher>,
@@ -59,6 +60,12 @@ pub struct World {
     pub(super) sessions_made: u64,
     /// Chunks of snapshots that were read for sending.
     pub(super) chunks: BTreeMap<(SnapshotId, u64), Bytes>,
+    /// Requests to join, and who made them.
+    pub(super) joins: BTreeMap<u64, usize>,
+    /// The one life of the cluster.
+    pub(super) lineage: Lineage,
+    /// Why no cluster was founded.
+    unfounded: Option<Violation>,
     /// Calls that a healed cluster must answer, and where they were made.
     pub(super) probes: BTreeMap<u64, usize>,
     /// Asks that were forwarded to a member and not proposed since: whether one came in time.
@@ -69,20 +76,28 @@ pub struct World {
     /// The newest membership that any member has applied.
     pub(super) members: Membership,
     pub(super) members_at: u64,
+    /// When that was.
+    pub(super) members_since_us: u64,
     pub(super) trace: u64,
     pub(super) newest_arrival: BTreeMap<(usize, usize), u64>,
     /// Whether a cut link loses the messages on their way.
     pub(super) in_flight_lost: bool,
     pub(super) slow_sync: u64,
     pub(super) snapshot_entries: u64,
+    pub(super) sizes: Sizes,
     pub(super) verbose: bool,
 }
 
 impl World {
     /// A cluster that follows from a seed.
     pub fn new(seed: u64) -> Self {
+        let size = [1, 3, 3, 3, 3, 3, 5, 5, 5][Rng::with_seed(!seed).usize(0..9)];
+        Self::sized(seed, size)
+    }
+
+    /// A cluster of so many voters that follows from a seed.
+    pub(super) fn sized(seed: u64, size: usize) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let size = [1, 3, 3, 3, 3, 3, 5, 5, 5][rng.usize(0..9)];
         let worst =
             [(0, 0, 0), (5, 5, 5), (50, 20, 20), (200, 50, 30), (20, 20, 200)][rng.usize(0..5)];
         let weather = Weather {
@@ -98,23 +113,35 @@ impl World {
             clients: Vec::new(),
             watchers: (0..WATCHERS).map(|at| Watcher::new(seed ^ at << 48)).collect(),
             network: Network::new(weather),
-            oracle: Oracle::new(),
+            oracle: Oracle::new(first_state(&[], 1)),
             nemesis: Nemesis::new(&mut rng),
             links: Links::default(),
             numbers: 0,
             sessions_made: 0,
             chunks: BTreeMap::new(),
+            joins: BTreeMap::new(),
+            lineage: Lineage {
+                cluster: String::new(),
+                epoch: Epoch::default(),
+                incarnation: Incarnation::default(),
+            },
+            unfounded: None,
             probes: BTreeMap::new(),
             in_time: BTreeMap::new(),
             counts_waiting: rng.bool(),
             tally: Tally::default(),
             members: Membership::default(),
             members_at: 0,
+            members_since_us: 0,
             trace: seed,
             newest_arrival: BTreeMap::new(),
             in_flight_lost: rng.bool(),
             slow_sync: [0, 0, 5, 30][rng.usize(0..4)],
             snapshot_entries: [40, 100, 400][rng.usize(0..3)],
+            sizes: Sizes {
+                chunk_bytes: [256, 1024, 64 * 1024][rng.usize(0..3)],
+                backlog: [24, 200, BACKLOG_MAX][rng.usize(0..3)],
+            },
             verbose: false,
             rng,
         };
@@ -128,26 +155,44 @@ impl World {
         (0..size).for_each(|_| {
             world.new_node();
         });
-        let voters = Membership::of_voters(world.nodes.iter().map(|node| node.id));
-        for node in 0..size {
-            world.nodes[node].found(&voters).expect("an empty disk without faults takes a log");
-            world.queue.push(0, Event::Start { node });
-        }
-        world.members = voters;
+        let began_us = match world.found() {
+            Ok(began_us) => began_us,
+            Err(violation) => {
+                world.unfounded = Some(violation);
+                0
+            }
+        };
         let clients = world.rng.usize(1..=6);
         for client in 0..clients {
             let rate_ppm = world.draw_rate();
             world.clients.push(Client::new(&mut world.rng, rate_ppm));
-            world.queue.push(S + client as u64 * MS, Event::Client { client });
+            world.queue.push(began_us + S + client as u64 * MS, Event::Client { client });
         }
         for watcher in 0..world.watchers.len() {
-            world.queue.push(S, Event::Watch { watcher });
+            world.queue.push(began_us + S, Event::Watch { watcher });
         }
-        world.queue.push(2 * S, Event::Nemesis);
+        world.queue.push(began_us + 2 * S, Event::Nemesis);
         world
     }
 
-    /// Prints the events of the run.
+    /// Founds the cluster; tells when its last founder has.
+    fn found(&mut self) -> Result<u64, Violation> {
+        let founders = self.nodes.iter().map(|node| (node.card(), node.level_known())).collect();
+        let founding = founding::found(&mut self.rng, &mut self.tally, founders)?;
+        let Founded { cluster, founders, level } = founding.founded;
+        self.lineage.cluster = cluster;
+        let first = first_state(&founders, level);
+        self.members = Membership::of_voters(self.nodes.iter().map(|node| node.id));
+        for (node, at_us) in founding.at_us.iter().enumerate() {
+            let founded = self.nodes[node].found(&self.members, &first);
+            founded.expect("an empty disk without faults takes a log");
+            self.queue.push(*at_us, Event::Start { node });
+        }
+        self.oracle = Oracle::new(first);
+        Ok(founding.at_us.into_iter().max().unwrap_or(0))
+    }
+
+    /// Prints what happens.
     pub fn verbose(mut self) -> Self {
         self.verbose = true;
         self
@@ -156,6 +201,11 @@ impl World {
     /// Runs until a promise is broken or the time is over.
     pub fn run(mut self) -> Ran {
         let failure = self.run_phases().err();
+        Ran { failure, ..self.over() }
+    }
+
+    /// What a run that is over has seen.
+    pub(super) fn over(mut self) -> Ran {
         for node in &self.nodes {
             for (fault, times) in node.disk.counts() {
                 let kind = match fault {
@@ -168,6 +218,9 @@ impl World {
                     Fault::ReadOnly => "read_only",
                     Fault::DeviceError => "device_error",
                     Fault::DamageWhileRunning => "damage_while_running",
+                    Fault::MisdirectedWrite => "misdirected_write",
+                    Fault::StaleSector => "stale_sector",
+                    Fault::LyingSync => "lying_sync",
                     _ => continue,
                 };
                 self.tally.count_by(kind, times);
@@ -177,10 +230,13 @@ impl World {
         self.tally.count_by("entry", self.oracle.last());
         self.tally.count_by("level_raised", u64::from(self.oracle.level() > 1));
         let Self { now_us: sim_us, tally, trace, .. } = self;
-        Ran { failure, sim_us, tally, trace }
+        Ran { failure: None, sim_us, tally, trace }
     }
 
     fn run_phases(&mut self) -> Check {
+        if let Some(violation) = self.unfounded.take() {
+            return Err(violation);
+        }
         let faulty_us = self.rng.u64(40..120) * S;
         self.run_until(faulty_us)?;
         self.heal();
@@ -190,6 +246,7 @@ impl World {
             self.run_until(self.now_us + S)?;
         }
         self.probe()?;
+        self.check_cards()?;
         self.compare_all()
     }
 
@@ -252,6 +309,15 @@ impl World {
             Event::Client { client } => self.client_acts(client),
             Event::Watch { watcher } => self.watch(watcher),
             Event::Nemesis => self.strike(),
+            Event::Enter { node } => self.enter(node),
+            Event::Answered { node, number, answer } => {
+                self.answered(node, number, answer);
+                Ok(())
+            }
+            Event::Lied { node, boot, lie } => {
+                self.lied(node, boot, lie);
+                Ok(())
+            }
             Event::RollBack { node } => {
                 self.go_back(node);
                 Ok(())

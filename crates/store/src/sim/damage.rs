@@ -121,6 +121,14 @@ impl SimDisk {
     pub fn set_lying_syncs(&self, lying: bool) {
         self.lock().lying = lying;
     }
+
+    /// Ends lying syncs, and takes back every plan of a fault that the process would not see.
+    pub fn tell_the_truth(&self) {
+        let mut inner = self.lock();
+        inner.lying = false;
+        let unseen = [Fault::MisdirectedWrite, Fault::StaleSector, Fault::LyingSync];
+        inner.planned.retain(|fault| !unseen.contains(fault));
+    }
 }
 
 impl Inner {

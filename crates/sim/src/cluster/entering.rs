@@ -1,0 +1,153 @@
+//! Brings new members in as a member does that was told where others live: it asks to be added until the leader has (N10).
+
+use tenure_node::directory::Names;
+use tenure_node::{Control, Entered, Entering, Input, Join, JoinId, Me, NotEntered, PeerName};
+
+use super::event::Event;
+use super::oracle::ensure;
+use super::world::World;
+use super::{MS, S};
+use crate::invariant::Check;
+
+/// How long a connection waits for its answer: longer than a leader takes to say that the cluster has not agreed in time.
+const PATIENCE_US: u64 = 10 * S;
+
+impl World {
+    /// A member with an empty disk begins to ask.
+    pub(super) fn join(&mut self) {
+        let node = self.new_node();
+        self.tally.count("join");
+        self.ask_to_enter(node);
+    }
+
+    fn ask_to_enter(&mut self, node: usize) {
+        let mut seeds: Vec<String> = self
+            .members
+            .all()
+            .into_iter()
+            .filter_map(|id| Some(self.nodes[self.at(id)?].names.members.clone()))
+            .collect();
+        self.rng.shuffle(&mut seeds);
+        seeds.truncate(self.rng.usize(1..=3));
+        let target = &mut self.nodes[node];
+        let join = Join { card: target.card(), level: target.level_known(), lineage: None };
+        target.entering = Some(Entering::new(seeds, join));
+        self.queue.push(self.now_us, Event::Enter { node });
+    }
+
+    /// The member does its next step.
+    pub(super) fn enter(&mut self, node: usize) -> Check {
+        let Some(entering) = &mut self.nodes[node].entering else { return Ok(()) };
+        let ask = entering.turn(self.now_us);
+        let (request, wake_us) = (entering.request(), entering.wake_us());
+        if let Some(ended) = entering.ended().cloned() {
+            return self.entered(node, ended);
+        }
+        let Some(ask) = ask else {
+            if wake_us != u64::MAX {
+                self.queue.push(wake_us.max(self.now_us + 1), Event::Enter { node });
+            }
+            return Ok(());
+        };
+        let bytes = request.encode();
+        ensure(Control::decode(&bytes).as_ref() == Some(&request), "codec", || {
+            format!("{request:?} does not read back")
+        })?;
+        let Control::Join(request) = request else { return Ok(()) };
+        self.numbers += 1;
+        let number = self.numbers;
+        self.nodes[node].asked = Some(number);
+        let to = self.nodes.iter().position(|it| it.names.members == ask.address);
+        let Some(to) = to.filter(|to| self.reaches(node, *to)) else {
+            let answer = Err("connection refused".to_owned());
+            let at_us = self.now_us + 5 * MS;
+            self.queue.push(at_us, Event::Answered { node, number, answer });
+            return Ok(());
+        };
+        let boot = self.nodes[to].boot;
+        self.joins.insert(number, node);
+        let (join, peer_name) = (JoinId(number), PeerName::Plain);
+        self.give(to, boot, Input::Join { join, request, peer_name });
+        let answer = Err("timed out".to_owned());
+        self.queue.push(self.now_us + PATIENCE_US, Event::Answered { node, number, answer });
+        Ok(())
+    }
+
+    fn reaches(&self, from: usize, to: usize) -> bool {
+        let target = &self.nodes[to];
+        let cut = self.network.is_cut(from, to) || self.network.is_cut(to, from);
+        target.is_up() && target.paused_until_us <= self.now_us && !cut
+    }
+
+    /// A member answers a request to join, of a new member or of a stranger.
+    pub(super) fn join_answered(&mut self, from: usize, join: JoinId, answer: Control) -> Check {
+        let Some(node) = self.joins.remove(&join.0) else {
+            self.tally.count("join_answered");
+            return Ok(());
+        };
+        let read = Control::decode(&answer.encode());
+        ensure(read.as_ref() == Some(&answer), "codec", || {
+            format!("{answer:?} does not read back")
+        })?;
+        let cut = self.network.is_cut(from, node) || self.network.is_cut(node, from);
+        if cut || self.rng.u64(0..1000) < self.network.weather.drop {
+            // The cluster may have agreed. The member asks again when its connection gives up.
+            self.tally.count("join_answer_lost");
+            return Ok(());
+        }
+        let at_us = self.now_us + self.network.delay_us(&mut self.rng);
+        self.queue.push(at_us, Event::Answered { node, number: join.0, answer: Ok(answer) });
+        Ok(())
+    }
+
+    /// The member that asked has an answer, or will have none.
+    pub(super) fn answered(&mut self, node: usize, number: u64, answer: Result<Control, String>) {
+        if self.nodes[node].asked.take_if(|asked| *asked == number).is_none() {
+            return;
+        }
+        self.say(|| format!("{node} wants to join and hears {answer:?}"));
+        if let Some(entering) = &mut self.nodes[node].entering {
+            entering.handle(answer);
+            self.queue.push(self.now_us, Event::Enter { node });
+        }
+    }
+
+    /// The leader calls a member back at the address that it gives.
+    pub(super) fn call_back(&mut self, node: usize, join: JoinId, names: &Names) {
+        let joiner = self.joins.get(&join.0).copied().filter(|at| self.nodes[*at].names == *names);
+        let cut = |at: &usize| self.network.is_cut(node, *at) || self.network.is_cut(*at, node);
+        let answer = match joiner.filter(|at| !cut(at)) {
+            Some(at) => {
+                let level = self.nodes[at].level_known();
+                Ok(Control::IAm(Me::new(self.nodes[at].id, names.clone(), level)))
+            }
+            // A stranger that uses the id of a member is not where its card says.
+            None => Err(format!("{} does not answer", names.members)),
+        };
+        let boot = self.nodes[node].boot;
+        self.give(node, boot, Input::CalledBack { join, answer });
+    }
+
+    fn entered(&mut self, node: usize, ended: Result<Entered, NotEntered>) -> Check {
+        self.nodes[node].entering = None;
+        match ended {
+            Ok(Entered { lineage, book }) => {
+                ensure(lineage == self.lineage, "N10", || {
+                    format!("{node} has joined {lineage:?}, another cluster")
+                })?;
+                self.tally.count("joined");
+                self.nodes[node].given = book;
+                self.queue.push(self.now_us, Event::Start { node });
+            }
+            Err(NotEntered::Unreachable { .. }) => {
+                self.tally.count("join_given_up");
+                self.ask_to_enter(node);
+            }
+            Err(NotEntered::Retired) => {
+                // It was added and removed again before it heard of it.
+                self.nodes[node].dead = true;
+            }
+        }
+        Ok(())
+    }
+}
