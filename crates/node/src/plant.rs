@@ -28,9 +28,9 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("join_takes_over_a_member", &["N7"]),
 ];
 
-/// Planted bugs that only `tests/planted.rs` shows. Clusters cannot, because their snapshots fit one part, or do so too
-/// rarely: a leader's answer must still be on its way when the member that it is for has started again and has forwarded
-/// as many commands as before.
+/// Planted bugs that only `tests/planted.rs` shows. Clusters cannot, because their snapshots fit one part, or do so
+/// too rarely: a leader's answer must still be on its way when the member that it is for has started again and has
+/// forwarded as many commands as before.
 #[cfg(mutants)]
 pub const SHOWN_BY_TESTS: &[&str] =
     &["chunk_accepted_twice", "answer_to_an_earlier_start", "lost_link_ignored"];

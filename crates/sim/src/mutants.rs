@@ -60,8 +60,8 @@ const OF_THE_MACHINE: &[(&str, &[&str])] = &[
 /// One planted bug: its name, what may catch it, and how it is chosen.
 type Planted = (&'static str, &'static [&'static str], fn(usize), usize);
 
-/// Every bug that clusters must show: of the replicated log, of the node, of the log on disk, of the machine. Those that
-/// only tests show are lists of their own in these crates.
+/// Every bug that clusters must show: of the replicated log, of the node, of the log on disk, of the machine. Those
+/// that only tests show are lists of their own in these crates.
 fn planted_in_clusters() -> Vec<Planted> {
     let numbered = |all: &'static [(&'static str, &'static [&'static str])], select: fn(usize)| {
         let number = move |(at, one): (usize, &'static (&'static str, &'static [&'static str]))| {

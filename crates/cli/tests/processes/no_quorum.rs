@@ -12,8 +12,8 @@ use crate::common::{Cluster, wait};
 const DEFAULT: Duration = Duration::from_secs(10);
 /// A member that knows of no leader waits for one a third of that time. What is left is for a busy machine.
 const PATIENT: Duration = Duration::from_secs(5);
-/// A member that has known of no leader for so long answers at once. `/readyz` does so at any time: it waits a second at
-/// most, and no longer than until its member knows that nobody leads.
+/// A member that has known of no leader for so long answers at once. `/readyz` does so at any time: it waits a second
+/// at most, and no longer than until its member knows that nobody leads.
 const AT_ONCE: Duration = Duration::from_millis(1_500);
 
 /// A call without a timeout of its own, how long its answer took, its status and its body.

@@ -153,7 +153,8 @@ fn try_diverged() -> Option<Diverged> {
         .into_iter()
         .enumerate()
         .map(|(number, mut connection)| {
-            // A millisecond apart, so that they become several entries: the distance is what this varies. They are never answered while this one leads.
+            // A millisecond apart, so that they become several entries: the distance is the input of this scenario,
+            // and stands for no condition. They are never answered while this one leads.
             let due_us = begun_us + number as u64 * 1_000;
             std::thread::sleep(os::until(due_us));
             let call = words::call(&format!("put ghost/{number}/ value"), Duration::from_secs(2));

@@ -65,8 +65,8 @@ fn judge_tests(counted: &[Option<(u64, u64)>]) -> Report {
 
 /// One report of what clusters and tests have caught.
 fn both(in_clusters: Report, in_tests: Report) -> Report {
-    let problems = [&in_clusters.problem, &in_tests.problem];
-    let problems: Vec<&str> = problems.into_iter().flatten().map(String::as_str).collect();
+    let problems = [in_clusters.problem.clone(), in_tests.problem.clone()];
+    let problems: Vec<String> = problems.into_iter().flatten().collect();
     let report = in_clusters.and(&in_tests);
     if problems.is_empty() { report } else { report.because(problems.join("; ")) }
 }
