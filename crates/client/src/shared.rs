@@ -142,7 +142,7 @@ impl Shared {
             budget: AtomicI64::new(BUDGET),
             life: Mutex::default(),
             mute: AtomicBool::new(false),
-            pause: surroundings::Pause::default(),
+            pause: Default::default(),
         });
         let weak = Arc::downgrade(&shared);
         let looked_after = weak.clone();

@@ -35,7 +35,7 @@ impl Watchdog {
             alarm: Alarm::new()?,
             wakes: AtomicU64::new(0),
             next_us: AtomicU64::new(u64::MAX),
-            bell: surroundings::Bell::default(),
+            bell: Default::default(),
         };
         Ok(Self { timer: Arc::new(timer) })
     }
