@@ -212,18 +212,7 @@ impl Client {
         tried(&self.shared)
     }
 
-    /// Simulates a stopped process, for tests: while paused, the client reads, renews and reports nothing.
-    #[cfg(feature = "virtual-time")]
-    #[doc(hidden)]
-    pub fn pause(&self, pause: bool) {
-        self.shared.pause.set(pause);
-        // A process that resumes can first read only its own clock, so check the leases against it at once.
-        self.shared.look_after();
-        self.shared.watchdog.wake();
-        self.shared.renew.notify_one();
-    }
-
-    /// Simulates a one-way network failure, for tests: while set, the client does not send renewals.
+    /// For tests of what happens when nobody hears us: renewals are not sent while this is so.
     #[doc(hidden)]
     pub fn drop_renewals(&self, drop: bool) {
         self.shared.mute.store(drop, Ordering::Relaxed);

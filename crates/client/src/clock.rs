@@ -3,6 +3,7 @@
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::life::{Moment, Reading};
+use crate::surroundings;
 
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 compile_error!(
@@ -11,8 +12,7 @@ compile_error!(
 
 /// Reads both clocks. Nothing is cached, because a check is only as good as its reading.
 pub(crate) fn read() -> Reading {
-    #[cfg(feature = "virtual-time")]
-    if let Some(reading) = crate::virtual_time::read() {
+    if let Some(reading) = surroundings::read() {
         return reading;
     }
     // The clock that stops in suspend is read first. In this order the measured difference is never too small.
@@ -22,8 +22,7 @@ pub(crate) fn read() -> Reading {
 
 /// Reads only the clock that decides about leases.
 pub(crate) fn boot() -> Moment {
-    #[cfg(feature = "virtual-time")]
-    if let Some(reading) = crate::virtual_time::read() {
+    if let Some(reading) = surroundings::read() {
         return reading.boot;
     }
     never_stops()

@@ -31,7 +31,6 @@ pub(crate) async fn run(shared: Weak<Shared>) {
     let mut turn = 0_usize;
     loop {
         let Some(strong) = shared.upgrade() else { return };
-        #[cfg(feature = "virtual-time")]
         strong.pause.over().await;
         // A lease that is registered while the time of the next check is not known wakes this task.
         strong.next_beat_us.store(u64::MAX, Ordering::SeqCst);

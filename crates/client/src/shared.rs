@@ -22,6 +22,7 @@ use crate::life::{Cause, Lost, Moment};
 use crate::line::{Line, PATIENT};
 use crate::post::Said;
 use crate::renew;
+use crate::surroundings;
 use crate::tls::{Files, Trust};
 use crate::watchdog::Watchdog;
 
@@ -73,9 +74,8 @@ pub(crate) struct Shared {
     life: Mutex<Option<ClusterLife>>,
     /// For tests: renewals are not sent.
     pub(crate) mute: AtomicBool,
-    /// For tests: the client is paused and runs nothing.
-    #[cfg(feature = "virtual-time")]
-    pub(crate) pause: crate::virtual_time::Pause,
+    /// For tests: nothing runs.
+    pub(crate) pause: surroundings::Pause,
 }
 
 /// How the cluster recognises a request that is sent again.
@@ -142,7 +142,6 @@ impl Shared {
             budget: AtomicI64::new(BUDGET),
             life: Mutex::default(),
             mute: AtomicBool::new(false),
-            #[cfg(feature = "virtual-time")]
             pause: Default::default(),
         });
         let weak = Arc::downgrade(&shared);
@@ -405,7 +404,6 @@ impl Shared {
 
     /// Checks whether any lease is over, and returns when to check again.
     pub(crate) fn look_after(&self) -> Option<Moment> {
-        #[cfg(feature = "virtual-time")]
         if self.pause.is_on() {
             return None;
         }

@@ -45,8 +45,8 @@ pub use message::{Kind, Message, SnapshotHead, Step};
 pub use observed::Observed;
 #[cfg(mutants)]
 pub mod mutants {
-    //! Planted bugs, which show that the checks detect them.
-    pub use crate::plant::{ALL, select, select_by_name};
+    //! Planted bugs, to show that the checks would find them.
+    pub use crate::plant::{ALL, SHOWN_BY_TESTS, select, select_by_name};
 }
 pub use replica::{Boot, BootError, Dropped, Replica, Status};
 pub use start::{FIRST, LoadError, found, load, read, replay};

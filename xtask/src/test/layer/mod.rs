@@ -101,7 +101,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "cluster-mutants",
-        about: "bugs planted in the replicated log: each one is caught",
+        about: "bugs planted in the replicated log, the node and the store: each one is caught",
         package: Some(SIM),
         run: mutants::of_the_log,
     },
@@ -146,7 +146,14 @@ impl Report {
         Self { words, ..self }
     }
 
-    /// Marks the layer as failed.
+    /// This work and another's, as one.
+    pub(crate) fn and(self, other: &Report) -> Self {
+        let parts = [self.did.as_str(), other.did.as_str()];
+        let did: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        Self { did: did.join(", "), count: self.count + other.count, ..self }
+    }
+
+    /// The same, failed.
     pub(crate) fn because(self, problem: impl Into<String>) -> Self {
         Self { problem: Some(problem.into()), ..self }
     }

@@ -221,6 +221,7 @@ pub(in crate::door) async fn status(
                 history_bytes: stats.history_bytes,
             }),
             limits: Limit::all().map(limit).collect(),
+            quiet_ms: machine.quiet_ms(),
             ..Default::default()
         };
         (revision, response)
