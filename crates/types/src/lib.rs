@@ -6,12 +6,14 @@
 
 extern crate alloc;
 
+mod hosts;
 mod id;
 mod limit;
 mod mode;
 mod name;
 mod refusal;
 
+pub use hosts::OwnHosts;
 pub use id::{Epoch, Handle, LeaseId, PlaceNumber, Revision, Term, Token};
 pub use limit::{Limit, Limits};
 pub use mode::{HolderState, Mode};
