@@ -25,7 +25,8 @@ use crate::edge::WITHIN;
 const JSON_BYTES_MAX: usize = 512 * 1024;
 /// From the end of the headers to the end of the body.
 const BODY: Duration = Duration::from_secs(10);
-/// A caller may wait for an outcome so long at most.
+/// A caller may wait for an outcome this long.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(300);
 
 /// What a repetition of the same request is recognised by.
@@ -144,7 +145,7 @@ pub(super) fn request_id(key: Option<&String>) -> RequestId<'_> {
 pub(super) fn within(timeout: Option<Span>) -> Result<Duration, Refused> {
     match timeout {
         None => Ok(WITHIN),
-        Some(Span(time)) if !time.is_zero() && time <= TIMEOUT_MAX => Ok(time),
+        Some(Span(time)) if time >= TIMEOUT_MIN && time <= TIMEOUT_MAX => Ok(time),
         Some(_) => Err(decode::invalid("timeout", "must be from 1ms to 5m").into()),
     }
 }
