@@ -15,7 +15,7 @@ mod refusal;
 
 pub use hosts::OwnHosts;
 pub use id::{Epoch, Handle, LeaseId, PlaceNumber, Revision, Term, Token};
-pub use limit::{Limit, Limits};
+pub use limit::{Limit, Limits, RENEW_MAX};
 pub use mode::{HolderState, Mode};
 pub use name::{InvalidName, Name};
 pub use refusal::{Held, Holder, Refusal, RingLink};

@@ -14,7 +14,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, LeaseGrant, Notice, Outcome};
 use tenure_core::request::{Command, LeaseRef, Request};
 use tenure_node::{Lead, Permit};
-use tenure_types::{Handle, LeaseId, PlaceNumber, Refusal, Revision};
+use tenure_types::{Handle, LeaseId, PlaceNumber, RENEW_MAX, Refusal, Revision};
 use tenure_wire::{Failure, convert, v1};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
@@ -28,10 +28,8 @@ use crate::meter::{Class, Door};
 pub(crate) const IN_FLIGHT_MAX: usize = 1_024;
 /// Requests in one message.
 pub(crate) const REQUESTS_MAX: usize = 1_024;
-/// Leases in one renewal, as the machine takes them.
-const RENEW_MAX: usize = 4_096;
-/// Leases that a hello may name.
-const HELLO_MAX: usize = 4_096;
+/// Leases that a hello may name: as many as a renewal, since clients split by that.
+const HELLO_MAX: usize = RENEW_MAX;
 /// Requests without a deadline of their own have this one.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How long the whole of it may take: a caller cannot wait for ever without waiting for a lock.
