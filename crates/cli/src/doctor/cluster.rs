@@ -8,7 +8,7 @@ use tenure_server::os;
 use tenure_wire::v1;
 
 use super::Finding;
-use crate::cluster::{bytes, down, each, gather, lacking, leader, spare};
+use crate::cluster::{BEHIND, TIGHT_BYTES, bytes, down, each, gather, lacking, leader, spare};
 use crate::reach::Place;
 use crate::span;
 
@@ -21,10 +21,8 @@ const SLOW_US: u64 = 200_000;
 /// Thresholds for the p99 of a member's syncs.
 const FSYNC_SLOW_US: u64 = 20_000;
 const FSYNC_BAD_US: u64 = 250_000;
-/// Thresholds for the free space on a member's disk.
-const TIGHT_BYTES: u64 = 1_000_000_000;
+/// Below this much free space, a member's disk counts as full.
 const FULL_BYTES: u64 = 128_000_000;
-const BEHIND: u64 = 10_000;
 
 /// Checks whether a process listens at an address.
 pub(super) async fn port(address: &str) -> Finding {
