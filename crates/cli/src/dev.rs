@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::json;
 use tenure_server::{Entrance, Running, Settings, log, os, start};
 
+use crate::data_dir::default_parent;
 use crate::exit::Exit;
 use crate::output::{self, Output};
 use crate::run::{
@@ -260,7 +261,11 @@ impl Data {
             None if throwaway => {
                 std::env::temp_dir().join(format!("tenure-dev-{:016x}", os::random()))
             }
-            None => home()?.join(if flags.members == 1 { "dev" } else { "dev-cluster" }),
+            None => default_parent("--data DIR or --fresh")?.join(if flags.members == 1 {
+                "dev"
+            } else {
+                "dev-cluster"
+            }),
         };
         let above = if flags.members == 1 { path.parent() } else { Some(&*path) };
         let held = Held::look(&path).map_err(|error| {
@@ -358,15 +363,4 @@ fn make(path: &Path) -> Result<(), Failure> {
         let text = format!("cannot make directory {path:?}: {error}; try another with --data");
         Failure::config(text)
     })
-}
-
-fn home() -> Result<PathBuf, Failure> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(data) = set("XDG_DATA_HOME").filter(|path| path.is_absolute()) {
-        return Ok(data.join("tenure"));
-    }
-    let home = set("HOME").ok_or_else(|| {
-        Failure::config("there is no home directory to keep data in; try --data DIR or --fresh")
-    })?;
-    Ok(home.join(".local/share/tenure"))
 }

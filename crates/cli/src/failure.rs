@@ -186,7 +186,7 @@ impl From<Error> for Failure {
                 failure.with("try", told.map_or("tenure doctor", |told| told.advice))
             }
             Error::Pace(PaceError::Ttl { ttl }) => {
-                let text = format!("a ttl of {} is not between 1s and 1h", span::shown(*ttl));
+                let text = format!("a ttl of {} is not between 100ms and 1h", span::shown(*ttl));
                 Self::new(exit, "ARGUMENTS", text)
                     .with("effect", "none: nothing was sent")
                     .with("try", "--ttl 15s, or another from 1s to 1h")

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use tenure_gate::proxy::{PORT, Reads, Settings, start};
 
+use crate::data_dir;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::guard;
@@ -82,7 +83,9 @@ pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
     let asked = guard::asked()?;
     let data = match &flags.data {
         Some(data) => data.clone(),
-        None => guard::home()?.join("fence").join(dir_of(&flags.resource, flags.slot)),
+        None => data_dir::default_parent("--data DIR")?
+            .join("fence")
+            .join(dir_of(&flags.resource, flags.slot)),
     };
     let proxy = start(Settings {
         slot: flags.slot,

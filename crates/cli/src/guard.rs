@@ -112,15 +112,3 @@ impl Asked {
         let _ = self.0.recv();
     }
 }
-
-/// The default parent directory for data.
-pub(crate) fn home() -> Result<PathBuf, Failure> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(data) = set("XDG_DATA_HOME").filter(|path| path.is_absolute()) {
-        return Ok(data.join("tenure"));
-    }
-    let home = set("HOME").ok_or_else(|| {
-        Failure::config("there is no home directory to keep data in; try --data DIR")
-    })?;
-    Ok(home.join(".local/share/tenure"))
-}

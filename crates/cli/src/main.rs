@@ -3,6 +3,7 @@
 mod backup;
 mod bench;
 mod cluster;
+mod data_dir;
 mod demo;
 mod dev;
 mod doctor;

@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::json;
 use tenure_gate::store::{Limits, PORT, Settings, start};
 
+use crate::data_dir;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
 use crate::guard;
@@ -42,7 +43,7 @@ pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
     let asked = guard::asked()?;
     let data = match &flags.data {
         Some(data) => data.clone(),
-        None => guard::home()?.join("store"),
+        None => data_dir::default_parent("--data DIR")?.join("store"),
     };
     let store = start(Settings {
         listen: flags.listen,

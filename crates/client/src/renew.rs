@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tenure_types::{Revision, Token};
+use tenure_types::{RENEW_MAX, Revision, Token};
 use tenure_wire::{convert, v1};
 use v1::answer::Result as Answer;
 use v1::request::Command;
@@ -18,7 +18,7 @@ use crate::lease::Held;
 use crate::life::{Cause, Heard};
 use crate::line::Line;
 use crate::post::Said;
-use crate::shared::{Identity, RENEW_MAX, Shared, ms};
+use crate::shared::{Identity, Shared, ms};
 
 /// The maximum time between two checks, even with nothing to do.
 const IDLE: Duration = Duration::from_secs(60);

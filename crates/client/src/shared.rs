@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tenure_types::{Handle, Token};
+use tenure_types::{Handle, RENEW_MAX, Token};
 use tenure_wire::{convert, v1};
 use tokio::runtime;
 use tokio::sync::{Notify, watch};
@@ -35,8 +35,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// load of a cluster in trouble.
 const BUDGET: i64 = 1_000;
 const RETRY_COST: i64 = 10;
-/// The maximum number of leases in one renewal, as the cluster accepts it, and in one hello.
-pub(crate) const RENEW_MAX: usize = 4_096;
 
 /// The settings of a client.
 #[derive(Clone, Debug)]

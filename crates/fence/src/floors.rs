@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tenure_types::Name;
 
 use crate::claim::{Claim, LockSlot};
 use crate::error::Error;
 use crate::rule::{Floor, Touch};
+
+/// The characters of a lock's name that are written as `%XX`.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');
 
 /// The floors beside one piece of data, one for each lock and slot that has written it.
 ///
@@ -62,7 +66,7 @@ impl Floors {
     pub fn to_text(&self) -> String {
         let entries = self.0.iter().map(|((lock, slot), floor)| {
             let slot = slot.map_or("-".to_owned(), |slot| slot.to_string());
-            format!("{}:{slot}:{}", floor.to_text(), escape(lock))
+            format!("{}:{slot}:{}", floor.to_text(), utf8_percent_encode(lock, ESCAPED))
         });
         entries.collect::<Vec<_>>().join(",")
     }
@@ -87,37 +91,10 @@ fn parse_entry(entry: &str) -> Option<((Name, Option<u32>), Floor)> {
         "-" => None,
         slot => Some(slot.parse().ok()?),
     };
-    let lock = Name::new(&unescape(parts.next()?)?).ok()?;
+    // A malformed escape decodes to itself. It would be written differently, so `Floors::parse` refuses it.
+    let lock = percent_decode_str(parts.next()?).decode_utf8().ok()?;
+    let lock = Name::new(&lock).ok()?;
     Some(((lock, slot), floor))
-}
-
-/// Escapes everything but a few safe characters as `%XX`.
-fn escape(lock: &str) -> String {
-    let mut text = String::with_capacity(lock.len());
-    for byte in lock.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
-                text.push(char::from(byte));
-            }
-            other => text.push_str(&format!("%{other:02X}")),
-        }
-    }
-    text
-}
-
-fn unescape(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digits = [rest.next()?, rest.next()?];
-        let digits = std::str::from_utf8(&digits).ok()?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
@@ -147,6 +124,10 @@ mod tests {
         assert_eq!(Floors::parse(&text), Some(floors));
         for bad in ["x", &text[1..], &format!("{text},"), &text.replace(":7:", ":07:")] {
             assert_eq!(Floors::parse(bad), None, "{bad}");
+        }
+        for escape in ["%", "%2", "%zz", "%+1", "%2f", "%C3", "ü", " "] {
+            let bad = text.replace("%20", escape);
+            assert_eq!(Floors::parse(&bad), None, "{bad}");
         }
     }
 

@@ -6,14 +6,16 @@
 
 extern crate alloc;
 
+mod hosts;
 mod id;
 mod limit;
 mod mode;
 mod name;
 mod refusal;
 
+pub use hosts::OwnHosts;
 pub use id::{Epoch, Handle, LeaseId, PlaceNumber, Revision, Term, Token};
-pub use limit::{Limit, Limits};
+pub use limit::{Limit, Limits, RENEW_MAX};
 pub use mode::{HolderState, Mode};
 pub use name::{InvalidName, Name};
 pub use refusal::{Held, Holder, Refusal, RingLink};

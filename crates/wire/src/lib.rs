@@ -2,9 +2,10 @@
 //!
 //! Contains the messages of `tenure.v1` as Rust types with clients and servers for each service ([`v1`]), the message
 //! that thousands of watches share ([`shared`]), the table of reasons ([`reason`]), the encoding of errors
-//! ([`Failure`], [`refusal`], [`status`]), and the JSON forms ([`json`]).
+//! ([`Failure`], [`refusal`], [`status`]), the JSON forms ([`json`]), and how durations are written ([`duration`]).
 
 pub mod convert;
+pub mod duration;
 mod failure;
 pub mod json;
 pub mod reason;

@@ -12,7 +12,9 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::reach::Reach;
 
-pub(crate) use status::{bytes, down, gather, lacking, leader, quiet, role_word, spare};
+pub(crate) use status::{
+    BEHIND, TIGHT_BYTES, bytes, down, gather, lacking, leader, role_word, spare,
+};
 
 /// What can be done with a cluster.
 #[derive(Subcommand)]

@@ -10,10 +10,10 @@ use crate::failure::Failure;
 use crate::output::{self, Output, Side, Table};
 use crate::reach::Cluster;
 
-/// From this many entries behind the leader on, the status mentions a member.
-const BEHIND: u64 = 10_000;
-/// Below this much free disk space, the status mentions a member.
-const TIGHT_BYTES: u64 = 1_000_000_000;
+/// From this many entries behind the leader on, status and doctor mention a member.
+pub(crate) const BEHIND: u64 = 10_000;
+/// Below this much free disk space, status and doctor mention a member.
+pub(crate) const TIGHT_BYTES: u64 = 1_000_000_000;
 
 /// Shows the status of the cluster.
 pub(super) async fn status(cluster: &Cluster) -> Result<Exit, Failure> {

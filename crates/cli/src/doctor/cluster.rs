@@ -1,6 +1,7 @@
 //! Checks that the cluster answers, agrees and has room.
 
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tenure::Client;
@@ -8,7 +9,7 @@ use tenure_server::os;
 use tenure_wire::v1;
 
 use super::Finding;
-use crate::cluster::{bytes, down, each, gather, lacking, leader, quiet, spare};
+use crate::cluster::{BEHIND, TIGHT_BYTES, bytes, down, each, gather, lacking, leader, spare};
 use crate::reach::Place;
 use crate::span;
 
@@ -21,10 +22,8 @@ const SLOW_US: u64 = 200_000;
 /// Thresholds for the p99 of a member's syncs.
 const FSYNC_SLOW_US: u64 = 20_000;
 const FSYNC_BAD_US: u64 = 250_000;
-/// Thresholds for the free space on a member's disk.
-const TIGHT_BYTES: u64 = 1_000_000_000;
+/// Below this much free space, a member's disk counts as full.
 const FULL_BYTES: u64 = 128_000_000;
-const BEHIND: u64 = 10_000;
 
 /// Checks whether a process listens at an address.
 pub(super) async fn port(address: &str) -> Finding {
@@ -76,13 +75,9 @@ pub(super) async fn look(client: &Client, place: &Place) -> Vec<Finding> {
 }
 
 fn tls(place: &Place) -> Finding {
-    let loopback = |address: &String| {
-        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
-        host == "localhost" || host == "[::1]" || host.starts_with("127.")
-    };
     match &place.tls {
         Some(_) => Finding::ok("tls", "the members' certificates are good"),
-        None if place.addresses.iter().all(loopback) => {
+        None if place.addresses.iter().all(|address| is_loopback(address)) => {
             Finding::ok("tls", "in plain, which is fine on this machine")
         }
         None => Finding::warn(
@@ -91,6 +86,13 @@ fn tls(place: &Place) -> Finding {
             "certificates: docs/guides/operations.md, then --tls-ca",
         ),
     }
+}
+
+/// Whether an address, with its port, is of this machine.
+fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
+    host == "localhost" || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 async fn talk(client: &Client) -> Finding {
@@ -224,5 +226,20 @@ fn sync(name: &str, p99_us: Option<u64>) -> Finding {
         FSYNC_BAD_US.. => Finding::bad("sync", detail, next),
         FSYNC_SLOW_US.. => Finding::warn("sync", detail, next),
         _ => Finding::ok("sync", detail),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_begins_like_a_loopback_address_is_none() {
+        for own in ["127.0.0.1:7450", "127.9.9.9:1", "[::1]:7450", "localhost:7450"] {
+            assert!(is_loopback(own), "{own}");
+        }
+        for foreign in ["127.example.org:7450", "127.0.0.1.example:1", "10.0.0.1:1", "[::2]:1"] {
+            assert!(!is_loopback(foreign), "{foreign}");
+        }
     }
 }

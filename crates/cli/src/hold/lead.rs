@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::elect;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::lock::TTL;
 use crate::reach::{Cluster, Reach};
 
 use super::front::{open_events, start};
@@ -18,9 +19,6 @@ use super::times::Times;
 use super::under::{Hold, Job, Outcome, Under};
 use super::voice::Voice;
 use super::{OnDoubt, codes, resolve};
-
-/// The default ttl.
-const TTL: Duration = Duration::from_secs(15);
 
 /// A candidacy with a command, as the flags describe it.
 pub(crate) struct Candidacy<'a> {

@@ -88,11 +88,19 @@ fn searched(root: Pid) -> Vec<Pid> {
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = all.flatten().filter_map(|it| pid(it.file_name().to_str()?));
     let parents: Vec<(Pid, Pid)> = pids.filter_map(|pid| Some((pid, stat(pid)?.1?))).collect();
+    descendants(root, &parents)
+}
+
+/// All descendants of a process among pairs of a process and its parent. The pairs were not read at one instant: if a
+/// pid was reused meanwhile, they may form a ring.
+fn descendants(root: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
     let mut found = vec![root];
     let mut at = 0;
     while at < found.len() {
         let parent = found[at];
-        found.extend(parents.iter().filter(|it| it.1 == parent).map(|it| it.0));
+        let children = parents.iter().filter(|it| it.1 == parent).map(|it| it.0);
+        let new: Vec<Pid> = children.filter(|pid| !found.contains(pid)).collect();
+        found.extend(new);
         at += 1;
     }
     found.split_off(1)
@@ -161,6 +169,14 @@ mod tests {
         assert_eq!(still_below(family.pid(), sleep.pid), Some(sleep));
         assert_eq!(still_below(sleep.pid, family.pid()), None);
         assert!(below(sleep.pid).is_empty());
+    }
+
+    #[test]
+    fn a_ring_of_parents_is_searched_once() {
+        let [root, child, grandchild] = [100, 101, 102].map(|pid| Pid::from_raw(pid).unwrap());
+        // The parent of the root ended and its pid went to a grandchild, between the reading of the two.
+        let parents = [(root, grandchild), (child, root), (grandchild, child)];
+        assert_eq!(descendants(root, &parents), [child, grandchild]);
     }
 
     #[test]

@@ -148,9 +148,8 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
                     model.heard(&batch);
                     due = due.or(Some(drawn_at + FRAME));
                 }
-                Ok(None) => {}
                 // The watch cannot continue where it was: start a new one from now on.
-                Err(_) => watch = cluster.client.watch_prefix(&flags.prefix).await?,
+                Ok(None) | Err(_) => watch = cluster.client.watch_prefix(&flags.prefix).await?,
             },
             // Draws the last of many events too, when none follows.
             () = tokio::time::sleep_until(due.unwrap_or(drawn_at)), if due.is_some() => {}

@@ -22,7 +22,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         (&["run", "m", "m", "m"], "try      tenure run m -- m m"),
         (&["run", "--client", "m", "a", "m"], "try      tenure run --client m a -- m"),
         (&["elect", "a", "--value", "v", "./m"], "try      tenure elect a --value v -- ./m"),
-        (&["plan", "--ttl", "5h"], "a ttl of 5h is not between 1s and 1h"),
+        (&["plan", "--ttl", "5h"], "a ttl of 5h is not between 100ms and 1h"),
         (&["lock", "a", "--lease", "1", "--ttl", "5s"], "cannot be used with"),
         (&["force", "a", "--token", "x"], "--token"),
         (&["locks", "--output", "yaml"], "[possible values: text, json]"),
@@ -97,7 +97,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
     let said = refused(1, "INVALID_TTL", &["lease", "grant", "--ttl", "0"]);
     assert!(said.contains("a ttl of 0s is shorter") && said.contains("--ttl 1s"), "{said}");
     let bad = run(&["lock", "a", "--ttl", "3h"]);
-    assert!(bad.code == 2 && bad.err.contains("not between 1s and 1h"), "{bad:?}");
+    assert!(bad.code == 2 && bad.err.contains("not between 100ms and 1h"), "{bad:?}");
 }
 
 #[test]

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// difference.
 const RATE_ERROR_PPM: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
+/// The shortest and the longest ttl. A cluster may allow less than its usual minimum of one second; the cluster decides.
+const TTL_MIN: Duration = Duration::from_millis(100);
+const TTL_MAX: Duration = Duration::from_secs(3_600);
 
 /// The times of one lease, all derived from its ttl.
 ///
@@ -60,7 +63,7 @@ pub enum PaceError {
         most: Duration,
     },
     /// The ttl is outside of the allowed range.
-    #[error("a ttl of {ttl:?} is not between 1s and 1h")]
+    #[error("a ttl of {ttl:?} is not between 100ms and 1h")]
     Ttl {
         /// The requested ttl.
         ttl: Duration,
@@ -75,8 +78,7 @@ impl Pace {
     /// assert!(tenure::Pace::new(Duration::from_millis(10)).is_err());
     /// ```
     pub fn new(ttl: Duration) -> Result<Self, PaceError> {
-        // A cluster may allow a ttl below the usual minimum of one second; the cluster decides.
-        if ttl < Duration::from_millis(100) || ttl > Duration::from_secs(3_600) {
+        if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
             return Err(PaceError::Ttl { ttl });
         }
         Ok(Self { ttl, window: ttl / 2, stop: Duration::ZERO })
@@ -194,6 +196,15 @@ mod tests {
         };
         assert!(pace.stop_within(most).is_ok());
         assert!(pace.stop_within(most + Duration::from_micros(1)).is_err());
+    }
+
+    #[test]
+    fn a_ttl_out_of_range_is_refused_with_the_range() {
+        assert!(Pace::new(Duration::from_millis(100)).is_ok());
+        assert!(Pace::new(Duration::from_secs(3_600)).is_ok());
+        let refused = Pace::new(Duration::from_millis(99)).unwrap_err();
+        assert_eq!(refused.to_string(), "a ttl of 99ms is not between 100ms and 1h");
+        assert!(Pace::new(Duration::from_millis(3_600_001)).is_err());
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use tenure_types::{Handle, Limit, Refusal, Revision, Token};
+use tenure_types::{Handle, Limit, RENEW_MAX, Refusal, Revision, Token};
 
-use super::{RENEW_MAX, Said, name};
+use super::{Said, name};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;

@@ -28,9 +28,6 @@ pub(crate) mod weight {
     pub(crate) use super::queue::{PLACE_BYTES, WAIT_BYTES};
 }
 
-/// The most leases in one renewal; a client with more sends several.
-const RENEW_MAX: usize = 4_096;
-
 /// The most settings in one command.
 const SETTINGS_MAX: usize = 32;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_core::Machine;
 use tenure_core::request::LeaseRef;
-use tenure_types::{HolderState, Revision};
+use tenure_types::{HolderState, RENEW_MAX, Revision};
 use tenure_wire::{Failure, v1};
 
 use super::session::{IN_FLIGHT_MAX, REQUESTS_MAX};
@@ -184,7 +184,7 @@ pub(crate) async fn welcome(
         in_flight_max: number(IN_FLIGHT_MAX),
         requests_per_message_max: number(REQUESTS_MAX),
         message_bytes_max: number(MESSAGE_BYTES_MAX),
-        renew_max: 4_096,
+        renew_max: number(RENEW_MAX),
         seq_window: 256,
         level: level.into(),
         software: concat!("tenure ", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -108,12 +108,6 @@ pub(crate) fn acquire<'a>(
     ask: &'a v1::AcquireRequest,
     client: &'a str,
 ) -> Result<Acquire<'a>, Failure> {
-    if ask.ticket {
-        return Err(invalid(
-            "ticket",
-            "is not given with the lock: ask for it once the lock is held",
-        ));
-    }
     let lease = match &ask.new_lease {
         Some(new) => AskLease::New(new_lease(new, client)?),
         None => AskLease::Existing(lease_ref(ask.lease_slot, ask.lease_generation, ask.lease)?),

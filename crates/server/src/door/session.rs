@@ -14,7 +14,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, LeaseGrant, Notice, Outcome};
 use tenure_core::request::{Command, LeaseRef, Request};
 use tenure_node::{Lead, Permit};
-use tenure_types::{Handle, LeaseId, PlaceNumber, Refusal, Revision};
+use tenure_types::{Handle, LeaseId, PlaceNumber, RENEW_MAX, Refusal, Revision};
 use tenure_wire::{Failure, convert, v1};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
@@ -28,11 +28,9 @@ use crate::meter::{Class, Door};
 pub(crate) const IN_FLIGHT_MAX: usize = 1_024;
 /// The most requests in one message.
 pub(crate) const REQUESTS_MAX: usize = 1_024;
-/// The most leases in one renewal, as the machine accepts them.
-const RENEW_MAX: usize = 4_096;
-/// The most leases that a hello may name.
-const HELLO_MAX: usize = 4_096;
-/// The deadline of requests that have none of their own.
+/// Leases that a hello may name: as many as a renewal, since clients split by that.
+const HELLO_MAX: usize = RENEW_MAX;
+/// Requests without a deadline of their own have this one.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The longest deadline: only a wait for a lock may take longer.
 const DEADLINE_MAX: Duration = Duration::from_secs(600);

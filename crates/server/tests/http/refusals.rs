@@ -74,7 +74,7 @@ fn table<'a>(lease: &str) -> Vec<Row<'a>> {
         row("POST", "/v1/locks/a", &json!({"lease": lease, "lock": "b"}), 400, "INVALID_FIELD"),
         row("POST", "/v1/locks/a", &json!({"lease": lease, "wait_ms": 1}), 400, "INVALID_FIELD"),
         row("POST", "/v1/locks/a", &json!({"lease": lease, "mode": "slot"}), 400, "INVALID_FIELD"),
-        row("POST", "/v1/locks/a", &json!({"lease": lease, "ticket": true}), 400, "INVALID_FIELD"),
+        row("POST", "/v1/locks/a", &json!({"lease": lease, "ticket": true}), 400, "MALFORMED"),
         row("POST", "/v1/locks/a", &json!({"lease": lease, "slots": 0}), 400, "INVALID_FIELD"),
         row("POST", "/v1/locks/a?wait=30", &held, 400, "MALFORMED"),
         row("POST", "/v1/locks/a?wait=-1s", &held, 400, "MALFORMED"),

@@ -56,9 +56,6 @@ pub struct Acquire {
     /// The lease's other work goes on while it waits, so this wait closes no ring.
     #[serde(default, skip_serializing_if = "is_false")]
     pub independent: bool,
-    /// Ask for a signed ticket with each grant.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub ticket: bool,
 }
 
 /// One lock of several: a name, or a name with how to hold it.
@@ -129,7 +126,6 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
             independent: ask.independent,
             locks: ask.locks.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             new_lease: ask.new_lease.map(TryInto::try_into).transpose()?.map(Box::new),
-            ticket: ask.ticket,
             ..Self::default()
         })
     }
@@ -162,9 +158,6 @@ pub struct Acquired {
     /// The lease, if the same command granted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseGranted>,
-    /// Signed tickets, one for each lock, if they were asked for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tickets: Vec<String>,
     /// Who answers, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
@@ -183,7 +176,6 @@ impl Acquired {
             ahead: None,
             lease_created: signed(response.lease_created),
             lease: response.lease.map(Into::into),
-            tickets: response.tickets,
             header: response.header.map(Into::into),
         }
     }
@@ -200,7 +192,6 @@ impl Acquired {
             ahead: Some(queued.ahead),
             lease_created: signed(queued.lease_created),
             lease: queued.lease.map(Into::into),
-            tickets: Vec::new(),
             header,
         }
     }

@@ -4,14 +4,16 @@ use bytes::Bytes;
 use tenure_wire::v1::answer::Result as R;
 use tenure_wire::v1::{self, Cause};
 
-use super::check;
 use super::messages::{LEASE, error, explained, header, leader, lease, lease_view, lock_view};
+use super::{check, check_reads};
 
 fn check_result(name: &str, result: R) {
+    check(&format!("session_answer_{name}"), &response(result));
+}
+
+fn response(result: R) -> v1::SessionResponse {
     let answer = v1::Answer { id: 1, revision: 8850, result: Some(result) };
-    let response =
-        v1::SessionResponse { revision: 8851, answers: vec![answer], ..Default::default() };
-    check(&format!("session_answer_{name}"), &response);
+    v1::SessionResponse { revision: 8851, answers: vec![answer], ..Default::default() }
 }
 
 fn grant() -> v1::LockGrant {
@@ -46,9 +48,9 @@ fn answers_about_locks_are_spoken_as_ever() {
         lease_created: 8800,
         locks: vec![grant(), grant()],
         lease: Some(lease()),
-        tickets: vec!["a.b.c".into()],
     };
-    check_result("acquired", R::Acquired(acquired));
+    check_reads("session_answer_acquired", &response(R::Acquired(acquired.clone())));
+    check_result("acquired_now", R::Acquired(acquired));
     check_result("released", R::Released(v1::ReleaseResponse { header: None }));
     let (place, ahead, lease_created) = (78, 1, 8800);
     let queued = v1::Queued { place, ahead, lease_created, lease: Some(lease()) };

@@ -4,13 +4,17 @@ use bytes::Bytes;
 use tenure_wire::v1::request::Command;
 use tenure_wire::v1::{self, Mode};
 
-use super::check;
 use super::messages::LEASE;
+use super::{check, check_reads};
 
 const SLOT: u32 = 7;
 const GENERATION: u64 = 1 << 48 | 9;
 
 fn check_command(name: &str, command: Command) {
+    check(&format!("session_request_{name}"), &session(command));
+}
+
+fn session(command: Command) -> v1::SessionRequest {
     let request = v1::Request {
         id: 1,
         seq: 300,
@@ -19,10 +23,7 @@ fn check_command(name: &str, command: Command) {
         idempotency_key: String::new(),
         command: Some(command),
     };
-    check(
-        &format!("session_request_{name}"),
-        &v1::SessionRequest { hello: None, requests: vec![request] },
-    );
+    v1::SessionRequest { hello: None, requests: vec![request] }
 }
 
 fn new_lease() -> v1::NewLease {
@@ -128,9 +129,9 @@ fn commands_about_locks_are_spoken_as_ever() {
         independent: true,
         locks: vec![ask("accounts/7"), ask("accounts/9")],
         new_lease: Some(Box::new(new_lease())),
-        ticket: true,
     };
-    check_command("acquire", Command::Acquire(acquire));
+    check_reads("session_request_acquire", &session(Command::Acquire(acquire.clone())));
+    check_command("acquire_now", Command::Acquire(acquire));
     let (lease_slot, lease_generation, lease, token) = (SLOT, GENERATION, LEASE, 1043);
     let lock = || "deploy".to_owned();
     check_command(

@@ -83,17 +83,8 @@ fn options(mut words: &[&str]) -> Result<(Mode, Wait), String> {
 
 /// A time like `20s`, `500ms` or `2m`.
 fn milliseconds(text: &str) -> Result<u64, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(format!("`{text}` is no time; try 20s, 500ms or 2m")),
-    };
-    let number: u64 = number.parse().map_err(|_| format!("`{text}` is no time; try 20s"))?;
-    number.checked_mul(factor).ok_or_else(|| format!("`{text}` is too long"))
+    let time = crate::span::parse(text)?;
+    u64::try_from(time.as_millis()).map_err(|_| format!("`{text}` is too long"))
 }
 
 #[cfg(test)]

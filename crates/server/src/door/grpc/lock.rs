@@ -6,7 +6,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use tenure_core::Machine;
 use tenure_core::outcome::{Acquired, Answer, Outcome};
 use tenure_core::request::{Command, LeaseRef, Revoker};
-use tenure_types::{LeaseId, Refusal, Revision};
+use tenure_types::{LeaseId, RENEW_MAX, Refusal, Revision};
 use tenure_wire::{Failure, convert, v1};
 use tonic::{Request, Response, Status, Streaming};
 use v1::answer::Result as Wire;
@@ -17,9 +17,7 @@ use crate::door::encode::Told;
 use crate::door::{decode, encode};
 use crate::edge::{Edge, Fresh};
 
-/// The most renewals that are proposed in one command.
-const RENEW_MAX: usize = 4_096;
-/// The name of a client that gives none.
+/// The name of a client that says none.
 const UNNAMED: &str = "unnamed";
 
 pub(super) struct LockDoor {

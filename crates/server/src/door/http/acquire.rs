@@ -31,12 +31,12 @@ const CLIENT: &str = "http";
 pub(super) struct Patience {
     /// Wait in the queue so long at most; without it, or with 0: not at all. A wait renews nothing: one that the
     /// lease would not outlive is refused with `WAIT_TOO_LONG` and the number to use.
-    #[param(value_type = Option<String>, pattern = "^(0|[0-9]{1,9}(ms|s|m|h))$", example = "30s")]
+    #[param(value_type = Option<String>, pattern = r"^(0|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$", example = "30s")]
     pub(super) wait: Option<Span>,
     /// Keep the place in the queue when the wait is over or the caller goes away; asking again resumes it.
     pub(super) keep: Option<bool>,
     /// How long to wait for the outcome, the time in the queue not counted: 1ms to 5m, else 10 s.
-    #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]
+    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
     pub(super) timeout: Option<Span>,
 }
 

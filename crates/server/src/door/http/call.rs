@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use tenure_core::request::{LeaseRef, RequestId};
 use tenure_types::{LeaseId, Token};
@@ -25,7 +26,8 @@ use crate::edge::WITHIN;
 const JSON_BYTES_MAX: usize = 512 * 1024;
 /// The time from the end of the headers to the end of the body.
 const BODY: Duration = Duration::from_secs(10);
-/// The longest time that a caller may wait for an outcome.
+/// A caller may wait for an outcome this long.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(300);
 
 /// The header by which a repeated request is recognised.
@@ -144,7 +146,7 @@ pub(super) fn request_id(key: Option<&String>) -> RequestId<'_> {
 pub(super) fn within(timeout: Option<Span>) -> Result<Duration, Refused> {
     match timeout {
         None => Ok(WITHIN),
-        Some(Span(time)) if !time.is_zero() && time <= TIMEOUT_MAX => Ok(time),
+        Some(Span(time)) if time >= TIMEOUT_MIN && time <= TIMEOUT_MAX => Ok(time),
         Some(_) => Err(decode::invalid("timeout", "must be from 1ms to 5m").into()),
     }
 }
@@ -163,23 +165,15 @@ pub(super) fn token(Decimal(number): Decimal) -> Result<Token, Failure> {
     decode::token(number)
 }
 
-/// Decodes `%XX` into bytes. A result that is not UTF-8 is refused, not replaced.
+/// Decodes the `%XX` of a path or query. Refuses what is malformed; the library would keep it as it is.
 fn decoded(text: &str) -> Result<String, Refused> {
     let malformed = |what: &str| Failure::Malformed { what: format!("path or query: {what}") };
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
-        let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(malformed("a `%` without two hexadecimal digits").into());
-        };
-        bytes.push(u8::try_from(high * 16 + low).unwrap_or_default());
+    let mut escapes = text.split('%').skip(1).map(str::as_bytes);
+    if !escapes.all(|it| it.len() >= 2 && it[..2].iter().all(u8::is_ascii_hexdigit)) {
+        return Err(malformed("a `%` without two hexadecimal digits").into());
     }
-    Ok(String::from_utf8(bytes).map_err(|_| malformed("no UTF-8"))?)
+    let text = percent_decode_str(text).decode_utf8().map_err(|_| malformed("no UTF-8"))?;
+    Ok(text.into_owned())
 }
 
 #[cfg(test)]
@@ -189,7 +183,8 @@ mod tests {
     #[test]
     fn names_in_paths_are_decoded_strictly() {
         assert_eq!(decoded("a/b%20c%C3%BC%2f").unwrap(), "a/b cü/");
-        for bad in ["%", "%2", "%zz", "a%", "%ff"] {
+        assert_eq!(decoded("%2541").unwrap(), "%41");
+        for bad in ["%", "%2", "%zz", "a%", "%ff", "%+1", "%%41", "%ü"] {
             assert!(decoded(bad).is_err(), "{bad}");
         }
     }

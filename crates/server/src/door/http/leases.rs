@@ -31,7 +31,7 @@ const CLIENT: &str = "http";
 #[into_params(parameter_in = Query)]
 pub(super) struct Timeout {
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
-    #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]
+    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
     pub(super) timeout: Option<Span>,
 }
 
@@ -173,7 +173,7 @@ pub(super) struct Revoke {
     /// With `reason`: at once, without letting the holder stop first. Only a fence protects the resource then.
     now: Option<bool>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
-    #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]
+    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
     pub(super) timeout: Option<Span>,
 }
 

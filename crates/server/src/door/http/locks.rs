@@ -278,7 +278,7 @@ pub(super) struct Release {
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     token: Option<Decimal>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
-    #[param(value_type = Option<String>, pattern = "^[0-9]{1,5}(ms|s)$", example = "10s")]
+    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
     timeout: Option<Span>,
 }
 
