@@ -28,6 +28,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run what takes under two minutes: format, lints, tests that start no member, some seeds
+    Check(test::CheckArgs),
     /// Run every layer of tests, or those named; what continuous integration runs; edits nothing
     Test(test::Args),
     /// Format the code and apply the lints that can be applied
@@ -66,6 +68,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     };
     let repo = Repo::find()?;
     match command {
+        Command::Check(args) => test::check(&repo, &args),
         Command::Test(args) => test::run(&repo, &args),
         Command::Fix => fix::run(&repo),
         Command::Model(args) => programs::model(&repo, &args),

@@ -17,6 +17,8 @@ pub(crate) const BENCH: &str = "tenure-bench";
 pub(crate) const CLI: &str = "tenure-cli";
 /// The tests that inject faults into real members.
 pub(crate) const PROCESSES: &str = "processes";
+/// The test that runs every benchmark.
+pub(crate) const BENCHES: &str = "benches";
 /// The tests that inject faults into `tenure run`.
 pub(crate) const HOLD: &str = "hold";
 
@@ -113,10 +115,12 @@ pub(crate) fn bench_command(repo: &Repo, name: &str) -> Command {
     command
 }
 
-/// The command that tries one benchmark, in the build that the tests use anyway, which compiles in half the time.
-pub(crate) fn bench_tried_command(repo: &Repo, name: &str) -> Command {
-    let mut command = cargo(repo, "run");
-    command.args(["--package", BENCH, "--", name, "--quick"]);
+/// The command that runs every benchmark once, unoptimised, one after another. It covers the whole workspace, so that
+/// cargo compiles nothing anew after the layer of unit tests.
+pub(crate) fn benches_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", BENCHES]);
+    command.args(["--", "--test-threads", "1", "--show-output"]);
     command
 }
 

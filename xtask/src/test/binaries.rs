@@ -13,8 +13,8 @@ use crate::clock::Stopwatch;
 use crate::repo::Repo;
 use crate::said::{self, Tests};
 
-use super::again::{Failure, Program, failures};
 use super::log::Log;
+use super::retry::{Failure, Markers, failures};
 
 /// How many programs run side by side: most of them wait for disks, elections and deadlines.
 const TOGETHER: usize = 3;
@@ -44,6 +44,10 @@ const SLOW: &[&str] = &[
 pub(crate) struct Binary {
     /// The crate and program: `server-grpc`, `core-lib`.
     pub(crate) name: String,
+    /// The directory of the crate: `server`, `core`.
+    pub(crate) krate: String,
+    /// Whether it is an integration test, with a file of its own.
+    pub(crate) is_integration: bool,
     program: PathBuf,
     /// The working directory of the tests: the directory of the crate.
     dir: PathBuf,
@@ -96,11 +100,22 @@ fn binary(line: &str) -> Option<Binary> {
     let krate = dir.file_name()?.to_str()?;
     let kind = message["target"]["kind"][0].as_str()?;
     let part = if kind == "test" { message["target"]["name"].as_str()? } else { kind };
-    Some(Binary { name: format!("{krate}-{part}"), program, dir })
+    Some(Binary {
+        name: format!("{krate}-{part}"),
+        krate: krate.to_owned(),
+        is_integration: kind == "test",
+        program,
+        dir,
+    })
 }
 
 /// Runs all programs and reports each as it ends.
-pub(crate) fn run(repo: &Repo, log: &mut Log, binaries: Vec<Binary>) -> Result<Vec<Ended>> {
+pub(crate) fn run(
+    repo: &Repo,
+    log: &mut Log,
+    binaries: Vec<Binary>,
+    markers: &Markers,
+) -> Result<Vec<Ended>> {
     let mut waiting = binaries.into_iter();
     let (mut running, mut ended): (Vec<Running>, Vec<Ended>) = (Vec::new(), Vec::new());
     loop {
@@ -109,7 +124,7 @@ pub(crate) fn run(repo: &Repo, log: &mut Log, binaries: Vec<Binary>) -> Result<V
             running.push(start(repo, next, &[])?);
         }
         if running.is_empty() {
-            return tried_again(repo, log, ended);
+            return tried_again(repo, log, ended, markers);
         }
         thread::sleep(LOOK);
         log.show_progress();
@@ -125,10 +140,15 @@ pub(crate) fn run(repo: &Repo, log: &mut Log, binaries: Vec<Binary>) -> Result<V
 }
 
 /// Runs tests that failed beside others once more, alone.
-fn tried_again(repo: &Repo, log: &mut Log, ended: Vec<Ended>) -> Result<Vec<Ended>> {
+fn tried_again(
+    repo: &Repo,
+    log: &mut Log,
+    ended: Vec<Ended>,
+    markers: &Markers,
+) -> Result<Vec<Ended>> {
     let mut all = Vec::new();
     for mut each in ended {
-        if each.problem.is_some() && each.may_try_again() {
+        if each.problem.is_some() && each.may_try_again(markers) {
             let names: Vec<String> = each.failures.iter().map(|it| it.test.clone()).collect();
             log.told(&format!("  {}: again, alone: {}", each.binary.name, names.join(" ")));
             let mut running = start(repo, each.binary, &names)?;
@@ -152,10 +172,10 @@ fn tried_again(repo: &Repo, log: &mut Log, ended: Vec<Ended>) -> Result<Vec<Ende
 }
 
 impl Ended {
-    fn may_try_again(&self) -> bool {
-        let counted = self.failures.len() as u64 == self.tests.failed;
-        let of = Program::named(&self.binary.name);
-        counted && !self.failures.is_empty() && self.failures.iter().all(|it| it.may_be_late(of))
+    fn may_try_again(&self, markers: &Markers) -> bool {
+        let all_listed = self.failures.len() as u64 == self.tests.failed;
+        let allowed = |failure: &Failure| markers.allow(&self.binary.krate, &failure.test);
+        all_listed && !self.failures.is_empty() && self.failures.iter().all(allowed)
     }
 
     /// Whether the program passed only with the second run.
@@ -231,11 +251,18 @@ mod tests {
         r#""executable":"/top/target/debug/deps/grpc-1"}"#
     );
 
+    fn sample(name: &str, program: PathBuf, dir: PathBuf) -> Binary {
+        let krate = name.split('-').next().unwrap().to_owned();
+        Binary { name: name.to_owned(), krate, is_integration: true, program, dir }
+    }
+
     #[test]
     fn programs_are_named_by_crate_and_test() {
         let built = built([MESSAGE, "   Compiling tenure-core"]);
         let expected = Binary {
             name: "server-grpc".to_owned(),
+            krate: "server".to_owned(),
+            is_integration: true,
             program: "/top/target/debug/deps/grpc-1".into(),
             dir: "/top/crates/server".into(),
         };
@@ -243,24 +270,28 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_failed_beside_others_has_one_more_try() {
+    fn a_marked_test_that_failed_beside_others_has_one_more_try() {
         let repo = Repo::find().unwrap();
         let mut log =
             Log::create(&repo, "selftest-again", super::super::log::Show::Progress).unwrap();
         let dir = repo.path("target/xtask");
         let program = |name: &str, second: &str| {
             // The script fails without arguments, as a test runner does. Asked for one test, it runs `second`.
-            let words = "failures:\\n\\n---- t stdout ----\\nthread t panicked at x\\nlate\\n";
+            let test =
+                if name.starts_with("server") || name.starts_with("cli") { "m::t" } else { "u" };
+            let words = format!(
+                "failures:\\n\\n---- {test} stdout ----\\nthread t panicked at x\\nlate\\n"
+            );
             let text = format!(
                 "#!/bin/sh\nif [ $# -gt 0 ]; then {second}; exit; fi\n\
-                 printf '\\n{words}\\nfailures:\\n    t\\n\\n'\n\
+                 printf '\\n{words}\\nfailures:\\n    {test}\\n\\n'\n\
                  echo 'test result: FAILED. 2 passed; 1 failed;'\nexit 101\n"
             );
             let path = dir.join(format!("selftest-{name}.sh"));
             std::fs::write(&path, text).unwrap();
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             std::fs::set_permissions(&path, mode).unwrap();
-            Binary { name: name.to_owned(), program: path, dir: dir.clone() }
+            sample(name, path, dir.clone())
         };
         let steady = "echo 'test result: ok. 1 passed; 0 failed;'";
         let all = vec![
@@ -268,13 +299,14 @@ mod tests {
             program("core-selftest", steady),
             program("cli-selftest", "exit 101"),
         ];
-        let mut ended = run(&repo, &mut log, all).unwrap();
+        let markers = Markers::of(&[("server", "t"), ("cli", "t")]);
+        let mut ended = run(&repo, &mut log, all, &markers).unwrap();
         ended.sort_by_key(|each| each.binary.name.clone());
         let passed: Vec<_> =
             ended.iter().map(|it| (it.problem.is_none(), it.is_unsteady())).collect();
         assert_eq!(passed, [(false, false), (false, false), (true, true)], "cli, core, server");
         assert_eq!(ended[2].tests, Tests { passed: 3, failed: 0 });
-        assert_eq!(ended[2].words()[0], "server-selftest t");
+        assert_eq!(ended[2].words()[0], "server-selftest m::t");
     }
 
     #[test]
@@ -288,14 +320,11 @@ mod tests {
         let repo = Repo::find().unwrap();
         let mut log =
             Log::create(&repo, "selftest-binaries", super::super::log::Show::Progress).unwrap();
-        let binary = |name: &str, program: &str| Binary {
-            name: name.to_owned(),
-            program: program.into(),
-            dir: repo.root().to_owned(),
-        };
+        let binary =
+            |name: &str, program: &str| sample(name, program.into(), repo.root().to_owned());
         let all =
             vec![binary("selftest-true", "/bin/true"), binary("selftest-false", "/bin/false")];
-        let mut ended = run(&repo, &mut log, all).unwrap();
+        let mut ended = run(&repo, &mut log, all, &Markers::default()).unwrap();
         ended.sort_by_key(|each| each.problem.is_some());
         assert_eq!(ended[0].problem, None);
         assert!(ended[1].problem.as_ref().unwrap().starts_with("selftest-false: "));

@@ -1,9 +1,9 @@
 //! Runs the layers of tests and prints a summary.
 
-mod again;
 mod binaries;
 mod layer;
 mod log;
+mod retry;
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ use crate::repo::Repo;
 use crate::said::Tests;
 use crate::workspace::Workspace;
 
-use self::layer::{LAYERS, Layer, Report, Stage};
+use self::layer::{CHECKED, Depth, LAYERS, Layer, Report, Stage};
 use self::log::{Log, Show};
 
 /// How many of its last lines a failed layer shows: about a screen.
@@ -30,6 +30,17 @@ pub(crate) struct Args {
     /// List the layers and run nothing
     #[arg(long)]
     list: bool,
+    /// Show everything the layers print
+    #[arg(long)]
+    verbose: bool,
+    /// Let warnings fail the lint layer, as in continuous integration
+    #[arg(long)]
+    strict: bool,
+}
+
+/// How much of a check to show, and whether warnings fail.
+#[derive(clap::Args)]
+pub(crate) struct CheckArgs {
     /// Show everything the layers print
     #[arg(long)]
     verbose: bool,
@@ -54,23 +65,42 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
     let wanted = |layer: &&Layer| {
         args.layers.is_empty() || args.layers.iter().any(|name| name == layer.name)
     };
+    run_layers(repo, args, LAYERS.iter().filter(wanted), Depth::Full)
+}
+
+/// Runs `cargo xtask check`.
+pub(crate) fn check(repo: &Repo, args: &CheckArgs) -> Result<ExitCode> {
+    let wanted = |layer: &&Layer| CHECKED.contains(&layer.name);
+    let args = Args { layers: Vec::new(), list: false, verbose: args.verbose, strict: args.strict };
+    run_layers(repo, &args, LAYERS.iter().filter(wanted), Depth::Check)
+}
+
+fn run_layers<'a>(
+    repo: &Repo,
+    args: &Args,
+    layers: impl Iterator<Item = &'a Layer>,
+    depth: Depth,
+) -> Result<ExitCode> {
+    let watch = Stopwatch::start();
     let mut all = Vec::new();
     // A failed layer does not keep the later ones from running.
-    for layer in LAYERS.iter().filter(wanted) {
-        all.push(run_layer(repo, args, layer)?);
+    for layer in layers {
+        all.push(run_layer(repo, args, layer, depth)?);
     }
     println!();
     recap(&all).iter().for_each(|line| println!("{line}"));
     let tests = closing(&all);
-    println!("\n{} passed, {} failed", tests.passed, tests.failed);
+    let seconds = watch.elapsed().as_secs();
+    println!("\n{} passed, {} failed, in {seconds}s", tests.passed, tests.failed);
     let good = all.iter().all(|ran| ran.report.problem.is_none());
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run_layer(repo: &Repo, args: &Args, layer: &Layer) -> Result<Ran> {
+fn run_layer(repo: &Repo, args: &Args, layer: &Layer, depth: Depth) -> Result<Ran> {
     let watch = Stopwatch::start();
     let show = if args.verbose { Show::Everything } else { Show::Progress };
-    let mut stage = Stage { repo, log: Log::create(repo, layer.name, show)?, strict: args.strict };
+    let log = Log::create(repo, layer.name, show)?;
+    let mut stage = Stage { repo, log, strict: args.strict, depth };
     let report = needed(repo, layer).and_then(|()| (layer.run)(&mut stage));
     let report = report.unwrap_or_else(|error| Report::failed(format!("{error:#}"))).settled();
     stage.log.clear_progress();

@@ -44,7 +44,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "dependency arrows are those of ARCHITECTURE.md", look: arrows::look },
     Check { name: "core and types do without std", look: no_std::look },
     Check { name: "nothing banned is called", look: banned::look },
-    Check { name: "files open with a line that says why, and stay readable", look: text::look },
+    Check { name: "files open by stating their job, and stay readable", look: text::look },
     Check { name: "the project speaks of itself alone", look: alone::look },
     Check { name: "crates inherit from the workspace", look: manifest::look },
     Check { name: "documents name what there is", look: documents::look },

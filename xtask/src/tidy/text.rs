@@ -28,7 +28,13 @@ pub(super) fn look(tree: &Tree) -> Found {
 fn look_at_rust(name: &str, text: &str, found: &mut Found) {
     let opening = text.lines().next().unwrap_or_default();
     if opening.strip_prefix("//!").is_none_or(|words| words.trim().is_empty()) {
-        found.fault(name, Some(1), "the first line is not `//! ` and what the file answers");
+        found.fault(
+            name,
+            Some(1),
+            "the first line is not `//! ` and a statement of the file's job",
+        );
+    } else if opening.trim_end().ends_with('?') {
+        found.fault(name, Some(1), "the first line asks a question; state the file's job");
     }
     for (index, line) in text.lines().enumerate() {
         if line.contains('\t') {
@@ -42,7 +48,7 @@ fn look_at_rust(name: &str, text: &str, found: &mut Found) {
     }
     let lines = text.lines().count();
     if lines > LINES_MAX {
-        let what = format!("{lines} lines; past {LINES_MAX} look for a second question");
+        let what = format!("{lines} lines; past {LINES_MAX} look for a second job");
         found.fault(name, None, what);
     }
 }
@@ -58,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_good_file_passes() {
-        assert_eq!(fault("a.rs", "//! What is it?\n\nfn f() {}\n"), "");
+        assert_eq!(fault("a.rs", "//! Does one job.\n\nfn f() {}\n"), "");
         assert_eq!(fault("Makefile", "all:\n\ttrue\n"), "");
     }
 
@@ -69,8 +75,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_say_why_fails() {
-        for text in ["fn f() {}\n", "//!\n", "", "// A comment\n"] {
+    fn a_file_that_does_not_state_its_job_fails() {
+        for text in ["fn f() {}\n", "//!\n", "", "// A comment\n", "//! What is it?\n"] {
             assert!(fault("a.rs", text).starts_with("a.rs:1: the first line"), "{text}");
         }
     }

@@ -35,6 +35,16 @@ pub(crate) struct Stage<'a> {
     pub(crate) log: Log,
     /// Whether warnings fail even outside continuous integration.
     pub(crate) strict: bool,
+    pub(crate) depth: Depth,
+}
+
+/// How much the layers do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Depth {
+    /// What a developer runs after each change: minutes.
+    Check,
+    /// What continuous integration runs.
+    Full,
 }
 
 /// The result of a layer.
@@ -118,6 +128,9 @@ pub(crate) const LAYERS: &[Layer] = &[
         run: bench::run,
     },
 ];
+
+/// The layers of a check. It leaves out everything that starts members or plants bugs.
+pub(crate) const CHECKED: &[&str] = &["format", "tidy", "lint", "unit", "model", "sim"];
 
 /// The names of the layers, in order.
 pub(crate) fn names() -> Vec<&'static str> {

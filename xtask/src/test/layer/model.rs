@@ -5,23 +5,30 @@ use anyhow::Result;
 use crate::programs::model_command;
 use crate::said;
 
-use super::{Report, Stage};
+use super::{Depth, Report, Stage};
 
-/// Enough that every pair of commands meets many times; some seconds at release speed.
-const SEQUENCES: u64 = 20_000;
+/// Enough that every pair of commands meets many times. The campaign of this name runs more.
+const SEQUENCES: u64 = 4_000;
+
+/// The sequences of a check.
+const CHECK_SEQUENCES: u64 = 300;
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     let mut command = model_command(stage.repo);
-    command.args(["--sequences", &SEQUENCES.to_string()]);
+    let sequences = match stage.depth {
+        Depth::Check => CHECK_SEQUENCES,
+        Depth::Full => SEQUENCES,
+    };
+    command.args(["--sequences", &sequences.to_string()]);
     let finished = stage.log.run(command)?;
-    let report = judge(finished.last_line())?;
+    let report = judge(finished.last_line(), sequences)?;
     if report.problem.is_none() && !finished.status.success() {
         return Ok(report.because("the program failed"));
     }
     Ok(report)
 }
 
-fn judge(line: &str) -> Result<Report> {
+fn judge(line: &str, wanted: u64) -> Result<Report> {
     let Some(fields) = said::fields("model", line) else {
         return Ok(Report::failed("its last line is not `model sequences=…`".to_owned()));
     };
@@ -32,8 +39,8 @@ fn judge(line: &str) -> Result<Report> {
     if violations > 0 {
         return Ok(report.because("the machine and its model disagree"));
     }
-    if sequences < SEQUENCES {
-        return Ok(report.because(format!("fewer than {SEQUENCES} sequences")));
+    if sequences < wanted {
+        return Ok(report.because(format!("fewer than {wanted} sequences")));
     }
     Ok(report)
 }
@@ -43,16 +50,16 @@ mod tests {
     use super::*;
 
     fn problem(line: &str) -> Option<String> {
-        judge(line).unwrap().settled().problem
+        judge(line, 4_000).unwrap().settled().problem
     }
 
     #[test]
     fn only_enough_sequences_without_violation_pass() {
-        assert_eq!(problem("model sequences=20000 commands=9 violations=0"), None);
-        assert!(problem("model sequences=20000 commands=9 violations=1").is_some());
-        assert!(problem("model sequences=19999 commands=9 violations=0").is_some());
-        assert!(problem("model sequences=20000 commands=0 violations=0").is_some());
+        assert_eq!(problem("model sequences=4000 commands=9 violations=0"), None);
+        assert!(problem("model sequences=4000 commands=9 violations=1").is_some());
+        assert!(problem("model sequences=3999 commands=9 violations=0").is_some());
+        assert!(problem("model sequences=4000 commands=0 violations=0").is_some());
         assert!(problem("done").is_some());
-        assert!(judge("model sequences=20000 commands=9").is_err());
+        assert!(judge("model sequences=4000 commands=9", 4_000).is_err());
     }
 }

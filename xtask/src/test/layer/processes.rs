@@ -5,6 +5,7 @@ use anyhow::Result;
 use crate::programs::processes_command;
 use crate::said;
 
+use super::super::retry::{Failure, Markers, failures};
 use super::{Report, Stage, counted};
 
 /// How many scenarios run at once. They mostly wait: for elections, for disks, for processes to start.
@@ -14,21 +15,50 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     let mut command = processes_command(stage.repo);
     command.args(["--no-fail-fast", "--", "--test-threads", AT_ONCE]);
     let finished = stage.log.run(command)?;
-    let tests = said::tests(finished.lines());
-    // A local run skips scenarios for which it lacks the privileges, and prints a line about it.
+    let mut tests = said::tests(finished.lines());
+    // Locally a scenario is skipped without the rights that it needs, and says so.
     let skipped = finished.lines().filter(|line| line.contains("SKIPPED: ")).count() as u64;
-    // The checker's own tests start no member, so they do not count.
+    // The checker has tests of its own, which start no member.
     let checker = finished.lines().filter(|line| line.starts_with("test checker::")).count() as u64;
     let beside = skipped + checker;
+    let mut is_good = finished.status.success();
+    let text: Vec<&str> = finished.lines().collect();
+    let failed = failures(&text.join("\n"));
+    let unsteady = if is_good { 0 } else { try_again(stage, &failed, tests.failed)? };
+    if unsteady > 0 {
+        tests.passed += unsteady;
+        tests.failed -= unsteady;
+        is_good = true;
+    }
     let ran = (tests.passed + tests.failed).saturating_sub(beside);
     let mut did = format!("{} passed", counted(tests.passed.saturating_sub(beside), "scenario"));
     if skipped > 0 {
         did.push_str(&format!(", {} SKIPPED", counted(skipped, "scenario")));
     }
-    let report = Report::did(ran, did).with_tests(tests);
-    Ok(match (finished.status.success(), tests.failed) {
+    if unsteady > 0 {
+        did.push_str(&format!(", {unsteady} of them UNSTEADY: only at the second try"));
+    }
+    let words = failed
+        .iter()
+        .flat_map(|failure| std::iter::once(failure.test.clone()).chain(failure.short()));
+    let report = Report::did(ran, did).with_tests(tests).with_words(words.collect());
+    Ok(match (is_good, tests.failed) {
         (true, 0) => report,
         (_, 0) => report.because("the scenarios did not run to their end"),
         (_, failed) => report.because(format!("{} failed", counted(failed, "scenario"))),
     })
+}
+
+/// Runs failed scenarios once more, alone, if the marker of each allows it. Returns how many passed: all or none.
+fn try_again(stage: &mut Stage<'_>, failed: &[Failure], count: u64) -> Result<u64> {
+    let markers = Markers::load(stage.repo)?;
+    let allowed = failed.iter().all(|failure| markers.allow("cli", &failure.test));
+    if failed.is_empty() || !allowed || failed.len() as u64 != count {
+        return Ok(0);
+    }
+    let mut command = processes_command(stage.repo);
+    command.args(["--", "--exact"]).args(failed.iter().map(|failure| &failure.test));
+    let finished = stage.log.run(command)?;
+    let passed = said::tests(finished.lines()).passed;
+    Ok(if finished.status.success() && passed == count { count } else { 0 })
 }

@@ -1,4 +1,4 @@
-//! Builds and runs the tests of every crate.
+//! Runs the unit and integration tests of every crate.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,21 +7,28 @@ use anyhow::Result;
 
 use crate::cargo::cargo;
 use crate::fuzz;
-use crate::programs::PROCESSES;
+use crate::programs::{BENCHES, PROCESSES};
 use crate::repo::Repo;
 use crate::said::Tests;
-use crate::workspace::Workspace;
+use crate::workspace::{Crate, Workspace};
 
-use super::super::binaries;
-use super::{Report, Stage, counted};
+use super::super::binaries::{self, Binary};
+use super::super::retry::Markers;
+use super::{Depth, Report, Stage, counted};
+
+/// Crates whose integration tests start members, peers and processes. A check leaves those tests out.
+const REAL: &[&str] = &["backends", "bench", "cli", "client", "fence", "gate", "server"];
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     let crates = Workspace::load(stage.repo)?.crates;
-    let tests = crates.iter().filter(|each| each.package != fuzz::PACKAGE);
-    let tests: BTreeSet<&String> = tests.flat_map(|each| &each.tests).collect();
-    // Fuzzing and real processes have separate layers, and examples in the documentation are part of `docs`: the
-    // explicit list of targets leaves them out.
-    let tests: Vec<&String> = tests.into_iter().filter(|test| *test != PROCESSES).collect();
+    // Fuzzing, real processes and benchmarks have layers of their own, and examples in the documentation are part
+    // of `docs`: what is named here leaves them out.
+    let has_tests =
+        |each: &&Crate| each.package != fuzz::PACKAGE && !leaves_out(stage.depth, each.name());
+    let tests: BTreeSet<&String> =
+        crates.iter().filter(has_tests).flat_map(|each| &each.tests).collect();
+    let tests: Vec<&String> =
+        tests.into_iter().filter(|test| *test != PROCESSES && *test != BENCHES).collect();
     let mut all = command(stage.repo);
     all.args(["--no-run", "--message-format=json-render-diagnostics", "--lib", "--bins"]);
     for test in &tests {
@@ -31,7 +38,11 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     if !built.status.success() {
         return Ok(Report::failed("the tests do not build".to_owned()));
     }
-    let ended = binaries::run(stage.repo, &mut stage.log, binaries::built(built.lines()))?;
+    // Two crates may have tests of one name.
+    let is_wanted = |each: &Binary| !(each.is_integration && leaves_out(stage.depth, &each.krate));
+    let programs = binaries::built(built.lines()).into_iter().filter(is_wanted).collect();
+    let markers = Markers::load(stage.repo)?;
+    let ended = binaries::run(stage.repo, &mut stage.log, programs, &markers)?;
     let mut tests = Tests::default();
     ended.iter().for_each(|each| tests += each.tests);
     let mut did = format!(
@@ -47,6 +58,11 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     let report = Report::did(tests.passed + tests.failed, did).with_tests(tests).with_words(words);
     let problems: Vec<String> = ended.into_iter().filter_map(|each| each.problem).collect();
     Ok(if problems.is_empty() { report } else { report.because(problems.join(", ")) })
+}
+
+/// Whether the integration tests of a crate are left out.
+fn leaves_out(depth: Depth, krate: &str) -> bool {
+    depth == Depth::Check && REAL.contains(&krate)
 }
 
 /// The cargo command. It always covers the whole workspace, so that nothing is compiled twice with other features.

@@ -1,0 +1,47 @@
+//! Tests that every workload runs and prints its figures. No speed decides anything here.
+
+use std::process::Command;
+
+/// Runs one workload with little work and returns what it prints.
+fn quick(workload: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure-bench"));
+    let output = command.args([workload, "--quick"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{workload}: {}\n{text}\n{errors}", output.status);
+    text
+}
+
+fn figure(text: &str, name: &str) -> f64 {
+    let lines = text.lines().flat_map(str::split_whitespace);
+    let value = lines.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).next();
+    let value = value.unwrap_or_else(|| panic!("no `{name}=` in\n{text}"));
+    value.parse().unwrap_or_else(|_| panic!("`{name}={value}` is no number"))
+}
+
+#[test]
+fn core() {
+    let speed = figure(&quick("core"), "apply_per_s");
+    assert!(speed > 0.0);
+    println!("apply_per_s={speed:.0}");
+}
+
+#[test]
+fn cluster() {
+    assert!(figure(&quick("cluster"), "committed_per_s_1") > 0.0);
+}
+
+#[test]
+fn doors() {
+    assert!(figure(&quick("doors"), "session_cycles_per_s_256x16") > 0.0);
+}
+
+#[test]
+fn sdk() {
+    assert!(figure(&quick("sdk"), "sdk_share_256") > 0.0);
+}
+
+#[test]
+fn fence() {
+    assert!(figure(&quick("fence"), "ticket_cached_us") > 0.0);
+}
