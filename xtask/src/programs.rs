@@ -20,6 +20,10 @@ pub(crate) const PROCESSES: &str = "processes";
 /// The tests that do everything to `tenure run`.
 pub(crate) const HOLD: &str = "hold";
 
+/// The package and the name of each test program that plants bugs and prints how many its checks caught.
+pub(crate) const PLANTED_TESTS: &[(&str, &str)] =
+    &[("tenure-raft", "rules"), ("tenure-store", "planted"), ("tenure-node", "planted")];
+
 /// Arguments that go to the program as they are.
 #[derive(clap::Args)]
 pub(crate) struct Passed {
@@ -57,6 +61,19 @@ pub(crate) fn mutants_command(repo: &Repo, which: &str) -> Command {
     // each way.
     command.args(["--target-dir", "target/mutants", "--profile", "sim", "--package", SIM]);
     command.args(["--", which]);
+    command
+}
+
+/// Builds the tests that show planted bugs which the simulator does not, in the directory and with the profile of
+/// [`mutants_command`], so that both share what is compiled.
+pub(crate) fn planted_tests_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    add_rustflags(&mut command, "--cfg mutants");
+    command.args(["--target-dir", "target/mutants", "--profile", "sim", "--no-run"]);
+    command.arg("--message-format=json-render-diagnostics");
+    for (package, test) in PLANTED_TESTS {
+        command.args(["--package", package, "--test", test]);
+    }
     command
 }
 

@@ -61,10 +61,13 @@ pub(crate) fn whole(line: &str, name: &str) -> Option<u64> {
     word.split('.').next()?.parse().ok()
 }
 
-/// Caught and planted, from `mutants caught=12/12`.
+/// Caught and planted, from `mutants caught=12/12`, or from `raft-mutants caught=3/3` and the like.
 pub(crate) fn caught(line: &str) -> Option<(u64, u64)> {
-    let line = line.trim().trim_start_matches("cluster-");
-    let (caught, planted) = line.strip_prefix("mutants caught=")?.split_once('/')?;
+    let (whose, numbers) = line.trim().split_once("mutants caught=")?;
+    if !whose.is_empty() && !whose.ends_with('-') {
+        return None;
+    }
+    let (caught, planted) = numbers.split_once('/')?;
     let planted = planted.split_whitespace().next()?;
     Some((caught.parse().ok()?, planted.parse().ok()?))
 }

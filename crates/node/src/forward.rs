@@ -193,6 +193,9 @@ impl Node {
 
     /// The connection over which commands were forwarded is gone: they may have happened.
     pub(crate) fn attempts_lost(&mut self, member: MemberId, link: LinkId) {
+        if mutant!("lost_link_ignored") {
+            return;
+        }
         let lost = At::Forwarded { to: member, link };
         for ticket in self.in_flight.those(|at| at == lost) {
             if let Some(attempt) = self.remove(ticket) {

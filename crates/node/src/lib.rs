@@ -64,5 +64,5 @@ pub use router::{Mail, Router};
 #[cfg(mutants)]
 pub mod mutants {
     //! Planted bugs, to show that the checks would find them.
-    pub use crate::plant::{ALL, select};
+    pub use crate::plant::{ALL, SHOWN_BY_TESTS, select, select_by_name};
 }

@@ -22,13 +22,25 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("skipped_entries_not_told", &["N5"]),
     ("retried_without_an_id", &["S7"]),
     ("doubt_forgotten", &["S13"]),
-    ("answer_to_an_earlier_start", &["S13"]),
     ("stranger_may_command", &["N6"]),
     ("removed_member_may_command", &["N6"]),
     ("read_answered_before_its_index", &["S6"]),
     ("join_takes_over_a_member", &["N7"]),
-    ("chunk_accepted_twice", &["N8"]),
 ];
+
+/// Planted bugs that only `tests/planted.rs` shows. Clusters cannot, because their snapshots fit one part, or do so
+/// too rarely: a leader's answer must still be on its way when the member that it is for has started again and has
+/// forwarded as many commands as before.
+#[cfg(mutants)]
+pub const SHOWN_BY_TESTS: &[&str] =
+    &["chunk_accepted_twice", "answer_to_an_earlier_start", "lost_link_ignored"];
+
+/// Chooses a planted bug that only a test shows.
+#[cfg(mutants)]
+pub fn select_by_name(name: &str) {
+    let at = SHOWN_BY_TESTS.iter().position(|known| *known == name);
+    select(ALL.len() + 1 + at.expect("a planted bug that tests show"));
+}
 
 /// Chooses a planted bug by number; 0 for none.
 #[cfg(mutants)]
@@ -40,7 +52,8 @@ pub fn select(number: usize) {
 #[cfg(mutants)]
 pub(crate) fn chosen(name: &str) -> bool {
     let number = CHOSEN.load(Ordering::Relaxed);
-    number > 0 && ALL.get(number - 1).is_some_and(|(chosen, _)| *chosen == name)
+    let mut names = ALL.iter().map(|(name, _)| *name).chain(SHOWN_BY_TESTS.iter().copied());
+    number > 0 && names.nth(number - 1) == Some(name)
 }
 
 /// Whether the planted bug of this name is chosen; `false` in every ordinary build.

@@ -414,26 +414,8 @@ fn run(seeds: std::ops::Range<u64>) -> u64 {
         .sum()
 }
 
-/// Planted bugs are chosen for the whole process.
-#[cfg(mutants)]
-static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
-#[test]
-fn a_snapshot_arrives_whole_and_every_transfer_ends_in_one_report() {
-    #[cfg(mutants)]
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+#[cfg_attr(not(mutants), test)]
+pub(crate) fn a_snapshot_arrives_whole_and_every_transfer_ends_in_one_report() {
     let arrived = run(0..2_000);
     assert!(arrived >= 2_000, "{arrived} snapshots arrived");
-}
-
-#[cfg(mutants)]
-#[test]
-fn a_chunk_that_is_accepted_twice_is_noticed() {
-    use tenure_node::mutants::{ALL, select};
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let number = ALL.iter().position(|(name, _)| *name == "chunk_accepted_twice").unwrap() + 1;
-    select(number);
-    let caught = std::panic::catch_unwind(|| run(0..2_000)).is_err();
-    select(0);
-    assert!(caught, "the planted bug is not noticed");
 }

@@ -47,7 +47,7 @@ pub use observed::Observed;
 #[cfg(mutants)]
 pub mod mutants {
     //! Planted bugs, to show that the checks would find them.
-    pub use crate::plant::{ALL, select, select_by_name};
+    pub use crate::plant::{ALL, SHOWN_BY_TESTS, select, select_by_name};
 }
 pub use replica::{Boot, BootError, Dropped, Replica, Status};
 pub use start::{FIRST, LoadError, found, load, read, replay};

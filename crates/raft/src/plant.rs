@@ -34,9 +34,10 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("stranger_heard", &["S12", "S8", "L1"]),
 ];
 
-/// Planted bugs that only a test in `tests/` shows: a whole cluster meets them too rarely.
+/// Planted bugs that only a test in `tests/rules` shows: a whole cluster meets them too rarely.
 #[cfg(mutants)]
-const SHOWN_BY_TESTS: &[&str] = &["members_changed_before_own_term", "removed_id_added_again"];
+pub const SHOWN_BY_TESTS: &[&str] =
+    &["members_changed_before_own_term", "removed_id_added_again", "vote_forgotten"];
 
 /// Chooses a planted bug that only a test shows.
 #[cfg(mutants)]

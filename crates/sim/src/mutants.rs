@@ -57,18 +57,11 @@ const OF_THE_MACHINE: &[(&str, &[&str])] = &[
     ("full_ttl_on_new_term", &["T1"]),
 ];
 
-/// Bugs planted in the node that clusters cannot show, because their snapshots fit one part.
-/// `crates/node/tests/transfer.rs` does.
-const OF_LARGE_SNAPSHOTS: &[&str] = &["chunk_accepted_twice"];
-
-/// Bugs planted in the node that clusters show too rarely to be asked for: a leader's answer must still be on its way
-/// when the member that it is for has started again and has forwarded as many commands as before.
-const RARE: &[&str] = &["answer_to_an_earlier_start"];
-
 /// One planted bug: its name, what may catch it, and how it is chosen.
 type Planted = (&'static str, &'static [&'static str], fn(usize), usize);
 
-/// Every bug that clusters must show: of the replicated log, of the node, of the log on disk, of the machine.
+/// Every bug that clusters must show: of the replicated log, of the node, of the log on disk, of the machine. Those
+/// that only tests show are lists of their own in these crates.
 fn planted_in_clusters() -> Vec<Planted> {
     let numbered = |all: &'static [(&'static str, &'static [&'static str])], select: fn(usize)| {
         let number = move |(at, one): (usize, &'static (&'static str, &'static [&'static str]))| {
@@ -85,7 +78,6 @@ fn planted_in_clusters() -> Vec<Planted> {
         .chain(numbered(tenure_node::mutants::ALL, tenure_node::mutants::select))
         .chain(numbered(tenure_store::mutants::ALL, tenure_store::mutants::select))
         .chain(of_the_machine)
-        .filter(|(name, ..)| !OF_LARGE_SNAPSHOTS.contains(name) && !RARE.contains(name))
         .collect()
 }
 

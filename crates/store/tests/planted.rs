@@ -1,7 +1,6 @@
 //! Shows that each bug planted in the store is caught by the check that it was planted for.
 //!
-//! Only a build with `--cfg mutants` contains them:
-//! `RUSTFLAGS='--cfg mutants' cargo test -p tenure-store --test planted --target-dir target/mutants`.
+//! Only a build with `--cfg mutants` contains them. `cargo xtask test cluster-mutants` runs it.
 
 #![cfg(mutants)]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
@@ -92,17 +91,19 @@ fn every_planted_bug_is_caught() {
     let mut caught = 0;
     for (number, name) in names.iter().enumerate() {
         let planted = CAUGHT_BY.iter().find(|(planted, _)| planted == name);
-        let (_, checks) = planted.unwrap_or_else(|| panic!("no check is named for {name}"));
-        for (check, run) in *checks {
+        let checks = planted.map_or(&[][..], |(_, checks)| checks);
+        let mut missed = checks.is_empty();
+        for (check, run) in checks {
             select(0);
             run();
             select(number + 1);
             let failed = panic::catch_unwind(run).is_err();
             select(0);
-            assert!(failed, "{check} missed {name}");
-            println!("caught {name} by {check}");
+            missed |= !failed;
+            println!("{} {name} by {check}", if failed { "caught" } else { "missed" });
         }
-        caught += 1;
+        caught += usize::from(!missed);
     }
     println!("store-mutants caught={caught}/{}", names.len());
+    assert_eq!(caught, names.len(), "a planted bug was not caught");
 }

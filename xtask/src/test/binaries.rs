@@ -49,6 +49,16 @@ pub(crate) struct Binary {
     dir: PathBuf,
 }
 
+impl Binary {
+    /// Runs it from its directory, and shows what its tests print.
+    pub(crate) fn with_output(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.current_dir(&self.dir).env("CARGO_MANIFEST_DIR", &self.dir);
+        command.args(["--nocapture"]);
+        command
+    }
+}
+
 /// What became of one program.
 pub(crate) struct Ended {
     pub(crate) tests: Tests,

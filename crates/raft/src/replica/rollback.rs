@@ -135,10 +135,12 @@ impl Replica {
             let held = Point { index, term: 0 };
             return (!self.has(held)).then(|| self.lost_entry(held));
         }
-        if term < seen.term {
+        let forgotten = mutant!("vote_forgotten");
+        if term < seen.term && !forgotten {
             return Some(Lost::Term { seen: seen.term, durable: term });
         }
         let given = seen.vote.filter(|given| term == seen.term && vote != Some(*given));
+        let given = given.filter(|_| !forgotten);
         if let Some(vote) = given {
             return Some(Lost::Vote { term, vote });
         }

@@ -359,6 +359,11 @@ impl Cluster {
         self.members[number].sent.iter().map(|step| step.kind).collect()
     }
 
+    /// Everything of the log's protocol that it has sent since its start.
+    pub(crate) fn steps_of(&self, number: usize) -> &[Step] {
+        &self.members[number].sent
+    }
+
     /// The last heartbeat that the leader has sent to a follower that has acknowledged something.
     pub(crate) fn heartbeat(&mut self) -> Step {
         self.run_ms(100);

@@ -101,7 +101,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "cluster-mutants",
-        about: "bugs planted in the replicated log: each one is caught",
+        about: "bugs planted in the replicated log, the node and the store: each one is caught",
         package: Some(SIM),
         run: mutants::of_the_log,
     },
@@ -144,6 +144,13 @@ impl Report {
     /// The same, with what its failed tests said.
     pub(crate) fn with_words(self, words: Vec<String>) -> Self {
         Self { words, ..self }
+    }
+
+    /// This work and another's, as one.
+    pub(crate) fn and(self, other: &Report) -> Self {
+        let parts = [self.did.as_str(), other.did.as_str()];
+        let did: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        Self { did: did.join(", "), count: self.count + other.count, ..self }
     }
 
     /// The same, failed.

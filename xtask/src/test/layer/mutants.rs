@@ -1,12 +1,13 @@
-//! Is each planted bug caught?
+//! Runs the planted bugs: each one must be caught.
 
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::programs::mutants_command;
+use crate::programs::{PLANTED_TESTS, mutants_command, planted_tests_command};
 use crate::said;
 
+use super::super::binaries;
 use super::{Report, Stage};
 
 /// Fewer would mean that the planted bugs were not compiled in.
@@ -16,11 +17,58 @@ pub(super) fn of_the_machine(stage: &mut Stage<'_>) -> Result<Report> {
     run(stage, mutants_command(stage.repo, "mutants"))
 }
 
+/// In whole clusters, then in the tests that show what clusters do not.
 pub(super) fn of_the_log(stage: &mut Stage<'_>) -> Result<Report> {
     let mut command = mutants_command(stage.repo, "cluster-mutants");
     // A few of them need many clusters before one is unlucky enough; the others never get so far.
     command.args(["--seeds", "3000"]);
-    run(stage, command)
+    let in_clusters = run(stage, command)?;
+    let in_tests = run_tests(stage)?;
+    Ok(both(in_clusters, in_tests))
+}
+
+fn run_tests(stage: &mut Stage<'_>) -> Result<Report> {
+    let built = stage.log.run(planted_tests_command(stage.repo))?;
+    let programs = binaries::built(built.lines());
+    if !built.status.success() || programs.len() != PLANTED_TESTS.len() {
+        return Ok(Report::failed("the tests with planted bugs do not build".to_owned()));
+    }
+    let (mut counted, mut problem) = (Vec::new(), None);
+    for program in programs {
+        let finished = stage.log.run(program.with_output())?;
+        counted.push(finished.lines().find_map(said::caught));
+        if !finished.status.success() {
+            problem = Some(format!("{} failed", program.name));
+        }
+    }
+    let report = judge_tests(&counted);
+    Ok(match (&report.problem, problem) {
+        (None, Some(problem)) => report.because(problem),
+        _ => report,
+    })
+}
+
+/// Sums what each program of tests caught. A program that says nothing had no bugs planted.
+fn judge_tests(counted: &[Option<(u64, u64)>]) -> Report {
+    let known = || counted.iter().flatten();
+    let caught: u64 = known().map(|(caught, _)| caught).sum();
+    let planted: u64 = known().map(|(_, planted)| planted).sum();
+    let report = Report::did(planted, format!("{caught} of {planted} in tests"));
+    if counted.iter().any(|each| each.is_none_or(|(_, planted)| planted == 0)) {
+        return report.because("a program of tests says of no planted bug that it was caught");
+    }
+    if caught != planted {
+        return report.because("a test did not catch its planted bug");
+    }
+    report
+}
+
+/// One report of what clusters and tests have caught.
+fn both(in_clusters: Report, in_tests: Report) -> Report {
+    let problems = [in_clusters.problem.clone(), in_tests.problem.clone()];
+    let problems: Vec<String> = problems.into_iter().flatten().collect();
+    let report = in_clusters.and(&in_tests);
+    if problems.is_empty() { report } else { report.because(problems.join("; ")) }
 }
 
 fn run(stage: &mut Stage<'_>, command: Command) -> Result<Report> {
@@ -60,5 +108,21 @@ mod tests {
         assert!(problem("mutants caught=11/12").is_some());
         assert!(problem("mutants caught=9/9").is_some());
         assert!(problem("mutants").is_some());
+    }
+
+    #[test]
+    fn a_program_of_tests_that_is_silent_or_misses_a_bug_fails_the_layer() {
+        let did = |counted: &[_]| {
+            both(Report::did(41, "caught 41 of 41 planted bugs"), judge_tests(counted))
+        };
+        let good = did(&[Some((3, 3)), Some((8, 8))]);
+        assert_eq!(good.problem, None);
+        assert_eq!(good.sentence(), "caught 41 of 41 planted bugs, 11 of 11 in tests");
+        assert!(did(&[Some((3, 3)), None]).problem.is_some());
+        assert!(did(&[Some((3, 3)), Some((0, 0))]).problem.is_some());
+        assert!(did(&[Some((2, 3)), Some((8, 8))]).problem.is_some());
+        let bad =
+            both(Report::failed("the program failed".to_owned()), judge_tests(&[Some((3, 3))]));
+        assert!(bad.problem.is_some());
     }
 }

@@ -1,19 +1,10 @@
-//! Checks that the id of a removed member is never used again, and what would happen if it were.
-//!
-//! Run the second test with `RUSTFLAGS="--cfg mutants" cargo test --target-dir target/mutants --package tenure-raft
-//! --test reuse`: it needs a build without the rule.
+//! Checks that the id of a removed member is never used again, and shows what would happen if it were.
 
-mod disks;
+use crate::disks::{Cluster, id};
+use tenure_raft::{Change, Why};
 
-use disks::{Cluster, id};
-use tenure_raft::Change;
-
-/// Not in a build with planted bugs: the choice of one concerns the whole process.
-#[cfg(not(mutants))]
-#[test]
-fn the_id_of_a_removed_member_is_refused_by_every_later_leader() {
-    use tenure_raft::Why;
-
+#[cfg_attr(not(mutants), test)]
+pub(crate) fn the_id_of_a_removed_member_is_refused_by_every_later_leader() {
     let mut cluster = Cluster::new(4);
     let leader = cluster.elect(0);
     assert_eq!(cluster.change(leader, Change::Remove(id(3))), Ok(()));
@@ -27,12 +18,11 @@ fn the_id_of_a_removed_member_is_refused_by_every_later_leader() {
 /// name what it believes to be acknowledged, so the new member finds that its disk does not have it, and stops.
 /// Without a late answer it replays its own removal, and stops.
 #[cfg(mutants)]
-#[test]
-fn without_that_rule_the_new_member_stops_instead_of_being_sent_entries_for_ever() {
+pub(crate) fn without_that_rule_the_new_member_stops_instead_of_being_sent_entries_for_ever() {
+    use crate::disks::Disk;
     use tenure_raft::{Kind, Message, Stop};
     use tenure_store::HardState;
 
-    tenure_raft::mutants::select_by_name("removed_id_added_again");
     for late_answer in [true, false] {
         let mut cluster = Cluster::new(4);
         let leader = cluster.elect(0);
@@ -43,7 +33,7 @@ fn without_that_rule_the_new_member_stops_instead_of_being_sent_entries_for_ever
         assert_eq!(late.term, term);
         cluster.kill(3);
         let hard_state = HardState { term: 1, vote: None, commit: 1 };
-        cluster.replace_disk(3, disks::Disk { hard_state, ..disks::Disk::default() });
+        cluster.replace_disk(3, Disk { hard_state, ..Disk::default() });
         assert_eq!(cluster.change(leader, Change::Remove(id(3))), Ok(()));
         assert_eq!(cluster.change(leader, Change::AddLearner(id(3))), Ok(()));
         cluster.start(3);

@@ -1,0 +1,278 @@
+//! Checks what becomes of commands that a follower forwarded when their answers do not arrive as they should.
+//!
+//! Three members in memory. The links between them are numbered, and can be broken and made anew; answers to forwarded
+//! commands and the entries of the log can be held back apart from everything else.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use tenure_core::Machine;
+use tenure_core::codec::encode_request;
+use tenure_core::outcome::Answer;
+use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
+use tenure_node::{
+    Batch, CallId, Config, Failure, Input, LinkId, Node, Outcomes, Output, PeerMessage, ReplyTo,
+    Weight,
+};
+use tenure_raft::{Boot, Kind, MemberId, Membership, Message, Persist, Replica};
+use tenure_store::{Entry, HardState, Point};
+use tenure_types::{Epoch, LeaseId};
+
+const STEP_US: u64 = 5_000;
+const SECOND_US: u64 = 1_000_000;
+/// How long a caller waits.
+const DEADLINE_US: u64 = 10 * SECOND_US;
+const FIRST: Point = Point { index: 1, term: 1 };
+
+struct Member {
+    node: Node,
+    inputs: Vec<Input>,
+    entries: Vec<Entry>,
+    hard_state: HardState,
+    notes: Vec<u8>,
+    answers: Vec<(ReplyTo, Outcomes)>,
+}
+
+struct World {
+    members: Vec<Member>,
+    now_us: u64,
+    link: u64,
+    /// Entries and their acknowledgements are lost, so nothing is committed.
+    holds_entries: bool,
+    /// Answers to forwarded commands are lost.
+    loses_answers: bool,
+}
+
+fn id(number: usize) -> MemberId {
+    MemberId::new(number as u64 + 1).unwrap()
+}
+
+fn boot(number: usize, entries: Vec<Entry>, hard_state: HardState, notes: Vec<u8>) -> Node {
+    let boot = Boot {
+        machine: Machine::new(Epoch::default()),
+        applied: FIRST,
+        members: Membership::of_voters((0..3).map(id)),
+        base: FIRST,
+        entries,
+        hard_state,
+        notes,
+        cut: None,
+        given: BTreeSet::new(),
+    };
+    let config = tenure_raft::Config::new(id(number));
+    let replica = Replica::new(config, boot, number as u64 * 7919 + 77).unwrap();
+    let (command_bytes_max, admission) = (1 << 20, Default::default());
+    Node::new(replica, Config { command_bytes_max, admission, identity: None })
+}
+
+fn grant_lease(lease: u64) -> Bytes {
+    let id = LeaseId::new(lease).unwrap();
+    let lease = NewLease { id, ttl_ms: 600_000, client: "client", metadata: b"" };
+    let (mut bytes, command) = (Vec::new(), Command::GrantLease(lease));
+    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    bytes.into()
+}
+
+impl World {
+    /// Three members that have elected one of them; its number, and that of a follower.
+    fn led() -> (Self, usize, usize) {
+        let hard_state = HardState { term: 1, vote: None, commit: 1 };
+        let member = |number| Member {
+            node: boot(number, Vec::new(), hard_state, Vec::new()),
+            inputs: Vec::new(),
+            entries: Vec::new(),
+            hard_state,
+            notes: Vec::new(),
+            answers: Vec::new(),
+        };
+        let mut world = Self {
+            members: (0..3).map(member).collect(),
+            now_us: SECOND_US,
+            link: 0,
+            holds_entries: false,
+            loses_answers: false,
+        };
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            world.connect(one, other);
+        }
+        world.run_until("all follow one leader", |world| {
+            let lead = world.members[0].node.lead().by;
+            let agree = world.members.iter().all(|it| it.node.lead().by == lead);
+            lead.is_some() && agree && world.members.iter().any(|it| it.node.replica().leads())
+        });
+        let leader = world.members.iter().position(|it| it.node.replica().leads()).unwrap();
+        (world, leader, (leader + 1) % 3)
+    }
+
+    fn connect(&mut self, one: usize, other: usize) {
+        self.link += 1;
+        let link = LinkId(self.link);
+        for (at, member) in [(one, id(other)), (other, id(one))] {
+            let level = tenure_core::LEVEL_MAX;
+            self.members[at].inputs.push(Input::Linked { member, link, level });
+        }
+    }
+
+    /// The connection between two members breaks, and they connect again.
+    fn reconnect(&mut self, one: usize, other: usize) {
+        let link = LinkId(self.link_between(one, other));
+        for (at, member) in [(one, id(other)), (other, id(one))] {
+            self.members[at].inputs.push(Input::Unlinked { member, link });
+        }
+        self.connect(one, other);
+    }
+
+    /// The first links are numbered in the order of [`World::led`].
+    fn link_between(&self, one: usize, other: usize) -> u64 {
+        match (one.min(other), one.max(other)) {
+            (0, 1) => 1,
+            (0, _) => 2,
+            _ => 3,
+        }
+    }
+
+    fn restart(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        let (entries, notes) = (member.entries.clone(), member.notes.clone());
+        member.node = boot(number, entries, member.hard_state, notes);
+        member.inputs.clear();
+        for other in (0..3).filter(|other| *other != number) {
+            self.reconnect(number, other);
+        }
+    }
+
+    fn submit(&mut self, number: usize, call: u64, lease: u64) {
+        let request = grant_lease(lease);
+        let member = &mut self.members[number];
+        let permit = member.node.admission().admit(Weight::Asks, request.len() as u64).unwrap();
+        let batch = Batch {
+            requests: vec![request],
+            patience_us: 0,
+            asked_at_us: self.now_us,
+            deadline_us: self.now_us + DEADLINE_US,
+            reply: ReplyTo::Call(CallId(call)),
+            permit,
+        };
+        member.inputs.push(Input::Submit(batch));
+    }
+
+    fn answer(&self, number: usize, call: u64) -> Option<&Outcomes> {
+        let mut answers = self.members[number].answers.iter();
+        answers.find(|(to, _)| *to == ReplyTo::Call(CallId(call))).map(|(_, outcomes)| outcomes)
+    }
+
+    fn run_until(&mut self, what: &str, is_done: impl Fn(&Self) -> bool) {
+        let end_us = self.now_us + 60 * SECOND_US;
+        while !is_done(self) {
+            assert!(self.now_us < end_us, "not within a minute: {what}");
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        self.now_us += STEP_US;
+        let mut sent = Vec::new();
+        for (number, member) in self.members.iter_mut().enumerate() {
+            member.inputs.drain(..).for_each(|input| member.node.handle(input));
+            let mut outputs = Vec::new();
+            member.node.turn(self.now_us, &mut outputs, &mut ());
+            for output in outputs {
+                match output {
+                    Output::Send { to, message } => sent.push((id(number), to, message)),
+                    Output::Persist(persist) => member.write(persist),
+                    Output::Answer { to, outcomes } => member.answers.push((to, outcomes)),
+                    Output::Stop(stop) => panic!("member {number} stops: {stop}"),
+                    _ => {}
+                }
+            }
+        }
+        for (from, to, message) in sent {
+            if !self.is_lost(&message) {
+                let at = usize::try_from(to.get() - 1).unwrap();
+                self.members[at].inputs.push(Input::Peer { from, message });
+            }
+        }
+    }
+
+    fn is_lost(&self, message: &PeerMessage) -> bool {
+        match message {
+            PeerMessage::Answers { .. } => self.loses_answers,
+            PeerMessage::Raft(Message::Step(step)) => {
+                self.holds_entries && matches!(step.kind, Kind::Append | Kind::AppendAnswer)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Member {
+    fn write(&mut self, persist: Persist) {
+        if let Some(first) = persist.entries.first() {
+            self.entries.retain(|entry| entry.index < first.index);
+        }
+        self.entries.extend(persist.entries);
+        self.hard_state = persist.hard_state.unwrap_or(self.hard_state);
+        self.notes = persist.notes.unwrap_or(std::mem::take(&mut self.notes));
+        self.inputs.push(Input::Persisted { number: persist.number });
+    }
+}
+
+/// A link that has no room for an answer breaks. The follower learns from that that the answer is lost, long before the
+/// deadline of its caller, and its budget is free again.
+#[cfg_attr(not(mutants), test)]
+pub(crate) fn an_answer_that_did_not_fit_the_link_gives_the_budget_back() {
+    let (mut world, leader, follower) = World::led();
+    world.loses_answers = true;
+    world.submit(follower, 1, 7);
+    world.run_until("the follower has applied it", |world| {
+        world.members[follower]
+            .node
+            .machine()
+            .lease(LeaseRef::Id(LeaseId::new(7).unwrap()))
+            .is_some()
+    });
+    assert_eq!(world.answer(follower, 1), None);
+    assert_eq!(world.members[follower].node.admission().commands(), 1);
+    world.loses_answers = false;
+    world.reconnect(leader, follower);
+    let began_us = world.now_us;
+    world.run_until("the caller has an answer", |world| world.answer(follower, 1).is_some());
+    assert!(world.now_us - began_us < SECOND_US, "S6: it waits for its deadline instead");
+    assert_eq!(world.members[follower].node.admission().commands(), 0, "S6: the budget leaks");
+}
+
+/// An answer that is lost although the link stays costs the budget no longer than its caller waits.
+#[cfg_attr(not(mutants), test)]
+pub(crate) fn an_answer_that_is_lost_unnoticed_costs_the_budget_until_the_deadline() {
+    let (mut world, _, follower) = World::led();
+    world.loses_answers = true;
+    world.submit(follower, 1, 7);
+    let due_us = world.now_us + DEADLINE_US;
+    world.run_until("the caller has an answer", |world| world.answer(follower, 1).is_some());
+    assert_eq!(world.answer(follower, 1), Some(&vec![Err(Failure::Unknown)]));
+    assert!((due_us..due_us + SECOND_US / 2).contains(&world.now_us));
+    assert_eq!(world.members[follower].node.admission().commands(), 0);
+    assert_eq!(world.members[follower].node.in_flight(), 0);
+}
+
+/// A member counts the commands that it forwards anew at each start, so the leader must not answer those of an earlier
+/// start.
+#[cfg_attr(not(mutants), test)]
+pub(crate) fn an_answer_to_an_earlier_start_is_not_taken_for_a_later_one() {
+    let (mut world, leader, follower) = World::led();
+    world.holds_entries = true;
+    world.submit(follower, 1, 7);
+    world.run_until("the leader has it", |world| world.members[leader].node.in_flight() == 1);
+    world.restart(follower);
+    world.run_until("the follower knows the leader again", |world| {
+        world.members[follower].node.lead().by == Some(id(leader))
+    });
+    world.submit(follower, 2, 8);
+    (0..10).for_each(|_| world.step());
+    world.holds_entries = false;
+    world.run_until("the caller has an answer", |world| world.answer(follower, 2).is_some());
+    let outcomes = world.answer(follower, 2).unwrap();
+    let Some(Ok(outcome)) = outcomes.first() else { panic!("{outcomes:?}") };
+    let Ok(Answer::LeaseGranted(granted)) = &outcome.result else { panic!("{outcome:?}") };
+    assert_eq!(granted.id.get(), 8, "S13: the answer is that of another command");
+}

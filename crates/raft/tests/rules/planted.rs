@@ -1,0 +1,49 @@
+//! Leaves out one rule after the other and shows that its check notices.
+
+use std::panic;
+
+use tenure_raft::mutants::{SHOWN_BY_TESTS, select, select_by_name};
+
+use crate::{own_term, reuse, vote};
+
+/// Each planted bug and the check that must catch it.
+const CAUGHT_BY: &[(&str, &str, fn())] = &[
+    (
+        "members_changed_before_own_term",
+        "a_new_leader_changes_no_members_before_it_has_committed_an_entry_of_its_own",
+        own_term::a_new_leader_changes_no_members_before_it_has_committed_an_entry_of_its_own,
+    ),
+    (
+        "removed_id_added_again",
+        "the_id_of_a_removed_member_is_refused_by_every_later_leader",
+        reuse::the_id_of_a_removed_member_is_refused_by_every_later_leader,
+    ),
+    (
+        "vote_forgotten",
+        "a_member_whose_disk_forgot_its_vote_gives_no_other_in_that_term",
+        vote::a_member_whose_disk_forgot_its_vote_gives_no_other_in_that_term,
+    ),
+];
+
+// One test, because the chosen bug belongs to the whole process.
+#[test]
+fn every_planted_bug_is_caught() {
+    let mut caught = 0;
+    for name in SHOWN_BY_TESTS {
+        let Some((_, check, run)) = CAUGHT_BY.iter().find(|(planted, ..)| planted == name) else {
+            println!("missed {name}: no check is named for it");
+            continue;
+        };
+        select(0);
+        run();
+        select_by_name(name);
+        let failed = panic::catch_unwind(run).is_err();
+        caught += usize::from(failed);
+        println!("{} {name} by {check}", if failed { "caught" } else { "missed" });
+    }
+    select_by_name("removed_id_added_again");
+    reuse::without_that_rule_the_new_member_stops_instead_of_being_sent_entries_for_ever();
+    select(0);
+    println!("raft-mutants caught={caught}/{}", SHOWN_BY_TESTS.len());
+    assert_eq!(caught, SHOWN_BY_TESTS.len(), "a planted bug was not caught");
+}
