@@ -145,6 +145,45 @@ fn what_was_acknowledged_before_a_backup_is_in_it_and_locks_are_not() {
 }
 
 #[test]
+fn the_quiet_period_after_a_restore_is_shown_with_its_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = past(dir.path());
+    let mut new = empty();
+    let at = new.add();
+    restore(&[text(&file), "--data", text(&new.data(at))]);
+    new.start(at, &[]);
+    new.leader();
+    let address = format!("127.0.0.1:{}", new.members[at].clients);
+    let told = |arguments: &[&str]| {
+        let flags = arguments.iter().position(|it| *it == "--").unwrap_or(arguments.len());
+        let (before, after) = arguments.split_at(flags);
+        let ended = tenure(&[before, &["--addr", &address], after].concat());
+        format!("{}{}", ended.out, ended.err)
+    };
+    // The longest ttl and lock-delay that the cluster allowed: a little more than an hour.
+    let why = "more, because clients of the cluster before the restore may still hold locks";
+    let shown: [&[&str]; 5] = [
+        &["cluster", "status"],
+        &["doctor"],
+        &["explain", "deploy"],
+        &["lock", "deploy", "--wait", "1s"],
+        &["run", "deploy", "--wait", "1s", "--", "true"],
+    ];
+    for arguments in shown {
+        let said = told(arguments);
+        assert!(said.contains("restored") && said.contains(why), "{arguments:?}: {said}");
+        assert!(said.contains("no lock is granted for 1h"), "{arguments:?}: {said}");
+    }
+    for arguments in [&["cluster", "status"][..], &["explain", "deploy"]] {
+        let said = told(&[arguments, &["--output", "json"]].concat());
+        let quiet_ms: u64 = json(&said, "quiet_ms").parse().unwrap();
+        assert!((3_000_000..=3_660_002).contains(&quiet_ms), "{said}");
+    }
+    let doctor = told(&["doctor", "--output", "json"]);
+    assert!(doctor.contains(why), "{doctor}");
+}
+
+#[test]
 fn a_restored_member_grows_to_three_and_other_restores_are_kept_out() {
     let mut cluster = empty();
     let file = past(cluster.dir.path());

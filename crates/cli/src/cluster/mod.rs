@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::reach::Reach;
 
-pub(crate) use status::{bytes, down, gather, lacking, leader, role_word, spare};
+pub(crate) use status::{bytes, down, gather, lacking, leader, quiet, role_word, spare};
 
 /// What can be done with a cluster.
 #[derive(Subcommand)]

@@ -98,6 +98,9 @@ fn text(status: &v1::StatusResponse) -> String {
         table.row([member.name, role, member.client_address, behind, fsync, disk, state]);
     }
     text.push_str(&table.text());
+    if let Some(quiet) = quiet(status) {
+        text.push_str(&format!("{quiet}\n"));
+    }
     if let Some(counts) = &status.counts {
         let v1::Counts { locks, leases, waiting, keys, .. } = *counts;
         let (locks, leases) = (output::count(locks, "lock"), output::count(leases, "lease"));
@@ -141,6 +144,11 @@ pub(crate) fn leader(status: &v1::StatusResponse) -> Option<&v1::LeaderHint> {
     let id = |it: &v1::MemberStatus| it.member.as_ref().map_or(0, |member| member.member_id);
     let known = status.members.iter().find(|it| id(it) == leader.member_id);
     known.is_none_or(|it| it.up).then_some(leader)
+}
+
+/// That the cluster was restored and grants no lock yet, if it is so, with the reason.
+pub(crate) fn quiet(status: &v1::StatusResponse) -> Option<String> {
+    Some(format!("restored (epoch {}): {}", status.epoch, output::quiet(status.quiet_ms?)))
 }
 
 /// Those that are down, with where they should be.
@@ -251,6 +259,16 @@ mod tests {
         assert_eq!(spare(&[true, true, false]), 0);
         assert_eq!(spare(&[true]), 0);
         assert_eq!(spare(&[true, true, true, true, false]), 1);
+    }
+
+    #[test]
+    fn a_quiet_period_after_a_restore_is_said() {
+        let mut status = v1::StatusResponse { epoch: 2, ..Default::default() };
+        assert!(!text(&status).contains("restored"), "{}", text(&status));
+        status.quiet_ms = Some(14_000);
+        let said = "restored (epoch 2): no lock is granted for 14s more, because clients of the cluster before \
+                    the restore may still hold locks";
+        assert!(text(&status).contains(said), "{}", text(&status));
     }
 
     #[test]

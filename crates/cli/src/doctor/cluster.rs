@@ -8,7 +8,7 @@ use tenure_server::os;
 use tenure_wire::v1;
 
 use super::Finding;
-use crate::cluster::{bytes, down, each, gather, lacking, leader, spare};
+use crate::cluster::{bytes, down, each, gather, lacking, leader, quiet, spare};
 use crate::reach::Place;
 use crate::span;
 
@@ -145,6 +145,10 @@ fn members(status: &v1::StatusResponse) -> Vec<Finding> {
     if versions.len() > 1 {
         let detail = format!("members run {}", versions.join(" and "));
         found.push(Finding::warn("version", detail, "upgrade the others, one by one"));
+    }
+    if let Some(quiet) = quiet(status) {
+        let next = "wait; only who knows that all former clients are stopped restores with --stopped-for TIME";
+        found.push(Finding::warn("restored", quiet, next));
     }
     if status.insecure {
         let next = "certificates: docs/guides/operations.md";

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tenure::Explanation;
 
 use crate::failure::quoted;
-use crate::output::{bytes, clean};
+use crate::output::{bytes, clean, quiet};
 use crate::span::ms;
 
 use super::voice::detail;
@@ -74,6 +74,9 @@ impl View {
             let text = format!("{}, waiting {}", clean(&waiter.client), ms(waiter.waiting_ms));
             lines.push(detail(word, &text));
         }
+        if let Some(quiet_ms) = self.told.quiet_ms {
+            lines.push(detail("restored", &quiet(quiet_ms)));
+        }
         if let Some(freed) = &self.told.freed {
             let left = ms(freed.in_ms);
             let silent = holders.first();
@@ -99,6 +102,10 @@ impl View {
                 "lease": it.lease.to_string(),
             })
         });
-        json!({ "revision": revision, "ahead": self.ahead, "holder": holder })
+        let mut event = json!({ "revision": revision, "ahead": self.ahead, "holder": holder });
+        if let Some(quiet_ms) = self.told.quiet_ms {
+            event["quiet_ms"] = quiet_ms.into();
+        }
+        event
     }
 }

@@ -95,6 +95,9 @@ impl<'a> Waiting<'a> {
             "event": "queued", "lock": self.lock, "revision": revision.to_string(),
             "ahead": explained.own.as_ref().map_or(0, |own| own.ahead),
         });
+        if let Some(quiet_ms) = explained.quiet_ms {
+            said["quiet_ms"] = quiet_ms.into();
+        }
         if let Some(holder) = holder(explained) {
             said["holder"] = json!({
                 "client": holder.client, "token": holder.token.to_string(), "held_ms": holder.held_ms,
@@ -155,7 +158,10 @@ fn line(lock: &str, explained: &Explanation) -> String {
     let place = place(explained);
     let held = holder(explained)
         .map_or(String::new(), |holder| format!("; held by {}", holder_words(holder)));
-    format!("tenure: waiting for lock `{lock}`, {place}{held}")
+    let quiet = explained
+        .quiet_ms
+        .map_or(String::new(), |ms| format!("; the cluster was restored: {}", output::quiet(ms)));
+    format!("tenure: waiting for lock `{lock}`, {place}{held}{quiet}")
 }
 
 fn place(explained: &Explanation) -> String {
@@ -192,6 +198,9 @@ fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, String)> {
     for waiter in explained.ahead.iter().take(SHOWN_MAX) {
         let waiting = span::ms(waiter.waiting_ms);
         facts.push(("ahead", format!("{}, waiting {waiting}", output::clean(&waiter.client))));
+    }
+    if let Some(quiet_ms) = explained.quiet_ms {
+        facts.push(("restored", output::quiet(quiet_ms)));
     }
     if let Some(free) = free_words(explained) {
         facts.push(("free", free));

@@ -49,8 +49,9 @@ pub(crate) fn explain(flags: &Explain) -> Result<Exit, Failure> {
 pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
     let pasted = quoted(name);
     let Some(lock) = &explained.lock else {
+        let quiet = quiet_line(explained);
         return format!(
-            "lock `{name}` is free: nobody holds or awaits it\n\
+            "lock `{name}` is free: nobody holds or awaits it\n{quiet}\
              next     tenure lock {pasted} · tenure history {pasted}\n"
         );
     };
@@ -96,8 +97,15 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
         let (held, of) = (span::ms(usually), explained.usually_of);
         text.push_str(&format!("usually  held {held} (median of {of})\n"));
     }
+    text.push_str(&quiet_line(explained));
     text.push_str(&next(&pasted, explained));
     text
+}
+
+/// Why nothing is granted after a restore; nothing outside the quiet period.
+fn quiet_line(explained: &Explanation) -> String {
+    let said = explained.quiet_ms.map(output::quiet);
+    said.map_or(String::new(), |said| format!("restored {said}\n"))
 }
 
 fn next(pasted: &str, explained: &Explanation) -> String {

@@ -121,7 +121,10 @@ pub(crate) async fn explain(
     let max = page(it.limit);
     let usually = edge.member().tally().usually(&lock);
     let ask = move |machine: &Machine| {
-        let explained = machine.explain(asker, &lock, max)?;
+        let Some(explained) = machine.explain(asker, &lock, max) else {
+            // A lock that nobody holds or awaits is free: there is nothing else to say of it.
+            return encode::free(machine.quiet_ms());
+        };
         let mut response = encode::explained(&explained);
         let holders = response.lock.iter_mut().flat_map(|lock| &mut lock.holders);
         for (shown, holder) in holders.zip(&explained.lock.holders).take(max) {
@@ -129,14 +132,9 @@ pub(crate) async fn explain(
                 shown.renewed_ms = machine.renewed_ms(LeaseRef::Id(holder.lease));
             }
         }
-        Some(response)
+        response
     };
-    let (revision, explained) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
-    // A lock that nobody holds or awaits is free: there is nothing else to say of it.
-    let mut response = explained.unwrap_or_else(|| v1::ExplainResponse {
-        freed: Some(v1::Freed { in_ms: 0, at_latest: true }),
-        ..Default::default()
-    });
+    let (revision, mut response) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
     response.header = Some(edge.header(revision));
     if let Some((held_ms, of)) = usually {
         (response.usually_held_ms, response.usually_of) = (Some(held_ms), of);

@@ -227,7 +227,14 @@ pub(crate) fn explained(it: &Explained) -> v1::ExplainResponse {
         freed: freed(it.freed),
         usually_held_ms: None,
         usually_of: 0,
+        quiet_ms: it.quiet_ms,
     }
+}
+
+/// A lock that nobody holds or awaits. During the quiet period after a restore it is not granted all the same.
+pub(crate) fn free(quiet_ms: Option<u64>) -> v1::ExplainResponse {
+    let freed = Some(v1::Freed { in_ms: quiet_ms.unwrap_or(0), at_latest: true });
+    v1::ExplainResponse { freed, quiet_ms, ..Default::default() }
 }
 
 fn freed(freed: Freed) -> Option<v1::Freed> {

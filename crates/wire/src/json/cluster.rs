@@ -37,6 +37,10 @@ pub struct Status {
     /// It takes connections from elsewhere without TLS or credentials.
     #[serde(default, skip_serializing_if = "is_false")]
     pub insecure: bool,
+    /// The cluster was restored and grants no lock for so much longer: clients of the former cluster may still hold
+    /// theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_ms: Option<u64>,
     /// Who answers, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
@@ -180,6 +184,7 @@ impl From<v1::StatusResponse> for Status {
             counts: status.counts.unwrap_or_default().into(),
             limits: status.limits.into_iter().map(limit).collect(),
             insecure: status.insecure,
+            quiet_ms: status.quiet_ms,
             header: status.header.map(Into::into),
         }
     }

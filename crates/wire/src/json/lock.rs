@@ -365,6 +365,10 @@ pub struct Explained {
     /// Of how many holds that is the median.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usually_of: Option<u32>,
+    /// The cluster was restored and grants no lock for so much longer: clients of the former cluster may still hold
+    /// theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_ms: Option<u64>,
     /// Who answers, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
@@ -400,6 +404,7 @@ impl From<v1::ExplainResponse> for Explained {
             free_at_latest_ms: freed.filter(|freed| freed.at_latest).map(|freed| freed.in_ms),
             usually_held_ms: usually,
             usually_of: usually.map(|_| explained.usually_of),
+            quiet_ms: explained.quiet_ms,
             header: explained.header.map(Into::into),
         }
     }

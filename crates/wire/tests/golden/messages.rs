@@ -155,6 +155,7 @@ pub(crate) fn explained() -> v1::ExplainResponse {
         freed: Some(v1::Freed { in_ms: 13_000, at_latest: true }),
         usually_held_ms: Some(220_000),
         usually_of: 20,
+        quiet_ms: None,
     }
 }
 
@@ -197,6 +198,7 @@ pub(crate) fn status() -> v1::StatusResponse {
         }),
         limits: vec![v1::LimitValue { limit: "slots".into(), value: 1024 }],
         insecure: true,
+        quiet_ms: None,
     }
 }
 

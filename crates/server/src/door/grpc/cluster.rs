@@ -218,6 +218,7 @@ pub(in crate::door) async fn status(edge: &Edge) -> Result<v1::StatusResponse, F
                 history_bytes: stats.history_bytes,
             }),
             limits: Limit::all().map(limit).collect(),
+            quiet_ms: machine.quiet_ms(),
             ..Default::default()
         };
         (revision, response)
