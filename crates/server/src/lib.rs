@@ -12,6 +12,9 @@
 //!
 //! Start reading at [`start`], then `turn.rs`.
 
+#[macro_use]
+mod plant;
+
 pub mod backup;
 mod callers;
 mod door;

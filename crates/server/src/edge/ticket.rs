@@ -106,8 +106,7 @@ impl Edge {
         }
         // Whoever cannot make a new key known keeps the old one.
         let drawn = SigningKey::draw();
-        self.move_clock(self.until(until_us)).await?;
-        let (_, records, clock_ms) = self.records(Fresh::Now, self.until(until_us)).await?;
+        let (_, records, clock_ms) = self.records_by_a_moved_clock(until_us).await?;
         let retires_ms = ticket::retires_ms(clock_ms, overlap_ms);
         let (life, trial) = (self.member().lineage(), self.record_key(&drawn));
         records.with(life, trial, retires_ms, clock_ms).map_err(|_| too_many())?;
@@ -133,9 +132,7 @@ impl Edge {
     ) -> Result<Revision, v1::Error> {
         let (life, own) = (self.member().lineage(), self.record_key(key));
         loop {
-            self.move_clock(self.until(until_us)).await?;
-            let (revision, records, clock_ms) =
-                self.records(Fresh::Now, self.until(until_us)).await?;
+            let (revision, records, clock_ms) = self.records_by_a_moved_clock(until_us).await?;
             if records.signs(life, own) {
                 return Ok(revision);
             }
@@ -154,6 +151,18 @@ impl Edge {
         // A renewal of no lease changes nothing, but the entry that carries it has the leader's count.
         self.run_own(Command::Renew(Vec::new()), within).await?;
         Ok(())
+    }
+
+    /// The keys, and a clock by which an overlap can be counted from now.
+    async fn records_by_a_moved_clock(
+        &self,
+        until_us: u64,
+    ) -> Result<(Revision, Records, u64), v1::Error> {
+        let read = async {
+            let read = self.records(Fresh::Now, self.until(until_us)).await;
+            read.map_err(v1::Error::from)
+        };
+        ticket::read_after_moving(self.move_clock(self.until(until_us)), read).await
     }
 
     async fn records(

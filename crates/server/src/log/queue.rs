@@ -62,6 +62,11 @@ impl Queue {
     /// Queues a line, or drops and counts it if there is no room. Never waits for the sink.
     pub(super) fn push(&self, line: String) {
         let mut state = self.state();
+        if mutant!("log_line_blocks_the_loop") {
+            let full = |state: &mut State| state.bytes + line.len() > self.bytes_max;
+            let waited = self.drained.wait_while(state, full);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
         if state.full || state.bytes + line.len() > self.bytes_max {
             // One long line alone does not shut out the short ones behind it.
             state.full = state.bytes > self.bytes_max / 2;
@@ -227,12 +232,35 @@ mod tests {
         }
     }
 
+    /// Pushes far more than there is room for, on a thread as the event loop is. Whether that ends in this time
+    /// although the sink takes nothing.
+    fn pushes_end(it: &Bench, planted: Option<&'static str>, within: Duration) -> bool {
+        let (queue, (ended, ends)) = (it.queue.clone(), channel());
+        std::thread::spawn(move || {
+            let push = || (0..100_000).for_each(|_| queue.push("x".repeat(100)));
+            match planted {
+                Some(name) => crate::plant::with(name, push),
+                None => push(),
+            }
+            let _ = ended.send(());
+        });
+        ends.recv_timeout(within).is_ok()
+    }
+
+    #[test]
+    fn a_line_that_waits_for_the_sink_is_caught() {
+        let it = bench(BYTES_MAX);
+        let planted = Some("log_line_blocks_the_loop");
+        assert!(
+            !pushes_end(&it, planted, Duration::from_secs(1)),
+            "the planted bug is not noticed"
+        );
+    }
+
     #[test]
     fn a_sink_that_never_drains_holds_nobody_up() {
         let it = bench(BYTES_MAX);
-        let line = "x".repeat(100);
-        // Far more than there is room for. With a sink that blocks its callers this would not end.
-        (0..100_000).for_each(|_| it.queue.push(line.clone()));
+        assert!(pushes_end(&it, None, DEADLINE), "a line waits for the sink");
         let room = (BYTES_MAX / 100 + 1) as u64;
         let dropped = it.dropped.get();
         assert!((100_000 - room..100_000).contains(&dropped), "{dropped}");

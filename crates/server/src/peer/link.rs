@@ -117,6 +117,9 @@ impl Link {
                     continue;
                 }
                 // Answers and votes are not sent again. The other end must know that they are lost.
+                if mutant!("answer_dropped_when_the_link_overflows") {
+                    continue;
+                }
                 let _ = connection.socket.shutdown(Shutdown::Both);
                 break;
             }
@@ -284,4 +287,47 @@ fn watch_over(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
     sockopt::set_tcp_keepcnt(stream, 3)?;
     Ok(sockopt::set_tcp_user_timeout(stream, silence_ms)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::plant;
+
+    /// How long the other end waits for the connection to end.
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    fn frame(class: Class, len: usize) -> Vec<Frame> {
+        vec![Frame { class, bytes: vec![0; len] }]
+    }
+
+    /// A link that nothing drains overflows with an answer. Whether its other end sees the connection end.
+    fn the_other_end_learns_of_it() -> bool {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut there, _) = listener.accept().unwrap();
+        let (me, other) = (MemberId::new(1).unwrap(), MemberId::new(2).unwrap());
+        let link = Link::new(other);
+        assert_eq!(link.attach(here, Dialled::Here, me), Some(1));
+        assert!(link.push(frame(Class::Entries, QUEUE_BYTES_MAX)));
+        assert!(!link.push(frame(Class::Entries, 1)), "entries are dropped, and sent again later");
+        there.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert!(there.read(&mut [0]).is_err(), "the connection stays");
+        assert!(!link.push(frame(Class::Urgent, 2 * 1024 * 1024)), "an answer that does not fit");
+        there.set_read_timeout(Some(PATIENCE)).unwrap();
+        matches!(there.read(&mut [0]), Ok(0))
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_breaks_the_connection_and_the_planted_silence_is_caught() {
+        assert!(the_other_end_learns_of_it());
+        let planted = "answer_dropped_when_the_link_overflows";
+        assert!(
+            !plant::with(planted, the_other_end_learns_of_it),
+            "the planted bug is not noticed"
+        );
+    }
 }

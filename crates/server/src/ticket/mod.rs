@@ -20,7 +20,7 @@ use tenure_node::Lineage;
 
 pub(crate) use keep::Keys;
 pub(crate) use key::SigningKey;
-pub(crate) use overlap::retires_ms;
+pub(crate) use overlap::{read_after_moving, retires_ms};
 pub(crate) use record::{Record, RecordKey, Records, is_record};
 pub(crate) use tend::tend;
 

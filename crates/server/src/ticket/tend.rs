@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure_raft::Replica;
 
-use super::{OVERLAP_MS, Record, RecordKey, Records, retires_ms};
+use super::{OVERLAP_MS, Record, RecordKey, Records, read_after_moving, retires_ms};
 use crate::edge::{Edge, WITHIN};
 
 /// Between two looks.
@@ -48,11 +48,10 @@ pub(crate) async fn tend(edge: Edge) {
         let clock_ms = match starts {
             // Keys begin their overlap: it counts from now, not from the last thing that was written.
             true => {
-                if edge.move_clock(WITHIN).await.is_err() {
-                    continue;
-                }
+                let moved = async { edge.move_clock(WITHIN).await.map_err(drop) };
                 let look = |replica: &Replica| replica.machine().clock_ms();
-                let Ok(clock_ms) = edge.look(look).await else { continue };
+                let read = async { edge.look(look).await.map_err(drop) };
+                let Ok(clock_ms) = read_after_moving(moved, read).await else { continue };
                 clock_ms
             }
             false => clock_ms,
