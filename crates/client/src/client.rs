@@ -211,17 +211,6 @@ impl Client {
         tried(&self.shared)
     }
 
-    /// For tests of what happens when this process does not run: nothing is read, renewed or told while this is so.
-    #[cfg(feature = "virtual-time")]
-    #[doc(hidden)]
-    pub fn pause(&self, pause: bool) {
-        self.shared.pause.set(pause);
-        // Its own clock is what a process that runs again can look at first.
-        self.shared.look_after();
-        self.shared.watchdog.wake();
-        self.shared.renew.notify_one();
-    }
-
     /// For tests of what happens when nobody hears us: renewals are not sent while this is so.
     #[doc(hidden)]
     pub fn drop_renewals(&self, drop: bool) {

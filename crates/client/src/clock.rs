@@ -3,6 +3,7 @@
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::life::{Moment, Reading};
+use crate::surroundings;
 
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 compile_error!(
@@ -11,8 +12,7 @@ compile_error!(
 
 /// Reads both clocks. Nothing is cached: a check is worth as much as its reading.
 pub(crate) fn read() -> Reading {
-    #[cfg(feature = "virtual-time")]
-    if let Some(reading) = crate::virtual_time::read() {
+    if let Some(reading) = surroundings::read() {
         return reading;
     }
     // The one that stops in sleep goes first: read in this order the difference is never too small.
@@ -22,8 +22,7 @@ pub(crate) fn read() -> Reading {
 
 /// Only the one that decides.
 pub(crate) fn boot() -> Moment {
-    #[cfg(feature = "virtual-time")]
-    if let Some(reading) = crate::virtual_time::read() {
+    if let Some(reading) = surroundings::read() {
         return reading.boot;
     }
     never_stops()

@@ -35,6 +35,8 @@ mod lease;
 mod life;
 mod line;
 mod post;
+#[cfg(not(feature = "virtual-time"))]
+mod real_time;
 mod renew;
 mod shared;
 mod signal;
@@ -46,6 +48,12 @@ pub mod virtual_time;
 mod wait;
 mod watch;
 mod watchdog;
+
+// The one place that knows whether a client may be on virtual time.
+#[cfg(not(feature = "virtual-time"))]
+use real_time as surroundings;
+#[cfg(feature = "virtual-time")]
+use virtual_time as surroundings;
 
 pub use admin::{Explanation, LockView, Status, Urgency};
 pub use ask::LockAsk;

@@ -19,6 +19,7 @@ use crate::asks::{Asked, Asks, Outgoing};
 use crate::clock;
 use crate::life::Moment;
 use crate::shared::{ClusterLife, Shared};
+use crate::surroundings;
 
 /// A connection on which nothing came for so long is asked whether it is there.
 const QUIET: Duration = Duration::from_secs(2);
@@ -134,11 +135,7 @@ impl Line {
         // Whoever dials does not keep the client from going.
         drop(client);
         let connected = match connector {
-            #[cfg(feature = "virtual-time")]
-            None if crate::virtual_time::reaches(address) => {
-                crate::virtual_time::connect(&endpoint, address).await
-            }
-            None => endpoint.connect().await,
+            None => surroundings::connect(&endpoint, address).await,
             Some(connector) => endpoint.connect_with_connector(connector).await,
         };
         let channel = connected.map_err(|error| deepest(&error))?;
@@ -251,7 +248,6 @@ async fn read(mut from: Streaming<v1::SessionResponse>, ending: Ending, shared: 
         };
         let Ok(Some(mut message)) = message else { break };
         let Some(shared) = shared.upgrade() else { break };
-        #[cfg(feature = "virtual-time")]
         shared.pause.over().await;
         heard.newest_us.store(clock::boot().micros(), Ordering::Relaxed);
         if let Some(leader) = message.leader.take() {

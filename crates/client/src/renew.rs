@@ -30,7 +30,6 @@ pub(crate) async fn run(shared: Weak<Shared>) {
     let mut turn = 0_usize;
     loop {
         let Some(strong) = shared.upgrade() else { return };
-        #[cfg(feature = "virtual-time")]
         strong.pause.over().await;
         // Whoever comes while nobody knows when the next look is rings.
         strong.next_beat_us.store(u64::MAX, Ordering::SeqCst);

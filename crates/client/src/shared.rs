@@ -22,6 +22,7 @@ use crate::life::{Cause, Lost, Moment};
 use crate::line::{Line, PATIENT};
 use crate::post::Said;
 use crate::renew;
+use crate::surroundings;
 use crate::tls::{Files, Trust};
 use crate::watchdog::Watchdog;
 
@@ -74,8 +75,7 @@ pub(crate) struct Shared {
     /// For tests: renewals are not sent.
     pub(crate) mute: AtomicBool,
     /// For tests: nothing runs.
-    #[cfg(feature = "virtual-time")]
-    pub(crate) pause: crate::virtual_time::Pause,
+    pub(crate) pause: surroundings::Pause,
 }
 
 /// How a request is recognised when it is sent again.
@@ -142,7 +142,6 @@ impl Shared {
             budget: AtomicI64::new(BUDGET),
             life: Mutex::default(),
             mute: AtomicBool::new(false),
-            #[cfg(feature = "virtual-time")]
             pause: Default::default(),
         });
         let weak = Arc::downgrade(&shared);
@@ -404,7 +403,6 @@ impl Shared {
 
     /// Looks whether any lease is over, and tells when to look again.
     pub(crate) fn look_after(&self) -> Option<Moment> {
-        #[cfg(feature = "virtual-time")]
         if self.pause.is_on() {
             return None;
         }

@@ -53,16 +53,14 @@ fn dialler(address: &str) -> Option<Dialler> {
     DIALLERS.with_borrow(|all| all.iter().find(known).map(|(_, dial)| dial.clone()))
 }
 
-/// Whether an address is at the other end of a pipe.
-pub(crate) fn reaches(address: &str) -> bool {
-    dialler(address).is_some()
-}
-
-/// Connects through a pipe.
+/// Connects through a pipe if there is one to this address, otherwise over a socket.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     address: &str,
 ) -> Result<Channel, tonic::transport::Error> {
+    if dialler(address).is_none() {
+        return endpoint.connect().await;
+    }
     let address = address.to_owned();
     let connector = tower::service_fn(move |_| {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
@@ -118,11 +116,26 @@ pub(crate) fn read() -> Option<Reading> {
     Some(Reading { boot: now, awake: now })
 }
 
-/// What the watchdog's thread does, as a task.
-pub(crate) fn look(
-    bell: Arc<Notify>,
-    mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static,
-) {
+/// What wakes the watchdog where it is a task.
+#[derive(Default)]
+pub(crate) struct Bell(Arc<Notify>);
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// Does what the watchdog's thread does as a task, where this thread's clients go by the time of its runtime; elsewhere
+/// gives it back.
+pub(crate) fn look<L>(bell: &Bell, mut look: L) -> Option<L>
+where
+    L: FnMut() -> Option<Option<Moment>> + Send + 'static,
+{
+    if read().is_none() {
+        return Some(look);
+    }
+    let bell = bell.0.clone();
     tokio::spawn(async move {
         let far = Duration::from_secs(3_600);
         while let Some(next) = look() {
@@ -134,4 +147,17 @@ pub(crate) fn look(
             }
         }
     });
+    None
+}
+
+impl crate::Client {
+    /// For tests of what happens when this process does not run: nothing is read, renewed or told while this is so.
+    #[doc(hidden)]
+    pub fn pause(&self, pause: bool) {
+        self.shared.pause.set(pause);
+        // Its own clock is what a process that runs again can look at first.
+        self.shared.look_after();
+        self.shared.watchdog.wake();
+        self.shared.renew.notify_one();
+    }
 }

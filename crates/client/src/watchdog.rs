@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::alarm::Alarm;
 use crate::life::Moment;
+use crate::surroundings;
 
 /// A moment that is over.
 const NOW: Moment = Moment::from_micros(1);
@@ -25,8 +26,7 @@ struct Timer {
     /// When it looks next, in microseconds; far away while it does not know.
     next_us: AtomicU64,
     /// In virtual time there is no thread: what would wake it wakes a task.
-    #[cfg(feature = "virtual-time")]
-    bell: Arc<tokio::sync::Notify>,
+    bell: surroundings::Bell,
 }
 
 impl Watchdog {
@@ -35,8 +35,7 @@ impl Watchdog {
             alarm: Alarm::new()?,
             wakes: AtomicU64::new(0),
             next_us: AtomicU64::new(u64::MAX),
-            #[cfg(feature = "virtual-time")]
-            bell: Arc::default(),
+            bell: Default::default(),
         };
         Ok(Self { timer: Arc::new(timer) })
     }
@@ -45,18 +44,14 @@ impl Watchdog {
     /// look after any more.
     pub(crate) fn start(
         &self,
-        mut look: impl FnMut() -> Option<Option<Moment>> + Send + 'static,
+        look: impl FnMut() -> Option<Option<Moment>> + Send + 'static,
     ) -> io::Result<()> {
         #[cfg(test)]
         if mutant!("timer_on_runtime") {
             on_the_runtime(look);
             return Ok(());
         }
-        #[cfg(feature = "virtual-time")]
-        if crate::virtual_time::read().is_some() {
-            crate::virtual_time::look(self.timer.bell.clone(), look);
-            return Ok(());
-        }
+        let Some(mut look) = surroundings::look(&self.timer.bell, look) else { return Ok(()) };
         let timer = self.timer.clone();
         let work = move || {
             loop {
@@ -82,8 +77,7 @@ impl Watchdog {
     pub(crate) fn wake(&self) {
         self.timer.wakes.fetch_add(1, Ordering::SeqCst);
         self.timer.alarm.set(NOW);
-        #[cfg(feature = "virtual-time")]
-        self.timer.bell.notify_one();
+        self.timer.bell.ring();
     }
 
     /// Has the thread look at once, if it would otherwise look after this moment or does not know when.
