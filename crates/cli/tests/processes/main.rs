@@ -12,6 +12,7 @@ mod leases;
 mod logging;
 mod members;
 mod namespaces;
+mod no_quorum;
 mod partitions;
 mod removed;
 mod rollback;

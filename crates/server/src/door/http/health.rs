@@ -15,7 +15,7 @@ use super::answer::json_with;
 use crate::edge::Fresh;
 
 /// A quorum that does not answer within this is not there for those who ask.
-const QUORUM: Duration = Duration::from_secs(2);
+const QUORUM: Duration = Duration::from_secs(1);
 /// So many entries may be agreed on and not applied yet.
 const LAG_MAX: u64 = 2_000;
 
@@ -70,9 +70,22 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
     if lag > LAG_MAX {
         return bad(format!("{lag} entries behind"), Some(lag));
     }
-    match http.read(Fresh::Now, QUORUM, |_| ()).await {
-        Ok((header, ())) => good(Some(lag), Some(header)),
-        Err(_) => bad("no quorum confirms the leader".to_owned(), Some(lag)),
+    // A member that finds out meanwhile that nobody leads says so at once: the read would wait for the next leader.
+    tokio::select! {
+        read = http.read(Fresh::Now, QUORUM, |_| ()) => match read {
+            Ok((header, ())) => good(Some(lag), Some(header)),
+            Err(_) => bad("no quorum confirms the leader".to_owned(), Some(lag)),
+        },
+        () = leader_lost(&http) => bad("nobody leads".to_owned(), Some(lag)),
+    }
+}
+
+/// Waits until this member knows no leader.
+async fn leader_lost(http: &Http) {
+    let mut lead = http.edge.member().lead();
+    // The sender goes with the member; the read fails then.
+    if lead.wait_for(|lead| lead.by.is_none()).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
