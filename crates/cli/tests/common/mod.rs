@@ -37,13 +37,22 @@ const PATIENCE: Duration = Duration::from_secs(40);
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 
 /// Waits until something is so.
-pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
-    let until_us = os::now_us() + u64::try_from(DEADLINE.as_micros()).unwrap();
+pub(crate) fn wait<T>(what: &str, is_so: impl FnMut() -> Option<T>) -> T {
+    wait_within(DEADLINE, what, is_so)
+}
+
+/// The same, for what may take only so long.
+pub(crate) fn wait_within<T>(
+    time: Duration,
+    what: &str,
+    mut is_so: impl FnMut() -> Option<T>,
+) -> T {
+    let until_us = os::now_us() + os::micros(time);
     loop {
         if let Some(found) = is_so() {
             return found;
         }
-        assert!(os::now_us() < until_us, "waited too long: {what}");
+        assert!(os::now_us() < until_us, "waited too long: {what}, not within {time:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

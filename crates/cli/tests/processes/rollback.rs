@@ -9,7 +9,7 @@ use tenure_server::os;
 use crate::common::client::number;
 use crate::common::http::Connection;
 use crate::common::proxy::Road;
-use crate::common::{Cluster, field, wait, words};
+use crate::common::{Cluster, field, wait, wait_within, words};
 
 /// Writes that reach the log of a leader that is cut off.
 const GHOSTS: usize = 200;
@@ -62,15 +62,13 @@ fn acknowledged_all(cluster: &Cluster, at: usize) {
 
 /// Waits until a member whose disk went back has stopped, and fails if it reads what never was.
 fn assert_stops(cluster: &mut Cluster, at: usize) {
-    let until_us = os::now_us() + u64::try_from(NOTICE.as_micros()).unwrap();
-    let code = loop {
-        if let Some(status) = cluster.members[at].process.as_mut().unwrap().try_ended() {
-            break status.code();
+    let code = wait_within(NOTICE, "it stops, because its disk went back", || {
+        let ended = cluster.members[at].process.as_mut().unwrap().try_ended();
+        if ended.is_none() {
+            assert_reads_what_was(cluster, at);
         }
-        assert_reads_what_was(cluster, at);
-        assert!(os::now_us() < until_us, "its disk went back {NOTICE:?} ago, and it still runs");
-        std::thread::sleep(Duration::from_millis(10));
-    };
+        Some(ended?.code())
+    });
     let process = cluster.members[at].process.take().unwrap();
     let said = process.words();
     let last = said.lines().last().unwrap_or_default().to_lowercase();
@@ -155,7 +153,8 @@ fn try_diverged() -> Option<Diverged> {
         .into_iter()
         .enumerate()
         .map(|(number, mut connection)| {
-            // One after another, so that they become several entries. They are never answered while this one leads.
+            // A millisecond apart, so that they become several entries: the distance is the input of this scenario,
+            // and stands for no condition. They are never answered while this one leads.
             let due_us = begun_us + number as u64 * 1_000;
             std::thread::sleep(os::until(due_us));
             let call = words::call(&format!("put ghost/{number}/ value"), Duration::from_secs(2));

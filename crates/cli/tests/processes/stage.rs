@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use tenure_server::os;
 use tenure_server::tls::Trust;
 
 use crate::authority::{Authority, Papers};
 use crate::common::client::number;
-use crate::common::{Cluster, field, wait};
+use crate::common::{Cluster, field, wait, wait_within};
 use crate::stranger::{Claim, Stranger};
 
 /// How long members may take to serve again after an attack: an election, and connecting.
@@ -189,8 +188,7 @@ impl Stage {
 
     /// Waits until something is so; fails at once if a member that should run has stopped.
     fn until(&mut self, what: &str, up: &[usize], mut is_so: impl FnMut(&Cluster) -> bool) {
-        let until_us = os::now_us() + u64::try_from(SERVE.as_micros()).unwrap();
-        loop {
+        wait_within(SERVE, what, || {
             for at in up {
                 let process = self.cluster.members[*at].process.as_mut().unwrap();
                 if let Some(status) = process.try_ended() {
@@ -199,11 +197,7 @@ impl Stage {
                     panic!("m{at} stopped, {status}, saying: {last}");
                 }
             }
-            if is_so(&self.cluster) {
-                return;
-            }
-            assert!(os::now_us() < until_us, "{what}: not within {SERVE:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            is_so(&self.cluster).then_some(())
+        });
     }
 }

@@ -110,15 +110,15 @@ fn acknowledgements_under_a_taken_id_make_no_write_acknowledged() {
     let term = stage.number(leader, "term");
     // Members may take a moment to learn of a change in the directory.
     let until_us = os::now_us() + LEARN_US;
-    let link = loop {
+    let link = wait("it is linked, or kept out", || {
         match stage.stranger.hello(stage.port(leader), &claim, id, leader_id) {
-            Ok(link) => break link,
-            Err(_) if os::now_us() < until_us => std::thread::sleep(Duration::from_millis(20)),
-            Err(_) => {
-                stage.start(taken);
-                return stage.assert_all_serve();
-            }
+            Ok(link) => Some(Some(link)),
+            Err(_) => (os::now_us() >= until_us).then_some(None),
         }
+    });
+    let Some(link) = link else {
+        stage.start(taken);
+        return stage.assert_all_serve();
     };
     let stop = AtomicBool::new(false);
     stage.cluster.members[other].process = None;
@@ -135,7 +135,7 @@ fn acknowledgements_under_a_taken_id_make_no_write_acknowledged() {
     stage.assert_all_serve();
 }
 
-/// Acknowledges whatever the leader has, without having it.
+/// Acknowledges whatever the leader has, without having it, as often as the leader says what that is.
 fn acknowledge_everything(
     mut link: Link,
     term: u64,
@@ -151,7 +151,6 @@ fn acknowledge_everything(
         if link.send(&beat).is_err() || link.send(&Message::Step(taken)).is_err() {
             return;
         }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

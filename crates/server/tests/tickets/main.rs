@@ -8,8 +8,6 @@ mod common;
 mod languages;
 mod lives;
 
-use std::time::Duration;
-
 use client::Client;
 use common::{Members, wait};
 use serde_json::{Value, json};
@@ -153,7 +151,10 @@ fn an_overlap_lasts_its_whole_time_after_nobody_wrote_anything_for_a_while() {
     let client = client(&members, 0);
     // No lease, so nothing is due and the machine's clock stands still.
     assert_eq!(set(&client).len(), 1);
-    std::thread::sleep(Duration::from_millis(4_000));
+    let clock_ms = || client.get("/v1/cluster").ok()["clock_ms"].as_u64().unwrap();
+    let (stands_at_ms, since_us) = (clock_ms(), os::now_us());
+    wait("longer than the overlap", || (os::now_us() - since_us >= 4_000_000).then_some(()));
+    assert_eq!(clock_ms(), stands_at_ms, "the machine's clock stands still");
     let rotated_us = os::now_us();
     client.post("/v1/cluster/keys/rotate", &json!({"overlap_ms": 3_000})).ok();
     assert_eq!(set(&client).len(), 2, "the old key is believed at first");
