@@ -147,7 +147,8 @@ pub(crate) async fn explain(
         }
         response
     };
-    let (revision, mut response) = edge.read(fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, mut response) =
+        edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     response.header = Some(edge.header(revision));
     if let Some((held_ms, of)) = usually {
         (response.usually_held_ms, response.usually_of) = (Some(held_ms), of);
