@@ -62,7 +62,8 @@ fn boot(number: usize, entries: Vec<Entry>, hard_state: HardState, notes: Vec<u8
     let config = tenure_raft::Config::new(id(number));
     let replica = Replica::new(config, boot, number as u64 * 7919 + 77).unwrap();
     let (command_bytes_max, admission) = (1 << 20, Default::default());
-    Node::new(replica, Config { command_bytes_max, admission, identity: None })
+    let chunk_bytes = tenure_node::transfer::CHUNK_BYTES;
+    Node::new(replica, Config { command_bytes_max, admission, identity: None, chunk_bytes })
 }
 
 fn grant_lease(lease: u64) -> Bytes {

@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::reach::Reach;
 
 pub(crate) use status::{
-    BEHIND, TIGHT_BYTES, bytes, down, gather, lacking, leader, role_word, spare,
+    BEHIND, TIGHT_BYTES, bytes, down, gather, lacking, leader, quiet, role_word, spare,
 };
 
 /// What can be done with a cluster.

@@ -9,7 +9,9 @@ use tenure_server::os;
 use tenure_wire::v1;
 
 use super::Finding;
-use crate::cluster::{BEHIND, TIGHT_BYTES, bytes, down, each, gather, lacking, leader, spare};
+use crate::cluster::{
+    BEHIND, TIGHT_BYTES, bytes, down, each, gather, lacking, leader, quiet, spare,
+};
 use crate::reach::Place;
 use crate::span;
 
