@@ -1,9 +1,9 @@
 //! Adds members to the cluster: the leader's side of a join.
 //!
 //! The leader checks the request, then calls a new member back at the address that it gives ([`Output::CallBack`]): a
-//! member that cannot be reached would count towards the limit and never catch up. Then it writes the member's card to
-//! the directory, adds the member as a learner, and answers. One join at a time is that far: a joiner that finds another
-//! one in flight is refused and asks again.
+//! member that cannot be reached would count towards the limit and never catch up. Then it writes the member's card
+//! to the directory, adds the member as a learner, and answers. One join at a time is that far: a joiner that finds
+//! another one in flight is refused and asks again.
 //!
 //! A join that names an existing member changes that member's card, so it must come from that member:
 //!

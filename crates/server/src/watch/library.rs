@@ -93,7 +93,8 @@ impl Wanted {
 }
 
 async fn ask_now(member: &Member, to: Vec<oneshot::Sender<Revision>>) -> Result<(), Ended> {
-    // One read serves all watches, each of which was authorised when it began. A read that fails drops the senders, and each watch asks again.
+    // One read serves all watches, each of which was authorised when it began. A read that fails drops the senders,
+    // and each watch asks again.
     let question = Box::new(move |machine: Result<&Machine, Failure>| {
         if let Ok(machine) = machine {
             let revision = machine.revision();
