@@ -17,6 +17,7 @@ use crate::lock::wait::{self, strange};
 use crate::output::{self, Output};
 use crate::reach::{self, Cluster, Reach, request_id};
 use crate::span;
+use crate::waiting::holder_words;
 
 /// How often the command checks who holds the lock next.
 const LOOK: Duration = Duration::from_millis(100);
@@ -102,7 +103,7 @@ fn preview(lock: &str, explained: &Explanation) -> Failure {
     match holder {
         None => failure.with("held by", "nobody: there is nothing to take away"),
         Some(holder) => failure
-            .with("held by", wait::holder_words(holder))
+            .with("held by", holder_words(holder))
             .with("effect", "none")
             .next(format!("tenure force {pasted} --token {} --reason \"…\"", holder.token)),
     }

@@ -32,6 +32,7 @@ mod store;
 mod terminal;
 mod top;
 mod unlock;
+mod waiting;
 mod watch;
 
 use std::ffi::OsString;

@@ -12,6 +12,7 @@ use crate::lease;
 use crate::lock::wait::{self, strange};
 use crate::output::{self, Output};
 use crate::reach::{Reach, request_id, said};
+use crate::waiting::holder_words;
 
 /// Flags of `tenure unlock`.
 #[derive(Args)]
@@ -67,7 +68,7 @@ async fn whose(cluster: &crate::reach::Cluster, lock: &str, failure: Failure) ->
     }
     let Ok(explained) = wait::explain(cluster, lock, None).await else { return failure };
     let holder = explained.lock.iter().flat_map(|lock| &lock.holders).next();
-    let holder = holder.map_or("nobody".to_owned(), wait::holder_words);
+    let holder = holder.map_or("nobody".to_owned(), holder_words);
     let failure = failure.with("held by", holder);
     failure.next(format!("stop the work; look: tenure history {}", quoted(lock)))
 }

@@ -96,7 +96,8 @@ impl Loop {
     }
 }
 
-/// A loop that panics has ended too, and everyone must know.
+/// Ends the process when the loop panics in a build that unwinds, as debug builds and tests do. The panic hook only logs,
+/// and members inside a test have none, so the process would go on without its loop. Release builds abort instead.
 struct Guard {
     member: Member,
 }

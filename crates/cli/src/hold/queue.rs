@@ -11,8 +11,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::lock::wait::were_ahead;
 use crate::span;
+use crate::waiting::were_ahead;
 
 use super::refuse::refuse;
 use super::times::Times;

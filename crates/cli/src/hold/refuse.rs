@@ -7,6 +7,7 @@ use crate::exit::Exit;
 use crate::failure::{self, chain, quoted};
 use crate::output::{self, shortened};
 use crate::span::shown;
+use crate::waiting::labelled;
 
 use super::voice::Voice;
 use super::waiting::View;
@@ -80,7 +81,9 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
         }
     };
     if let Some(view) = view.filter(|_| matches!(outcome, "held" | "wait_timeout")) {
-        view.block().iter().for_each(|line| voice.further(line));
+        for (label, text) in view.facts() {
+            voice.further(&labelled(label, &text));
+        }
         voice.event("held", &view.event());
     }
     if outcome == "held" {

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::output::Output;
 use crate::terminal::fitted;
+use crate::waiting::labelled;
 
 /// How long flushing the last messages may take.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -95,7 +96,7 @@ impl Voice {
             let field = if word == "try" { "next" } else { word };
             self.why.insert(field.to_owned(), text.into());
         }
-        self.line(&detail(word, text));
+        self.line(&labelled(word, text));
     }
 
     /// Writes a further line without a label.
@@ -168,11 +169,6 @@ fn write(said: &Receiver<Said>, mut events: Option<File>) {
             }
         };
     }
-}
-
-/// Formats a labelled line: `  held by  ci-7/4121`.
-pub(super) fn detail(word: &str, text: &str) -> String {
-    format!("  {word:<8} {text}")
 }
 
 /// A count with its noun: `1 process`, `3 processes`.

@@ -16,6 +16,7 @@ use crate::output::{self, Output};
 use crate::reach::{Cluster, Reach};
 use crate::signals::{self, Asked};
 use crate::span;
+use crate::waiting::were_ahead;
 use wait::Waiting;
 
 /// Flags of `tenure lock`.
@@ -299,7 +300,7 @@ fn left(cluster: &Cluster, lock: &str, ahead: Option<u64>) {
             output::object(&json!({ "event": "left", "lock": lock, "ahead": ahead }));
         }
         (Output::Text, Some(ahead)) => {
-            let ahead = wait::were_ahead(ahead);
+            let ahead = were_ahead(ahead);
             output::tell(&format!("tenure: left the queue of lock `{lock}`, {ahead}\n"));
         }
         (Output::Text, None) => output::tell(&format!("tenure: gave up lock `{lock}`\n")),

@@ -16,13 +16,11 @@ use crate::exit::Exit;
 use crate::failure::{Failure, quoted};
 use crate::output::{self, Output};
 use crate::reach::Cluster;
-use crate::span;
 use crate::terminal;
+use crate::waiting::{block, facts, holder, holder_json, line};
 
 /// How often the block on a terminal is redrawn; without a terminal, how often to check for a change.
 const REFRESH: Duration = Duration::from_secs(1);
-/// How many holders and waiters are listed.
-const SHOWN_MAX: usize = 3;
 
 /// A wait that is shown.
 pub(crate) struct Waiting<'a> {
@@ -78,9 +76,12 @@ impl<'a> Waiting<'a> {
                 match self.cluster.output {
                     Output::Json if changed => self.tell_json(&explained),
                     Output::Json => {}
-                    Output::Text if output::watched() => self.draw(&block(self.lock, &explained)),
+                    Output::Text if output::watched() => {
+                        self.draw(&block(self.lock, ahead(&explained), &explained))
+                    }
                     Output::Text if changed => {
-                        output::tell(&format!("{}\n", line(self.lock, &explained)));
+                        let line = line(self.lock, ahead(&explained), &explained);
+                        output::tell(&format!("{line}\n"));
                     }
                     Output::Text => {}
                 }
@@ -93,16 +94,10 @@ impl<'a> Waiting<'a> {
         let revision = explained.header.as_ref().map_or(0, |header| header.revision);
         let mut said = json!({
             "event": "queued", "lock": self.lock, "revision": revision.to_string(),
-            "ahead": explained.own.as_ref().map_or(0, |own| own.ahead),
+            "ahead": ahead(explained),
         });
-        if let Some(quiet_ms) = explained.quiet_ms {
-            said["quiet_ms"] = quiet_ms.into();
-        }
-        if let Some(holder) = holder(explained) {
-            said["holder"] = json!({
-                "client": holder.client, "token": holder.token.to_string(), "held_ms": holder.held_ms,
-                "lease": holder.lease.to_string(),
-            });
+        if let Some(holder) = holder_json(explained) {
+            said["holder"] = holder;
         }
         output::object(&said);
     }
@@ -124,13 +119,14 @@ impl<'a> Waiting<'a> {
     }
 }
 
+/// How many waiters are ahead of the own place.
+fn ahead(explained: &Explanation) -> u64 {
+    explained.own.as_ref().map_or(0, |own| own.ahead)
+}
+
 /// What counts as a change: another holder or another place.
 fn state(explained: &Explanation) -> (Option<u64>, Option<u64>) {
     (holder(explained).map(|it| it.token), explained.own.as_ref().map(|own| own.ahead))
-}
-
-fn holder(explained: &Explanation) -> Option<&v1::HolderView> {
-    explained.lock.as_ref()?.holders.first()
 }
 
 /// Asks who has a lock; with a lease, who is ahead of it.
@@ -151,116 +147,6 @@ pub(crate) async fn explain(
 pub(crate) fn strange() -> Failure {
     let message = "the member answered something else than was asked".to_owned();
     tenure::Error::Failed { reason: "STRANGE_ANSWER".to_owned(), message }.into()
-}
-
-/// The state in one line, for a log.
-fn line(lock: &str, explained: &Explanation) -> String {
-    let place = place(explained);
-    let held = holder(explained)
-        .map_or(String::new(), |holder| format!("; held by {}", holder_words(holder)));
-    let quiet = explained
-        .quiet_ms
-        .map_or(String::new(), |ms| format!("; the cluster was restored: {}", output::quiet(ms)));
-    format!("tenure: waiting for lock `{lock}`, {place}{held}{quiet}")
-}
-
-fn place(explained: &Explanation) -> String {
-    match explained.own.as_ref().map_or(0, |own| own.ahead) {
-        0 => "you are next".to_owned(),
-        ahead => format!("{ahead} ahead of you"),
-    }
-}
-
-/// How many waiters were ahead of one that left.
-pub(crate) fn were_ahead(ahead: u64) -> String {
-    match ahead {
-        0 => "nobody was ahead".to_owned(),
-        1 => "1 was ahead".to_owned(),
-        more => format!("{more} were ahead"),
-    }
-}
-
-/// The state as a block, for a terminal.
-fn block(lock: &str, explained: &Explanation) -> Vec<String> {
-    let place = place(explained);
-    let mut lines = vec![format!("tenure: waiting for lock `{lock}`, {place}")];
-    lines
-        .extend(facts(lock, explained).into_iter().map(|(label, it)| format!("  {label:<8} {it}")));
-    lines
-}
-
-/// Who holds, who is ahead, when the lock can be free, and what to type.
-fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, String)> {
-    let mut facts = Vec::new();
-    for holder in explained.lock.iter().flat_map(|lock| &lock.holders).take(SHOWN_MAX) {
-        facts.push(("held by", holder_words(holder)));
-    }
-    for waiter in explained.ahead.iter().take(SHOWN_MAX) {
-        let waiting = span::ms(waiter.waiting_ms);
-        facts.push(("ahead", format!("{}, waiting {waiting}", output::clean(&waiter.client))));
-    }
-    if let Some(quiet_ms) = explained.quiet_ms {
-        facts.push(("restored", output::quiet(quiet_ms)));
-    }
-    if let Some(free) = free_words(explained) {
-        facts.push(("free", free));
-    }
-    facts.push(("look", format!("tenure explain {}", quoted(lock))));
-    facts
-}
-
-/// A holder in a few words.
-pub(crate) fn holder_words(holder: &v1::HolderView) -> String {
-    holder_words_with(holder, "")
-}
-
-/// A holder in a few words, with more after its token.
-pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
-    let (client, token) = (output::clean(&holder.client), holder.token);
-    let mut words = match holder.state() {
-        v1::HolderState::Held => {
-            format!("{client} for {}, token {token}", span::ms(holder.held_ms))
-        }
-        v1::HolderState::Cooling => {
-            format!(
-                "{client} until now, token {token}, cooling {} at most",
-                span::ms(holder.left_ms)
-            )
-        }
-        v1::HolderState::Delayed => {
-            format!("nobody; {client} went silent, delayed {} more", span::ms(holder.left_ms))
-        }
-    };
-    if let Some(slot) = holder.slot {
-        words.push_str(&format!(", slot {slot}"));
-    }
-    words.push_str(more);
-    if let Some(renewed) = holder.renewed_ms {
-        words.push_str(&format!(", renewed {} ago", span::ms(renewed)));
-    }
-    if !holder.metadata.is_empty() {
-        words.push_str(&format!(": {:?}", output::bytes(&holder.metadata)));
-    }
-    words
-}
-
-/// When the lock can be free.
-pub(crate) fn free_words(explained: &Explanation) -> Option<String> {
-    let freed = explained.freed.as_ref()?;
-    let (time, holders) = (span::ms(freed.in_ms), explained.lock.as_ref()?.holders.len());
-    let who = match holder(explained) {
-        Some(holder) if holders == 1 => output::clean(&holder.client),
-        _ => "its holders".to_owned(),
-    };
-    let falls = if holders == 1 { "falls" } else { "fall" };
-    let taken = holder(explained).is_some_and(|it| it.state() == v1::HolderState::Cooling);
-    Some(if taken && holders == 1 {
-        format!("when {who} says that it has stopped, or in {time} at the latest")
-    } else if freed.at_latest {
-        format!("when released, or in {time} at the latest")
-    } else {
-        format!("when released, or in {time} if {who} {falls} silent now")
-    })
 }
 
 /// A failure that names the holders of the lock, if the cluster still answers.

@@ -15,6 +15,7 @@ use crate::lock::wait;
 use crate::output::{self, Output};
 use crate::reach::Reach;
 use crate::span;
+use crate::waiting;
 
 /// Flags of `tenure explain`.
 #[derive(Args)]
@@ -59,7 +60,7 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
     for (at, holder) in lock.holders.iter().enumerate() {
         let label = if at == 0 { "held by" } else { "" };
         let lease = format!(", lease {}", lease::short(holder.lease));
-        let words = wait::holder_words_with(holder, &lease);
+        let words = waiting::holder_words_with(holder, &lease);
         text.push_str(&format!("{label:<8} {words}\n"));
     }
     let queue: Vec<_> = explained.ahead.iter().chain(&explained.own).collect();
@@ -86,7 +87,7 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
         let steps: Vec<String> = steps.collect();
         text.push_str(&format!("chain    {}{goes_on}\n", steps.join(" → ")));
     }
-    if let Some(free) = wait::free_words(explained) {
+    if let Some(free) = waiting::free_words(explained) {
         let holder = lock.holders.first();
         let max = holder
             .and_then(|it| it.max_hold_ms)

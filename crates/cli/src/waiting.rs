@@ -1,0 +1,133 @@
+//! Describes the state of a wait for a lock: the place, the holders, the waiters ahead, and when the lock can be free.
+
+use serde_json::{Value, json};
+use tenure::Explanation;
+use tenure_wire::v1;
+
+use crate::failure::quoted;
+use crate::output;
+use crate::span;
+
+/// How many holders and waiters are listed.
+const SHOWN_MAX: usize = 3;
+
+/// The holder that is shown where there is room for one.
+pub(crate) fn holder(explained: &Explanation) -> Option<&v1::HolderView> {
+    explained.lock.as_ref()?.holders.first()
+}
+
+/// The same holder for programs.
+pub(crate) fn holder_json(explained: &Explanation) -> Option<Value> {
+    holder(explained).map(|it| {
+        json!({
+            "client": it.client, "token": it.token.to_string(), "held_ms": it.held_ms,
+            "lease": it.lease.to_string(),
+        })
+    })
+}
+
+/// The state in one line, for a log.
+pub(crate) fn line(lock: &str, ahead: u64, explained: &Explanation) -> String {
+    let held = holder(explained)
+        .map_or(String::new(), |holder| format!("; held by {}", holder_words(holder)));
+    format!("{}{held}", headline(lock, ahead))
+}
+
+fn headline(lock: &str, ahead: u64) -> String {
+    match ahead {
+        0 => format!("tenure: waiting for lock `{lock}`, you are next"),
+        _ => format!("tenure: waiting for lock `{lock}`, {ahead} ahead of you"),
+    }
+}
+
+/// How many waiters were ahead of one that left.
+pub(crate) fn were_ahead(ahead: u64) -> String {
+    match ahead {
+        0 => "nobody was ahead".to_owned(),
+        1 => "1 was ahead".to_owned(),
+        more => format!("{more} were ahead"),
+    }
+}
+
+/// The state as a block, for a terminal.
+pub(crate) fn block(lock: &str, ahead: u64, explained: &Explanation) -> Vec<String> {
+    let facts = facts(lock, explained);
+    let facts = facts.into_iter().map(|(label, it)| labelled(label, &it));
+    [headline(lock, ahead)].into_iter().chain(facts).collect()
+}
+
+/// A labelled line: `  held by  ci-7/4121`.
+pub(crate) fn labelled(label: &str, text: &str) -> String {
+    format!("  {label:<8} {text}")
+}
+
+/// Who holds, who is ahead, when the lock can be free, and what to type.
+pub(crate) fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    for holder in explained.lock.iter().flat_map(|lock| &lock.holders).take(SHOWN_MAX) {
+        facts.push(("held by", holder_words(holder)));
+    }
+    for waiter in explained.ahead.iter().take(SHOWN_MAX) {
+        let waiting = span::ms(waiter.waiting_ms);
+        facts.push(("ahead", format!("{}, waiting {waiting}", output::clean(&waiter.client))));
+    }
+    if let Some(free) = free_words(explained) {
+        facts.push(("free", free));
+    }
+    facts.push(("look", format!("tenure explain {}", quoted(lock))));
+    facts
+}
+
+/// A holder in a few words.
+pub(crate) fn holder_words(holder: &v1::HolderView) -> String {
+    holder_words_with(holder, "")
+}
+
+/// A holder in a few words, with more after its token.
+pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
+    let (client, token) = (output::clean(&holder.client), holder.token);
+    let mut words = match holder.state() {
+        v1::HolderState::Held => {
+            format!("{client} for {}, token {token}", span::ms(holder.held_ms))
+        }
+        v1::HolderState::Cooling => {
+            format!(
+                "{client} until now, token {token}, cooling {} at most",
+                span::ms(holder.left_ms)
+            )
+        }
+        v1::HolderState::Delayed => {
+            format!("nobody; {client} went silent, delayed {} more", span::ms(holder.left_ms))
+        }
+    };
+    if let Some(slot) = holder.slot {
+        words.push_str(&format!(", slot {slot}"));
+    }
+    words.push_str(more);
+    if let Some(renewed) = holder.renewed_ms {
+        words.push_str(&format!(", renewed {} ago", span::ms(renewed)));
+    }
+    if !holder.metadata.is_empty() {
+        words.push_str(&format!(": {:?}", output::bytes(&holder.metadata)));
+    }
+    words
+}
+
+/// When the lock can be free.
+pub(crate) fn free_words(explained: &Explanation) -> Option<String> {
+    let freed = explained.freed.as_ref()?;
+    let (time, holders) = (span::ms(freed.in_ms), explained.lock.as_ref()?.holders.len());
+    let who = match holder(explained) {
+        Some(holder) if holders == 1 => output::clean(&holder.client),
+        _ => "its holders".to_owned(),
+    };
+    let falls = if holders == 1 { "falls" } else { "fall" };
+    let taken = holder(explained).is_some_and(|it| it.state() == v1::HolderState::Cooling);
+    Some(if taken && holders == 1 {
+        format!("when {who} says that it has stopped, or in {time} at the latest")
+    } else if freed.at_latest {
+        format!("when released, or in {time} at the latest")
+    } else {
+        format!("when released, or in {time} if {who} {falls} silent now")
+    })
+}
