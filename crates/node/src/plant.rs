@@ -28,6 +28,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("read_answered_before_its_index", &["S6"]),
     ("join_takes_over_a_member", &["N7"]),
     ("chunk_accepted_twice", &["N8"]),
+    ("founders_decide_alone", &["N10"]),
 ];
 
 /// Chooses a planted bug by number; 0 for none.
