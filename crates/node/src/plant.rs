@@ -26,6 +26,8 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("removed_member_may_command", &["N6"]),
     ("read_answered_before_its_index", &["S6"]),
     ("join_takes_over_a_member", &["N7"]),
+    ("chunk_accepted_twice", &["N8"]),
+    ("founders_decide_alone", &["N10"]),
 ];
 
 /// Planted bugs that only `tests/planted.rs` shows. Clusters cannot, because their snapshots fit one part, or do so

@@ -20,6 +20,8 @@ pub(super) struct Founding {
     pub(super) founded: Founded,
     /// When each founder knew it.
     pub(super) at_us: Vec<u64>,
+    /// What each founder is called by then. The first state may have it as it was before.
+    pub(super) cards: Vec<Card>,
 }
 
 struct Founder {
@@ -91,6 +93,7 @@ pub(super) fn found(
             break;
         }
     }
+    let cards = scene.founders.iter().map(|it| it.card.clone()).collect();
     let mut founded = scene.founders.into_iter().filter_map(|it| it.founded);
     let (first_us, first) = founded.next().expect("every founder has founded it");
     let mut at_us = vec![first_us];
@@ -98,7 +101,7 @@ pub(super) fn found(
         ensure(first == other, "N10", || format!("founders disagree: {first:?}, {other:?}"))?;
         at_us.push(when_us);
     }
-    Ok(Founding { founded: first, at_us })
+    Ok(Founding { founded: first, at_us, cards })
 }
 
 impl Scene<'_> {
@@ -107,6 +110,11 @@ impl Scene<'_> {
             Step::Up(at) => {
                 let founder = &mut self.founders[at];
                 (founder.up, founder.boot) = (true, founder.boot + 1);
+                if founder.boot > 1 && self.rng.bool() {
+                    // Its clients find it elsewhere since it was down.
+                    tally.count("founder_moved");
+                    founder.card.names.clients = format!("h{}:9", founder.card.id);
+                }
                 if founder.founded.is_none() {
                     let made = Bootstrap::new(&self.listed, founder.card.clone(), founder.level);
                     let made =

@@ -104,6 +104,7 @@ const KINDS: &[&str] = &[
     "rename",
     "founder_late",
     "founder_crash",
+    "founder_moved",
     "join",
     "joined",
     "join_answer_lost",

@@ -187,6 +187,7 @@ impl World {
             let founded = self.nodes[node].found(&self.members, &first);
             founded.expect("an empty disk without faults takes a log");
             self.queue.push(*at_us, Event::Start { node });
+            self.nodes[node].names = founding.cards[node].names.clone();
         }
         self.oracle = Oracle::new(first);
         Ok(founding.at_us.into_iter().max().unwrap_or(0))
