@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_raft::{Input as RaftInput, MemberId, Ticket, Why};
+use tenure_raft::{Input as RaftInput, MemberId, ProposalId, Why};
 
 use crate::failure::Failure;
 use crate::io::{AdminId, AdminRequest, LinkId, Output};
@@ -16,7 +16,7 @@ const PAUSE_US: u64 = 20_000;
 /// Admin requests that wait for their result.
 #[derive(Default)]
 pub(crate) struct Admins {
-    waiting: BTreeMap<Ticket, Waiting>,
+    waiting: BTreeMap<ProposalId, Waiting>,
 }
 
 struct Waiting {
@@ -56,20 +56,21 @@ impl Node {
     }
 
     fn bring(&mut self, admin: AdminId, request: AdminRequest, deadline_us: u64) {
-        let ticket = self.in_flight.number();
+        let proposal = self.in_flight.number();
         let (at, due_us) = match self.lead.by {
             Some(id) if id == self.id() => {
                 if let Some(failure) = self.too_early(&request) {
                     let result = Err(failure);
                     return self.staged.push(Output::AdminDone { admin, result });
                 }
-                self.replica.handle(RaftInput::Admin { ticket, wish: request.clone() });
+                self.replica.handle(RaftInput::Admin { proposal, wish: request.clone() });
                 self.again = true;
                 (At::Proposed, deadline_us)
             }
             Some(leader) => match self.links.get(&leader).copied() {
                 Some(linked) => {
-                    let message = PeerMessage::Admin { number: ticket.0, request: request.clone() };
+                    let message =
+                        PeerMessage::Admin { number: proposal.0, request: request.clone() };
                     self.staged.push(Output::Send { to: leader, message });
                     (At::Forwarded { to: leader, link: linked.link }, deadline_us)
                 }
@@ -82,19 +83,19 @@ impl Node {
             None => (At::Waiting, self.give_up_us(deadline_us)),
         };
         let origin = Origin::Client { admin, request, deadline_us };
-        self.timers.set(due_us, ticket.0);
-        self.admins.waiting.insert(ticket, Waiting { origin, at, due_us });
+        self.timers.set(due_us, proposal.0);
+        self.admins.waiting.insert(proposal, Waiting { origin, at, due_us });
     }
 
-    fn take_admin(&mut self, ticket: Ticket) -> Option<Waiting> {
-        let waiting = self.admins.waiting.remove(&ticket)?;
-        self.timers.cancel(waiting.due_us, ticket.0);
+    fn take_admin(&mut self, proposal: ProposalId) -> Option<Waiting> {
+        let waiting = self.admins.waiting.remove(&proposal)?;
+        self.timers.cancel(waiting.due_us, proposal.0);
         Some(waiting)
     }
 
     /// Handles the timer of a request: tries it again or gives it up.
-    pub(crate) fn admin_due(&mut self, ticket: Ticket) {
-        let Some(waiting) = self.take_admin(ticket) else { return };
+    pub(crate) fn admin_due(&mut self, proposal: ProposalId) {
+        let Some(waiting) = self.take_admin(proposal) else { return };
         let Origin::Client { admin, request, deadline_us } = waiting.origin else { return };
         let result = match waiting.at {
             At::Waiting if self.now_us < deadline_us => {
@@ -109,11 +110,11 @@ impl Node {
     /// Sends every waiting request on, now that a leader is known.
     pub(crate) fn retry_admins(&mut self) {
         let waits = self.admins.waiting.iter().filter(|(_, it)| it.at == At::Waiting);
-        let tickets: Vec<Ticket> = waits.map(|(ticket, _)| *ticket).collect();
-        for ticket in tickets {
+        let proposals: Vec<ProposalId> = waits.map(|(proposal, _)| *proposal).collect();
+        for proposal in proposals {
             if let Some(Waiting {
                 origin: Origin::Client { admin, request, deadline_us }, ..
-            }) = self.take_admin(ticket)
+            }) = self.take_admin(proposal)
             {
                 self.bring(admin, request, deadline_us);
             }
@@ -121,8 +122,8 @@ impl Node {
     }
 
     /// Takes the result of a request from the replica.
-    pub(crate) fn admin_answered(&mut self, ticket: Ticket, result: Result<(), Failure>) {
-        if let Some(waiting) = self.take_admin(ticket) {
+    pub(crate) fn admin_answered(&mut self, proposal: ProposalId, result: Result<(), Failure>) {
+        if let Some(waiting) = self.take_admin(proposal) {
             self.settle_admin(waiting.origin, result);
         }
     }
@@ -134,10 +135,10 @@ impl Node {
         number: u64,
         result: Result<(), Failure>,
     ) {
-        let ticket = Ticket(number);
+        let proposal = ProposalId(number);
         let is_asked = |it: &Waiting| matches!(it.at, At::Forwarded { to, .. } if to == from);
-        if self.admins.waiting.get(&ticket).is_some_and(is_asked) {
-            self.admin_answered(ticket, result);
+        if self.admins.waiting.get(&proposal).is_some_and(is_asked) {
+            self.admin_answered(proposal, result);
         }
     }
 
@@ -149,11 +150,13 @@ impl Node {
                         && failure != Failure::Rejected(Why::Replaced)
                         && self.now_us < deadline_us =>
                 {
-                    let ticket = self.in_flight.number();
+                    let proposal = self.in_flight.number();
                     let due_us = self.now_us.saturating_add(PAUSE_US).min(deadline_us);
                     let origin = Origin::Client { admin, request, deadline_us };
-                    self.timers.set(due_us, ticket.0);
-                    self.admins.waiting.insert(ticket, Waiting { origin, at: At::Waiting, due_us });
+                    self.timers.set(due_us, proposal.0);
+                    self.admins
+                        .waiting
+                        .insert(proposal, Waiting { origin, at: At::Waiting, due_us });
                 }
                 result => self.staged.push(Output::AdminDone { admin, result }),
             },
@@ -174,11 +177,13 @@ impl Node {
         if let Some(failure) = self.too_early(&request) {
             return self.answer_peer_admin(from, number, Err(failure));
         }
-        let ticket = self.in_flight.number();
+        let proposal = self.in_flight.number();
         let origin = Origin::Peer { from, number };
         // The replica answers every request, so this one has no deadline of its own.
-        self.admins.waiting.insert(ticket, Waiting { origin, at: At::Proposed, due_us: u64::MAX });
-        self.replica.handle(RaftInput::Admin { ticket, wish: request });
+        self.admins
+            .waiting
+            .insert(proposal, Waiting { origin, at: At::Proposed, due_us: u64::MAX });
+        self.replica.handle(RaftInput::Admin { proposal, wish: request });
     }
 
     fn answer_peer_admin(&mut self, to: MemberId, number: u64, result: Result<(), Failure>) {
@@ -199,16 +204,16 @@ impl Node {
     pub(crate) fn admins_lost(&mut self, member: MemberId, link: LinkId) {
         let lost = At::Forwarded { to: member, link };
         let there = self.admins.waiting.iter().filter(|(_, it)| it.at == lost);
-        let tickets: Vec<Ticket> = there.map(|(ticket, _)| *ticket).collect();
-        for ticket in tickets {
-            self.admin_answered(ticket, Err(Failure::Unknown));
+        let proposals: Vec<ProposalId> = there.map(|(proposal, _)| *proposal).collect();
+        for proposal in proposals {
+            self.admin_answered(proposal, Err(Failure::Unknown));
         }
     }
 
     /// Answers every request when the member ends: one that waits had no effect, a proposed or forwarded one may have.
     pub(crate) fn end_admins(&mut self) {
-        for (ticket, waiting) in std::mem::take(&mut self.admins.waiting) {
-            self.timers.cancel(waiting.due_us, ticket.0);
+        for (proposal, waiting) in std::mem::take(&mut self.admins.waiting) {
+            self.timers.cancel(waiting.due_us, proposal.0);
             if let Origin::Client { admin, .. } = waiting.origin {
                 let waits = waiting.at == At::Waiting;
                 let result = Err(if waits { Failure::Stopping } else { Failure::Unknown });

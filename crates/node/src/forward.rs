@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use tenure_core::codec::decode_request;
 use tenure_core::outcome::Outcome;
-use tenure_raft::{Fate, Input as RaftInput, MemberId, Ticket, Why};
+use tenure_raft::{Fate, Input as RaftInput, MemberId, ProposalId, Why};
 
 use crate::admission::{Permit, weight};
 use crate::failure::Failure;
@@ -65,15 +65,15 @@ impl Node {
     }
 
     fn propose(&mut self, flight: Flight) {
-        let ticket = self.in_flight.number();
+        let proposal = self.in_flight.number();
         // A command does not wait for others beyond its own deadline.
         let left_us = flight.deadline_us().saturating_sub(self.now_us);
         let (requests, patience_us) = (flight.requests(), flight.patience_us().min(left_us));
         let deadline_us = flight.deadline_us();
         let due_us = deadline_us.saturating_add(LAST_WORD_US);
         let attempt = Attempt::new(Origin::Client(flight), At::Proposed, due_us, requests.len());
-        self.add(ticket, attempt);
-        self.replica.handle(RaftInput::Submit { ticket, requests, patience_us, deadline_us });
+        self.add(proposal, attempt);
+        self.replica.handle(RaftInput::Submit { proposal, requests, patience_us, deadline_us });
         self.again = true;
     }
 
@@ -99,24 +99,24 @@ impl Node {
     }
 
     fn wait(&mut self, flight: Flight, due_us: u64) {
-        let (ticket, commands) = (self.in_flight.number(), flight.commands());
-        self.add(ticket, Attempt::new(Origin::Client(flight), At::Waiting, due_us, commands));
+        let (proposal, commands) = (self.in_flight.number(), flight.commands());
+        self.add(proposal, Attempt::new(Origin::Client(flight), At::Waiting, due_us, commands));
     }
 
-    fn add(&mut self, ticket: Ticket, attempt: Attempt) {
-        self.timers.set(attempt.due_us, ticket.0);
-        self.in_flight.insert(ticket, attempt);
+    fn add(&mut self, proposal: ProposalId, attempt: Attempt) {
+        self.timers.set(attempt.due_us, proposal.0);
+        self.in_flight.insert(proposal, attempt);
     }
 
-    fn remove(&mut self, ticket: Ticket) -> Option<Attempt> {
-        let attempt = self.in_flight.remove(ticket)?;
-        self.timers.cancel(attempt.due_us, ticket.0);
+    fn remove(&mut self, proposal: ProposalId) -> Option<Attempt> {
+        let attempt = self.in_flight.remove(proposal)?;
+        self.timers.cancel(attempt.due_us, proposal.0);
         Some(attempt)
     }
 
     /// Handles the timer of an attempt: tries again or gives up.
-    pub(crate) fn attempt_due(&mut self, ticket: Ticket) {
-        let Some(attempt) = self.remove(ticket) else { return };
+    pub(crate) fn attempt_due(&mut self, proposal: ProposalId) {
+        let Some(attempt) = self.remove(proposal) else { return };
         let at = attempt.at;
         let (origin, outcomes) = attempt.end(Failure::Unknown);
         let Origin::Client(mut flight) = origin else { return };
@@ -136,8 +136,8 @@ impl Node {
 
     /// Sends every waiting attempt on, now that a leader is known.
     pub(crate) fn retry_all(&mut self) {
-        for ticket in self.in_flight.those(|at| at == At::Waiting) {
-            let Some(attempt) = self.remove(ticket) else { continue };
+        for proposal in self.in_flight.those(|at| at == At::Waiting) {
+            let Some(attempt) = self.remove(proposal) else { continue };
             if let (Origin::Client(flight), _) = attempt.end(Failure::Unknown) {
                 self.dispatch(flight);
             }
@@ -146,9 +146,14 @@ impl Node {
     }
 
     /// Takes the replica's result for some or all commands of an attempt.
-    pub(crate) fn answered(&mut self, ticket: Ticket, fate: Fate, observer: &mut impl Observer) {
+    pub(crate) fn answered(
+        &mut self,
+        proposal: ProposalId,
+        fate: Fate,
+        observer: &mut impl Observer,
+    ) {
         let now_us = self.now_us;
-        let Some(attempt) = self.in_flight.get_mut(ticket) else { return };
+        let Some(attempt) = self.in_flight.get_mut(proposal) else { return };
         let whole = match fate {
             Fate::Applied(outcomes) => {
                 observer.applied(now_us, attempt.asked_at_us(), &outcomes);
@@ -164,7 +169,7 @@ impl Node {
                 attempt.collect((0..commands).map(|_| Err(Failure::Unknown)))
             }
         };
-        if whole && let Some(attempt) = self.remove(ticket) {
+        if whole && let Some(attempt) = self.remove(proposal) {
             let (origin, outcomes) = attempt.end(Failure::Unknown);
             self.settle(origin, outcomes);
         }
@@ -175,14 +180,14 @@ impl Node {
         if mutant!("forwarded_answer_dropped") {
             return;
         }
-        let ticket = Ticket(number);
-        let Some(attempt) = self.in_flight.get(ticket) else { return };
+        let proposal = ProposalId(number);
+        let Some(attempt) = self.in_flight.get(proposal) else { return };
         let At::Forwarded { to, .. } = attempt.at else { return };
         let Origin::Client(flight) = &attempt.origin else { return };
         if to != from || flight.commands() != outcomes.len() {
             return;
         }
-        let Some(attempt) = self.remove(ticket) else { return };
+        let Some(attempt) = self.remove(proposal) else { return };
         let (origin, _) = attempt.end(Failure::Unknown);
         let missed = missed(self.replica.machine(), &outcomes);
         self.settle(origin, outcomes);
@@ -197,8 +202,8 @@ impl Node {
             return;
         }
         let lost = At::Forwarded { to: member, link };
-        for ticket in self.in_flight.those(|at| at == lost) {
-            if let Some(attempt) = self.remove(ticket) {
+        for proposal in self.in_flight.those(|at| at == lost) {
+            if let Some(attempt) = self.remove(proposal) {
                 let (origin, outcomes) = attempt.end(Failure::Unknown);
                 self.settle(origin, outcomes);
             }
@@ -211,9 +216,9 @@ impl Node {
         if mutant!("answer_to_an_earlier_start") {
             return;
         }
-        for ticket in self.in_flight.forwarded_by(by) {
+        for proposal in self.in_flight.forwarded_by(by) {
             // Dropping the attempt returns its permit to the budget.
-            drop(self.remove(ticket));
+            drop(self.remove(proposal));
         }
     }
 
@@ -274,17 +279,17 @@ impl Node {
             }
         }
         observer.took(requests.len());
-        let (ticket, commands) = (self.in_flight.number(), requests.len());
+        let (proposal, commands) = (self.in_flight.number(), requests.len());
         let origin = Origin::Peer { from, number, asked_at_us: self.now_us, permit };
         let within_us = within_us.unwrap_or(FORWARDED_US).min(FORWARDED_US * 60);
         let due_us = self.now_us.saturating_add(within_us).saturating_add(LAST_WORD_US);
-        self.add(ticket, Attempt::new(origin, At::Proposed, due_us, commands));
+        self.add(proposal, Attempt::new(origin, At::Proposed, due_us, commands));
         let patience_us = patience_us.min(within_us);
         let mut deadline_us = self.now_us.saturating_add(within_us);
         if mutant!("forwarded_deadline_ignored") {
             deadline_us = u64::MAX;
         }
-        self.replica.handle(RaftInput::Submit { ticket, requests, patience_us, deadline_us });
+        self.replica.handle(RaftInput::Submit { proposal, requests, patience_us, deadline_us });
     }
 
     fn admit_forwarded(&self, request: &[u8]) -> Result<Permit, Failure> {
@@ -311,8 +316,8 @@ impl Node {
 
     /// The member ends: what waits had no effect, what was proposed or forwarded may have had one.
     pub(crate) fn end_attempts(&mut self) {
-        for ticket in self.in_flight.those(|_| true) {
-            let Some(attempt) = self.remove(ticket) else { continue };
+        for proposal in self.in_flight.those(|_| true) {
+            let Some(attempt) = self.remove(proposal) else { continue };
             let at = attempt.at;
             let (Origin::Client(mut flight), outcomes) = attempt.end(Failure::Unknown) else {
                 continue;

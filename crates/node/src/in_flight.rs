@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tenure_core::codec::decode_request;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, RequestId};
-use tenure_raft::{MemberId, Ticket};
+use tenure_raft::{MemberId, ProposalId};
 
 use crate::admission::Permit;
 use crate::failure::{Effect, Failure};
@@ -60,43 +60,43 @@ pub(crate) struct Attempt {
 #[derive(Default)]
 pub(crate) struct InFlight {
     newest: u64,
-    attempts: BTreeMap<Ticket, Attempt>,
+    attempts: BTreeMap<ProposalId, Attempt>,
 }
 
 impl InFlight {
     /// Draws a number that was never used.
-    pub(crate) fn number(&mut self) -> Ticket {
+    pub(crate) fn number(&mut self) -> ProposalId {
         self.newest += 1;
-        Ticket(self.newest)
+        ProposalId(self.newest)
     }
 
-    pub(crate) fn insert(&mut self, ticket: Ticket, attempt: Attempt) {
-        self.attempts.insert(ticket, attempt);
+    pub(crate) fn insert(&mut self, proposal: ProposalId, attempt: Attempt) {
+        self.attempts.insert(proposal, attempt);
     }
 
-    pub(crate) fn get(&self, ticket: Ticket) -> Option<&Attempt> {
-        self.attempts.get(&ticket)
+    pub(crate) fn get(&self, proposal: ProposalId) -> Option<&Attempt> {
+        self.attempts.get(&proposal)
     }
 
-    pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Attempt> {
-        self.attempts.get_mut(&ticket)
+    pub(crate) fn get_mut(&mut self, proposal: ProposalId) -> Option<&mut Attempt> {
+        self.attempts.get_mut(&proposal)
     }
 
-    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Attempt> {
-        self.attempts.remove(&ticket)
+    pub(crate) fn remove(&mut self, proposal: ProposalId) -> Option<Attempt> {
+        self.attempts.remove(&proposal)
     }
 
     /// The attempts that are where the caller says, in the order in which they were made.
-    pub(crate) fn those(&self, is_there: impl Fn(At) -> bool) -> Vec<Ticket> {
+    pub(crate) fn those(&self, is_there: impl Fn(At) -> bool) -> Vec<ProposalId> {
         let there = self.attempts.iter().filter(|(_, attempt)| is_there(attempt.at));
-        there.map(|(ticket, _)| *ticket).collect()
+        there.map(|(proposal, _)| *proposal).collect()
     }
 
     /// The attempts that carry commands of this member.
-    pub(crate) fn forwarded_by(&self, member: MemberId) -> Vec<Ticket> {
+    pub(crate) fn forwarded_by(&self, member: MemberId) -> Vec<ProposalId> {
         let theirs = |attempt: &Attempt| matches!(attempt.origin, Origin::Peer { from, .. } if from == member);
         let there = self.attempts.iter().filter(|(_, attempt)| theirs(attempt));
-        there.map(|(ticket, _)| *ticket).collect()
+        there.map(|(proposal, _)| *proposal).collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -5,7 +5,7 @@
 //! said what it knows. Any other cluster is raised by command: a raised level keeps older versions out for ever.
 
 use tenure_core::request::Command;
-use tenure_raft::{Input as RaftInput, Ticket};
+use tenure_raft::{Input as RaftInput, ProposalId};
 
 use crate::directory;
 use crate::node::Node;
@@ -13,7 +13,7 @@ use crate::node::Node;
 /// The pause between two attempts, while a member has not reported its level or knows a lower one.
 const PAUSE_US: u64 = 200_000;
 /// The proposal id of the command; no caller waits for its answer.
-const NO_CALLER: Ticket = Ticket(0);
+const NO_CALLER: ProposalId = ProposalId(0);
 
 impl Node {
     /// Proposes to raise the level, if this member leads a new cluster whose level is not the newest.
@@ -29,7 +29,7 @@ impl Node {
         self.raised_at_us = Some(self.now_us);
         let requests = vec![directory::encode(Command::RaiseLevel { level }).into()];
         self.replica.handle(RaftInput::Submit {
-            ticket: NO_CALLER,
+            proposal: NO_CALLER,
             requests,
             patience_us: 0,
             deadline_us: u64::MAX,

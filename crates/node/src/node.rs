@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_core::Machine;
 use tenure_raft::{
-    Change, Input as RaftInput, MemberId, Membership, Message, Output as RaftOutput, Replica, Stop,
-    Ticket, Why,
+    Change, Input as RaftInput, MemberId, Membership, Message, Output as RaftOutput, ProposalId,
+    Replica, Stop, Why,
 };
 use tenure_types::Revision;
 
@@ -35,7 +35,7 @@ const DIRECTORY_US: u64 = 500_000;
 /// How long a leader that leaves tries to hand over.
 const HAND_OVER_US: u64 = 2_000_000;
 /// The proposal id of requests whose result no caller waits for; others count from 1.
-pub(crate) const NO_CALLER: Ticket = Ticket(0);
+pub(crate) const NO_CALLER: ProposalId = ProposalId(0);
 
 /// The settings of a node.
 pub struct Config {
@@ -362,28 +362,28 @@ impl Node {
                 return out.append(&mut self.staged);
             }
             RaftOutput::Persist(persist) => Output::Persist(persist),
-            RaftOutput::Answer { ticket, fate } if self.joins.is_known(ticket) => {
-                self.join_written(ticket, fate);
+            RaftOutput::Answer { proposal, fate } if self.joins.is_known(proposal) => {
+                self.join_written(proposal, fate);
                 return out.append(&mut self.staged);
             }
-            RaftOutput::Answer { ticket, fate } => {
-                self.answered(ticket, fate, observer);
+            RaftOutput::Answer { proposal, fate } => {
+                self.answered(proposal, fate, observer);
                 return out.append(&mut self.staged);
             }
-            RaftOutput::ReadReady { ticket } => {
-                self.read_confirmed(ticket);
+            RaftOutput::ReadReady { proposal } => {
+                self.read_confirmed(proposal);
                 return out.append(&mut self.staged);
             }
-            RaftOutput::ReadFailed { ticket } => {
-                self.read_failed(ticket);
+            RaftOutput::ReadFailed { proposal } => {
+                self.read_failed(proposal);
                 return out.append(&mut self.staged);
             }
-            RaftOutput::Changed { ticket, result } if self.joins.is_known(ticket) => {
-                self.join_changed(ticket, result);
+            RaftOutput::Changed { proposal, result } if self.joins.is_known(proposal) => {
+                self.join_changed(proposal, result);
                 return out.append(&mut self.staged);
             }
-            RaftOutput::Changed { ticket, result } => {
-                self.admin_answered(ticket, result.map_err(Failure::Rejected));
+            RaftOutput::Changed { proposal, result } => {
+                self.admin_answered(proposal, result.map_err(Failure::Rejected));
                 return out.append(&mut self.staged);
             }
             RaftOutput::Notices(notices) => Output::Notices(notices),
@@ -438,15 +438,15 @@ impl Node {
     /// Looks at timers that are due: deadlines, and moments to try again.
     fn expire(&mut self) {
         while let Some(number) = self.timers.pop(self.now_us) {
-            let ticket = Ticket(number);
-            if self.in_flight.get(ticket).is_some() {
-                self.attempt_due(ticket);
-            } else if self.reads.is_known(ticket) {
-                self.read_due(ticket);
-            } else if self.joins.is_known(ticket) {
-                self.join_due(ticket);
+            let proposal = ProposalId(number);
+            if self.in_flight.get(proposal).is_some() {
+                self.attempt_due(proposal);
+            } else if self.reads.is_known(proposal) {
+                self.read_due(proposal);
+            } else if self.joins.is_known(proposal) {
+                self.join_due(proposal);
             } else {
-                self.admin_due(ticket);
+                self.admin_due(proposal);
             }
         }
     }
@@ -510,7 +510,7 @@ impl Node {
 
     fn transfer(&mut self, to: MemberId) {
         let wish = AdminRequest::Transfer(to);
-        self.replica.handle(RaftInput::Admin { ticket: NO_CALLER, wish });
+        self.replica.handle(RaftInput::Admin { proposal: NO_CALLER, wish });
         self.again = true;
     }
 

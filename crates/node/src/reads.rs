@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_raft::{Input as RaftInput, Ticket};
+use tenure_raft::{Input as RaftInput, ProposalId};
 
 use crate::failure::Failure;
 use crate::io::{Fresh, Output, ReadId};
@@ -15,7 +15,7 @@ const PAUSE_US: u64 = 20_000;
 /// Reads that wait.
 #[derive(Default)]
 pub(crate) struct Reads {
-    waiting: BTreeMap<Ticket, Read>,
+    waiting: BTreeMap<ProposalId, Read>,
 }
 
 struct Read {
@@ -29,8 +29,8 @@ struct Read {
 }
 
 impl Reads {
-    pub(crate) fn is_known(&self, ticket: Ticket) -> bool {
-        self.waiting.contains_key(&ticket)
+    pub(crate) fn is_known(&self, proposal: ProposalId) -> bool {
+        self.waiting.contains_key(&proposal)
     }
 }
 
@@ -59,50 +59,50 @@ impl Node {
     }
 
     fn ask(&mut self, mut read: Read) {
-        let ticket = self.in_flight.number();
+        let proposal = self.in_flight.number();
         read.due_us = match read.fresh {
             Fresh::Now => self.give_up_us(read.deadline_us),
             Fresh::Stale | Fresh::AtLeast(_) => read.deadline_us,
         };
         if read.fresh == Fresh::Now {
             read.asked = true;
-            self.replica.handle(RaftInput::Read { ticket });
+            self.replica.handle(RaftInput::Read { proposal });
             self.again = true;
             if mutant!("read_answered_before_its_index") {
                 self.staged.push(Output::ReadReady { read: read.read });
                 return;
             }
         }
-        self.timers.set(read.due_us, ticket.0);
-        self.reads.waiting.insert(ticket, read);
+        self.timers.set(read.due_us, proposal.0);
+        self.reads.waiting.insert(proposal, read);
     }
 
-    fn take_read(&mut self, ticket: Ticket) -> Option<Read> {
-        let read = self.reads.waiting.remove(&ticket)?;
-        self.timers.cancel(read.due_us, ticket.0);
+    fn take_read(&mut self, proposal: ProposalId) -> Option<Read> {
+        let read = self.reads.waiting.remove(&proposal)?;
+        self.timers.cancel(read.due_us, proposal.0);
         Some(read)
     }
 
     /// A quorum has confirmed the leader, and everything acknowledged before the read came is applied.
-    pub(crate) fn read_confirmed(&mut self, ticket: Ticket) {
-        if let Some(Read { read, .. }) = self.take_read(ticket) {
+    pub(crate) fn read_confirmed(&mut self, proposal: ProposalId) {
+        if let Some(Read { read, .. }) = self.take_read(proposal) {
             self.staged.push(Output::ReadReady { read });
         }
     }
 
     /// Schedules another attempt after a pause: no quorum has confirmed the leader.
-    pub(crate) fn read_failed(&mut self, ticket: Ticket) {
-        let Some(mut read) = self.take_read(ticket) else { return };
+    pub(crate) fn read_failed(&mut self, proposal: ProposalId) {
+        let Some(mut read) = self.take_read(proposal) else { return };
         read.asked = false;
         read.due_us = self.now_us.saturating_add(PAUSE_US).min(read.deadline_us);
-        let ticket = self.in_flight.number();
-        self.timers.set(read.due_us, ticket.0);
-        self.reads.waiting.insert(ticket, read);
+        let proposal = self.in_flight.number();
+        self.timers.set(read.due_us, proposal.0);
+        self.reads.waiting.insert(proposal, read);
     }
 
     /// Handles the timer of a read: tries again or gives up.
-    pub(crate) fn read_due(&mut self, ticket: Ticket) {
-        let Some(read) = self.take_read(ticket) else { return };
+    pub(crate) fn read_due(&mut self, proposal: ProposalId) {
+        let Some(read) = self.take_read(proposal) else { return };
         let late = self.now_us >= read.deadline_us;
         let failure = match read.fresh {
             Fresh::Now if late || self.is_abandoned() => self.no_leader(),
@@ -119,9 +119,9 @@ impl Node {
         let revision = self.replica.machine().revision();
         let ready = |read: &Read| matches!(read.fresh, Fresh::AtLeast(least) if least <= revision);
         let there = self.reads.waiting.iter().filter(|(_, read)| ready(read));
-        let tickets: Vec<Ticket> = there.map(|(ticket, _)| *ticket).collect();
-        for ticket in tickets {
-            if let Some(Read { read, .. }) = self.take_read(ticket) {
+        let proposals: Vec<ProposalId> = there.map(|(proposal, _)| *proposal).collect();
+        for proposal in proposals {
+            if let Some(Read { read, .. }) = self.take_read(proposal) {
                 out.push(Output::ReadReady { read });
             }
         }
@@ -129,8 +129,8 @@ impl Node {
 
     /// Fails every read when the member ends.
     pub(crate) fn end_reads(&mut self) {
-        for (ticket, read) in std::mem::take(&mut self.reads.waiting) {
-            self.timers.cancel(read.due_us, ticket.0);
+        for (proposal, read) in std::mem::take(&mut self.reads.waiting) {
+            self.timers.cancel(read.due_us, proposal.0);
             let failure = Failure::Stopping;
             self.staged.push(Output::ReadFailed { read: read.read, failure });
         }

@@ -13,7 +13,7 @@ use crate::message::{Message, Step};
 
 /// The proposal id by which the caller recognises a submission, read or change. Only the caller gives it a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Ticket(pub u64);
+pub struct ProposalId(pub u64);
 
 /// An event outside the replica.
 pub enum Input {
@@ -28,7 +28,7 @@ pub enum Input {
     /// parts, which come in order and together cover all commands.
     Submit {
         /// The proposal id.
-        ticket: Ticket,
+        proposal: ProposalId,
         /// The commands.
         requests: Vec<Bytes>,
         /// How long they may wait to share an entry with others: 0 for all but renewals, for which it is
@@ -40,7 +40,7 @@ pub enum Input {
     /// A read of a state not older than now. The replica answers with [`Output::ReadReady`] or [`Output::ReadFailed`].
     Read {
         /// The proposal id.
-        ticket: Ticket,
+        proposal: ProposalId,
     },
     /// Everything up to this [`Persist`] is durable.
     Persisted {
@@ -101,7 +101,7 @@ pub enum Input {
     /// An admin request. The replica answers with [`Output::Changed`].
     Admin {
         /// The proposal id.
-        ticket: Ticket,
+        proposal: ProposalId,
         /// The request.
         wish: Wish,
     },
@@ -156,24 +156,24 @@ pub enum Output {
     /// The fate of commands.
     Answer {
         /// The proposal id.
-        ticket: Ticket,
+        proposal: ProposalId,
         /// The fate.
         fate: Fate,
     },
     /// The machine may be queried now: it has applied everything that was acknowledged before the read came.
     ReadReady {
         /// The proposal id.
-        ticket: Ticket,
+        proposal: ProposalId,
     },
     /// There was no quorum, or the leader changed. A new read may succeed.
     ReadFailed {
         /// The proposal id.
-        ticket: Ticket,
+        proposal: ProposalId,
     },
     /// The result of an admin request. A transfer is answered when it has begun.
     Changed {
         /// The proposal id.
-        ticket: Ticket,
+        proposal: ProposalId,
         /// The result.
         result: Result<(), Why>,
     },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tenure_core::outcome::Outcome;
 use tenure_store::Point;
 
-use crate::io::{Fate, Output, Ticket, Why};
+use crate::io::{Fate, Output, ProposalId, Why};
 
 /// Proposals of this member, by the entry that contains them.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(crate) struct Pending {
 /// A number of consecutive commands with the same proposal id.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
-    pub(crate) ticket: Ticket,
+    pub(crate) proposal: ProposalId,
     pub(crate) commands: usize,
     /// Set if the commands are not in the entry: their answer only waits for the answers before it.
     pub(crate) refused: Option<Why>,
@@ -26,12 +26,12 @@ pub(crate) struct Run {
 impl Run {
     /// The answer if this member cannot report an outcome of the entry.
     fn otherwise(self, fate: impl FnOnce(usize) -> Fate) -> Output {
-        let Self { ticket, commands, refused } = self;
+        let Self { proposal, commands, refused } = self;
         let fate = match refused {
             Some(why) => Fate::NotDone { commands, why },
             None => fate(commands),
         };
-        Output::Answer { ticket, fate }
+        Output::Answer { proposal, fate }
     }
 }
 
@@ -47,7 +47,7 @@ impl Pending {
     pub(crate) fn refuse(&mut self, last: Point, run: Run, why: Why, out: &mut Vec<Output>) {
         let run = Run { refused: run.refused.or(Some(why)), ..run };
         let before = self.entries.get_mut(&(last.index, last.term));
-        match before.filter(|runs| runs.last().is_some_and(|last| last.ticket == run.ticket)) {
+        match before.filter(|runs| runs.last().is_some_and(|last| last.proposal == run.proposal)) {
             Some(runs) => runs.push(run),
             None => out.push(run.otherwise(|commands| Fate::NotDone { commands, why })),
         }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::config::{READ_RETRY_US, READ_TRIES_MAX, READS_IN_FLIGHT_MAX, READS_WAITING_MAX};
-use crate::io::{Output, Ticket};
+use crate::io::{Output, ProposalId};
 use crate::member::MemberId;
 
 /// The length of a context: member, start and number.
@@ -19,10 +19,10 @@ pub(crate) struct Reads {
     boot: u64,
     counter: u64,
     /// Reads that no context covers yet.
-    fresh: Vec<Ticket>,
+    fresh: Vec<ProposalId>,
     asked: VecDeque<Asked>,
     /// Confirmed reads that wait until the machine has applied the index.
-    confirmed: Vec<(u64, Vec<Ticket>)>,
+    confirmed: Vec<(u64, Vec<ProposalId>)>,
     waiting: usize,
 }
 
@@ -31,7 +31,7 @@ struct Asked {
     counter: u64,
     at_us: u64,
     tries: u32,
-    tickets: Vec<Ticket>,
+    proposals: Vec<ProposalId>,
 }
 
 impl Reads {
@@ -48,12 +48,12 @@ impl Reads {
     }
 
     /// Takes a read; returns `false` if too many wait.
-    pub(crate) fn add(&mut self, ticket: Ticket) -> bool {
+    pub(crate) fn add(&mut self, proposal: ProposalId) -> bool {
         if self.waiting >= READS_WAITING_MAX {
             return false;
         }
         self.waiting += 1;
-        self.fresh.push(ticket);
+        self.fresh.push(proposal);
         true
     }
 
@@ -80,11 +80,11 @@ impl Reads {
             self.asked.extend(on);
             over
         };
-        given_up.into_iter().for_each(|asked| self.fail(asked.tickets, out));
+        given_up.into_iter().for_each(|asked| self.fail(asked.proposals, out));
         if !self.fresh.is_empty() && self.asked.len() < READS_IN_FLIGHT_MAX {
             let counter = self.next_counter();
-            let tickets = std::mem::take(&mut self.fresh);
-            self.asked.push_back(Asked { counter, at_us: now_us, tries: 0, tickets });
+            let proposals = std::mem::take(&mut self.fresh);
+            self.asked.push_back(Asked { counter, at_us: now_us, tries: 0, proposals });
             contexts.push(self.context(counter));
         }
         contexts
@@ -95,7 +95,7 @@ impl Reads {
         let found = self.asked.iter().position(|asked| self.context(asked.counter) == context);
         // Not found if it was replaced meanwhile: this is an answer to an older request.
         if let Some(asked) = found.and_then(|at| self.asked.remove(at)) {
-            self.confirmed.push((index, asked.tickets));
+            self.confirmed.push((index, asked.proposals));
         }
     }
 
@@ -107,24 +107,24 @@ impl Reads {
                 at += 1;
                 continue;
             }
-            let (_, tickets) = self.confirmed.remove(at);
-            self.waiting -= tickets.len();
-            out.extend(tickets.into_iter().map(|ticket| Output::ReadReady { ticket }));
+            let (_, proposals) = self.confirmed.remove(at);
+            self.waiting -= proposals.len();
+            out.extend(proposals.into_iter().map(|proposal| Output::ReadReady { proposal }));
         }
     }
 
     /// Fails all requested reads: the term has changed, and their contexts are void.
     pub(crate) fn fail_all(&mut self, out: &mut Vec<Output>) {
         let asked: Vec<Asked> = self.asked.drain(..).collect();
-        asked.into_iter().for_each(|asked| self.fail(asked.tickets, out));
+        asked.into_iter().for_each(|asked| self.fail(asked.proposals, out));
     }
 
     /// Planted bug: answers from whatever the leader has applied.
     #[cfg(mutants)]
     pub(crate) fn confirm_unasked(&mut self, index: u64) {
-        let tickets = std::mem::take(&mut self.fresh);
-        if !tickets.is_empty() {
-            self.confirmed.push((index, tickets));
+        let proposals = std::mem::take(&mut self.fresh);
+        if !proposals.is_empty() {
+            self.confirmed.push((index, proposals));
         }
     }
 
@@ -133,9 +133,9 @@ impl Reads {
         self.asked.iter().map(|asked| asked.at_us.saturating_add(READ_RETRY_US)).min()
     }
 
-    fn fail(&mut self, tickets: Vec<Ticket>, out: &mut Vec<Output>) {
-        self.waiting -= tickets.len();
-        out.extend(tickets.into_iter().map(|ticket| Output::ReadFailed { ticket }));
+    fn fail(&mut self, proposals: Vec<ProposalId>, out: &mut Vec<Output>) {
+        self.waiting -= proposals.len();
+        out.extend(proposals.into_iter().map(|proposal| Output::ReadFailed { proposal }));
     }
 
     fn next_counter(&mut self) -> u64 {

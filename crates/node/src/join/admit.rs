@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 
 use tenure_core::request::{Command, Expect};
-use tenure_raft::{Change, Fate, Input as RaftInput, MemberId, Stop, Ticket, Why};
+use tenure_raft::{Change, Fate, Input as RaftInput, MemberId, ProposalId, Stop, Why};
 
 use super::undiallable;
 use crate::control::{Control, Join};
@@ -73,15 +73,15 @@ pub(crate) struct Joins {
 struct Current {
     join: JoinId,
     card: Card,
-    ticket: Ticket,
+    proposal: ProposalId,
     due_us: u64,
     /// Whether the directory had no entry for the id before.
     fresh: bool,
 }
 
 impl Joins {
-    pub(crate) fn is_known(&self, ticket: Ticket) -> bool {
-        self.current.as_ref().is_some_and(|current| current.ticket == ticket)
+    pub(crate) fn is_known(&self, proposal: ProposalId) -> bool {
+        self.current.as_ref().is_some_and(|current| current.proposal == proposal)
     }
 }
 
@@ -128,7 +128,7 @@ impl Node {
     fn agree_on(&mut self, join: JoinId, card: Card, known: &BTreeMap<MemberId, Names>) {
         let before = known.get(&card.id);
         let (fresh, same) = (before.is_none(), before == Some(&card.names));
-        let current = Current { join, card, ticket: NO_CALLER, due_us: 0, fresh };
+        let current = Current { join, card, proposal: NO_CALLER, due_us: 0, fresh };
         if same { self.add_learner(current) } else { self.write_card(current) }
     }
 
@@ -224,10 +224,10 @@ impl Node {
 
     fn write_card(&mut self, current: Current) {
         let put = directory::put(&directory::key(current.card.id), &current.card.names.to_string());
-        let ticket = self.wait_for_join(current);
+        let proposal = self.wait_for_join(current);
         let requests = vec![put.into()];
         self.replica.handle(RaftInput::Submit {
-            ticket,
+            proposal,
             requests,
             patience_us: 0,
             deadline_us: u64::MAX,
@@ -239,29 +239,29 @@ impl Node {
         if self.replica.members().contains(id) {
             return self.joined(current);
         }
-        let ticket = self.wait_for_join(current);
+        let proposal = self.wait_for_join(current);
         let wish = AdminRequest::Change(vec![Change::AddLearner(id)]);
-        self.replica.handle(RaftInput::Admin { ticket, wish });
+        self.replica.handle(RaftInput::Admin { proposal, wish });
     }
 
-    fn wait_for_join(&mut self, current: Current) -> Ticket {
-        let ticket = self.in_flight.number();
+    fn wait_for_join(&mut self, current: Current) -> ProposalId {
+        let proposal = self.in_flight.number();
         let due_us = self.now_us.saturating_add(AGREE_US);
-        self.timers.set(due_us, ticket.0);
-        self.joins.current = Some(Current { ticket, due_us, ..current });
+        self.timers.set(due_us, proposal.0);
+        self.joins.current = Some(Current { proposal, due_us, ..current });
         self.again = true;
-        ticket
+        proposal
     }
 
-    fn take_join(&mut self, ticket: Ticket) -> Option<Current> {
-        let current = self.joins.current.take_if(|current| current.ticket == ticket)?;
-        self.timers.cancel(current.due_us, ticket.0);
+    fn take_join(&mut self, proposal: ProposalId) -> Option<Current> {
+        let current = self.joins.current.take_if(|current| current.proposal == proposal)?;
+        self.timers.cancel(current.due_us, proposal.0);
         Some(current)
     }
 
     /// Takes the replica's result for the card.
-    pub(crate) fn join_written(&mut self, ticket: Ticket, fate: Fate) {
-        let Some(current) = self.take_join(ticket) else { return };
+    pub(crate) fn join_written(&mut self, proposal: ProposalId, fate: Fate) {
+        let Some(current) = self.take_join(proposal) else { return };
         let why = match fate {
             Fate::Applied(outcomes) => match outcomes.into_iter().next().map(|it| it.result) {
                 Some(Ok(_)) => return self.add_learner(current),
@@ -275,8 +275,8 @@ impl Node {
     }
 
     /// Takes the replica's result for the change of members.
-    pub(crate) fn join_changed(&mut self, ticket: Ticket, result: Result<(), Why>) {
-        let Some(current) = self.take_join(ticket) else { return };
+    pub(crate) fn join_changed(&mut self, proposal: ProposalId, result: Result<(), Why>) {
+        let Some(current) = self.take_join(proposal) else { return };
         let id = current.card.id;
         match result {
             Ok(()) => {
@@ -301,7 +301,7 @@ impl Node {
         let command = Command::Delete { key: &key, expect: Expect::Any, guard: None };
         let requests = vec![directory::encode(command).into()];
         self.replica.handle(RaftInput::Submit {
-            ticket: NO_CALLER,
+            proposal: NO_CALLER,
             requests,
             patience_us: 0,
             deadline_us: u64::MAX,
@@ -338,8 +338,8 @@ impl Node {
 
     /// Gives up a join on which the cluster has not agreed in time. The member may still be added later, and asks
     /// again.
-    pub(crate) fn join_due(&mut self, ticket: Ticket) {
-        if let Some(current) = self.take_join(ticket) {
+    pub(crate) fn join_due(&mut self, proposal: ProposalId) {
+        if let Some(current) = self.take_join(proposal) {
             let why = "the cluster has not agreed in time: try again";
             self.answer_join(current.join, Control::Refused(why.into()));
         }
@@ -351,7 +351,7 @@ impl Node {
             self.answer_join(join, Control::Refused("this member is stopping".into()));
         }
         if let Some(current) = self.joins.current.take() {
-            self.timers.cancel(current.due_us, current.ticket.0);
+            self.timers.cancel(current.due_us, current.proposal.0);
             let why = "this member is stopping";
             self.answer_join(current.join, Control::Refused(why.into()));
         }

@@ -100,7 +100,7 @@ impl Node {
         }
         let requests = vec![directory::put(&directory::key(from), &names.to_string()).into()];
         self.replica.handle(RaftInput::Submit {
-            ticket: NO_CALLER,
+            proposal: NO_CALLER,
             requests,
             patience_us: 0,
             deadline_us: u64::MAX,

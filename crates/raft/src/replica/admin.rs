@@ -4,22 +4,22 @@ use tenure_store::Point;
 
 use super::Replica;
 use crate::engine;
-use crate::io::{Output, Ticket, Why, Wish};
+use crate::io::{Output, ProposalId, Why, Wish};
 use crate::member::{Change, MemberId, encode_changes};
 
 impl Replica {
-    pub(super) fn admin(&mut self, ticket: Ticket, wish: Wish) {
+    pub(super) fn admin(&mut self, proposal: ProposalId, wish: Wish) {
         let result = match wish {
             Wish::Change(changes) => match self.propose_changes(&changes) {
                 Ok(at) => {
-                    self.changing = Some((ticket, at));
+                    self.changing = Some((proposal, at));
                     return;
                 }
                 Err(why) => Err(why),
             },
             Wish::Transfer(to) => self.transfer(to),
         };
-        self.refused.push(Output::Changed { ticket, result });
+        self.refused.push(Output::Changed { proposal, result });
     }
 
     fn transfer(&mut self, to: MemberId) -> Result<(), Why> {

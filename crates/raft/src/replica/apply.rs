@@ -92,11 +92,11 @@ impl Replica {
             }
             Err(_) => Err(Why::Impossible),
         };
-        if let Some((ticket, expected)) = self.changing
+        if let Some((proposal, expected)) = self.changing
             && expected.index <= at.index
         {
             let result = if expected == at { result } else { Err(Why::Replaced) };
-            self.refused.push(Output::Changed { ticket, result });
+            self.refused.push(Output::Changed { proposal, result });
             self.changing = None;
         }
         if self.members.retired.contains(&self.config.id) {
@@ -114,11 +114,11 @@ impl Replica {
 
     /// Handles an ordinary entry at the position of a proposed membership change: the engine refused the change.
     fn change_refused(&mut self, at: Point) {
-        if let Some((ticket, expected)) = self.changing
+        if let Some((proposal, expected)) = self.changing
             && expected.index <= at.index
         {
             let why = if expected == at { Why::ChangeUnderWay } else { Why::Replaced };
-            self.refused.push(Output::Changed { ticket, result: Err(why) });
+            self.refused.push(Output::Changed { proposal, result: Err(why) });
             self.changing = None;
         }
     }

@@ -26,7 +26,7 @@ use crate::config::{
     MESSAGE_BYTES_MAX, MESSAGES_IN_FLIGHT_MAX, UNCOMMITTED_BYTES_MAX,
 };
 use crate::hashes::Hashes;
-use crate::io::{Input, Output, Saved, Ticket};
+use crate::io::{Input, Output, ProposalId, Saved};
 use crate::member::{MemberId, Membership};
 use crate::message::{Kind, Message};
 use crate::observed::Observations;
@@ -103,7 +103,7 @@ pub struct Replica {
     queue: Queue,
     pending: Pending,
     /// A membership change in progress: its proposal id, and its position in the log.
-    changing: Option<(Ticket, Point)>,
+    changing: Option<(ProposalId, Point)>,
     refused: Vec<Output>,
     reads: Reads,
     hashes: Hashes,
@@ -291,12 +291,12 @@ impl Replica {
         }
         match input {
             Input::Message { from, message } => self.hear(from, message),
-            Input::Submit { ticket, requests, patience_us, deadline_us } => {
-                self.queue.add(ticket, requests, patience_us, deadline_us);
+            Input::Submit { proposal, requests, patience_us, deadline_us } => {
+                self.queue.add(proposal, requests, patience_us, deadline_us);
             }
-            Input::Read { ticket } => {
-                if !self.reads.add(ticket) {
-                    self.refused.push(Output::ReadFailed { ticket });
+            Input::Read { proposal } => {
+                if !self.reads.add(proposal) {
+                    self.refused.push(Output::ReadFailed { proposal });
                 }
             }
             Input::Persisted { number } => self.persisted(number),
@@ -316,7 +316,7 @@ impl Replica {
             Input::Known { ids } => self.known.given = ids,
             Input::Unreachable { member } => self.node.report_unreachable(member.get()),
             Input::Space(space) => self.set_space(space),
-            Input::Admin { ticket, wish } => self.admin(ticket, wish),
+            Input::Admin { proposal, wish } => self.admin(proposal, wish),
         }
         self.settle_election();
     }

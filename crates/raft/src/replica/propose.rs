@@ -6,7 +6,7 @@ use tenure_store::Point;
 
 use super::Replica;
 use crate::config::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, UNSYNCED_BYTES_MAX, WAITING_MAX};
-use crate::io::{Fate, Output, Ticket, Why};
+use crate::io::{Fate, Output, ProposalId, Why};
 use crate::pending::Run;
 
 /// Commands that wait to be proposed.
@@ -23,7 +23,7 @@ pub(super) struct Queue {
 /// Commands of one caller.
 #[derive(Debug)]
 struct Submitted {
-    ticket: Ticket,
+    proposal: ProposalId,
     requests: Vec<Bytes>,
     /// The time at which the caller gives up.
     deadline_us: u64,
@@ -32,13 +32,13 @@ struct Submitted {
 impl Queue {
     pub(super) fn add(
         &mut self,
-        ticket: Ticket,
+        proposal: ProposalId,
         requests: Vec<Bytes>,
         patience_us: u64,
         deadline_us: u64,
     ) {
         self.commands += requests.len();
-        self.submitted.push(Submitted { ticket, requests, deadline_us });
+        self.submitted.push(Submitted { proposal, requests, deadline_us });
         self.patience_us = Some(self.patience_us.map_or(patience_us, |now| now.min(patience_us)));
     }
 
@@ -85,30 +85,30 @@ impl Replica {
         if !self.leads() || self.is_disk_behind() {
             let led_elsewhere = Why::NotLeader { leader: self.leader() };
             let why = if self.leads() { Why::Busy } else { led_elsewhere };
-            for Submitted { ticket, requests, .. } in self.queue.take() {
+            for Submitted { proposal, requests, .. } in self.queue.take() {
                 let fate = Fate::NotDone { commands: requests.len(), why };
-                out.push(Output::Answer { ticket, fate });
+                out.push(Output::Answer { proposal, fate });
             }
             return;
         }
         let may_grow = self.may_grow() || mutant!("growth_on_a_full_disk");
         let mut joined = Joined::default();
-        for Submitted { ticket, requests, deadline_us } in self.queue.take() {
+        for Submitted { proposal, requests, deadline_us } in self.queue.take() {
             let expired = (self.now_us >= deadline_us).then_some(Why::Expired);
             if let Some(why) = expired.or_else(|| self.level_objection(&requests)) {
                 let fate = Fate::NotDone { commands: requests.len(), why };
-                out.push(Output::Answer { ticket, fate });
+                out.push(Output::Answer { proposal, fate });
                 continue;
             }
             for request in requests {
                 if !may_grow && grows(&request) {
-                    joined.refuse(ticket, Why::DiskFull);
+                    joined.refuse(proposal, Why::DiskFull);
                     continue;
                 }
                 if joined.is_full(request.len()) {
                     self.propose_joined(&mut joined, out);
                 }
-                joined.add(ticket, request);
+                joined.add(proposal, request);
             }
         }
         self.propose_joined(&mut joined, out);
@@ -186,7 +186,7 @@ impl Replica {
         let mut outcomes = effects.outcomes.into_iter();
         for run in runs.iter().filter(|run| run.refused.is_none()) {
             let fate = Fate::Applied(outcomes.by_ref().take(run.commands).collect());
-            out.push(Output::Answer { ticket: run.ticket, fate });
+            out.push(Output::Answer { proposal: run.proposal, fate });
         }
     }
 }
@@ -205,21 +205,21 @@ impl Joined {
             && (self.requests.len() >= ENTRY_COMMANDS_MAX || self.bytes + more > ENTRY_BYTES_MAX)
     }
 
-    fn add(&mut self, ticket: Ticket, request: Bytes) {
+    fn add(&mut self, proposal: ProposalId, request: Bytes) {
         self.bytes += request.len();
         self.requests.push(request);
-        self.count(ticket, None);
+        self.count(proposal, None);
     }
 
     /// Keeps the position of a command that is not proposed, so that answers stay in order.
-    fn refuse(&mut self, ticket: Ticket, why: Why) {
-        self.count(ticket, Some(why));
+    fn refuse(&mut self, proposal: ProposalId, why: Why) {
+        self.count(proposal, Some(why));
     }
 
-    fn count(&mut self, ticket: Ticket, refused: Option<Why>) {
+    fn count(&mut self, proposal: ProposalId, refused: Option<Why>) {
         match self.runs.last_mut() {
-            Some(run) if run.ticket == ticket && run.refused == refused => run.commands += 1,
-            _ => self.runs.push(Run { ticket, commands: 1, refused }),
+            Some(run) if run.proposal == proposal && run.refused == refused => run.commands += 1,
+            _ => self.runs.push(Run { proposal, commands: 1, refused }),
         }
     }
 }

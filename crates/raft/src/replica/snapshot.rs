@@ -168,9 +168,9 @@ impl Replica {
         self.applied_bytes = 0;
         self.node.mut_store().reset(point, self.members.clone());
         self.pending.skipped(point.index, out);
-        if let Some((ticket, _)) = self.changing.take() {
+        if let Some((proposal, _)) = self.changing.take() {
             let result = Err(crate::io::Why::Replaced);
-            out.push(Output::Changed { ticket, result });
+            out.push(Output::Changed { proposal, result });
         }
         out.push(Output::Applied { point, revision: self.machine.revision() });
     }

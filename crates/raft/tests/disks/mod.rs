@@ -9,8 +9,8 @@ use tenure_core::Machine;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, NewLease, Request, RequestId};
 use tenure_raft::{
-    Boot, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Persist, Replica,
-    Status, Step, Stop, Ticket, Why,
+    Boot, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Persist, ProposalId,
+    Replica, Status, Step, Stop, Why,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -45,7 +45,7 @@ struct Member {
     written: Vec<Persist>,
     stuck: bool,
     stopped: Option<Stop>,
-    answers: Vec<(Ticket, Fate)>,
+    answers: Vec<(ProposalId, Fate)>,
     changed: Vec<Result<(), Why>>,
     sent: Vec<Step>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Cluster {
     cuts: BTreeSet<(usize, usize)>,
     now_us: u64,
     starts: u64,
-    tickets: u64,
+    proposals: u64,
 }
 
 pub(crate) fn id(number: usize) -> MemberId {
@@ -96,7 +96,7 @@ impl Cluster {
             cuts: BTreeSet::new(),
             now_us: 1_000_000,
             starts: 0,
-            tickets: 0,
+            proposals: 0,
         };
         (0..size).for_each(|number| cluster.start(number));
         cluster
@@ -206,7 +206,7 @@ impl Cluster {
                     sent.push((number, at(to), message));
                 }
                 Output::Persist(persist) => member.written.push(persist),
-                Output::Answer { ticket, fate } => member.answers.push((ticket, fate)),
+                Output::Answer { proposal, fate } => member.answers.push((proposal, fate)),
                 Output::Changed { result, .. } => member.changed.push(result),
                 Output::Stop(stop) => member.stopped = Some(stop),
                 Output::SendSnapshot { .. } | Output::SaveSnapshot { .. } => {
@@ -250,7 +250,7 @@ impl Cluster {
                 Some(leader) if leader == number => return leader,
                 Some(leader) => {
                     let wish = tenure_raft::Wish::Transfer(id(number));
-                    self.input(leader, Input::Admin { ticket: Ticket(0), wish });
+                    self.input(leader, Input::Admin { proposal: ProposalId(0), wish });
                 }
                 None => {}
             }
@@ -270,13 +270,13 @@ impl Cluster {
 
     pub(crate) fn transfer(&mut self, leader: usize, to: usize) {
         let wish = tenure_raft::Wish::Transfer(id(to));
-        self.input(leader, Input::Admin { ticket: Ticket(0), wish });
+        self.input(leader, Input::Admin { proposal: ProposalId(0), wish });
     }
 
     /// Proposes a membership change and returns the answer that arrives within a second.
     pub(crate) fn change(&mut self, leader: usize, change: tenure_raft::Change) -> Result<(), Why> {
         let wish = tenure_raft::Wish::Change(vec![change]);
-        self.input(leader, Input::Admin { ticket: Ticket(0), wish });
+        self.input(leader, Input::Admin { proposal: ProposalId(0), wish });
         let before = self.members[leader].changed.len();
         self.run_ms(1_000);
         self.members[leader].changed.get(before).cloned().expect("an admin request is answered")
@@ -289,7 +289,7 @@ impl Cluster {
         change: tenure_raft::Change,
     ) -> Result<(), Why> {
         let wish = tenure_raft::Wish::Change(vec![change]);
-        self.input(leader, Input::Admin { ticket: Ticket(0), wish });
+        self.input(leader, Input::Admin { proposal: ProposalId(0), wish });
         let before = self.members[leader].changed.len();
         self.step();
         self.members[leader].changed.get(before).cloned().unwrap_or(Ok(()))
@@ -303,22 +303,22 @@ impl Cluster {
 
     pub(crate) fn remove(&mut self, leader: usize, number: usize) {
         let wish = tenure_raft::Wish::Change(vec![tenure_raft::Change::Remove(id(number))]);
-        self.input(leader, Input::Admin { ticket: Ticket(0), wish });
+        self.input(leader, Input::Admin { proposal: ProposalId(0), wish });
     }
 
     /// Submits commands, one entry each.
     pub(crate) fn submit(&mut self, number: usize, commands: u64) {
         for _ in 0..commands {
-            self.tickets += 1;
-            let id = LeaseId::new(self.tickets).unwrap();
+            self.proposals += 1;
+            let id = LeaseId::new(self.proposals).unwrap();
             let lease = NewLease { id, ttl_ms: 600_000, client: "client", metadata: b"" };
             let mut bytes = Vec::new();
             let command = Command::GrantLease(lease);
             encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-            let (ticket, requests) = (Ticket(self.tickets), vec![Bytes::from(bytes)]);
+            let (proposal, requests) = (ProposalId(self.proposals), vec![Bytes::from(bytes)]);
             self.input(
                 number,
-                Input::Submit { ticket, requests, patience_us: 0, deadline_us: u64::MAX },
+                Input::Submit { proposal, requests, patience_us: 0, deadline_us: u64::MAX },
             );
             self.step();
         }
@@ -327,11 +327,12 @@ impl Cluster {
     /// Submits commands and waits until all are applied.
     pub(crate) fn write(&mut self, number: usize, commands: u64) {
         self.submit(number, commands);
-        let last = Ticket(self.tickets);
+        let last = ProposalId(self.proposals);
         for _ in 0..200 {
             self.step();
             let mut answers = self.members[number].answers.iter();
-            if answers.any(|(ticket, fate)| *ticket == last && matches!(fate, Fate::Applied(_))) {
+            if answers.any(|(proposal, fate)| *proposal == last && matches!(fate, Fate::Applied(_)))
+            {
                 return;
             }
         }

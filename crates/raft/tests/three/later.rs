@@ -13,8 +13,8 @@ fn a_member_that_forgot_stops_before_the_leader_repeats_what_it_forgot() {
         (member.entries.clone(), member.hard_state)
     };
     let image = cluster.members[victim].image.clone();
-    for ticket in 1..5 {
-        cluster.grant(leader, ticket, 60_000);
+    for proposal in 1..5 {
+        cluster.grant(leader, proposal, 60_000);
         cluster.run(1);
     }
     // Kill the member and start it from a rolled-back disk. Its greetings and the heartbeats to it are lost, so the
@@ -53,16 +53,16 @@ fn a_member_greets_whoever_it_is_linked_to() {
 fn a_failed_snapshot_is_tried_again_and_a_short_disk_asks_for_one() {
     let mut cluster = Cluster::new(1);
     cluster.run(2);
-    for ticket in 1..=60 {
-        cluster.grant(0, ticket, 600_000);
+    for proposal in 1..=60 {
+        cluster.grant(0, proposal, 600_000);
         cluster.step();
     }
     cluster.run(1);
     let (first, ..) = cluster.members[0].image.clone().unwrap();
     assert!(first.index > 1, "one was saved");
     cluster.members[0].saves_fail = true;
-    for ticket in 101..=160 {
-        cluster.grant(0, ticket, 600_000);
+    for proposal in 101..=160 {
+        cluster.grant(0, proposal, 600_000);
         cluster.step();
     }
     cluster.run(1);
@@ -85,8 +85,8 @@ fn members_do_not_all_save_at_the_same_entry() {
     cluster.run(2);
     let leader = cluster.leader();
     let mut saved = std::collections::BTreeSet::new();
-    for ticket in 1..=120 {
-        cluster.grant(leader, ticket, 600_000);
+    for proposal in 1..=120 {
+        cluster.grant(leader, proposal, 600_000);
         cluster.step();
         let images = cluster.members.iter().filter_map(|member| member.image.as_ref());
         saved.extend(images.map(|(point, ..)| point.index));

@@ -8,8 +8,8 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
-    Boot, Change, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Replica, Saved,
-    SnapshotHead, Space, Step, Stop, Ticket, Why, Wish,
+    Boot, Change, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, ProposalId,
+    Replica, Saved, SnapshotHead, Space, Step, Stop, Why, Wish,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -29,9 +29,9 @@ struct Member {
     newest: u64,
     hard_state: HardState,
     image: Option<(Point, Vec<u8>, Vec<u8>)>,
-    answers: Vec<(Ticket, Fate)>,
-    reads: Vec<Ticket>,
-    changed: Vec<Ticket>,
+    answers: Vec<(ProposalId, Fate)>,
+    reads: Vec<ProposalId>,
+    changed: Vec<ProposalId>,
     stopped: Option<Stop>,
 }
 
@@ -122,11 +122,11 @@ impl Cluster {
         leaders[0]
     }
 
-    fn grant(&mut self, at: usize, ticket: u64, ttl_ms: u64) {
-        self.submit(at, ticket, vec![grant(ticket, ttl_ms)]);
+    fn grant(&mut self, at: usize, proposal: u64, ttl_ms: u64) {
+        self.submit(at, proposal, vec![grant(proposal, ttl_ms)]);
     }
 
-    fn submit(&mut self, at: usize, ticket: u64, commands: Vec<Command<'_>>) {
+    fn submit(&mut self, at: usize, proposal: u64, commands: Vec<Command<'_>>) {
         let requests = commands.into_iter().map(|command| {
             let mut bytes = Vec::new();
             encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
@@ -134,7 +134,7 @@ impl Cluster {
         });
         let requests = requests.collect();
         let input = Input::Submit {
-            ticket: Ticket(ticket),
+            proposal: ProposalId(proposal),
             requests,
             patience_us: 0,
             deadline_us: u64::MAX,
@@ -143,8 +143,8 @@ impl Cluster {
     }
 
     /// The fate of a submission, in order: whether each outcome is a success, or why there is none.
-    fn fates(&self, at: usize, ticket: u64) -> Vec<Result<bool, Why>> {
-        let of_it = self.members[at].answers.iter().filter(|(found, _)| found.0 == ticket);
+    fn fates(&self, at: usize, proposal: u64) -> Vec<Result<bool, Why>> {
+        let of_it = self.members[at].answers.iter().filter(|(found, _)| found.0 == proposal);
         let fates = of_it.flat_map(|(_, fate)| match fate {
             Fate::Applied(all) => all.iter().map(|one| Ok(one.result.is_ok())).collect(),
             Fate::NotDone { commands, why } => vec![Err(*why); *commands],
@@ -157,10 +157,10 @@ impl Cluster {
         self.members[at].inputs.push(Input::Space(space));
     }
 
-    fn granted(&self, at: usize, ticket: u64) -> bool {
+    fn granted(&self, at: usize, proposal: u64) -> bool {
         self.members[at].answers.iter().any(|(found, fate)| {
             let Fate::Applied(outcomes) = fate else { return false };
-            found.0 == ticket && matches!(outcomes[0].result, Ok(Answer::LeaseGranted(_)))
+            found.0 == proposal && matches!(outcomes[0].result, Ok(Answer::LeaseGranted(_)))
         })
     }
 }
@@ -252,11 +252,11 @@ impl Member {
                     self.image = Some((point, meta, state));
                     self.inputs.push(Input::SnapshotSaved { point, saved: Saved::Yes });
                 }
-                Output::Answer { ticket, fate } => self.answers.push((ticket, fate)),
-                Output::ReadReady { ticket } => self.reads.push(ticket),
-                Output::Changed { ticket, result } => {
+                Output::Answer { proposal, fate } => self.answers.push((proposal, fate)),
+                Output::ReadReady { proposal } => self.reads.push(proposal),
+                Output::Changed { proposal, result } => {
                     result.unwrap();
-                    self.changed.push(ticket);
+                    self.changed.push(proposal);
                 }
                 Output::Stop(Stop::Removed) => self.up = false,
                 Output::Stop(reason) => {
@@ -300,9 +300,9 @@ fn three_members_elect_commit_read_and_fail_over() {
     assert!(cluster.granted(first, 1));
 
     let follower = (first + 1) % 3;
-    cluster.members[follower].inputs.push(Input::Read { ticket: Ticket(7) });
+    cluster.members[follower].inputs.push(Input::Read { proposal: ProposalId(7) });
     cluster.run(1);
-    assert_eq!(cluster.members[follower].reads, [Ticket(7)]);
+    assert_eq!(cluster.members[follower].reads, [ProposalId(7)]);
     let lease = LeaseRef::Id(LeaseId::new(1).unwrap());
     assert!(cluster.members[follower].replica.machine().lease(lease).is_some());
 
@@ -345,7 +345,7 @@ fn a_follower_refuses_commands_and_names_the_leader() {
     cluster.run(1);
     let why = tenure_raft::Why::NotLeader { leader: Some(id(leader)) };
     let fate = Fate::NotDone { commands: 1, why };
-    assert_eq!(cluster.members[follower].answers, [(Ticket(1), fate)]);
+    assert_eq!(cluster.members[follower].answers, [(ProposalId(1), fate)]);
 }
 
 #[test]
@@ -353,18 +353,18 @@ fn a_new_member_learns_from_a_snapshot_votes_and_another_leaves() {
     let mut cluster = Cluster::new(3);
     cluster.run(2);
     let leader = cluster.leader();
-    for ticket in 1..=120 {
-        cluster.grant(leader, ticket, 600_000);
+    for proposal in 1..=120 {
+        cluster.grant(leader, proposal, 600_000);
         cluster.step();
     }
     cluster.run(1);
     assert!(cluster.members[leader].replica.status().base.index > 1, "the log is compacted");
     cluster.members.push(Member::start(3, vec![], HardState::default(), None));
-    let ask = |cluster: &mut Cluster, ticket, change| {
+    let ask = |cluster: &mut Cluster, proposal, change| {
         let wish = Wish::Change(vec![change]);
-        cluster.members[leader].inputs.push(Input::Admin { ticket: Ticket(ticket), wish });
+        cluster.members[leader].inputs.push(Input::Admin { proposal: ProposalId(proposal), wish });
         cluster.run(2);
-        assert_eq!(cluster.members[leader].changed.last(), Some(&Ticket(ticket)));
+        assert_eq!(cluster.members[leader].changed.last(), Some(&ProposalId(proposal)));
     };
     ask(&mut cluster, 1001, Change::AddLearner(id(3)));
     ask(&mut cluster, 1002, Change::Promote(id(3)));
@@ -393,10 +393,10 @@ fn one_member_alone_leads_itself() {
     let mut cluster = Cluster::new(1);
     cluster.run(2);
     cluster.grant(0, 1, 2_000);
-    cluster.members[0].inputs.push(Input::Read { ticket: Ticket(7) });
+    cluster.members[0].inputs.push(Input::Read { proposal: ProposalId(7) });
     cluster.run(1);
     assert!(cluster.granted(0, 1));
-    assert_eq!(cluster.members[0].reads, [Ticket(7)]);
+    assert_eq!(cluster.members[0].reads, [ProposalId(7)]);
 }
 
 #[test]
@@ -404,8 +404,8 @@ fn a_patient_command_waits_for_company_and_no_longer() {
     let mut cluster = Cluster::new(3);
     cluster.run(2);
     let leader = cluster.leader();
-    let patient = |cluster: &mut Cluster, ticket| {
-        cluster.grant(leader, ticket, 60_000);
+    let patient = |cluster: &mut Cluster, proposal| {
+        cluster.grant(leader, proposal, 60_000);
         let last = cluster.members[leader].inputs.last_mut();
         let Some(Input::Submit { patience_us, .. }) = last else { panic!("a submission") };
         *patience_us = 50_000;
@@ -423,7 +423,7 @@ fn a_patient_command_waits_for_company_and_no_longer() {
     cluster.step();
     assert_eq!(last(&cluster), before + 2, "company has come");
     cluster.run(1);
-    assert!((1..=4).all(|ticket| cluster.granted(leader, ticket)));
+    assert!((1..=4).all(|proposal| cluster.granted(leader, proposal)));
 }
 
 #[test]
