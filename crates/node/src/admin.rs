@@ -63,7 +63,7 @@ impl Node {
                     let result = Err(failure);
                     return self.staged.push(Output::AdminDone { admin, result });
                 }
-                self.replica.handle(RaftInput::Admin { proposal, wish: request.clone() });
+                self.replica.handle(RaftInput::Admin { proposal, request: request.clone() });
                 self.again = true;
                 (At::Proposed, deadline_us)
             }
@@ -183,7 +183,7 @@ impl Node {
         self.admins
             .waiting
             .insert(proposal, Waiting { origin, at: At::Proposed, due_us: u64::MAX });
-        self.replica.handle(RaftInput::Admin { proposal, wish: request });
+        self.replica.handle(RaftInput::Admin { proposal, request: request });
     }
 
     fn answer_peer_admin(&mut self, to: MemberId, number: u64, result: Result<(), Failure>) {

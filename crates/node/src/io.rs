@@ -18,7 +18,7 @@ use crate::peer::PeerMessage;
 use crate::principal::Principal;
 use crate::transfer::{Ending, Reason, Unreadable};
 
-pub use tenure_raft::Wish as AdminRequest;
+pub use tenure_raft::AdminRequest;
 
 /// One client's stream of commands, answers and notices at this member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -509,8 +509,8 @@ impl Node {
     }
 
     fn transfer(&mut self, to: MemberId) {
-        let wish = AdminRequest::Transfer(to);
-        self.replica.handle(RaftInput::Admin { proposal: NO_CALLER, wish });
+        let request = AdminRequest::Transfer(to);
+        self.replica.handle(RaftInput::Admin { proposal: NO_CALLER, request });
         self.again = true;
     }
 

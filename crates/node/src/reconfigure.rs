@@ -122,7 +122,7 @@ pub enum ReconfigureOutput {
 /// One wish of an operator on its way.
 #[derive(Debug)]
 pub struct Reconfigure {
-    wish: Reconfiguration,
+    request: Reconfiguration,
     me: MemberId,
     deadline_us: u64,
     /// The cluster before a removal.
@@ -176,13 +176,13 @@ type Output = Option<ReconfigureOutput>;
 
 impl Reconfigure {
     /// A wish that the member `me` was asked for.
-    pub fn new(wish: Reconfiguration, me: MemberId, deadline_us: u64) -> Self {
-        Self { wish, me, deadline_us, before: None, at: At::Over }
+    pub fn new(request: Reconfiguration, me: MemberId, deadline_us: u64) -> Self {
+        Self { request, me, deadline_us, before: None, at: At::Over }
     }
 
     /// Makes the first step.
     pub fn begin(&mut self, moment: Moment) -> Output {
-        match &self.wish {
+        match &self.request {
             Reconfiguration::Add(card) => {
                 if let Some(field) = not_a_word(card) {
                     return self.fail(NotReconfigured::Word { field });
@@ -255,7 +255,7 @@ impl Reconfigure {
                 self.fail(NotReconfigured::Failed(failure))
             }
             (At::Checking(failure), cluster) => {
-                let Reconfiguration::Remove(id) = self.wish else { return None };
+                let Reconfiguration::Remove(id) = self.request else { return None };
                 if cluster.is_ok_and(|cluster| !cluster.members.contains(id)) {
                     return self.removed();
                 }
@@ -274,7 +274,7 @@ impl Reconfigure {
     /// Judges a wish by the cluster as it is now, and makes the next step.
     fn decide(&mut self, moment: Moment, cluster: Box<Cluster>) -> Output {
         let members = &cluster.members;
-        match &self.wish {
+        match &self.request {
             Reconfiguration::Add(card) => match check_new(card, &cluster) {
                 Err(why) => self.fail(why),
                 Ok(()) => {
@@ -305,7 +305,7 @@ impl Reconfigure {
     }
 
     fn written(&mut self, outcome: Result<Outcome, Failure>) -> Output {
-        match (&self.at, &self.wish) {
+        match (&self.at, &self.request) {
             (At::WritingCard, Reconfiguration::Add(card)) => match outcome.map(|it| it.result) {
                 Ok(Ok(_)) => self.change(Change::AddLearner(card.id)),
                 Ok(Err(refusal)) => self.fail(NotReconfigured::Refused(refusal)),
@@ -333,7 +333,7 @@ impl Reconfigure {
             }
             _ => return None,
         };
-        match (result, &self.wish) {
+        match (result, &self.request) {
             // A leader that has just begun says so too. Asked once more without time for the answer, the leader could
             // not tell that nothing was done.
             (Err(Failure::Rejected(Why::ChangeUnderWay)), _)
@@ -361,7 +361,7 @@ impl Reconfigure {
     }
 
     fn removed(&mut self) -> Output {
-        let Reconfiguration::Remove(id) = self.wish else { return None };
+        let Reconfiguration::Remove(id) = self.request else { return None };
         if id == self.me {
             return self.done_removing();
         }
@@ -373,7 +373,7 @@ impl Reconfigure {
 
     /// Tells of the cluster without the removed member, as far as it is known.
     fn done_removing(&mut self) -> Output {
-        let Reconfiguration::Remove(id) = self.wish else { return None };
+        let Reconfiguration::Remove(id) = self.request else { return None };
         let mut cluster = self.before.take()?;
         let members = &mut cluster.members;
         members.voters.remove(&id);
@@ -421,7 +421,7 @@ impl Reconfigure {
     }
 
     fn handed_over(&mut self, by: MemberId) -> Output {
-        match self.wish {
+        match self.request {
             Reconfiguration::Remove(id) => self.change(Change::Remove(id)),
             _ => self.done(Reconfigured::Leads(by)),
         }

@@ -103,7 +103,7 @@ pub enum Input {
         /// The proposal id.
         proposal: ProposalId,
         /// The request.
-        wish: Wish,
+        request: AdminRequest,
     },
 }
 
@@ -127,7 +127,7 @@ pub enum Space {
 
 /// An admin request to the leader.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wish {
+pub enum AdminRequest {
     /// Change the members. Several changes at once go through a joint configuration.
     Change(Vec<Change>),
     /// Transfer leadership to this member.

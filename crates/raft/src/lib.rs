@@ -39,7 +39,9 @@ mod start;
 
 pub use codec::Malformed;
 pub use config::*;
-pub use io::{Fate, Input, Lost, Output, Persist, ProposalId, Saved, Space, Stop, Why, Wish};
+pub use io::{
+    AdminRequest, Fate, Input, Lost, Output, Persist, ProposalId, Saved, Space, Stop, Why,
+};
 pub use member::{Change, MemberId, Membership};
 pub use message::{Kind, Message, SnapshotHead, Step};
 pub use observed::Observed;

@@ -56,7 +56,7 @@ fn a_leader_waits_for_its_slow_disk_and_leads_on_meanwhile() {
         let status = running[1].member.status().ok()?;
         let leader = running.iter().find(|one| Some(one.member.id()) == status.agreement.leader)?;
         if leader.member.id() != first.id() {
-            let wish = tenure_raft::Wish::Transfer(first.id());
+            let wish = tenure_raft::AdminRequest::Transfer(first.id());
             let _ = leader.member.admin(wish, DEADLINE);
         }
         first.status().ok()?.agreement.serving.then_some(())

@@ -240,8 +240,8 @@ impl Node {
             return self.joined(current);
         }
         let proposal = self.wait_for_join(current);
-        let wish = AdminRequest::Change(vec![Change::AddLearner(id)]);
-        self.replica.handle(RaftInput::Admin { proposal, wish });
+        let request = AdminRequest::Change(vec![Change::AddLearner(id)]);
+        self.replica.handle(RaftInput::Admin { proposal, request });
     }
 
     fn wait_for_join(&mut self, current: Current) -> ProposalId {

@@ -62,16 +62,16 @@ struct Run {
 
 impl Run {
     /// A wish while member 1 leads. It has looked at nothing yet.
-    fn new(wish: Reconfiguration) -> Self {
-        let mut machine = Reconfigure::new(wish, id(1), DEADLINE_US);
+    fn new(request: Reconfiguration) -> Self {
+        let mut machine = Reconfigure::new(request, id(1), DEADLINE_US);
         let moment = Moment { now_us: 0, lead: Some(id(1)) };
         let output = machine.begin(moment);
         Self { machine, moment, output }
     }
 
     /// The same, in a cluster of members 1, 2 and 3.
-    fn in_three(wish: Reconfiguration) -> Self {
-        Self::new(wish).viewed(cluster(&[1, 2, 3]))
+    fn in_three(request: Reconfiguration) -> Self {
+        Self::new(request).viewed(cluster(&[1, 2, 3]))
     }
 
     fn handle(mut self, input: ReconfigureInput) -> Self {
@@ -214,13 +214,13 @@ fn a_card_that_is_refused_or_not_written_adds_no_member() {
 
 #[test]
 fn without_a_view_of_now_nothing_is_changed() {
-    for wish in [
+    for request in [
         Reconfiguration::Add(card(4)),
         Reconfiguration::Promote(id(2)),
         Reconfiguration::Remove(id(2)),
         Reconfiguration::Transfer(None),
     ] {
-        let run = Run::new(wish).views(Fresh::Now);
+        let run = Run::new(request).views(Fresh::Now);
         let run = run.handle(ReconfigureInput::Viewed(Err(Failure::NoLeader)));
         assert_eq!(run.fails(), NotReconfigured::Failed(Failure::NoLeader));
     }

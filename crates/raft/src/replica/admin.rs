@@ -4,20 +4,20 @@ use tenure_store::Point;
 
 use super::Replica;
 use crate::engine;
-use crate::io::{Output, ProposalId, Why, Wish};
+use crate::io::{AdminRequest, Output, ProposalId, Why};
 use crate::member::{Change, MemberId, encode_changes};
 
 impl Replica {
-    pub(super) fn admin(&mut self, proposal: ProposalId, wish: Wish) {
-        let result = match wish {
-            Wish::Change(changes) => match self.propose_changes(&changes) {
+    pub(super) fn admin(&mut self, proposal: ProposalId, request: AdminRequest) {
+        let result = match request {
+            AdminRequest::Change(changes) => match self.propose_changes(&changes) {
                 Ok(at) => {
                     self.changing = Some((proposal, at));
                     return;
                 }
                 Err(why) => Err(why),
             },
-            Wish::Transfer(to) => self.transfer(to),
+            AdminRequest::Transfer(to) => self.transfer(to),
         };
         self.refused.push(Output::Changed { proposal, result });
     }

@@ -316,7 +316,7 @@ impl Replica {
             Input::Known { ids } => self.known.given = ids,
             Input::Unreachable { member } => self.node.report_unreachable(member.get()),
             Input::Space(space) => self.set_space(space),
-            Input::Admin { proposal, wish } => self.admin(proposal, wish),
+            Input::Admin { proposal, request } => self.admin(proposal, request),
         }
         self.settle_election();
     }

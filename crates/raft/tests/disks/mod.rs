@@ -249,8 +249,8 @@ impl Cluster {
             match self.leader() {
                 Some(leader) if leader == number => return leader,
                 Some(leader) => {
-                    let wish = tenure_raft::Wish::Transfer(id(number));
-                    self.input(leader, Input::Admin { proposal: ProposalId(0), wish });
+                    let request = tenure_raft::AdminRequest::Transfer(id(number));
+                    self.input(leader, Input::Admin { proposal: ProposalId(0), request });
                 }
                 None => {}
             }
@@ -269,14 +269,14 @@ impl Cluster {
     }
 
     pub(crate) fn transfer(&mut self, leader: usize, to: usize) {
-        let wish = tenure_raft::Wish::Transfer(id(to));
-        self.input(leader, Input::Admin { proposal: ProposalId(0), wish });
+        let request = tenure_raft::AdminRequest::Transfer(id(to));
+        self.input(leader, Input::Admin { proposal: ProposalId(0), request });
     }
 
     /// Proposes a membership change and returns the answer that arrives within a second.
     pub(crate) fn change(&mut self, leader: usize, change: tenure_raft::Change) -> Result<(), Why> {
-        let wish = tenure_raft::Wish::Change(vec![change]);
-        self.input(leader, Input::Admin { proposal: ProposalId(0), wish });
+        let request = tenure_raft::AdminRequest::Change(vec![change]);
+        self.input(leader, Input::Admin { proposal: ProposalId(0), request });
         let before = self.members[leader].changed.len();
         self.run_ms(1_000);
         self.members[leader].changed.get(before).cloned().expect("an admin request is answered")
@@ -288,8 +288,8 @@ impl Cluster {
         leader: usize,
         change: tenure_raft::Change,
     ) -> Result<(), Why> {
-        let wish = tenure_raft::Wish::Change(vec![change]);
-        self.input(leader, Input::Admin { proposal: ProposalId(0), wish });
+        let request = tenure_raft::AdminRequest::Change(vec![change]);
+        self.input(leader, Input::Admin { proposal: ProposalId(0), request });
         let before = self.members[leader].changed.len();
         self.step();
         self.members[leader].changed.get(before).cloned().unwrap_or(Ok(()))
@@ -302,8 +302,9 @@ impl Cluster {
     }
 
     pub(crate) fn remove(&mut self, leader: usize, number: usize) {
-        let wish = tenure_raft::Wish::Change(vec![tenure_raft::Change::Remove(id(number))]);
-        self.input(leader, Input::Admin { proposal: ProposalId(0), wish });
+        let request =
+            tenure_raft::AdminRequest::Change(vec![tenure_raft::Change::Remove(id(number))]);
+        self.input(leader, Input::Admin { proposal: ProposalId(0), request });
     }
 
     /// Submits commands, one entry each.

@@ -8,8 +8,8 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
-    Boot, Change, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, ProposalId,
-    Replica, Saved, SnapshotHead, Space, Step, Stop, Why, Wish,
+    AdminRequest, Boot, Change, Config, Fate, Input, Kind, MemberId, Membership, Message, Output,
+    ProposalId, Replica, Saved, SnapshotHead, Space, Step, Stop, Why,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -361,8 +361,10 @@ fn a_new_member_learns_from_a_snapshot_votes_and_another_leaves() {
     assert!(cluster.members[leader].replica.status().base.index > 1, "the log is compacted");
     cluster.members.push(Member::start(3, vec![], HardState::default(), None));
     let ask = |cluster: &mut Cluster, proposal, change| {
-        let wish = Wish::Change(vec![change]);
-        cluster.members[leader].inputs.push(Input::Admin { proposal: ProposalId(proposal), wish });
+        let request = AdminRequest::Change(vec![change]);
+        cluster.members[leader]
+            .inputs
+            .push(Input::Admin { proposal: ProposalId(proposal), request });
         cluster.run(2);
         assert_eq!(cluster.members[leader].changed.last(), Some(&ProposalId(proposal)));
     };

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use tenure_node::{AdminId, Input, Principal};
-use tenure_raft::{Change, MemberId, Wish};
+use tenure_raft::{AdminRequest, Change, MemberId};
 use tenure_store::sim::{Fault, Restart};
 
 use super::event::Event;
@@ -311,7 +311,7 @@ impl World {
     }
 
     /// Sends an operator's request to a member, which need not lead.
-    pub(super) fn wish(&mut self, wish: Wish) -> bool {
+    pub(super) fn wish(&mut self, wish: AdminRequest) -> bool {
         let up: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].is_up()).collect();
         if up.is_empty() {
             return false;
@@ -341,7 +341,7 @@ impl World {
         let node = self.new_node();
         let id = self.nodes[node].id;
         self.queue.push(self.now_us, Event::Start { node });
-        if self.wish(Wish::Change(vec![Change::AddLearner(id)])) {
+        if self.wish(AdminRequest::Change(vec![Change::AddLearner(id)])) {
             self.tally.count("add");
         }
     }
@@ -349,7 +349,9 @@ impl World {
     fn promote(&mut self) {
         let Some(id) = self.members.learners.first().copied() else { return };
         let is_sound = |node: usize| self.nodes[node].is_up() && !self.nodes[node].damaged;
-        if self.at(id).is_some_and(is_sound) && self.wish(Wish::Change(vec![Change::Promote(id)])) {
+        if self.at(id).is_some_and(is_sound)
+            && self.wish(AdminRequest::Change(vec![Change::Promote(id)]))
+        {
             self.tally.count("promote");
         }
     }
@@ -369,7 +371,7 @@ impl World {
         if self.members.voters.contains(&id) && !is_dead && healthy <= 3 {
             return;
         }
-        if self.wish(Wish::Change(vec![Change::Remove(id)])) {
+        if self.wish(AdminRequest::Change(vec![Change::Remove(id)])) {
             self.tally.count("remove");
         }
     }
@@ -380,7 +382,7 @@ impl World {
         let Some(old) = self.needless() else { return };
         let alive = self.at(new).is_some_and(|node| self.nodes[node].is_up());
         if alive && old != new {
-            self.wish(Wish::Change(vec![Change::Promote(new), Change::Remove(old)]));
+            self.wish(AdminRequest::Change(vec![Change::Promote(new), Change::Remove(old)]));
         }
     }
 
@@ -388,7 +390,7 @@ impl World {
         let voters: Vec<_> = self.members.voters.iter().copied().collect();
         let to = voters[self.rng.usize(0..voters.len())];
         let leader = self.leader();
-        if self.wish(Wish::Transfer(to)) {
+        if self.wish(AdminRequest::Transfer(to)) {
             self.tally.count("transfer");
         }
         // At times the old leader is the last to know.
